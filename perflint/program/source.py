@@ -1,0 +1,59 @@
+"""Text of a program and the arithmetic between its positions."""
+
+from __future__ import annotations
+
+import ast
+import bisect
+import re
+
+_NEWLINE = re.compile(r"\r\n|\r|\n")
+
+
+class Source:
+    """A program's text; offsets count characters from 0, lines and columns from 1."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._starts = [0, *(match.end() for match in _NEWLINE.finditer(text))]
+        self._ascii = text.isascii()
+
+    @property
+    def line_count(self) -> int:
+        """How many lines the text has; a final line break starts one more."""
+        return len(self._starts)
+
+    def line_start(self, line: int) -> int:
+        """The offset of the first character of `line`."""
+        return self._starts[line - 1]
+
+    def line_text(self, line: int) -> str:
+        """The text of `line` with its line break."""
+        end = self._starts[line] if line < len(self._starts) else len(self.text)
+        return self.text[self._starts[line - 1] : end]
+
+    def offset(self, line: int, utf8_column: int) -> int:
+        """The offset of a position as `ast` gives it: columns there count UTF-8 bytes from 0."""
+        start = self._starts[line - 1]
+        if self._ascii:
+            return start + utf8_column
+        return start + len(self.line_text(line).encode("utf-8", "surrogatepass")[:utf8_column].decode("utf-8", "surrogatepass"))
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """The line and column of `offset`."""
+        line = bisect.bisect_right(self._starts, offset)
+        return line, offset - self._starts[line - 1] + 1
+
+    def span(self, node: ast.expr | ast.stmt | ast.arg | ast.keyword | ast.alias | ast.excepthandler) -> tuple[int, int]:
+        """The offsets [start, end) of `node`; of a decorated definition, without its decorators."""
+        assert node.end_lineno is not None and node.end_col_offset is not None
+        return self.offset(node.lineno, node.col_offset), self.offset(node.end_lineno, node.end_col_offset)
+
+    def segment(self, node: ast.expr | ast.stmt | ast.arg | ast.keyword | ast.alias | ast.excepthandler) -> str:
+        """The text of `node`."""
+        start, end = self.span(node)
+        return self.text[start:end]
+
+    def indentation(self, line: int) -> str:
+        """The blanks that `line` begins with."""
+        text = self.line_text(line)
+        return text[: len(text) - len(text.lstrip(" \t\f"))]
