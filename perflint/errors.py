@@ -1,0 +1,5 @@
+"""The user's mistakes, as against ours."""
+
+
+class UserError(Exception):
+    """Something that the user can put right: one clear line for them, and exit code 2."""
