@@ -1,0 +1,109 @@
+"""The table's classes: which kind each is, by its bases, and what calling a module gives."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from typing import Any
+
+from perflint.program.generate_table.signatures import of_callable
+
+PACKAGES = ("torch.nn", "torch.optim", "torch.utils.data", "torch.distributions")
+
+# From the most special base to the most general: the first that fits is the kind.
+_BASES = (
+    ("torch.nn.modules.rnn", "RNNBase", "rnn"),
+    ("torch.nn.modules.rnn", "RNNCellBase", "rnn-cell"),
+    ("torch.nn.modules.loss", "_Loss", "loss"),
+    ("torch.nn.modules.dropout", "_DropoutNd", "dropout"),
+    ("torch.nn.modules.container", "Sequential", "container"),
+    ("torch.nn.modules.container", "ModuleList", "container"),
+    ("torch.nn.modules.container", "ModuleDict", "container"),
+    ("torch.nn.modules.container", "ParameterList", "container"),
+    ("torch.nn.modules.container", "ParameterDict", "container"),
+    ("torch.nn", "Module", "module"),
+    ("torch.optim", "Optimizer", "optimizer"),
+    ("torch.optim.lr_scheduler", "LRScheduler", "scheduler"),
+    ("torch.optim.lr_scheduler", "ReduceLROnPlateau", "scheduler"),
+    ("torch.utils.data", "IterableDataset", "iterable-dataset"),
+    ("torch.utils.data", "Dataset", "dataset"),
+    ("torch.utils.data", "DataLoader", "loader"),
+    ("torch.utils.data", "Sampler", "sampler"),
+    ("torch.distributions", "Distribution", "distribution"),
+    ("torch.nn", "Parameter", "parameter"),
+    ("torch.nn", "Buffer", "parameter"),
+    ("torch.nn.parameter", "UninitializedTensorMixin", "parameter"),
+)
+_MODULES = ("rnn", "rnn-cell", "loss", "dropout", "container", "module")
+
+
+def classes(torch: Any) -> dict[str, str]:
+    """Kinds by qualified name; for a module's class, what its instances return behind it."""
+    bases = [(getattr(importlib.import_module(module), name), kind) for module, name, kind in _BASES]
+    found = {f"torch.{name}": "tensor-type" for name in _tensor_types(torch)}
+    found["torch.Tensor"] = found["torch.autograd.Variable"] = "tensor-type"
+    for module_name in sorted(_module_names()):
+        module = importlib.import_module(module_name)
+        for name, value in sorted(vars(module).items()):
+            if name.startswith("_") or not inspect.isclass(value):
+                continue
+            kind = next((kind for base, kind in bases if issubclass(value, base)), None)
+            if kind:
+                found[f"{module_name}.{name}"] = f"{kind} {_forward(value, kind)}".strip()
+    return found
+
+
+def _tensor_types(torch: Any) -> Iterator[str]:
+    for each in torch._tensor_classes:
+        module, _, name = f"{each.__module__}.{each.__name__}".rpartition(".")
+        if "sparse" not in module:
+            yield f"{module}.{name}".removeprefix("torch.")
+
+
+def _module_names() -> Iterator[str]:
+    for package_name in PACKAGES:
+        yield package_name
+        package = importlib.import_module(package_name)
+        for info in pkgutil.walk_packages(package.__path__, package_name + "."):
+            hidden = any(part.startswith("_") for part in info.name.split("."))
+            if not hidden and not info.name.startswith(_SKIPPED):
+                yield info.name
+
+
+_SKIPPED = ("torch.nn.intrinsic", "torch.nn.qat", "torch.nn.quantizable", "torch.nn.quantized", "torch.nn.attention")
+
+
+def _forward(cls: Any, kind: str) -> str:
+    if kind not in _MODULES:
+        return ""
+    if kind == "rnn":
+        return "other"
+    overloads = of_callable(cls.forward)
+    result = overloads[0].result if overloads else "unknown"
+    return "" if result in ("none", "unknown") else result
+
+
+def distribution_members(torch: Any) -> dict[str, str]:
+    """Entries of what the class Distribution declares."""
+    found = {}
+    for name, value in vars(torch.distributions.Distribution).items():
+        getter = value.fget if isinstance(value, property) else value
+        overloads = of_callable(getter) if inspect.isfunction(getter) and name[0] != "_" else []
+        if overloads and overloads[0].result != "unknown":
+            found[name] = overloads[0].result + (" random" if name in ("sample", "rsample", "sample_n") else "")
+    return found
+
+
+EXPORTING = ("torch", "torch.nn", "torch.nn.functional", "torch.optim", "torch.utils.data", "torch.distributions")
+
+
+def exports() -> dict[str, str]:
+    """The names that a star import of each module binds."""
+    found = {}
+    for module_name in EXPORTING:
+        module = importlib.import_module(module_name)
+        names = getattr(module, "__all__", None) or [name for name in vars(module) if name[0] != "_"]
+        found[module_name] = " ".join(sorted(names))
+    return found
