@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perflint.config_values import READERS, read, read_option, unknown
 from perflint.errors import UserError
+from perflint.files import DEFAULT_EXCLUDE, DEFAULT_INCLUDE
 from perflint.rule import OptionValue
 
 if TYPE_CHECKING:
@@ -18,33 +19,6 @@ if TYPE_CHECKING:
 DEFAULT = "default"
 COMMAND_LINE = "command line"
 ADDED_TO = ("extend-select", "ignore", "per-file-ignores")  # the command line's come on top of the file's
-
-DEFAULT_INCLUDE = ("*.py", "*.pyw", "*.ipynb")
-DEFAULT_EXCLUDE = (
-    ".bzr/",
-    ".direnv/",
-    ".eggs/",
-    ".git/",
-    ".hg/",
-    ".ipynb_checkpoints/",
-    ".mypy_cache/",
-    ".nox/",
-    ".pytest_cache/",
-    ".ruff_cache/",
-    ".svn/",
-    ".tox/",
-    ".venv/",
-    "__pycache__/",
-    "__pypackages__/",
-    "_build/",
-    "build/",
-    "buck-out/",
-    "dist/",
-    "node_modules/",
-    "site-packages/",
-    "venv/",
-    "*.egg-info/",
-)
 
 
 @dataclass(frozen=True)
@@ -145,12 +119,12 @@ def _read_file(path: Path, *, required: bool = False) -> _File | None:
     table = _parse(path)
     if path.name != "pyproject.toml":
         return _File(path.resolve(), table)
-    file = _File(path.resolve(), table, "tool.perflint.")
+    file = _File(path.resolve(), table)
     if "perflint" not in file.subtable("tool"):
         if required:
             raise UserError(f"{_displayed(path)}: there is no table [tool.perflint]")
         return None
-    return replace(file, table=file.subtable("tool", "perflint"))
+    return _File(file.path, file.subtable("tool", "perflint"), "tool.perflint.")
 
 
 def _parse(path: Path) -> dict[str, Any]:
