@@ -1,0 +1,197 @@
+"""Reads the code cells of a notebook as one program, and writes a changed program back into its JSON."""
+
+from __future__ import annotations
+
+import ast
+import bisect
+import json
+import re
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from perflint import magics
+from perflint.disk import Unreadable
+from perflint.notebook_json import Span, elements, members, with_text
+from perflint.results import Problem
+
+_MARKER = "# %% perflint cell "
+
+
+class LostCell(ValueError):
+    """A changed program whose text can no longer be told apart by cell, and why."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A Python cell: its number among all cells from 0, where its text begins in the program, and where in the JSON."""
+
+    index: int
+    start: int
+    source: str
+    span: Span
+
+    @property
+    def end(self) -> int:
+        """Where its text ends in the program."""
+        return self.start + len(self.source)
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """A notebook as a program: `text` holds `cells` in order, each behind a line that begins with `marker`.
+
+    `skipped` says why there is no program, `problem` which cells were left out because they are not valid Python.
+    """
+
+    raw: str
+    text: str = ""
+    cells: tuple[Cell, ...] = ()
+    marker: str = _MARKER
+    skipped: str = ""
+    problem: Problem | None = None
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [cell.start for cell in self.cells]
+
+    def locate(self, offset: int) -> tuple[Cell, int]:
+        """The cell of the character at `offset` of the program, and its offset in that cell's text."""
+        cell = self.cells[max(bisect.bisect_right(self._starts, offset) - 1, 0)]
+        return cell, min(max(offset - cell.start, 0), len(cell.source))
+
+    def split(self, text: str) -> dict[int, str]:
+        """The text of every cell by its number, as a changed program says it; raises LostCell."""
+        parts = re.split(rf"^{re.escape(self.marker)}(\d+)\n", text, flags=re.MULTILINE)
+        if [int(index) for index in parts[1::2]] != [cell.index for cell in self.cells]:
+            raise LostCell("it would reach over the border of a cell")
+        texts = [part.removesuffix("\n") for part in parts[2::2]]
+        if parts[0]:
+            if not texts or magics.starts_with_cell_magic(self.cells[0].source):
+                raise LostCell("nothing can be put above a cell magic")
+            texts[0] = parts[0] + texts[0]
+        return {cell.index: _unmask(part, cell) for cell, part in zip(self.cells, texts, strict=True)}
+
+    def with_program(self, text: str) -> str:
+        """The notebook's JSON with its cells changed to what `text` says; raises LostCell."""
+        sources = self.split(text)
+        parts: list[str] = []
+        position = 0
+        for cell in self.cells:
+            if sources[cell.index] != cell.source:
+                parts += self.raw[position : cell.span[0]], with_text(self.raw, cell.span, sources[cell.index])
+                position = cell.span[1]
+        return "".join([*parts, self.raw[position:]])
+
+
+def parse(raw: str) -> Notebook:
+    """The notebook whose JSON is `raw`; raises Unreadable."""
+    if not raw.strip():
+        return Notebook(raw)
+    try:
+        content = json.loads(raw)
+        if isinstance(content, dict) and (reason := _other_language(content)):
+            return Notebook(raw, skipped=reason)
+        return _compose(raw, _code_cells(raw, content))
+    except json.JSONDecodeError as error:
+        raise Unreadable(f"is not valid JSON: {error.msg}", error.lineno) from error
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"is not a notebook: {error}") from error
+
+
+def _other_language(content: dict[str, Any]) -> str:
+    metadata = content.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    for section, key in (("kernelspec", "language"), ("language_info", "name")):
+        value = metadata.get(section)
+        language = value.get(key) if isinstance(value, dict) else None
+        if isinstance(language, str) and language and not language.lower().startswith(("python", "ipython")):
+            return f"its kernel runs {language}, not Python"
+    return ""
+
+
+def _code_cells(raw: str, content: Any) -> list[tuple[int, str, Span]]:
+    """The number, text and place of every cell that holds Python."""
+    if not isinstance(content, dict) or not {"cells", "worksheets"} & content.keys():
+        raise ValueError("it has no cells")
+    top = members(raw, raw.index("{"))
+    if "cells" in top:
+        cells, key = elements(raw, _array(raw, top["cells"])), "source"
+    else:  # format 3
+        sheets = [members(raw, _object(raw, sheet)) for sheet in elements(raw, _array(raw, top["worksheets"]))]
+        cells, key = [cell for sheet in sheets for cell in elements(raw, _array(raw, sheet["cells"]))], "input"
+    found = []
+    for index, cell in enumerate(cells):
+        spans = members(raw, _object(raw, cell))
+        if key in spans and _is_python(json.loads(raw[slice(*cell)])):
+            found.append((index, _text(json.loads(raw[slice(*spans[key])])), spans[key]))
+    return [(index, text, span) for index, text, span in found if not magics.cell_language(text)]
+
+
+def _is_python(cell: dict[str, Any]) -> bool:
+    metadata = cell.get("metadata")
+    vscode = metadata.get("vscode") if isinstance(metadata, dict) else None
+    language = vscode.get("languageId") if isinstance(vscode, dict) else cell.get("language")
+    return cell.get("cell_type") == "code" and language in (None, "", "python")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list) and all(isinstance(line, str) for line in value):
+        return "".join(value)
+    if isinstance(value, str):
+        return value
+    raise ValueError("the source of a cell is neither text nor a list of lines")
+
+
+def _array(raw: str, span: Span) -> int:
+    if raw[span[0]] != "[":
+        raise ValueError("its cells are not a list")
+    return span[0]
+
+
+def _object(raw: str, span: Span) -> int:
+    if raw[span[0]] != "{":
+        raise ValueError("one of its cells is not an object")
+    return span[0]
+
+
+def _compose(raw: str, found: list[tuple[int, str, Span]]) -> Notebook:
+    marker = _MARKER
+    while any(marker in source for _, source, _ in found):
+        marker += "% "
+    parts: list[str] = []
+    cells: list[Cell] = []
+    errors: list[str] = []
+    length = 0
+    for index, source, span in found:
+        masked = magics.mask(source)
+        if error := _syntax_error(masked):
+            errors.append(f"cell {index}{error}")
+            continue
+        head = f"{marker}{index}\n"
+        cells.append(Cell(index, length + len(head), source, span))
+        parts.append(f"{head}{masked}\n")
+        length += len(parts[-1])
+    problem = Problem("; ".join(errors)) if errors else None
+    return Notebook(raw, "".join(parts), tuple(cells), marker, problem=problem)
+
+
+def _syntax_error(source: str) -> str:
+    """Where and why a cell is not Python; empty where it is."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(source)
+    except SyntaxError as error:
+        return f", line {error.lineno}: {error.msg}"
+    except (ValueError, RecursionError, MemoryError) as error:
+        return f": {error or type(error).__name__}"
+    return ""
+
+
+def _unmask(text: str, cell: Cell) -> str:
+    try:
+        return magics.unmask(text, cell.source)
+    except magics.LostMask:
+        raise LostCell(f"it would change a magic, shell or help line of cell {cell.index}") from None

@@ -1,0 +1,84 @@
+"""Finds values in JSON text by their place, and edits strings there without touching another byte."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+
+_DECODER = json.JSONDecoder()
+_BLANK = re.compile(r"[ \t\r\n]*")
+_NON_ASCII_ESCAPE = re.compile(r"\\u(?!00[0-7])[0-9a-fA-F]{4}")
+
+Span = tuple[int, int]
+
+
+def members(raw: str, start: int) -> dict[str, Span]:
+    """The spans of the values of the JSON object that begins at `start` of valid JSON; the last of equal keys."""
+    spans: dict[str, Span] = {}
+    at = _skip(raw, start + 1)
+    while raw[at] != "}":
+        key, at = _DECODER.raw_decode(raw, at)
+        at = _skip(raw, _skip(raw, at) + 1)
+        _, end = _DECODER.raw_decode(raw, at)
+        spans[key] = at, end
+        at = _skip_comma(raw, end)
+    return spans
+
+
+def elements(raw: str, start: int) -> list[Span]:
+    """The spans of the elements of the JSON array that begins at `start` of valid JSON."""
+    spans: list[Span] = []
+    at = _skip(raw, start + 1)
+    while raw[at] != "]":
+        _, end = _DECODER.raw_decode(raw, at)
+        spans.append((at, end))
+        at = _skip_comma(raw, end)
+    return spans
+
+
+def with_text(raw: str, span: Span, text: str) -> str:
+    """The JSON of the string, or list of lines, at `span` changed to say `text`; unchanged lines keep their JSON."""
+    ascii_only = raw.isascii() and _NON_ASCII_ESCAPE.search(raw) is not None
+    start, end = span
+    if raw[start] == '"':
+        return json.dumps(text, ensure_ascii=ascii_only)
+    old = elements(raw, start)
+    lines = re.findall(r"[^\n]*\n|[^\n]+", text)
+    kept = _kept_lines([json.loads(raw[slice(*element)]) for element in old], lines)
+    if not old:
+        return "[" + ", ".join(json.dumps(line, ensure_ascii=ascii_only) for line in lines) + "]"
+    parts = [raw[start : old[0][0]]]
+    for number, line in enumerate(lines):
+        origin = kept.get(number)
+        if number:
+            parts.append(_separator(raw, old, kept.get(number - 1), origin))
+        parts.append(json.dumps(line, ensure_ascii=ascii_only) if origin is None else raw[slice(*old[origin])])
+    return "".join([*parts, raw[old[-1][1] : end]])
+
+
+def _kept_lines(old: list[str], new: list[str]) -> dict[int, int]:
+    """Which line of `new` is which of `old`."""
+    blocks = difflib.SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks()
+    return {block.b + k: block.a + k for block in blocks for k in range(block.size)}
+
+
+def _separator(raw: str, old: list[Span], before: int | None, after: int | None) -> str:
+    if before is not None and after == before + 1:
+        return raw[old[before][1] : old[after][0]]
+    if len(old) > 1:
+        return raw[old[0][1] : old[1][0]]
+    bracket = raw.rindex("[", 0, old[0][0])
+    lead = raw[bracket + 1 : old[0][0]]
+    return "," + (lead if "\n" in lead else " ")
+
+
+def _skip(raw: str, at: int) -> int:
+    blank = _BLANK.match(raw, at)
+    assert blank is not None
+    return blank.end()
+
+
+def _skip_comma(raw: str, at: int) -> int:
+    at = _skip(raw, at)
+    return _skip(raw, at + 1) if raw[at] == "," else at
