@@ -1,0 +1,138 @@
+"""What `fix` does to one file: the patch as a value, its diff, and writing it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from perflint.disk import Unreadable
+from perflint.document import Document, read
+from perflint.fix import FixResult, NotSettledError, apply_fixes, fix_text
+from perflint.results import Position, Problem
+from perflint.rule import Finding, Fix, Options, Rule
+
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")  # a line as git counts them
+
+
+@dataclass(frozen=True)
+class Mended:
+    """A defect that the patch mends: `title` is its fix's."""
+
+    rule: str
+    title: str
+    safety: str
+
+
+@dataclass(frozen=True)
+class Unfixed:
+    """A defect that the patch leaves, at its place in the patched file, and why."""
+
+    rule: str
+    start: Position
+    message: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Patch:
+    """What becomes of one file; `after` is the program that it is changed to, equal to `before` where nothing is.
+
+    `failures` are fixes that would have broken the program, which is perflint's own defect: they are not applied.
+    With a `problem` there is no change, unless it is about some cells of a notebook only.
+    """
+
+    path: str
+    before: str = ""
+    after: str = ""
+    applied: tuple[Mended, ...] = ()
+    remaining: tuple[Unfixed, ...] = ()
+    failures: tuple[Unfixed, ...] = ()
+    problem: Problem | None = None
+    skipped: str = ""
+    document: Document | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is anything to write."""
+        return self.before != self.after
+
+    def write(self) -> None:
+        """Change the file, all or nothing; raises Unwritable."""
+        if self.document is not None and self.changed:
+            self.document.write(self.after)
+
+
+def patch_file(path: Path, rules: Sequence[Rule], options: Mapping[str, Options], *, unsafe: bool = False) -> Patch:
+    """The patch of the file at `path`; nothing is written. What prevents it is the patch's `problem`."""
+    try:
+        document = read(path)
+    except Unreadable as error:
+        return Patch(str(path), problem=error.problem)
+    return patch_document(document, rules, options, unsafe=unsafe)
+
+
+def patch_document(
+    document: Document, rules: Sequence[Rule], options: Mapping[str, Options], *, unsafe: bool = False
+) -> Patch:
+    """The patch of `document`. What prevents it is the patch's `problem`."""
+    text = document.text
+
+    def accept(now: str, finding: Finding, fix: Fix) -> str:
+        refusal = document.refusal(apply_fixes(now, [fix]))
+        return f"its fix cannot be written: {refusal}" if refusal else ""
+
+    try:
+        result = fix_text(text, rules, options, unsafe=unsafe, accept=accept)
+    except SyntaxError as error:
+        return _unpatched(document, Problem(f"is not valid Python: {error.msg}", error.lineno))
+    except (RecursionError, MemoryError):
+        return _unpatched(document, Problem("is nested too deeply"))
+    except NotSettledError as error:
+        return _unpatched(document, Problem(f"was left as it is, a defect of perflint: {error}"))
+    return _patched(document, result)
+
+
+def unified_diff(patch: Patch) -> str:
+    """The change as a unified diff that `git apply` takes; of a notebook, a diff of every cell, for reading."""
+    document = patch.document
+    if document is None or not patch.changed:
+        return ""
+    if document.notebook is None:
+        return "".join(_diff(patch.path, "", document.text, patch.after))
+    cells = document.notebook.split(patch.after)
+    pairs = ((index, document.unit(index).text, text) for index, text in cells.items())
+    return "".join(line for index, old, new in pairs for line in _diff(patch.path, f" cell {index}", old, new))
+
+
+def _unpatched(document: Document, problem: Problem) -> Patch:
+    return Patch(document.path, document.text, document.text, problem=problem, document=document)
+
+
+def _patched(document: Document, result: FixResult) -> Patch:
+    after = document.changed_to(result.text)
+    return Patch(
+        document.path,
+        document.text,
+        result.text,
+        tuple(Mended(item.finding.rule, item.fix.title, str(item.fix.safety)) for item in result.applied),
+        tuple(_unfixed(after, item.finding, item.reason) for item in result.remaining),
+        tuple(_unfixed(after, item.finding, f"{item.fix.title}: {item.reason}") for item in result.rejected),
+        document.problem,
+        document.skipped,
+        document,
+    )
+
+
+def _unfixed(document: Document, finding: Finding, reason: str) -> Unfixed:
+    return Unfixed(finding.rule, document.position(finding.start), finding.message, reason)
+
+
+def _diff(path: str, note: str, before: str, after: str) -> Iterator[str]:
+    name = Path(path).as_posix().lstrip("/")
+    old, new = (_LINE.findall(text) for text in (before, after))
+    for line in difflib.unified_diff(old, new, f"a/{name}", f"b/{name}"):
+        ended = line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+        yield f"{ended[:-1]}{note}\n" if note and line.startswith("@@") else ended
