@@ -16,10 +16,11 @@ from typing import Any
 PATH = Path(__file__).with_name("torch_table.json")
 
 UNKNOWN = "unknown"
-RESULTS = frozenset(
-    "tensor tuple tensors list number bool size str device dtype none numpy other".split()
-)  # what an Entry's result may be, besides UNKNOWN: tuple and tensors are a tuple and a list of tensors, list is Python data
-TRAITS = frozenset("pointwise reduction view random factory like inplace".split())
+RESULTS = (  # of an Entry, besides UNKNOWN; tuple and tensors are a tuple and a list of tensors, list is Python data
+    *("tensor", "tuple", "tensors", "list", "number", "bool", "size"),
+    *("str", "device", "dtype", "none", "numpy", "other"),
+)
+TRAITS = frozenset(["pointwise", "reduction", "view", "random", "factory", "like", "inplace"])
 
 NUMBER, TENSOR, TRUE, FALSE, NONE, OTHER = "number", "tensor", "true", "false", "none", "other"  # kinds of arguments
 
@@ -66,7 +67,7 @@ class Entry:
 class Variant:
     """What a call gives when one argument, at `position` or named `keyword`, is of a kind.
 
-    `wants` is NUMBER, TENSOR, TRUE, or "given" for any but None and False.
+    `wants` is NUMBER, TENSOR, TRUE, or "given" for any but a literal None or False.
     """
 
     keyword: str
@@ -83,7 +84,7 @@ class Variant:
         else:
             return False
         if self.wants == "given":
-            return None if kind == UNKNOWN else kind not in (NONE, FALSE)
+            return kind not in (NONE, FALSE)
         return None if kind == UNKNOWN else kind == self.wants
 
 
@@ -127,7 +128,7 @@ def forward(qualified: str) -> Entry | None:
 
 def exports(module: str) -> tuple[str, ...]:
     """The names which `from module import *` binds, of the modules that are usually imported so."""
-    return tuple(_table()["exports"].get(module, "").split())
+    return tuple(_table()["exports"].get(module, ()))
 
 
 @functools.cache

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import pkgutil
 from collections.abc import Iterator
 from typing import Any
 
+from perflint.program.generate_table import probe
 from perflint.program.generate_table.signatures import of_callable
 
-PACKAGES = ("torch.nn", "torch.optim", "torch.utils.data", "torch.distributions")
+_PACKAGES = ("torch.nn", "torch.optim", "torch.utils.data", "torch.distributions")
+_SKIPPED = ("torch.nn.intrinsic", "torch.nn.qat", "torch.nn.quantizable", "torch.nn.quantized", "torch.nn.attention")
+_EXPORTING = ("torch", "torch.nn", "torch.nn.functional", "torch.optim", "torch.utils.data", "torch.distributions")
 
 # From the most special base to the most general: the first that fits is the kind.
 _BASES = (
@@ -51,7 +55,7 @@ def classes(torch: Any) -> dict[str, str]:
                 continue
             kind = next((kind for base, kind in bases if issubclass(value, base)), None)
             if kind:
-                found[f"{module_name}.{name}"] = f"{kind} {_forward(value, kind)}".strip()
+                found[f"{module_name}.{name}"] = f"{kind} {_forward(torch, value, kind)}".strip()
     return found
 
 
@@ -63,7 +67,7 @@ def _tensor_types(torch: Any) -> Iterator[str]:
 
 
 def _module_names() -> Iterator[str]:
-    for package_name in PACKAGES:
+    for package_name in _PACKAGES:
         yield package_name
         package = importlib.import_module(package_name)
         for info in pkgutil.walk_packages(package.__path__, package_name + "."):
@@ -72,17 +76,19 @@ def _module_names() -> Iterator[str]:
                 yield info.name
 
 
-_SKIPPED = ("torch.nn.intrinsic", "torch.nn.qat", "torch.nn.quantizable", "torch.nn.quantized", "torch.nn.attention")
-
-
-def _forward(cls: Any, kind: str) -> str:
-    if kind not in _MODULES:
-        return ""
+def _forward(torch: Any, cls: Any, kind: str) -> str:
+    """The entry of a call of an instance; "" if its annotations don't tell."""
+    overloads = of_callable(cls.forward) if kind in _MODULES else []
     if kind == "rnn":
-        return "other"
-    overloads = of_callable(cls.forward)
-    result = overloads[0].result if overloads else "unknown"
-    return "" if result in ("none", "unknown") else result
+        return "other"  # the outputs and the state, which for an LSTM is a pair itself
+    if not overloads or overloads[0].result in ("none", "unknown"):
+        return ""
+    seen = None
+    with contextlib.suppress(Exception):  # most modules can't be made without arguments
+        module = cls()
+        seen = probe.observe(torch, lambda input: module(input), [("input", "Tensor")])
+    traits = sorted(seen.traits) if seen else []
+    return " ".join([overloads[0].result, *traits])
 
 
 def distribution_members(torch: Any) -> dict[str, str]:
@@ -96,14 +102,11 @@ def distribution_members(torch: Any) -> dict[str, str]:
     return found
 
 
-EXPORTING = ("torch", "torch.nn", "torch.nn.functional", "torch.optim", "torch.utils.data", "torch.distributions")
-
-
-def exports() -> dict[str, str]:
+def exports() -> dict[str, list[str]]:
     """The names that a star import of each module binds."""
     found = {}
-    for module_name in EXPORTING:
+    for module_name in _EXPORTING:
         module = importlib.import_module(module_name)
         names = getattr(module, "__all__", None) or [name for name in vars(module) if name[0] != "_"]
-        found[module_name] = " ".join(sorted(names))
+        found[module_name] = sorted(set(names))
     return found

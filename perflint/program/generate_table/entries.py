@@ -45,9 +45,8 @@ def entry_text(overloads: Sequence[Overload], outcome_of: Callable[[Overload], O
     seen = [overload for overload, _ in base]
     for group in others:
         rest = [overload for other in others if other is not group for overload, _ in other]
-        for condition in dict.fromkeys(_condition(overload, seen, rest, method) for overload, _ in group):
-            if condition:
-                variants.append(f"{condition} {_together(group).text}")
+        conditions = dict.fromkeys(_condition(overload, seen, rest, method) for overload, _ in group)
+        variants += [f"{condition} {_together(group).text}" for condition in conditions if condition]
     return " | ".join([_together(base).text, *variants])
 
 

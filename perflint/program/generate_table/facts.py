@@ -6,10 +6,10 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
+from perflint.program.generate_table import probe
 from perflint.program.generate_table.signatures import Overload, of_schema
 
 _TRAIT_TAGS = {"pointwise": "pointwise", "reduction": "reduction", "nondeterministic_seeded": "random"}
-_SYNC_TAGS = ("data_dependent_output", "dynamic_output_shape")
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Operator:
     overload: Overload
     traits: frozenset[str]
     syncs: bool
-    composite: bool
+    dtype: str | None  # None if no call told
 
 
 @functools.cache
@@ -39,18 +39,8 @@ def operators(torch: Any, name: str) -> tuple[Operator, ...]:
     return tuple(found)
 
 
-def tag_names(packet: Any) -> frozenset[str]:
-    """The names of an operator's tags."""
-    return frozenset(tag.name for tag in packet.tags)
-
-
-def syncs(packet: Any) -> bool:
-    """Whether the operator's tags say that its result's value or shape depends on values on the device."""
-    return not tag_names(packet).isdisjoint(_SYNC_TAGS)
-
-
 def _operator(torch: Any, packet: Any, schema: Any) -> Operator:
-    tags = tag_names(packet)
+    tags = probe.tag_names(packet)
     traits = {trait for tag, trait in _TRAIT_TAGS.items() if tag in tags}
     aliases = [each.alias_info for each in schema.returns if each.alias_info]
     if aliases and not any(alias.is_write for alias in aliases):
@@ -58,5 +48,8 @@ def _operator(torch: Any, packet: Any, schema: Any) -> Operator:
     first = schema.arguments[0].alias_info if schema.arguments else None
     if first and first.is_write:
         traits.add("inplace")
-    composite = torch._C._dispatch_has_kernel_for_dispatch_key(packet.name(), "CompositeImplicitAutograd")
-    return Operator(packet, of_schema(schema), frozenset(traits), syncs(packet), composite)
+    seen = probe.observe(torch, packet, probe.schema_parameters(schema))
+    if seen:
+        traits |= seen.traits
+    waits = probe.tagged_as_waiting(packet) or (seen is not None and seen.syncs)
+    return Operator(packet, of_schema(schema), frozenset(traits), waits, seen.dtype if seen else None)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from perflint.program.generate_table import remainder
+from perflint.program.generate_table import probe, remainder
 from perflint.program.generate_table.entries import Outcome, entry_text
 from perflint.program.generate_table.facts import Operator, operators
 from perflint.program.generate_table.signatures import (
@@ -33,6 +33,8 @@ MODULES = {
     "torch.cuda": "?",
     "torch.distributed": "?",
 }
+_TENSORS = ("tensor", "tuple", "tensors")
+_AUGMENTED = ("iadd", "isub", "imul")
 _NOT_FOLLOWING = ("to", "cuda", "cpu")  # they have a device argument, but are moves and create nothing
 
 
@@ -65,7 +67,7 @@ def methods(torch: Any) -> dict[str, str]:
             continue
         overloads = stub.get(name) or of_callable(getattr(torch.Tensor, name))
         if overloads:
-            found[name] = _text(torch, name, overloads, _operator_name(name), method=True)
+            found[name] = _method(torch, name, overloads)
     for name in remainder.SYNCING_METHODS & found.keys():
         if "syncs" not in found[name].split():
             result, _, rest = found[name].partition(" ")
@@ -91,34 +93,60 @@ def _public_functions(module: Any) -> Iterator[tuple[str, Any]]:
             yield name, function
 
 
-def _operator_name(method: str) -> str:
-    """The operator behind a method: that of __add__ is add."""
+def _operator_names(method: str) -> tuple[str, ...]:
+    """What the operator behind a method may be called: that of __add__ is add, that of __and__ keeps its name."""
     if not method.startswith("__"):
-        return method
+        return (method,)
     bare = method.strip("_")
-    return bare[1:] + "_" if bare.startswith("i") and bare not in ("invert", "index", "int") else bare
+    return method, bare[1:] + "_" if bare in _AUGMENTED else bare
 
 
 def _function(torch: Any, function: Any, stub: list[Overload] | None, operator: str) -> str | None:
     known = operators(torch, operator)
     overloads = stub or [each.overload for each in known] or of_callable(function)
-    return _text(torch, operator, overloads, operator, method=False) if overloads else None
+    seen = None
+    if inspect.isfunction(function) and overloads and overloads[0].result in _TENSORS:
+        seen = probe.observe(torch, function, probe.annotated_parameters(function))
+    return _text(operator, overloads, known, seen, method=False) if overloads else None
 
 
-def _text(torch: Any, name: str, overloads: list[Overload], operator: str, *, method: bool) -> str:
-    known = operators(torch, operator)
-    return entry_text(overloads, lambda overload: _outcome(name, overload, known), method=method)
+def _method(torch: Any, name: str, overloads: list[Overload]) -> str:
+    known = next((found for each in _operator_names(name) if (found := operators(torch, each))), ())
+    unbound = getattr(torch.Tensor, name)
+    seen = None
+    if not known and all(len(each.required) == 1 for each in overloads):
+        seen = probe.observe(torch, lambda self: unbound(self), [("self", "Tensor")])
+    elif not known and name.startswith("__") and all(len(each.required) == 2 for each in overloads):
+        both = [("self", "Tensor"), ("other", "Tensor")]
+        seen = probe.observe(torch, lambda self, other: unbound(self, other), both)
+    return _text(name, overloads, known, seen, method=True)
 
 
-def _outcome(name: str, overload: Overload, known: tuple[Operator, ...]) -> Outcome:
-    fitting = [each for each in known if each.overload.required == overload.required] or list(known)
+def _text(
+    name: str,
+    overloads: list[Overload],
+    known: tuple[Operator, ...],
+    seen: probe.Observation | None,
+    *,
+    method: bool,
+) -> str:
+    return entry_text(overloads, lambda overload: _outcome(name, overload, known, seen), method=method)
+
+
+def _outcome(name: str, overload: Overload, known: tuple[Operator, ...], seen: probe.Observation | None) -> Outcome:
+    fitting = [each for each in known if set(each.overload.required) == set(overload.required)] or list(known)
     traits = set(frozenset.intersection(*(each.traits for each in fitting))) if fitting else set()
-    traits |= _by_signature(name, overload)
-    syncs = any(each.syncs for each in fitting)
-    return Outcome(overload.result, "", syncs, frozenset(traits) if overload.result in _TENSORS else frozenset())
-
-
-_TENSORS = ("tensor", "tuple", "tensors")
+    dtypes = {each.dtype for each in fitting if each.dtype is not None}
+    dtypes = dtypes or {each.dtype for each in known if each.dtype is not None}
+    syncs = bool(fitting) and all(each.syncs for each in fitting)
+    if seen:
+        traits |= seen.traits
+        dtypes = {seen.dtype}
+        syncs = syncs or seen.syncs
+    if overload.result not in _TENSORS:
+        return Outcome(overload.result, syncs=syncs)
+    dtype = dtypes.pop() if len(dtypes) == 1 and overload.result == "tensor" else ""
+    return Outcome(overload.result, dtype, syncs, frozenset(traits | _by_signature(name, overload)))
 
 
 def _by_signature(name: str, overload: Overload) -> set[str]:

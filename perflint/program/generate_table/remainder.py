@@ -6,8 +6,11 @@ from __future__ import annotations
 # the dispatcher. A copy to the device, as .cuda() makes of a host tensor, waits only for unpinned host memory and
 # is no read of the device; .to() is the reader's to judge by its arguments.
 SYNCING_METHODS = frozenset(
-    "cpu numpy tolist __array__ __bool__ __complex__ __contains__ __dlpack__ __float__ __format__ __index__ __int__ "
-    "__nonzero__ __repr__ item is_nonzero".split()
+    [
+        *("cpu", "item", "is_nonzero", "numpy", "tolist"),
+        *("__array__", "__bool__", "__complex__", "__contains__", "__dlpack__", "__float__", "__format__", "__index__"),
+        *("__int__", "__nonzero__", "__repr__"),
+    ]
 )
 
 # What methods return that are missing from the stubs, or typed there as less than they are.
@@ -15,6 +18,7 @@ METHODS = {
     "numpy": "numpy",
     "__array__": "numpy",
     "__format__": "str",
+    "__getitem__": "tensor view",  # waits if the index is a mask, copies if it is a tensor: only the index can tell
     "__iter__": "other",
     "__len__": "number",
     "__repr__": "str",
@@ -45,3 +49,9 @@ FUNCTIONS = {
     "torch.unique_consecutive": "tensor syncs | return_inverse@1:true tuple syncs | return_counts@2:true tuple syncs",
     "torch.nn.functional.one_hot": "tensor =int syncs | num_classes@1:given tensor =int",
 }
+
+# Elementwise operators which torch has not tagged pointwise.
+POINTWISE_OPERATORS = frozenset(["aten::floor_divide", "aten::masked_fill", "aten::rsub"])
+
+# Operators that read a status from the device to raise an error, without a tag that says so.
+CHECKING_OPERATORS = frozenset(["aten::_linalg_check_errors"])

@@ -26,6 +26,7 @@ _SCALARS = {
     "_int | SymInt": "number",
     "SymInt": "number",
     "Size": "size",
+    "tuple[_int, ...]": "size",
     "torch.Size": "size",
     "str": "str",
     "_device": "device",
@@ -75,7 +76,9 @@ def _common(name: str) -> str:
 
 def result_kind(annotation: str) -> str:
     """The Entry's result for what is annotated as returned."""
-    annotation = annotation.replace("typing.", "").replace("<class '", "").replace("'>", "").replace("torch.Tensor", "Tensor")
+    for noise in ("typing.", "<class '", "'>"):
+        annotation = annotation.replace(noise, "")
+    annotation = annotation.replace("torch.Tensor", "Tensor")
     if annotation in _SCALARS:
         return _SCALARS[annotation]
     for pattern, kind in ((_TENSOR, "tensor"), (_TENSOR_TUPLE, "tuple"), (_TENSOR_LIST, "tensors")):
@@ -102,24 +105,28 @@ def argument_kind(annotation: str) -> str:
 
 def of_stub(path: Path, class_name: str | None = None) -> dict[str, list[Overload]]:
     """The overloads of every function in a stub, or of every method of a class in it."""
-    body = ast.parse(path.read_text()).body
-    if class_name:
-        body = next(node for node in body if isinstance(node, ast.ClassDef) and node.name == class_name).body
-    found = defaultdict(list)
-    for node in body:
+    found: dict[str, list[Overload]] = defaultdict(list)
+    for node in _body(path, class_name):
         if isinstance(node, ast.FunctionDef) and node.returns is not None:
-            found[node.name].append(Overload(tuple(_stub_parameters(node.args)), result_kind(ast.unparse(node.returns))))
+            parameters = tuple(_stub_parameters(node.args))
+            found[node.name].append(Overload(parameters, result_kind(ast.unparse(node.returns))))
     return dict(found)
 
 
 def properties_of_stub(path: Path, class_name: str) -> dict[str, str]:
     """The annotations of a class's attributes."""
-    body = next(n for n in ast.parse(path.read_text()).body if isinstance(n, ast.ClassDef) and n.name == class_name).body
     return {
         node.target.id: ast.unparse(node.annotation)
-        for node in body
+        for node in _body(path, class_name)
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
     }
+
+
+def _body(path: Path, class_name: str | None) -> list[ast.stmt]:
+    body = ast.parse(path.read_text()).body
+    if class_name is None:
+        return body
+    return next(node for node in body if isinstance(node, ast.ClassDef) and node.name == class_name).body
 
 
 def _stub_parameters(arguments: ast.arguments) -> Iterator[Parameter]:
@@ -150,7 +157,9 @@ def of_schema(schema: Any) -> Overload:
     returned = [str(each.type) for each in schema.returns]
     if len(returned) > 1:
         return Overload(parameters, "tuple" if set(returned) == {"Tensor"} else "other")
-    return Overload(parameters, result_kind(returned[0].replace("List[Tensor]", "list[Tensor]")) if returned else "none")
+    if returned == ["List[Tensor]"]:
+        return Overload(parameters, "tuple")  # that is what torch makes of it for Python
+    return Overload(parameters, result_kind(returned[0]) if returned else "none")
 
 
 def _schema_kind(kind: str) -> str:

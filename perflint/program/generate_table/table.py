@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from perflint.program.generate_table.classes import classes, distribution_members, exports
 from perflint.program.generate_table.functions import attributes, functions, methods
 
-Table = dict[str, dict[str, str]]
+Table = dict[str, Mapping[str, str | list[str]]]
 
 
 def build(torch: Any) -> Table:
