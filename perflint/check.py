@@ -1,0 +1,139 @@
+"""Checks one program: a pure function from text to findings, and from a document to what is reported of it."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from perflint import suppress
+from perflint.disk import Unreadable, read_bytes
+from perflint.document import Document, decode
+from perflint.problems import FILE_FAULTS, RuleCrash, problem_of
+from perflint.program.source import Source
+from perflint.results import Diagnostic, FileResult, PlacedEdit, PlacedFix
+from perflint.rule import Finding, Fix, Options, Rule
+from perflint.screen import can_fire
+
+FRAME_CONTEXT = 2  # lines shown above and below a finding
+FRAME_LIMIT = 12  # lines of a finding that are shown: a loop may be hundreds of lines long
+
+
+def check_text(text: str, rules: Sequence[Rule], options: Mapping[str, Options]) -> tuple[Finding, ...]:
+    """The findings of `rules` in the program `text`, sorted, none twice; `options` holds those of each rule by name.
+
+    Raises SyntaxError, RecursionError, MemoryError or UnicodeError where `text` is no program that can be analysed,
+    whatever the rules, and RuleCrash where we are at fault. `problem_of` words them all.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what the compiler says of escapes is none of our business
+        return _check_text(text, can_fire(rules, text), options)
+
+
+def _check_text(text: str, rules: Sequence[Rule], options: Mapping[str, Options]) -> tuple[Finding, ...]:
+    if not rules:
+        ast.parse(text)
+        return ()
+    from perflint.program import Program
+
+    with _Blamed(""):
+        program = Program(text)
+    findings: set[Finding] = set()
+    for rule in rules:
+        with _Blamed(rule.name):
+            findings.update(rule.check(program, options.get(rule.name, {})))
+    return tuple(sorted(findings, key=lambda finding: (finding.start, finding.end, finding.rule, finding.kind)))
+
+
+class _Blamed:
+    """Turns what is raised inside into a RuleCrash, but for what is the file's fault."""
+
+    def __init__(self, rule: str) -> None:
+        self.rule = rule
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, FILE_FAULTS):
+            raise RuleCrash(self.rule) from error
+
+
+def check_path(path: str, rules: Sequence[Rule], options: Mapping[str, Options]) -> FileResult:
+    """What is to report of the file at `path`."""
+    try:
+        return check_bytes(path, read_bytes(Path(path)), rules, options)
+    except Unreadable as error:
+        return FileResult(path, problem=error.problem)
+
+
+def check_bytes(path: str, data: bytes, rules: Sequence[Rule], options: Mapping[str, Options]) -> FileResult:
+    """What is to report of a file at `path` that holds `data`; any error becomes the file's problem."""
+    try:
+        return check_document(decode(path, data), rules, options)
+    except Unreadable as error:
+        return FileResult(path, problem=error.problem)
+    except Exception as error:
+        return FileResult(path, problem=problem_of(error))
+
+
+def check_document(document: Document, rules: Sequence[Rule], options: Mapping[str, Options]) -> FileResult:
+    """What is to report of `document`: its findings less the suppressed ones, or why it could not be checked."""
+    if document.skipped:
+        return FileResult(document.path, problem=document.problem, skipped=document.skipped)
+    try:
+        findings = suppress.apply(document.text, check_text(document.text, rules, options), rules)
+    except (RuleCrash, *FILE_FAULTS) as error:
+        return FileResult(document.path, problem=problem_of(error, document.text))
+    return FileResult(document.path, tuple(_diagnostics(document, findings)), document.problem)
+
+
+def _diagnostics(document: Document, findings: Sequence[Finding]) -> Iterator[Diagnostic]:
+    seen: Counter[str] = Counter()
+    for finding in findings:
+        start, end = document.position(finding.start), document.position(finding.end)
+        unit = document.unit(start.cell)
+        last = end.line if end.cell == start.cell else unit.line_count
+        identity = _identity(finding, unit, start.line, last)
+        seen[identity] += 1
+        first, frame = _frame(unit, start.line, last)
+        yield Diagnostic(
+            document.path,
+            finding.rule,
+            finding.kind,
+            finding.severity,
+            finding.message,
+            start,
+            end,
+            tuple(_placed(fix, document) for fix in finding.fixes),
+            finding.blocked,
+            frame,
+            first,
+            _digest(f"{identity}\0{seen[identity]}"),
+        )
+
+
+def _placed(fix: Fix, document: Document) -> PlacedFix:
+    edits = (PlacedEdit(document.position(edit.start), document.position(edit.end), edit.text) for edit in fix.edits)
+    return PlacedFix(fix.title, fix.safety, tuple(edits))
+
+
+def _identity(finding: Finding, unit: Source, first: int, last: int) -> str:
+    """What stays the same of a finding when code moves: blanks and line numbers do not count."""
+    text = "\n".join(" ".join(unit.line_text(line).split()) for line in range(first, last + 1))
+    return f"{finding.rule}\0{finding.kind}\0{text}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def _frame(unit: Source, first: int, last: int) -> tuple[int, tuple[str, ...]]:
+    """The number of the first line of the frame around the lines `first` to `last`, and its lines."""
+    start = max(first - FRAME_CONTEXT, 1)
+    stop = min(last, first + FRAME_LIMIT - 1) + FRAME_CONTEXT
+    lines = (unit.line_text(line).rstrip("\r\n") for line in range(start, min(stop, unit.line_count) + 1))
+    return start, tuple(lines)
