@@ -1,0 +1,194 @@
+"""What is known about one file: its text, names, values, loops and heat."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TypeVar
+
+from perflint.program.classes import ClassInfo
+from perflint.program.execute import Executor
+from perflint.program.heat import Heat, Heats
+from perflint.program.loops import LoopKind, Loops
+from perflint.program.source import Source
+from perflint.program.timeloops import TimeLoop
+from perflint.program.values import UNKNOWN, Kind, Place, Value
+from perflint.program.walk import FUNCTIONS, Function, Loop, Walk, own_nodes, path_of
+
+__all__ = ["Heat", "Kind", "LoopKind", "Place", "Program", "TimeLoop", "Value"]
+
+Node = TypeVar("Node", bound=ast.AST)
+
+_ACCELERATOR = re.compile(r"cuda|device|accelerat|\bmps\b|\bxpu\b|\bnpu\b|[lL]ightning|[fF]abric|DataParallel|\.to\(|horovod|deepspeed")
+_TRAINS = re.compile(r"\.backward\(|DataLoader\(|\.zero_grad\(|\.step\(")
+_DEFAULT_DEVICE = re.compile(r"set_default_device|set_default_tensor_type\(.*cuda")
+_NO_GRADIENTS = frozenset({"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad"})
+
+
+class Program:
+    """One file, parsed; what needs inference is worked out when a rule first asks for it.
+
+    Raises SyntaxError (ValueError for null bytes, RecursionError for nesting beyond Python's own limits) where the
+    text is not a program of the running Python.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.source = Source(text)
+        self.tree = ast.parse(text, type_comments=False)
+
+    # -- structure
+
+    @cached_property
+    def _walk(self) -> Walk:
+        return Walk(self.tree)
+
+    def of_type(self, *classes: type[Node]) -> list[Node]:
+        """The nodes of these classes, in source order."""
+        return self._walk.of_type(*classes)
+
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        """The node directly around `node`."""
+        return self._walk.parents.get(node)
+
+    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
+        """The nodes around `node`, the nearest first."""
+        return self._walk.ancestors(node)
+
+    def statement_of(self, node: ast.AST) -> ast.stmt:
+        """The innermost statement that holds `node`, or is it."""
+        return self._walk.statement_of(node)
+
+    def block_of(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The statements of the block in which `statement` stands."""
+        return self._walk.block_of(statement)
+
+    def function_of(self, node: ast.AST) -> Function | None:
+        """The function whose body holds `node`, or None at module level."""
+        return self._walk.function_of(node)
+
+    def own_nodes(self, root: ast.AST) -> Iterator[ast.AST]:
+        """`root` and the nodes below it, without the bodies of functions and classes defined in it."""
+        return own_nodes(root)
+
+    def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+        """The characters [start, end) of `node`."""
+        return self.source.span(node)
+
+    def segment(self, node: ast.expr | ast.stmt) -> str:
+        """The text of `node`."""
+        return self.source.segment(node)
+
+    # -- values
+
+    @cached_property
+    def is_host_only(self) -> bool:
+        """Is it a script that trains or evaluates and never speaks of a device? Its tensors all live on the host."""
+        return bool(self.is_script and _TRAINS.search(self.text) and not _ACCELERATOR.search(self.text))
+
+    @cached_property
+    def is_script(self) -> bool:
+        """Does running it as a program do something: a main guard, or a loop or call at module level?"""
+        return any(
+            isinstance(statement, ast.For | ast.While | ast.With)
+            or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call))
+            or is_main_guard(statement)
+            for statement in self.tree.body
+        )
+
+    @cached_property
+    def _facts(self) -> Executor:
+        executor = Executor(
+            default_place=Place.HOST if self.is_host_only else Place.DEVICE,
+            default_device_set=bool(_DEFAULT_DEVICE.search(self.text)),
+        )
+        executor.run(self.tree)
+        return executor
+
+    def value(self, node: ast.AST) -> Value:
+        """What is known of the value of an expression."""
+        return self._facts.values.get(node, UNKNOWN)
+
+    def qualified(self, node: ast.AST) -> str:
+        """The qualified name of what `node` refers to in a library, such as "torch.cat"; empty if it is no such thing."""
+        value = self.value(node)
+        return value.name if value.kind is Kind.LIBRARY else ""
+
+    def callee(self, node: ast.Call) -> Function | None:
+        """The function of this file that a call runs: the method, a class's __init__, a module's forward."""
+        info = self._facts.callees.get(node)
+        return info.node if info is not None else None
+
+    def call_sites(self, function: Function) -> list[ast.AST]:
+        """The places in this file that call `function`, or hand it to something that does."""
+        info = self._facts.functions.get(function)
+        return info.call_sites if info is not None else []
+
+    def class_of(self, function: Function) -> ClassInfo | None:
+        """The class of which `function` is a method."""
+        info = self._facts.functions.get(function)
+        return info.owner if info is not None else None
+
+    # -- heat
+
+    @cached_property
+    def _loops(self) -> Loops:
+        return Loops(self)
+
+    @cached_property
+    def _heats(self) -> Heats:
+        return Heats(self)
+
+    def loop_kind(self, loop: Loop) -> LoopKind:
+        """What one iteration of `loop` is."""
+        return self._loops.kind(loop)
+
+    def time_loop(self, loop: Loop) -> TimeLoop | None:
+        """What is known of `loop` as a loop over time, if it is one."""
+        return self._loops.time_loop(loop)
+
+    def heat(self, node: ast.AST) -> Heat:
+        """How often `node` runs."""
+        return self._heats.heat(node)
+
+    def hot_loop(self, node: ast.AST) -> ast.AST | None:
+        """The loop of the same function that makes `node` hot; None where it is hot through a call, or not hot."""
+        return self._heats.hot_loop(node)
+
+    def counts(self, loop: ast.AST, path: str) -> bool:
+        """Does `loop` count its iterations in the variable, or attribute, called `path`?"""
+        if isinstance(loop, ast.For):
+            target = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) and loop.target.elts else loop.target
+            if path_of(target) == path and self.value(target).kind is Kind.NUMBER:
+                return True
+        return any(
+            isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add | ast.Sub) and path_of(node.target) == path
+            and self.value(node.value).kind in (Kind.NUMBER, Kind.UNKNOWN)
+            for node in own_nodes(loop)
+        )  # fmt: skip
+
+    def without_gradients(self, node: ast.AST) -> bool:
+        """Does `node` run under `torch.no_grad()` or `torch.inference_mode()`, of its own function or the loop's?"""
+        for parent in self.ancestors(node):
+            if isinstance(parent, ast.With | ast.AsyncWith):
+                if any(isinstance(item.context_expr, ast.Call) and self.qualified(item.context_expr.func) in _NO_GRADIENTS for item in parent.items):
+                    return True
+            if isinstance(parent, FUNCTIONS):
+                decorators = getattr(parent, "decorator_list", [])
+                names = {self.qualified(d.func if isinstance(d, ast.Call) else d) for d in decorators}
+                return bool(names & _NO_GRADIENTS)
+        return False
+
+
+def is_main_guard(statement: ast.stmt) -> bool:
+    """Is it `if __name__ == "__main__":`?"""
+    if not isinstance(statement, ast.If):
+        return False
+    return any(
+        isinstance(test, ast.Compare)
+        and len(test.comparators) == 1
+        and {ast.dump(test.left), ast.dump(test.comparators[0])} == {"Name(id='__name__', ctx=Load())", "Constant(value='__main__')"}
+        for test in ([statement.test] if not isinstance(statement.test, ast.BoolOp) else statement.test.values)
+    )

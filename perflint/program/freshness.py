@@ -1,0 +1,108 @@
+"""Tells whether each iteration of a loop brings data of its own, as mini-batches do and full-batch training does not."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from perflint.program import torch_table
+from perflint.program.values import Kind
+from perflint.program.walk import Function, Loop, own_nodes
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+_DRAWING_METHODS = ("sample", "batch", "next", "pop", "get_data", "fetch", "choice", "recv")
+
+
+def brings_data(program: Program, loop: Loop, nodes: Sequence[ast.AST]) -> bool:
+    """Does a call that computes on tensors, among the `nodes` of one iteration, get something new each time?"""
+    fresh = _fresh_names(program, nodes, _target_names(loop))
+    for node in nodes:
+        if isinstance(node, ast.Call) and _computes(program, node):
+            if any(_is_fresh(program, argument, fresh) for argument in (*node.args, *(k.value for k in node.keywords))):
+                return True
+            callee = program.callee(node)
+            if callee is not None and _draws(program, callee, 3):
+                return True
+    return False
+
+
+def steps_an_environment(program: Program, node: ast.AST) -> bool:
+    """Is it `env.step(action)`?"""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("step", "async_step")):
+        return False
+    owner = program.value(node.func.value)
+    name = ast.unparse(node.func.value).lower()
+    is_stepper = owner.kind in (Kind.OPTIMIZER, Kind.MODULE) or any(word in name for word in ("optim", "sched", "scaler"))
+    return bool(node.args) and not is_stepper
+
+
+def _computes(program: Program, node: ast.Call) -> bool:
+    callee = program.value(node.func)
+    return callee.kind in (Kind.MODULE, Kind.FUNCTION) or program.value(node).kind is Kind.TENSOR
+
+
+def _fresh_names(program: Program, nodes: Iterable[ast.AST], seeds: set[str]) -> set[str]:
+    """The names that are bound to something new in each iteration."""
+    fresh = set(seeds)
+    bindings = [(targets, value) for node in nodes if (targets := _targets(node)) and (value := getattr(node, "value", None) or getattr(node, "iter", None))]
+    growing = True
+    while growing:
+        size = len(fresh)
+        for targets, value in bindings:
+            if _is_fresh(program, value, fresh):
+                fresh.update(name for target in targets for name in names_in(target))
+        growing = len(fresh) > size
+    return fresh
+
+
+def _targets(node: ast.AST) -> list[ast.expr]:
+    if isinstance(node, ast.Assign):
+        return node.targets
+    if isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr | ast.For):
+        return [node.target]
+    return []
+
+
+def _target_names(loop: Loop) -> set[str]:
+    return set() if isinstance(loop, ast.While) else set(names_in(loop.target))
+
+
+def names_in(node: ast.AST) -> list[str]:
+    """The names in an expression."""
+    return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
+
+
+def _is_fresh(program: Program, node: ast.expr, fresh: set[str]) -> bool:
+    return any(
+        (isinstance(part, ast.Name) and part.id in fresh) or (isinstance(part, ast.Call) and _draws_data(program, part))
+        for part in ast.walk(node)
+    )
+
+
+def _draws_data(program: Program, node: ast.Call) -> bool:
+    """Does the call give something else each time: a random draw, the next of an iterator, a step of an environment?"""
+    callee = program.value(node.func)
+    if callee.kind is Kind.LIBRARY:
+        entry = torch_table.function(callee.name)
+        is_random = entry is not None and "random" in entry.traits and "factory" in entry.traits
+        return is_random or callee.name == "builtins.next" or callee.name.startswith(("random.", "numpy.random."))
+    function = program.callee(node)
+    if function is not None:
+        return callee.kind is not Kind.MODULE and _draws(program, function, 2)
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    return steps_an_environment(program, node) or any(word in name for word in _DRAWING_METHODS)
+
+
+def _draws(program: Program, function: Function, depth: int) -> bool:
+    """Does a function of the file draw data itself?"""
+    if depth == 0:
+        return False
+    for node in own_nodes(function):
+        if isinstance(node, ast.Call):
+            inner = program.callee(node)
+            if _draws(program, inner, depth - 1) if inner is not None else _draws_data(program, node):
+                return True
+    return False

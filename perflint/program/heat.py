@@ -1,0 +1,89 @@
+"""How often code runs: once, every step, or every time step; through calls, and not below what makes it rare."""
+
+from __future__ import annotations
+
+import ast
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from perflint.program.loops import LoopKind
+from perflint.program.parameters import STEP_METHODS
+from perflint.program.rarity import is_escape, makes_rare
+from perflint.program.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, Function
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+
+class Heat(IntEnum):
+    """How often a place in the program runs."""
+
+    ONCE = 0  # once, or now and then
+    STEP = 1  # every training or evaluation step
+    TIME = 2  # every time step
+
+
+class Heats:
+    """The heat of a program's places, and which loop it comes from."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._functions: dict[ast.AST, Heat] = {}
+
+    def heat(self, node: ast.AST) -> Heat:
+        """How often `node` runs."""
+        return self._climb(node)[0]
+
+    def hot_loop(self, node: ast.AST) -> ast.AST | None:
+        """The hot loop of the same function that makes `node` run often; None where it is hot through a call or not hot."""
+        return self._climb(node)[1]
+
+    def _climb(self, node: ast.AST) -> tuple[Heat, ast.AST | None]:
+        program = self._program
+        escaping: type[ast.AST] | None = None  # a break or return right behind: this loop ends in the same iteration
+        child = node
+        for parent in program.ancestors(node):
+            if isinstance(child, ast.stmt):
+                escaping = escaping or is_escape(program, child, parent)
+            if makes_rare(program, parent, child):
+                return Heat.ONCE, None
+            if isinstance(parent, LOOPS) and child in parent.body:
+                if escaping is None:
+                    kind = program.loop_kind(parent)
+                    if kind is not LoopKind.OTHER:
+                        return (Heat.TIME if kind is LoopKind.TIME else Heat.STEP), parent
+                elif escaping is ast.Break:
+                    escaping = None
+            if isinstance(parent, FUNCTIONS):
+                if child in getattr(parent, "decorator_list", ()) or child is parent.args:
+                    child = parent
+                    continue
+                return self.function_heat(parent), None
+            if isinstance(parent, ast.ClassDef):
+                return Heat.ONCE, None
+            child = parent
+        return Heat.ONCE, None
+
+    def function_heat(self, function: Function) -> Heat:
+        """How often the body of `function` runs: by convention, or as often as the hottest of its calls."""
+        known = self._functions.get(function)
+        if known is not None:
+            return known
+        self._functions[function] = Heat.ONCE  # for functions that call each other
+        heat = Heat.STEP if self._is_hot_by_convention(function) else Heat.ONCE
+        for site in self._program.call_sites(function):
+            heat = max(heat, self.heat(site))
+        self._functions[function] = heat
+        return heat
+
+    def _is_hot_by_convention(self, function: Function) -> bool:
+        owner = self._program.class_of(function)
+        name = getattr(function, "name", "")
+        if owner is None:
+            return name == "train_step"
+        if owner.is_a("optimizer"):
+            return name == "step"
+        return owner.is_a("module") and name in STEP_METHODS
+
+
+__all__ = ["COMPREHENSIONS", "Heat", "Heats"]

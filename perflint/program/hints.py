@@ -1,0 +1,58 @@
+"""What names and usage suggest where nothing is proved: only ever the `sure=False` kind of knowledge."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+
+from perflint.program import torch_table
+from perflint.program.values import LIKELY_LOADER, UNKNOWN, Kind, Place, Value, tensor
+from perflint.program.walk import Function, own_nodes
+
+_LOADER = re.compile(r"(^|_)(data_?)?(loaders?|dl)(_(train|val|valid|test|eval))?$|dataloader$|DataLoader$")
+_MODULE_ONLY = frozenset({"parameters", "named_parameters", "state_dict", "load_state_dict", "named_modules", "train", "eval", "modules"})
+_FOREIGN = frozenset(
+    "view copy all any sum mean max min item tolist reshape transpose squeeze argmax argmin sort astype clip dot round"
+    " index count flatten repeat std var fill resize ravel take put swapaxes conj prod cumsum cumprod partition nonzero"
+    " diagonal trace choose put_ type to map split add update format strip values get keys items device shape dtype T data"
+    " ndim real imag strides nbytes itemsize eval train cpu cuda half float double apply share_memory dim name names unique"
+    " trunc is_shared register_hook remove grad sub div mul eq ne lt gt le ge where size lower log".split()
+)
+
+
+def looks_like_loader(name: str) -> bool:
+    """Is it what people call a DataLoader?"""
+    return bool(_LOADER.search(name))
+
+
+def usage(function: Function) -> dict[str, set[str]]:
+    """Which attributes the body of `function` takes of each name."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for node in own_nodes(function):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            found[node.value.id].add(node.attr)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size":
+            if isinstance(node.func.value, ast.Name):
+                found[node.func.value.id].add("size()")
+    return found
+
+
+def kind_by_usage(name: str, attributes: set[str]) -> Value:
+    """The likely value of a parameter of which these attributes are taken."""
+    if "zero_grad" in attributes and "step" in attributes:
+        return Value(Kind.OPTIMIZER, sure=False)
+    if attributes & _MODULE_ONLY and ("eval" in attributes or "train" in attributes or "parameters" in attributes):
+        return Value(Kind.MODULE, sure=False)
+    if "backward" in attributes:
+        return tensor(Place.DEVICE)
+    if looks_like_loader(name):
+        return LIKELY_LOADER
+    if any(is_tensor_only(attribute) for attribute in attributes):
+        return tensor(Place.UNKNOWN)
+    return UNKNOWN
+
+
+def is_tensor_only(attribute: str) -> bool:
+    """Is it an attribute which tensors have and neither numpy's arrays nor Python's own types nor modules?"""
+    return attribute == "size()" or (attribute not in _FOREIGN and torch_table.method(attribute) is not None)

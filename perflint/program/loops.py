@@ -1,0 +1,109 @@
+"""Tells step loops, one training or evaluation step an iteration, and time loops from everything else."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from perflint.program.freshness import brings_data, steps_an_environment
+from perflint.program.timeloops import TimeLoop, time_loop
+from perflint.program.values import Kind
+from perflint.program.walk import FUNCTIONS, LOOPS, Function, Loop, children, path_of
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+
+class LoopKind(Enum):
+    """What one iteration of a loop is."""
+
+    STEP = "step"  # of training or evaluation, on a batch of its own
+    TIME = "time"  # of a sequence, or of generation
+    OTHER = "other"  # an epoch, a rollout, a layer, a file, ...
+
+
+class Loops:
+    """The kinds of a program's loops, each worked out when it is asked for."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._kinds: dict[ast.AST, LoopKind] = {}
+        self._time_loops: dict[ast.AST, TimeLoop | None] = {}
+        self._trains: dict[ast.AST, bool] = {}
+
+    def kind(self, loop: Loop) -> LoopKind:
+        """What one iteration of `loop` is."""
+        if loop not in self._kinds:
+            self._kinds[loop] = LoopKind.OTHER  # while it is being worked out: functions may call each other
+            self._kinds[loop] = self._classify(loop)
+        return self._kinds[loop]
+
+    def time_loop(self, loop: Loop) -> TimeLoop | None:
+        """What is known of `loop` as a loop over time, if it is one."""
+        if loop not in self._time_loops:
+            self._time_loops[loop] = time_loop(self._program, loop) if self.kind(loop) is not LoopKind.STEP else None
+        return self._time_loops[loop]
+
+    def _classify(self, loop: Loop) -> LoopKind:
+        if isinstance(loop, ast.For) and self._program.value(loop.iter).kind is Kind.LOADER:
+            return LoopKind.STEP
+        nodes = list(self._one_iteration(loop.body))
+        if any(self._marks_a_step(node) for node in nodes):
+            return LoopKind.STEP if brings_data(self._program, loop, nodes) and not self._is_rollout(loop) else LoopKind.OTHER
+        return LoopKind.TIME if time_loop(self._program, loop) is not None else LoopKind.OTHER
+
+    def _one_iteration(self, statements: Iterable[ast.AST]) -> Iterator[ast.AST]:
+        """The nodes that run about once an iteration: not those in step and time loops inside, nor in definitions."""
+        stack = list(statements)
+        while stack:
+            node = stack.pop()
+            yield node
+            if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+                continue
+            if isinstance(node, LOOPS) and self.kind(node) is not LoopKind.OTHER:
+                stack.append(node.test if isinstance(node, ast.While) else node.iter)
+                continue
+            stack.extend(children(node))
+
+    def _marks_a_step(self, node: ast.AST) -> bool:
+        """Does `node` train, or run a model without gradients?"""
+        if not isinstance(node, ast.Call):
+            return False
+        if is_training_call(self._program, node):
+            return True
+        callee = self._program.callee(node)
+        if callee is not None and self._trains_once(callee):
+            return True
+        return self._program.value(node.func).kind is Kind.MODULE and self._program.without_gradients(node)
+
+    def _trains_once(self, function: Function) -> bool:
+        """Does calling `function` do one step of training, rather than an epoch of them?"""
+        if function not in self._trains:
+            self._trains[function] = False
+            body = function.body if isinstance(function.body, list) else [function.body]
+            self._trains[function] = any(
+                isinstance(node, ast.Call)
+                and (is_training_call(self._program, node) or ((inner := self._program.callee(node)) is not None and self._trains_once(inner)))
+                for node in self._one_iteration(body)
+            )
+        return self._trains[function]
+
+    def _is_rollout(self, loop: Loop) -> bool:
+        """Does each iteration play an episode, in a loop of its own, before it trains?"""
+        inner = [node for node in self._one_iteration(loop.body) if isinstance(node, LOOPS)]
+        return any(steps_an_environment(self._program, node) for each in inner for node in self._one_iteration(each.body))
+
+
+def is_training_call(program: Program, node: ast.Call) -> bool:
+    """Is it `loss.backward()`, `optimizer.step()`, `optimizer.zero_grad()`, or what accelerators offer in their place?"""
+    if not isinstance(node.func, ast.Attribute):
+        return False
+    name, owner = node.func.attr, program.value(node.func.value)
+    if name in ("backward", "manual_backward"):
+        return owner.kind is not Kind.LIBRARY
+    if name == "step":
+        path = path_of(node.func.value).lower()
+        return owner.kind is Kind.OPTIMIZER or (("optim" in path or "scaler" in path) and "sched" not in path)
+    return name == "zero_grad"

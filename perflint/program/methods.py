@@ -1,0 +1,221 @@
+"""What methods give, by the kind of the object they are called on."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from perflint.program import torch_table
+from perflint.program.arguments import Arguments
+from perflint.program.iteration import contains_tensor, element_of
+from perflint.program.operators import common_place
+from perflint.program.values import (
+    DEVICE_TENSOR,
+    LIKELY_DEVICE_TENSOR,
+    NONE,
+    NUMBER,
+    NUMPY,
+    OTHER,
+    STRING,
+    UNKNOWN,
+    Kind,
+    Place,
+    Value,
+    join,
+    join_all,
+    mapping,
+    sequence,
+    sequence_of,
+    tensor,
+)
+from perflint.program.walk import path_of
+
+if TYPE_CHECKING:
+    from perflint.program.evaluate import Evaluator
+
+
+def method_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Arguments) -> Value:
+    """What `owner.name(arguments)` gives."""
+    owner = callee.owner or UNKNOWN
+    name = callee.name
+    if owner.kind is Kind.TENSOR:
+        return _on_tensor(owner, name, arguments)
+    if owner.kind is Kind.MODULE:
+        return _on_module(evaluator, owner, name, node, arguments)
+    if owner.kind is Kind.MAPPING:
+        return _on_mapping(evaluator, owner, name, node, arguments)
+    if owner.kind is Kind.SEQUENCE:
+        return _on_sequence(evaluator, owner, name, node, arguments)
+    if owner.kind in (Kind.STRING, Kind.NUMPY):
+        return owner._replace(is_literal=False, literal=None) if name not in ("split", "tolist") else sequence_of(owner)
+    if owner.kind is Kind.OTHER:
+        return _on_other(owner, name)
+    return _on_unknown(owner, name, arguments)
+
+
+def from_entry(entry: torch_table.Entry, place: Place, *, sure: bool = True) -> Value:
+    """The value of a call that the table describes."""
+    if entry.result == "tensor":
+        return tensor(place, sure=sure, dtype=entry.dtype)
+    if entry.result in ("tuple", "list"):
+        return sequence_of(tensor(place, sure=sure))
+    if entry.result == "size":
+        return sequence_of(NUMBER)
+    simple = {"number": NUMBER, "bool": NUMBER, "str": STRING, "none": NONE, "numpy": NUMPY, "unknown": UNKNOWN}
+    return simple.get(entry.result, Value(Kind.DEVICE, place) if entry.result == "device" else OTHER)
+
+
+def moved_to(value: Value, arguments: Arguments) -> Place:
+    """Where `.to(...)` puts a tensor that is at `value.place`."""
+    target = arguments.get(0, "device")
+    if target is None or (target.kind is Kind.LIBRARY and target.name.startswith("torch.")) or target.name == "dtype":
+        return value.place
+    if target.kind in (Kind.DEVICE, Kind.TENSOR):
+        return target.place if target.place is not Place.UNKNOWN else Place.DEVICE
+    if target.is_literal and isinstance(target.literal, str):
+        return Place.HOST if target.literal.startswith("cpu") else Place.DEVICE
+    return Place.DEVICE
+
+
+def _on_tensor(owner: Value, name: str, arguments: Arguments) -> Value:
+    if name == "to":
+        return owner._replace(place=moved_to(owner, arguments))
+    if name == "cuda":
+        return tensor(Place.DEVICE, sure=owner.sure, dtype=owner.dtype)
+    if name == "cpu":
+        return tensor(Place.HOST, sure=owner.sure, dtype=owner.dtype)
+    if name == "type" and not arguments.all:
+        return STRING
+    entry = torch_table.method(name)
+    if entry is None:
+        return tensor(owner.place, sure=False) if not owner.sure else UNKNOWN
+    entry = arguments.select(entry)
+    if name == "tolist":
+        return sequence_of(NUMBER)
+    others = [value for value in arguments.all if value.kind is Kind.TENSOR]
+    place = common_place([owner, *others]) if others and owner.place is not Place.UNKNOWN else owner.place
+    if "like" in entry.traits and "device" in arguments.keywords:
+        place = moved_to(owner, Arguments((arguments.keywords["device"],), {}, False))
+    sure = owner.sure or (entry.result == "tensor" and name in ("argmax", "softmax", "log_softmax", "masked_fill", "unsqueeze"))
+    result = from_entry(entry, place, sure=sure)
+    return result._replace(dtype=owner.dtype) if not result.dtype and "view" in entry.traits else result
+
+
+_MODULE_SELF = frozenset("to cuda cpu train eval half float double bfloat16 requires_grad_ apply share_memory compile".split())
+
+
+def _on_module(evaluator: Evaluator, owner: Value, name: str, node: ast.Call, arguments: Arguments) -> Value:
+    if name in _MODULE_SELF:
+        return owner
+    if name in ("parameters", "buffers"):
+        return sequence_of(DEVICE_TENSOR)
+    if name in ("named_parameters", "named_buffers"):
+        return sequence_of(sequence((STRING, DEVICE_TENSOR)))
+    if name in ("modules", "children"):
+        return sequence_of(Value(Kind.MODULE, sure=False))
+    if name in ("named_modules", "named_children", "items"):
+        return sequence_of(sequence((STRING, owner.item or Value(Kind.MODULE, sure=False))))
+    if name == "values":
+        return sequence_of(owner.item or Value(Kind.MODULE, sure=False))
+    if name == "forward":
+        from perflint.program.calls import call_module
+
+        return call_module(evaluator, owner, node, arguments)
+    if name in ("state_dict", "load_state_dict", "zero_grad", "register_buffer", "add_module", "append", "named_modules"):
+        if name == "append" and arguments.positional:
+            _rebind(evaluator, node, owner._replace(item=join(owner.item or arguments.positional[0], arguments.positional[0])))
+        return OTHER
+    if any((inner := contains_tensor(value)) is not None for value in arguments.all) or arguments.open:
+        return tensor(evaluator.module_place, sure=False) if inner_on_device(arguments) or name == "generate" else UNKNOWN
+    return UNKNOWN
+
+
+def inner_on_device(arguments: Arguments) -> bool:
+    """Is there a device tensor among the arguments, or in one?"""
+    return any((inner := contains_tensor(value)) is not None and inner.on_device for value in arguments.all)
+
+
+def _on_mapping(evaluator: Evaluator, owner: Value, name: str, node: ast.Call, arguments: Arguments) -> Value:
+    if name in ("get", "pop", "setdefault") and arguments.positional:
+        key = arguments.positional[0]
+        if key.is_literal and key.literal in owner.keys and owner.items is not None:
+            return owner.items[owner.keys.index(key.literal)]
+        return owner.item or UNKNOWN
+    if name == "items":
+        return sequence_of(sequence((STRING, owner.item or UNKNOWN)))
+    if name == "values":
+        return sequence_of(owner.item or UNKNOWN)
+    if name == "keys":
+        return sequence_of(STRING)
+    if name == "copy":
+        return owner
+    if name == "to":
+        return _moved_mapping(owner)
+    if name == "update":
+        _update_mapping(evaluator, owner, node, arguments)
+        return NONE
+    return UNKNOWN
+
+
+def _moved_mapping(owner: Value) -> Value:
+    parts = [part._replace(place=Place.DEVICE) if part.kind is Kind.TENSOR else part for part in owner.items or ()]
+    return owner._replace(items=tuple(parts), item=join_all(parts) if parts else owner.item)
+
+
+def _update_mapping(evaluator: Evaluator, owner: Value, node: ast.Call, arguments: Arguments) -> None:
+    entries = dict(zip(owner.keys, owner.items or (), strict=False))
+    complete = owner.sure
+    for other in arguments.positional:
+        complete &= other.kind is Kind.MAPPING and other.sure
+        entries.update(zip(other.keys, other.items or (), strict=False))
+    entries.update(arguments.keywords)
+    _rebind(evaluator, node, mapping(entries.items(), complete=complete and not arguments.open))
+
+
+def _on_sequence(evaluator: Evaluator, owner: Value, name: str, node: ast.Call, arguments: Arguments) -> Value:
+    if name in ("append", "add", "insert", "appendleft") and arguments.positional:
+        _grow(evaluator, owner, node, arguments.positional[-1])
+        return NONE
+    if name == "extend" and arguments.positional:
+        _grow(evaluator, owner, node, element_of(arguments.positional[0]))
+        return NONE
+    if name in ("pop", "popleft"):
+        return owner.item or UNKNOWN
+    if name in ("copy", "union"):
+        return owner
+    return NUMBER if name in ("index", "count", "numel") else UNKNOWN
+
+
+def _grow(evaluator: Evaluator, owner: Value, node: ast.Call, item: Value) -> None:
+    empty = owner.items == () or owner.item is None
+    _rebind(evaluator, node, sequence_of(item if empty else join(owner.item or UNKNOWN, item)))
+
+
+def _rebind(evaluator: Evaluator, node: ast.Call, value: Value) -> None:
+    """After a method changed its object: give the object's name, or attribute of self, the new value."""
+    assert isinstance(node.func, ast.Attribute)
+    if path_of(node.func.value):
+        evaluator.assign(node.func.value, value)
+
+
+def _on_other(owner: Value, name: str) -> Value:
+    if owner.name == "distribution":
+        entry = torch_table.distribution_method(name)
+        return from_entry(entry, owner.place) if entry is not None else UNKNOWN
+    if owner.name == "argparse.ArgumentParser" and name in ("parse_args", "parse_known_args"):
+        namespace = Value(Kind.OTHER, name="argparse.Namespace")
+        return namespace if name == "parse_args" else sequence((namespace, sequence_of(STRING)))
+    return UNKNOWN
+
+
+def _on_unknown(owner: Value, name: str, arguments: Arguments) -> Value:
+    if name == "prepare" and len(arguments.positional) > 1:  # accelerate's and fabric's: what goes in comes out
+        return sequence(arguments.positional)
+    if name == "prepare" and arguments.positional:
+        return arguments.positional[0]
+    if name in ("cuda", "to") and owner.kind is Kind.UNKNOWN:
+        place = Place.DEVICE if name == "cuda" else moved_to(Value(Kind.TENSOR, Place.UNKNOWN), arguments)
+        return tensor(place, sure=False) if place is not Place.UNKNOWN else UNKNOWN
+    if name == "size" and arguments.positional:
+        return NUMBER
+    return LIKELY_DEVICE_TENSOR if inner_on_device(arguments) else UNKNOWN

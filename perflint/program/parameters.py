@@ -1,0 +1,118 @@
+"""What the parameters of a function may be: from its calls, its annotations, its defaults, its use of them, conventions."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from perflint.program.calls import instance_of
+from perflint.program.classes import FunctionInfo
+from perflint.program.hints import kind_by_usage, looks_like_loader, usage
+from perflint.program.values import (
+    LIKELY_DEVICE_TENSOR,
+    LIKELY_LOADER,
+    NUMBER,
+    STRING,
+    UNKNOWN,
+    Kind,
+    Place,
+    Value,
+    join,
+    literal,
+    mapping,
+    sequence_of,
+    tensor,
+)
+from perflint.program.walk import Function, path_of
+
+if TYPE_CHECKING:
+    from perflint.program.evaluate import Evaluator
+
+STEP_METHODS = frozenset({"forward", "training_step", "validation_step", "test_step", "predict_step", "train_step"})
+_ANNOTATIONS = {"int": NUMBER, "float": NUMBER, "bool": NUMBER, "str": STRING}
+
+
+def parameter_values(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Value]:
+    """What is known of each parameter when the body of `info` starts."""
+    arguments = info.node.args
+    parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    missing = [parameter for parameter in parameters if parameter.arg not in info.arguments]
+    used = usage(info.node) if missing else {}
+    defaults = _defaults(info.node)
+    values = {}
+    for parameter in parameters:
+        name = parameter.arg
+        values[name] = info.arguments.get(name) or _expected(info, parameter, used.get(name, set()), defaults.get(name))
+        if name in info.arguments and name in defaults:
+            values[name] = join(values[name], _constant(defaults[name]))
+    if info.owner is not None and parameters and "staticmethod" not in _decorators(info.node):
+        first = parameters[0].arg
+        if first not in info.arguments:
+            values[first] = instance_of(evaluator, info.owner.node)
+    if arguments.vararg is not None:
+        values[arguments.vararg.arg] = sequence_of(UNKNOWN)
+    if arguments.kwarg is not None:
+        values[arguments.kwarg.arg] = mapping((), complete=False)
+    return values
+
+
+def _expected(info: FunctionInfo, parameter: ast.arg, attributes: set[str], default: ast.expr | None) -> Value:
+    """What a parameter likely is where no call in this file tells."""
+    method_of_module = info.owner is not None and info.owner.is_a("module")
+    annotated = _annotated(parameter.annotation)
+    if annotated.kind is Kind.TENSOR:
+        return tensor(Place.DEVICE if method_of_module else Place.UNKNOWN)
+    if annotated.kind is not Kind.UNKNOWN:
+        return annotated
+    if info.owner is not None and info.owner.is_a("dataset"):
+        return NUMBER if info.name == "__getitem__" else UNKNOWN
+    if default is not None and isinstance(default, ast.Constant) and default.value is not None:
+        return _constant(default)._replace(is_literal=False, literal=None)
+    likely = kind_by_usage(parameter.arg, attributes)
+    if method_of_module:
+        if likely.kind is Kind.TENSOR:
+            return likely._replace(place=Place.DEVICE)
+        if likely.kind is Kind.UNKNOWN and info.name in STEP_METHODS:
+            return LIKELY_DEVICE_TENSOR
+    if likely.kind is Kind.UNKNOWN and looks_like_loader(parameter.arg):
+        return LIKELY_LOADER
+    return likely
+
+
+def _annotated(annotation: ast.expr | None) -> Value:
+    if annotation is None:
+        return UNKNOWN
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        text = annotation.value.strip()
+    else:
+        text = path_of(annotation)
+    last = text.rpartition(".")[2]
+    if last in ("Tensor", "FloatTensor", "LongTensor", "BoolTensor"):
+        return tensor(Place.UNKNOWN)
+    if last == "DataLoader":
+        return LIKELY_LOADER
+    if last == "Module":
+        return Value(Kind.MODULE, sure=False)
+    if last == "Optimizer":
+        return Value(Kind.OPTIMIZER)
+    if last == "ndarray":
+        return Value(Kind.NUMPY)
+    return _ANNOTATIONS.get(text, UNKNOWN)
+
+
+def _constant(node: ast.expr) -> Value:
+    if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float | str | type(None)):
+        return literal(node.value)
+    return UNKNOWN
+
+
+def _defaults(function: Function) -> dict[str, ast.expr]:
+    arguments = function.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    pairs = list(zip(reversed(positional), reversed(arguments.defaults), strict=False))
+    pairs += [(p, d) for p, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is not None]
+    return {parameter.arg: default for parameter, default in pairs}
+
+
+def _decorators(function: Function) -> set[str]:
+    return {getattr(decorator, "id", "") for decorator in getattr(function, "decorator_list", ())}

@@ -1,0 +1,122 @@
+"""What makes code inside a hot loop run only now and then."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+from perflint.program.values import Kind
+from perflint.program.walk import FUNCTIONS, LOOPS, path_of
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+_PERIODIC_NAME = re.compile(r"(^|_)(should|every|interval|freq)(_|$)|^is_(first|last)|_interval$|_every$")
+_CLOCKS = frozenset({"time.time", "time.perf_counter", "time.monotonic", "timeit.default_timer"})
+
+
+def makes_rare(program: Program, parent: ast.AST, child: ast.AST) -> bool:
+    """Does `parent` run its part `child` only now and then?"""
+    if isinstance(parent, ast.If):
+        if child in parent.body:
+            return is_periodic(program, parent.test)
+        if child in parent.orelse:
+            return is_mostly_true(program, parent.test)
+    if isinstance(parent, ast.IfExp):
+        return (child is parent.body and is_periodic(program, parent.test)) or (
+            child is parent.orelse and is_mostly_true(program, parent.test)
+        )
+    if isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.And) and child in parent.values:
+        return any(is_periodic(program, test) for test in parent.values[: parent.values.index(child)])  # type: ignore[arg-type]
+    if isinstance(parent, ast.ExceptHandler):
+        return True
+    if isinstance(child, ast.stmt):
+        return _skipped_before(program, child, parent)
+    return False
+
+
+def is_escape(program: Program, statement: ast.stmt, parent: ast.AST) -> type[ast.AST] | None:
+    """ast.Break or ast.Return where one ends the block in which `statement` stands, so that a loop is left in this very iteration."""
+    if isinstance(parent, FUNCTIONS) or (isinstance(parent, ast.If) and _is_endless_choice(parent)):
+        return None
+    last = program.block_of(statement)[-1]
+    if isinstance(last, ast.Break):
+        return ast.Break
+    if isinstance(last, ast.Return | ast.Raise):
+        return ast.Return
+    return None
+
+
+def _is_endless_choice(node: ast.If) -> bool:
+    """Is it the whole body of its loop, each branch of which leaves?"""
+    return False
+
+
+def _skipped_before(program: Program, statement: ast.stmt, parent: ast.AST) -> bool:
+    """Does `if step % n: continue` stand before `statement` in its block?"""
+    if not isinstance(parent, (*LOOPS, *FUNCTIONS, ast.If, ast.With)):
+        return False
+    for earlier in program.block_of(statement):
+        if earlier is statement:
+            return False
+        if isinstance(earlier, ast.If) and not earlier.orelse and isinstance(earlier.body[-1], ast.Continue | ast.Return):
+            if is_mostly_true(program, earlier.test):
+                return True
+    return False
+
+
+def is_periodic(program: Program, test: ast.expr) -> bool:
+    """Is the test true only now and then: once in n steps, at one step, at the last?"""
+    if isinstance(test, ast.BoolOp):
+        parts = [is_periodic(program, part) for part in test.values]
+        return any(parts) if isinstance(test.op, ast.And) else all(parts)
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return is_mostly_true(program, test.operand)
+    if program.value(test).periodic:
+        return True
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        return _is_periodic_comparison(program, test)
+    if isinstance(test, ast.Call):
+        return _names_a_period(path_of(test.func)) or program.value(test).periodic
+    return _names_a_period(path_of(test))
+
+
+def is_mostly_true(program: Program, test: ast.expr) -> bool:
+    """Is the test false only now and then?"""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return is_periodic(program, test.operand)
+    if isinstance(test, ast.BoolOp):
+        parts = [is_mostly_true(program, part) for part in test.values]
+        return any(parts) if isinstance(test.op, ast.Or) else all(parts)
+    if program.value(test).name == "modulo":
+        return True
+    return isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.NotEq) and _is_counter(program, test.left)
+
+
+def _is_periodic_comparison(program: Program, test: ast.Compare) -> bool:
+    op, left, right = test.ops[0], test.left, test.comparators[0]
+    if isinstance(op, ast.Eq):
+        if program.value(left).name == "modulo" or program.value(right).name == "modulo":
+            return True
+        return _is_counter(program, left) or _is_counter(program, right)
+    if isinstance(op, ast.In):
+        return _is_counter(program, left)
+    if isinstance(op, ast.Gt | ast.GtE | ast.Lt | ast.LtE):
+        if program.value(left).name == "modulo":
+            return isinstance(op, ast.Lt | ast.LtE)
+        return any(isinstance(part, ast.Call) and program.qualified(part.func) in _CLOCKS for part in ast.walk(test))
+    return False
+
+
+def _is_counter(program: Program, node: ast.expr) -> bool:
+    """Does the expression count the iterations of a loop around it?"""
+    names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+    paths = names | ({path_of(node)} if path_of(node) else set())
+    if program.value(node).kind not in (Kind.NUMBER, Kind.UNKNOWN) or not names:
+        return False
+    return any(program.counts(loop, path) for loop in program.ancestors(node) if isinstance(loop, LOOPS) for path in paths)
+
+
+def _names_a_period(path: str) -> bool:
+    return bool(path) and bool(_PERIODIC_NAME.search(path.rpartition(".")[2]))

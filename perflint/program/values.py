@@ -1,0 +1,184 @@
+"""What the analyser may know of a value: its kind, its place, its parts."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from enum import Enum
+from functools import reduce
+from typing import NamedTuple
+
+
+class Kind(Enum):
+    """What a value is."""
+
+    UNKNOWN = "unknown"
+    NONE = "none"
+    NUMBER = "number"  # a Python number or bool
+    STRING = "string"
+    TENSOR = "tensor"
+    MODULE = "module"  # an instance of torch.nn.Module
+    LOADER = "loader"  # iterating it yields batches
+    DATASET = "dataset"
+    OPTIMIZER = "optimizer"
+    NUMPY = "numpy"  # an array or a scalar of numpy
+    SEQUENCE = "sequence"  # list, tuple, set, generator
+    MAPPING = "mapping"
+    DEVICE = "device"  # a torch.device
+    LIBRARY = "library"  # a module, class or function from elsewhere; `name` is its qualified name
+    FUNCTION = "function"  # defined in this file (`node`); bound when `owner` is set
+    METHOD = "method"  # a method, called `name`, of the library value `owner`
+    CLASS = "class"  # defined in this file (`node`)
+    INSTANCE = "instance"  # of a class defined in this file (`node`), or of the library class `name`
+    OTHER = "other"  # known to be none of these
+
+
+class Place(Enum):
+    """Where a tensor lives."""
+
+    UNKNOWN = "unknown"
+    HOST = "host"
+    DEVICE = "device"
+
+
+Constant = None | bool | int | float | complex | str | bytes
+
+
+class Value(NamedTuple):
+    """What is known of a value.
+
+    `sure` is False where the kind is the likely one (say, the result of an unknown call on device tensors), not a proven one.
+    `items` are the parts of a tuple of known length or the values of a mapping, whose keys are then in `keys`.
+    `item` is what iteration yields. `literal` holds a constant where `is_literal`. `periodic`: true once in many iterations.
+    """
+
+    kind: Kind
+    place: Place = Place.UNKNOWN
+    sure: bool = True
+    name: str = ""
+    dtype: str = ""
+    items: tuple[Value, ...] | None = None
+    item: Value | None = None
+    keys: tuple[Constant, ...] = ()
+    node: ast.AST | None = None
+    owner: Value | None = None
+    is_literal: bool = False
+    literal: Constant = None
+    periodic: bool = False
+
+    @property
+    def on_device(self) -> bool:
+        """Is it a tensor on the device, or likely one?"""
+        return self.kind is Kind.TENSOR and self.place is Place.DEVICE
+
+
+UNKNOWN = Value(Kind.UNKNOWN)
+NONE = Value(Kind.NONE, is_literal=True)
+NUMBER = Value(Kind.NUMBER)
+STRING = Value(Kind.STRING)
+OTHER = Value(Kind.OTHER)
+PERIODIC = Value(Kind.NUMBER, periodic=True)
+NUMPY = Value(Kind.NUMPY)
+DEVICE_TENSOR = Value(Kind.TENSOR, Place.DEVICE)
+LIKELY_DEVICE_TENSOR = Value(Kind.TENSOR, Place.DEVICE, sure=False)
+HOST_TENSOR = Value(Kind.TENSOR, Place.HOST)
+LIKELY_HOST_TENSOR = Value(Kind.TENSOR, Place.HOST, sure=False)
+TENSOR = Value(Kind.TENSOR)
+LOADER = Value(Kind.LOADER, item=LIKELY_HOST_TENSOR)
+LIKELY_LOADER = LOADER._replace(sure=False)
+
+
+def tensor(place: Place, *, sure: bool = True, dtype: str = "") -> Value:
+    """A tensor at `place`."""
+    return Value(Kind.TENSOR, place, sure, dtype=dtype)
+
+
+def literal(constant: Constant) -> Value:
+    """The value of a constant expression."""
+    if constant is None:
+        return NONE
+    kind = Kind.STRING if isinstance(constant, str | bytes) else Kind.NUMBER
+    return Value(kind, is_literal=True, literal=constant)
+
+
+def sequence(items: Iterable[Value]) -> Value:
+    """A sequence of exactly these items."""
+    parts = tuple(items)
+    return Value(Kind.SEQUENCE, items=parts, item=join_all(parts))
+
+
+def sequence_of(item: Value) -> Value:
+    """A sequence of unknown length, each part of which is like `item`."""
+    return Value(Kind.SEQUENCE, item=item)
+
+
+def mapping(entries: Iterable[tuple[Constant, Value]], *, complete: bool = True) -> Value:
+    """A mapping with at least these entries; `complete`: and no others."""
+    pairs = dict(entries)
+    return Value(Kind.MAPPING, sure=complete, items=tuple(pairs.values()), keys=tuple(pairs), item=join_all(pairs.values()))
+
+
+def join_all(values: Iterable[Value]) -> Value:
+    """What is known of a value that is one of `values`; UNKNOWN for none."""
+    return reduce(join, values) if (values := tuple(values)) else UNKNOWN
+
+
+def join(a: Value, b: Value) -> Value:
+    """What is known of a value that is `a` or `b`."""
+    if a is b or a == b:
+        return a
+    if a.kind is b.kind:
+        return _JOIN_SAME.get(a.kind, _join_plain)(a, b)
+    for one, other in ((a, b), (b, a)):
+        if one.kind is Kind.NONE:
+            return other
+        if one.kind is Kind.TENSOR and other.kind in (Kind.UNKNOWN, Kind.NUMBER):
+            return one._replace(sure=False, dtype="")
+        if one.kind is Kind.LOADER and other.kind in (Kind.UNKNOWN, Kind.SEQUENCE):
+            return one._replace(sure=False)
+        if one.kind is Kind.MODULE and other.kind is Kind.UNKNOWN:
+            return one._replace(sure=False)
+    return UNKNOWN
+
+
+def _join_tensors(a: Value, b: Value) -> Value:
+    return Value(
+        Kind.TENSOR,
+        a.place if a.place is b.place else Place.UNKNOWN,
+        a.sure and b.sure,
+        dtype=a.dtype if a.dtype == b.dtype else "",
+        item=a.item if a.item == b.item else None,
+    )
+
+
+def _join_sequences(a: Value, b: Value) -> Value:
+    item = join(a.item or UNKNOWN, b.item or UNKNOWN)
+    if a.item is None or b.item is None or a.items == () or b.items == ():  # an empty list says nothing of its items
+        item = (a.item if b.items == () or b.item is None else b.item) or UNKNOWN
+    items = None
+    if a.items is not None and b.items is not None and len(a.items) == len(b.items):
+        items = tuple(map(join, a.items, b.items))
+    return Value(Kind.SEQUENCE, items=items, item=item, sure=a.sure and b.sure)
+
+
+def _join_mappings(a: Value, b: Value) -> Value:
+    entries = dict(zip(a.keys, a.items or (), strict=False))
+    for key, value in zip(b.keys, b.items or (), strict=False):
+        entries[key] = join(entries[key], value) if key in entries else value
+    return mapping(entries.items(), complete=a.sure and b.sure)
+
+
+def _join_plain(a: Value, b: Value) -> Value:
+    return Value(
+        a.kind,
+        a.place if a.place is b.place else Place.UNKNOWN,
+        a.sure and b.sure,
+        name=a.name if a.name == b.name else "",
+        item=None if a.item is None and b.item is None else join(a.item or UNKNOWN, b.item or UNKNOWN),
+        node=a.node if a.node is b.node else None,
+        owner=a.owner if a.owner == b.owner else None,
+        periodic=a.periodic and b.periodic,
+    )
+
+
+_JOIN_SAME = {Kind.TENSOR: _join_tensors, Kind.SEQUENCE: _join_sequences, Kind.MAPPING: _join_mappings}

@@ -1,0 +1,126 @@
+"""One walk over a syntax tree: parents, nodes by type, and the functions and classes with what they hold."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from typing import TypeVar
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+Loop = ast.For | ast.AsyncFor | ast.While
+Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+Node = TypeVar("Node", bound=ast.AST)
+
+_LEAVES = frozenset({"ctx", "op", "ops", "id", "attr", "arg", "kind", "name", "names", "module", "level", "simple", "conversion", "is_async", "type_comment", "type_ignores", "asname"})
+_KEEP = {ast.ExceptHandler: ("type", "body"), ast.keyword: ("value",), ast.arg: ("annotation",), ast.Constant: (), ast.Global: (), ast.Nonlocal: ()}
+
+
+@cache
+def child_fields(cls: type[ast.AST]) -> tuple[str, ...]:
+    """The fields of a node class which may hold further expressions or statements."""
+    if cls in _KEEP:
+        return _KEEP[cls]
+    return tuple(field for field in cls._fields if field not in _LEAVES)
+
+
+class Walk:
+    """Parents of every node and the nodes of each type, in source order within a type only after sorting."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.parents: dict[ast.AST, ast.AST] = {}
+        self._of_type: defaultdict[type[ast.AST], list[ast.AST]] = defaultdict(list)
+        parents, of_type, fields = self.parents, self._of_type, child_fields
+        stack: list[ast.AST] = [tree]
+        while stack:
+            node = stack.pop()
+            cls = node.__class__
+            of_type[cls].append(node)
+            for field in fields(cls):
+                child = getattr(node, field)
+                if child.__class__ is list:
+                    for each in child:
+                        if each is not None:
+                            parents[each] = node
+                    stack.extend(each for each in child if each is not None)
+                elif child is not None:
+                    parents[child] = node
+                    stack.append(child)
+
+    def of_type(self, *classes: type[Node]) -> list[Node]:
+        """The nodes of these classes, in source order."""
+        found = [node for cls in classes for node in self._of_type.get(cls, ())]
+        return sorted(found, key=_place)  # type: ignore[arg-type]
+
+    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
+        """The parents of `node`, the nearest first."""
+        parent = self.parents.get(node)
+        while parent is not None:
+            yield parent
+            parent = self.parents.get(parent)
+
+    def function_of(self, node: ast.AST) -> Function | None:
+        """The function or lambda whose body holds `node`, or None at module level."""
+        for parent in self.ancestors(node):
+            if isinstance(parent, FUNCTIONS):
+                return parent
+        return None
+
+    def statement_of(self, node: ast.AST) -> ast.stmt:
+        """The innermost statement that holds `node`, or is it."""
+        while not isinstance(node, ast.stmt):
+            node = self.parents[node]
+        return node
+
+    def block_of(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The statements of the block in which `statement` stands."""
+        parent = self.parents[statement]
+        for field in ("body", "orelse", "finalbody"):
+            block = getattr(parent, field, None)
+            if isinstance(block, list) and any(each is statement for each in block):
+                return block
+        return [statement]
+
+
+def own_nodes(root: ast.AST) -> Iterator[ast.AST]:
+    """`root` and the nodes below it, in source order, without the bodies of nested functions and classes."""
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        yield node
+        if node is not root and isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+            continue
+        stack.extend(reversed(children(node)))
+
+
+def children(node: ast.AST) -> list[ast.AST]:
+    """The expressions and statements directly below `node`."""
+    found: list[ast.AST] = []
+    for field in child_fields(node.__class__):
+        child = getattr(node, field)
+        if child.__class__ is list:
+            found.extend(each for each in child if each is not None)
+        elif child is not None:
+            found.append(child)
+    return found
+
+
+def path_of(node: ast.AST) -> str:
+    """The dotted path of a name or a chain of attributes, such as `self.net.rnn`; empty for anything else."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return ""
+    parts.append(node.id)
+    return ".".join(reversed(parts))
+
+
+def _place(node: ast.stmt | ast.expr) -> tuple[int, int]:
+    return node.lineno, node.col_offset

@@ -1,0 +1,108 @@
+"""Every rule is held against its fixtures: what it reports, what its fix makes of them, what they compute."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tokenize
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perflint.catalogue import all_rules
+from perflint.check import check_text
+from perflint.rule import Safety
+from tests.fixture_cases import FIXTURES, Case, cases, default_options, load
+
+BEFORE, OK = cases("before"), cases("ok")
+
+
+def _id(case: Case) -> str:
+    return f"{case.path.parent.name}/{case.path.stem}"
+
+
+@pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.name)
+def test_every_rule_has_examples_of_both_sorts(rule: Any) -> None:
+    assert any(case.rule is rule for case in BEFORE) and any(case.rule is rule for case in OK)
+
+
+@pytest.mark.parametrize("case", BEFORE, ids=_id)
+def test_findings_stand_at_exactly_the_marked_lines(case: Case) -> None:
+    text = case.text
+    found = [(text.count("\n", 0, finding.start) + 1, finding.kind) for finding in case.findings()]
+    expected = case.expected
+    assert [line for line, _ in found] == [line for line, _ in expected]
+    assert [kind for (_, kind), (_, wanted) in zip(found, expected, strict=True) if wanted] == [kind for _, kind in expected if kind]
+
+
+@pytest.mark.parametrize("case", OK, ids=_id)
+def test_look_alikes_are_silent(case: Case) -> None:
+    assert [case.text[finding.start : finding.end] for finding in case.findings()] == []
+
+
+@pytest.mark.parametrize("unsafe", [False, True], ids=["safe", "unsafe"])
+@pytest.mark.parametrize("case", BEFORE, ids=_id)
+def test_the_fix_gives_exactly_the_file_beside_it(case: Case, unsafe: bool) -> None:
+    after = case.after(unsafe)
+    if unsafe and not after.exists():
+        after = case.after(False)
+    result = case.fixed(unsafe)
+    assert result.rejected == ()
+    assert result.text == (after.read_bytes().decode("utf-8") if after.exists() else case.text)
+
+
+@pytest.mark.parametrize("case", BEFORE, ids=_id)
+def test_what_has_no_fix_says_what_blocks_it(case: Case) -> None:
+    for finding in case.findings():
+        assert bool(finding.fixes) != bool(finding.blocked), f"line of {case.text[finding.start : finding.end]!r}"
+
+
+@pytest.mark.parametrize("case", BEFORE, ids=_id)
+def test_a_fixed_program_parses_is_settled_and_keeps_its_comments(case: Case) -> None:
+    for unsafe in (False, True):
+        fixed = case.fixed(unsafe).text
+        ast.parse(fixed)
+        again = Case(case.rule, case.path)
+        assert _comments(fixed) == _comments(case.text)
+        from perflint.fix import fix_text
+
+        assert fix_text(fixed, [again.rule], default_options(again.rule), unsafe=unsafe).text == fixed
+
+
+def _comments(text: str) -> list[str]:
+    tokens = tokenize.generate_tokens(StringIO(text).readline)
+    return sorted(token.string for token in tokens if token.type == tokenize.COMMENT)
+
+
+@pytest.mark.parametrize("case", [case for case in BEFORE if "\ndef run(" in case.text], ids=_id)
+def test_a_fixed_program_computes_what_it_did(case: Case, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    for unsafe in (False, True):
+        if any(fix.safety is Safety.BEHAVIOUR for finding in case.findings() for fix in finding.fixes) and unsafe:
+            continue  # promises no equal results
+        fixed = tmp_path / f"fixed_{unsafe}.py"
+        fixed.write_text(case.fixed(unsafe).text, encoding="utf-8", newline="")
+        rounding = any(fix.safety is Safety.ROUNDING for finding in case.findings() for fix in finding.fixes)
+        torch.manual_seed(0)
+        expected = load(case.path, f"before_{case.path.stem}").run()
+        torch.manual_seed(0)
+        actual = load(fixed, f"after_{case.path.stem}").run()
+        assert type(actual) is type(expected)
+        tolerance = {"rtol": 1e-5, "atol": 1e-6} if rounding else {"rtol": 0, "atol": 0}
+        torch.testing.assert_close(actual, expected, equal_nan=True, **tolerance)
+
+
+def test_no_fixture_is_left_out() -> None:
+    endings = re.compile(r"(before|after|after_unsafe|ok)$")
+    rule_folders = [FIXTURES / rule.name.replace("-", "_") for rule in all_rules()]
+    stray = [path for folder in rule_folders if folder.is_dir() for path in folder.glob("*.py") if not endings.search(path.stem)]
+    assert stray == []
+
+
+def test_the_engine_names_no_rule() -> None:
+    engine = Path(check_text.__code__.co_filename).parent
+    names = [name for rule in all_rules() for name in (rule.name, rule.name.replace("-", "_")) if not rule.__module__.startswith("perflint.unused")]
+    texts = {path: path.read_text(encoding="utf-8") for path in engine.rglob("*.py") if "rules" not in path.relative_to(engine).parts}
+    assert [(path.name, name) for path, text in texts.items() for name in names if re.search(rf"\b{name}\b", text)] == []
