@@ -28,6 +28,8 @@ def check_text(text: str, rules: Sequence[Rule], options: Mapping[str, Options])
     Raises SyntaxError, RecursionError, MemoryError or UnicodeError where `text` is no program that can be analysed,
     whatever the rules, and RuleCrash where we are at fault. `problem_of` words them all.
     """
+    if "\0" in text:
+        raise SyntaxError("source code cannot contain null bytes")  # some Pythons raise ValueError
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what the compiler says of escapes is none of our business
         return _check_text(text, can_fire(rules, text), options)

@@ -142,7 +142,7 @@ def test_writing_keeps_mode_mark_encoding_and_line_breaks(tmp_path: Path) -> Non
     read(path).write("s = 'è'\r\n")
     assert path.read_bytes() == codecs.BOM_UTF8 + "s = 'è'\r\n".encode()
     assert stat.S_IMODE(path.stat().st_mode) == 0o750
-    assert os.listdir(tmp_path) == ["train.py"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["train.py"]
 
 
 def test_a_link_stays_a_link_and_its_target_is_written(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_file_that_changes_while_the_new_one_is_prepared_is_left_alone(
     with pytest.raises(Changed):
         replace_bytes(path, b"x = 1\n", b"x = 2\n")
     assert path.read_text() == "x = 3\n"
-    assert os.listdir(tmp_path) == ["train.py"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["train.py"]
 
 
 def test_a_read_only_file_is_left_alone(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_a_failure_on_the_way_leaves_the_file_as_it_was_and_nothing_else(
     with pytest.raises(Unwritable, match="No space left on device"):
         document.write("x = 2\n")
     assert path.read_text() == "x = 1\n"
-    assert os.listdir(tmp_path) == ["train.py"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["train.py"]
 
 
 def test_an_unchanged_document_is_not_written(tmp_path: Path) -> None:

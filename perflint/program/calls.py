@@ -74,7 +74,7 @@ def call_module(evaluator: Evaluator, module: Value, node: ast.Call, arguments: 
     if torch_table.class_kind(module.name) == "rnn":
         hidden = sequence((output, output)) if module.name.endswith("LSTM") else output
         return sequence((output, hidden))
-    if entry.result in ("tuple", "list"):
+    if entry.result in ("tuple", "tensors"):
         return sequence((output, output))
     return output
 

@@ -57,8 +57,10 @@ def from_entry(entry: torch_table.Entry, place: Place, *, sure: bool = True) -> 
     """The value of a call that the table describes."""
     if entry.result == "tensor":
         return tensor(place, sure=sure, dtype=entry.dtype)
-    if entry.result in ("tuple", "list"):
+    if entry.result in ("tuple", "tensors"):
         return sequence_of(tensor(place, sure=sure))
+    if entry.result == "list":
+        return sequence_of(NUMBER)
     if entry.result == "size":
         return sequence_of(NUMBER)
     simple = {"number": NUMBER, "bool": NUMBER, "str": STRING, "none": NONE, "numpy": NUMPY, "unknown": UNKNOWN}
@@ -90,8 +92,6 @@ def _on_tensor(owner: Value, name: str, arguments: Arguments) -> Value:
     if entry is None:
         return tensor(owner.place, sure=False) if not owner.sure else UNKNOWN
     entry = arguments.select(entry)
-    if name == "tolist":
-        return sequence_of(NUMBER)
     others = [value for value in arguments.all if value.kind is Kind.TENSOR]
     place = common_place([owner, *others]) if others and owner.place is not Place.UNKNOWN else owner.place
     if "like" in entry.traits and "device" in arguments.keywords:
