@@ -1,0 +1,39 @@
+"""Renders the result of a run in the format that the user asked for; a format's module is imported when it is used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from perflint.report.style import Style
+from perflint.results import RunResult
+
+__all__ = ["FORMATS", "Style", "render", "render_statistics"]
+
+_MODULES = {
+    "full": "full",
+    "concise": "concise",
+    "json": "objects",
+    "json-lines": "lines",
+    "sarif": "sarif",
+    "github": "github",
+    "gitlab": "gitlab",
+    "junit": "junit",
+}
+FORMATS = tuple(_MODULES)
+_DEFAULT_STYLE = Style()
+
+
+def render(name: str, result: RunResult, style: Style = _DEFAULT_STYLE) -> str:
+    """The report on `result` in the format `name`, one of FORMATS: empty, or text that ends with a line break.
+
+    Machine formats ignore `style`. Whatever the user's files hold, the text can be encoded in UTF-8.
+    """
+    text: str = import_module(f"perflint.report.{_MODULES[name]}").render(result, style)
+    return text
+
+
+def render_statistics(name: str, result: RunResult, style: Style = _DEFAULT_STYLE) -> str:
+    """How many findings each rule has: as objects where `name` is a json format, else as a table for humans."""
+    from perflint.report import statistics
+
+    return statistics.render(name, result, style)

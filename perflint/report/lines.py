@@ -1,0 +1,14 @@
+"""The format json-lines: the objects of the format json, one to a line."""
+
+from __future__ import annotations
+
+import json
+
+from perflint.report.objects import objects
+from perflint.report.style import Style
+from perflint.results import RunResult
+
+
+def render(result: RunResult, style: Style) -> str:
+    """One JSON object a line; nothing where there is nothing to report."""
+    return "".join(json.dumps(item) + "\n" for item in objects(result))

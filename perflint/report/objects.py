@@ -1,0 +1,72 @@
+"""The format json: a list with one object for each finding, and one for each file that could not be checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from perflint.report.places import UNREADABLE, posix
+from perflint.report.style import Style
+from perflint.results import Diagnostic, FileResult, PlacedEdit, RunResult
+
+
+def render(result: RunResult, style: Style) -> str:
+    """A JSON list; its order is that of paths and places."""
+    return json.dumps(list(objects(result)), indent=2) + "\n"
+
+
+def objects(result: RunResult) -> Iterator[dict[str, Any]]:
+    """The objects that stand for the findings and problems of `result`.
+
+    Lines and columns count characters from 1; `start` and `end` of an edit are offsets from 0 into the file or, in a
+    notebook, into the source of the cell that the edit names. `end_column` is the first column behind the finding.
+    """
+    for file in result.files:
+        if file.problem:
+            yield _problem(file, file.problem.message, file.problem.line)
+        yield from map(_finding, file.diagnostics)
+
+
+def _finding(diagnostic: Diagnostic) -> dict[str, Any]:
+    return {
+        "code": diagnostic.rule,
+        "path": posix(diagnostic.path),
+        "cell": diagnostic.start.cell,
+        "line": diagnostic.start.line,
+        "column": diagnostic.start.column,
+        "end_line": diagnostic.end.line,
+        "end_column": diagnostic.end.column,
+        "message": diagnostic.message,
+        "kind": diagnostic.kind,
+        "severity": str(diagnostic.severity),
+        "fixes": [
+            {"title": fix.title, "safety": str(fix.safety), "edits": [_edit(edit) for edit in fix.edits]}
+            for fix in diagnostic.fixes
+        ],
+        "blocked": diagnostic.blocked,
+        "fingerprint": diagnostic.fingerprint,
+    }
+
+
+def _edit(edit: PlacedEdit) -> dict[str, Any]:
+    cell = {} if edit.start.cell is None else {"cell": edit.start.cell}
+    return {**cell, "start": edit.start.offset, "end": edit.end.offset, "text": edit.text}
+
+
+def _problem(file: FileResult, message: str, line: int | None) -> dict[str, Any]:
+    return {
+        "code": UNREADABLE,
+        "path": posix(file.path),
+        "cell": None,
+        "line": line or 1,
+        "column": 1,
+        "end_line": line or 1,
+        "end_column": 1,
+        "message": message,
+        "kind": "problem",
+        "severity": "error",
+        "fixes": [],
+        "blocked": "",
+        "fingerprint": "",
+    }

@@ -1,0 +1,59 @@
+"""Paths and positions as the formats write them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import quote
+
+from perflint.report.style import printable
+from perflint.results import Diagnostic, FileResult, Position
+from perflint.rule import Safety
+
+UNREADABLE = "unreadable-file"  # stands where a rule's name would, for a file that could not be checked
+
+
+def posix(path: str) -> str:
+    """`path` with forward slashes."""
+    return path.replace(os.sep, "/")
+
+
+def uri(path: str) -> str:
+    """`path` as a URI reference: relative where it is, its own bytes percent-encoded."""
+    quoted = quote(os.fsencode(posix(path)))
+    if Path(path).is_absolute():
+        return f"file://{'' if quoted.startswith('/') else '/'}{quoted}"
+    return quoted
+
+
+def place(path: str, position: Position) -> str:
+    """`path:line:column` for humans and editors; in a notebook `path:cell 3:line:column`, cells counted from 0."""
+    return f"{printable(path)}:{within(position)}"
+
+
+def within(position: Position) -> str:
+    """`line:column`, after the cell where there is one."""
+    cell = "" if position.cell is None else f"cell {position.cell}:"
+    return f"{cell}{position.line}:{position.column}"
+
+
+def problem_place(file: FileResult) -> str:
+    """Where the problem of `file` is, as far as that is known."""
+    line = file.problem.line if file.problem else None
+    return printable(file.path) if line is None else f"{printable(file.path)}:{line}"
+
+
+def in_cell(diagnostic: Diagnostic) -> str:
+    """What to put before a message where a format knows lines of files only: lines of a cell would mislead there."""
+    start = diagnostic.start
+    return "" if start.cell is None else f"cell {start.cell}, line {start.line}: "
+
+
+def is_fixable(diagnostic: Diagnostic) -> bool:
+    """Whether `fix --apply` fixes it without being told to accept other results."""
+    return any(fix.safety is not Safety.BEHAVIOUR for fix in diagnostic.fixes)
+
+
+def count(number: int, noun: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,123 @@
+"""The format sarif: SARIF 2.1.0, for code scanning services."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from perflint import __version__
+from perflint.report.places import UNREADABLE, in_cell, posix, uri
+from perflint.report.style import Style
+from perflint.results import Diagnostic, FileResult, PlacedEdit, PlacedFix, Position, RunResult
+from perflint.rule import Rule, Severity
+
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_LEVEL = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.ADVICE: "note"}
+
+
+def render(result: RunResult, style: Style) -> str:
+    """One run as a JSON document, with the pages of all rules."""
+    from perflint.catalogue import all_rules
+
+    return json.dumps(document(result, all_rules()), indent=2) + "\n"
+
+
+def document(result: RunResult, rules: Iterable[Rule]) -> dict[str, Any]:
+    """The SARIF log of `result`, with `rules` as its tool's rules."""
+    known = {rule.name: rule for rule in rules}
+    index = {name: number for number, name in enumerate(known)}
+    driver = {
+        "name": "perflint",
+        "version": __version__,
+        "rules": [_rule(rule) for rule in known.values()],
+        "notifications": [{"id": UNREADABLE, "shortDescription": {"text": "A file that could not be checked."}}],
+    }
+    run = {
+        "tool": {"driver": driver},
+        "columnKind": "unicodeCodePoints",
+        "newlineSequences": ["\r\n", "\n", "\r"],
+        "invocations": [_invocation(result)],
+        "results": [_result(diagnostic, index) for diagnostic in result.diagnostics],
+    }
+    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    page = rule.page.strip()
+    about = re.search(r"^## What it does\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE)
+    what = " ".join((about[1] if about else page).split()) or rule.name
+    return {
+        "id": rule.name,
+        "shortDescription": {"text": re.split(r"(?<=\.)\s", what, maxsplit=1)[0]},
+        "fullDescription": {"text": what},
+        "help": {"text": page or what, "markdown": page or what},
+        "defaultConfiguration": {"level": _LEVEL[rule.severity]},
+        "properties": {"tags": ["performance", rule.group]},
+    }
+
+
+def _invocation(result: RunResult) -> dict[str, Any]:
+    problems = [_notification(file, file.problem.message, file.problem.line) for file in result.files if file.problem]
+    return {"executionSuccessful": not problems, "toolExecutionNotifications": problems}
+
+
+def _notification(file: FileResult, message: str, line: int | None) -> dict[str, Any]:
+    physical: dict[str, Any] = {"artifactLocation": {"uri": uri(file.path)}}
+    if line:
+        physical["region"] = {"startLine": line}
+    return {
+        "descriptor": {"id": UNREADABLE},
+        "level": "error",
+        "message": {"text": f"{_plain(posix(file.path))}: {_plain(message)}"},
+        "locations": [{"physicalLocation": physical}],
+    }
+
+
+def _result(diagnostic: Diagnostic, index: dict[str, int]) -> dict[str, Any]:
+    known = {"ruleIndex": index[diagnostic.rule]} if diagnostic.rule in index else {}
+    fixes = [_fix(fix, diagnostic.path) for fix in diagnostic.fixes] if diagnostic.start.cell is None else []
+    return {
+        "ruleId": diagnostic.rule,
+        **known,
+        "level": _LEVEL[diagnostic.severity],
+        "message": {"text": _plain(in_cell(diagnostic) + diagnostic.message)},
+        "locations": [_location(diagnostic)],
+        "partialFingerprints": {"perflint/v1": diagnostic.fingerprint},
+        **({"fixes": fixes} if fixes else {}),
+        "properties": {"kind": diagnostic.kind, "blocked": diagnostic.blocked},
+    }
+
+
+def _location(diagnostic: Diagnostic) -> dict[str, Any]:
+    physical: dict[str, Any] = {"artifactLocation": {"uri": uri(diagnostic.path)}}
+    start, end = diagnostic.start, diagnostic.end
+    if start.cell is None:
+        return {"physicalLocation": {**physical, "region": _region(start, end)}}
+    # A region would be read as lines of the notebook's JSON.
+    place = {"cell": start.cell, "line": start.line, "column": start.column}
+    cell = {"name": f"cell {start.cell}", "fullyQualifiedName": f"{posix(diagnostic.path)}:cell {start.cell}"}
+    return {"physicalLocation": physical, "logicalLocations": [cell], "properties": place}
+
+
+def _region(start: Position, end: Position) -> dict[str, int]:
+    return {"startLine": start.line, "startColumn": start.column, "endLine": end.line, "endColumn": end.column}
+
+
+def _fix(fix: PlacedFix, path: str) -> dict[str, Any]:
+    change = {"artifactLocation": {"uri": uri(path)}, "replacements": [_replacement(edit) for edit in fix.edits]}
+    return {
+        "description": {"text": f"{fix.title} ({fix.safety})"},
+        "artifactChanges": [change],
+        "properties": {"safety": str(fix.safety)},
+    }
+
+
+def _replacement(edit: PlacedEdit) -> dict[str, Any]:
+    return {"deletedRegion": _region(edit.start, edit.end), "insertedContent": {"text": edit.text}}
+
+
+def _plain(text: str) -> str:
+    """`text` for a SARIF message, where `[0](x)` would be a link."""
+    return re.sub(r"\[(?=[^\]]*\]\()", r"\\[", text)
