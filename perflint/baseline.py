@@ -66,7 +66,7 @@ def read(path: Path) -> Baseline:
     if version != VERSION:
         raise UserError(f"{path} is not a baseline of version {VERSION}; `perflint check --write-baseline` makes one")
     try:
-        counts = {_entry(item): _count(item) for item in data["findings"]}
+        counts = {_entry(item): _count(item) for item in _listed(data["findings"])}
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{path} is a damaged baseline; `perflint check --write-baseline` makes it anew") from error
     return Baseline(path.absolute().parent, counts)
@@ -111,6 +111,12 @@ def _relative(path: str, folder: Path) -> str:
     with contextlib.suppress(ValueError):  # on another drive there is no way from one to the other
         path = os.path.relpath(path, folder)
     return path.replace(os.sep, "/")
+
+
+def _listed(findings: object) -> list[Mapping[str, object]]:
+    if not isinstance(findings, list):
+        raise TypeError("the findings are a list")
+    return findings
 
 
 def _entry(item: Mapping[str, object]) -> Entry:

@@ -20,7 +20,10 @@ def posix(path: str) -> str:
 
 def uri(path: str) -> str:
     """`path` as a URI reference: relative where it is, its own bytes percent-encoded."""
-    quoted = quote(os.fsencode(posix(path)))
+    try:
+        quoted = quote(posix(path), errors="surrogateescape")
+    except UnicodeEncodeError:  # a name that only Windows allows
+        quoted = quote(posix(path), errors="surrogatepass")
     if Path(path).is_absolute():
         return f"file://{'' if quoted.startswith('/') else '/'}{quoted}"
     return quoted
