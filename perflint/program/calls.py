@@ -67,6 +67,8 @@ def call_module(evaluator: Evaluator, module: Value, node: ast.Call, arguments: 
     if forward is not None:
         result = _call_function(evaluator, Value(Kind.FUNCTION, node=forward.node, owner=module), node, arguments)
         return result if result.kind is not Kind.UNKNOWN else tensor(evaluator.module_place, sure=False)
+    if module.items:  # of an nn.Sequential
+        return apply(evaluator, module.items[-1], node, arguments)
     entry = torch_table.forward(module.name) if module.name else None
     if entry is None or not module.sure:
         return tensor(evaluator.module_place, sure=False)

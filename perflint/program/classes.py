@@ -18,6 +18,7 @@ class Frame:
     parent: Frame | None = None
     function: FunctionInfo | None = None
     dead: bool = False  # control has left the block under evaluation
+    rooted: set[str] = field(default_factory=set)  # the names for which `env` holds longer paths
 
     def lookup(self, name: str) -> Value | None:
         """What is known of a name, in this scope or the nearest one around it."""
@@ -41,6 +42,7 @@ class FunctionInfo:
     returns: Value | None = None
     yields: Value | None = None
     call_sites: list[ast.AST] = field(default_factory=list)
+    usage: dict[str, set[str]] | None = None  # which attributes the body takes of each name, once it was asked for
     round: int = 0
     active: bool = False
 

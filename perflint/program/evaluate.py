@@ -222,9 +222,7 @@ class Evaluator:
     def _subscript(self, node: ast.Subscript) -> Value:
         base = self.evaluate(node.value)
         index = self.evaluate(node.slice)
-        path = path_of(node.value)
-        known = self.frame.env.get(f"{path}[{index.literal!r}]") if path and index.is_literal else None
-        return known or subscript(base, index, node.slice)
+        return subscript(base, index, node.slice)
 
     def _await(self, node: ast.Await) -> Value:
         return self.evaluate(node.value)

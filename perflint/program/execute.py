@@ -150,8 +150,8 @@ class Executor(Evaluator):
     def _assign_name(self, name: str, value: Value) -> None:
         env = self.frame.env
         env[name] = value
-        if value.kind is not Kind.MAPPING:  # what was known of the old object's attributes
-            for path in [path for path in env if path.startswith((f"{name}.", f"{name}["))]:
+        if name in self.frame.rooted:  # forget what was known of the old object's attributes
+            for path in [path for path in env if path.startswith(f"{name}.")]:
                 del env[path]
 
     def _assign_attribute(self, target: ast.Attribute, value: Value) -> None:
@@ -159,6 +159,7 @@ class Executor(Evaluator):
         path = path_of(target)
         if path:
             self.frame.env[path] = value
+            self.frame.rooted.add(path.partition(".")[0])
         info = self.classes.get(base.node) if base.node is not None else None
         if info is not None:
             info.assign(target.attr, value)

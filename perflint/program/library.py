@@ -151,7 +151,8 @@ def _torch_instance(evaluator: Evaluator, callee: Value, kind: str, node: ast.Ca
         return first
     if kind in ("module", "rnn", "rnn-cell", "loss", "container", "dropout"):
         item = joined_element(arguments.positional) if name.endswith("ModuleList") else join_all(arguments.positional)
-        return Value(Kind.MODULE, name=name, item=item if item.kind is Kind.MODULE else None)
+        parts = arguments.positional if name.endswith("Sequential") and not arguments.open else None
+        return Value(Kind.MODULE, name=name, items=parts, item=item if item.kind is Kind.MODULE else None)
     if kind == "loader":
         return Value(Kind.LOADER, name=name, item=_batch_of(first), node=node)
     if kind in ("dataset", "iterable-dataset"):

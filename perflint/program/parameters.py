@@ -37,7 +37,9 @@ def parameter_values(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Valu
     arguments = info.node.args
     parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     missing = [parameter for parameter in parameters if parameter.arg not in info.arguments]
-    used = usage(info.node) if missing else {}
+    if missing and info.usage is None:
+        info.usage = usage(info.node)
+    used = info.usage or {}
     defaults = _defaults(info.node)
     values = {}
     for parameter in parameters:

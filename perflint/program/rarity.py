@@ -38,19 +38,21 @@ def makes_rare(program: Program, parent: ast.AST, child: ast.AST) -> bool:
 
 def is_escape(program: Program, statement: ast.stmt, parent: ast.AST) -> type[ast.AST] | None:
     """ast.Break or ast.Return where one ends the block in which `statement` stands, so that a loop is left in this very iteration."""
-    if isinstance(parent, FUNCTIONS) or (isinstance(parent, ast.If) and _is_endless_choice(parent)):
+    if isinstance(parent, FUNCTIONS):
         return None
     last = program.block_of(statement)[-1]
     if isinstance(last, ast.Break):
         return ast.Break
-    if isinstance(last, ast.Return | ast.Raise):
+    if isinstance(last, ast.Return | ast.Raise) or _exits(program, last):
         return ast.Return
     return None
 
 
-def _is_endless_choice(node: ast.If) -> bool:
-    """Is it the whole body of its loop, each branch of which leaves?"""
-    return False
+def _exits(program: Program, statement: ast.stmt) -> bool:
+    """Does the statement end the program?"""
+    if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)):
+        return False
+    return program.qualified(statement.value.func) in ("sys.exit", "os._exit", "builtins.exit", "builtins.quit")
 
 
 def _skipped_before(program: Program, statement: ast.stmt, parent: ast.AST) -> bool:

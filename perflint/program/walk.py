@@ -13,6 +13,7 @@ Loop = ast.For | ast.AsyncFor | ast.While
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 Node = TypeVar("Node", bound=ast.AST)
@@ -93,9 +94,8 @@ def own_nodes(root: ast.AST) -> Iterator[ast.AST]:
     while stack:
         node = stack.pop()
         yield node
-        if node is not root and isinstance(node, (*FUNCTIONS, ast.ClassDef)):
-            continue
-        stack.extend(reversed(children(node)))
+        if node is root or not isinstance(node, _DEFINITIONS):
+            stack.extend(reversed(children(node)))
 
 
 def children(node: ast.AST) -> list[ast.AST]:
@@ -104,7 +104,7 @@ def children(node: ast.AST) -> list[ast.AST]:
     for field in child_fields(node.__class__):
         child = getattr(node, field)
         if child.__class__ is list:
-            found.extend(each for each in child if each is not None)
+            found += [each for each in child if each is not None]
         elif child is not None:
             found.append(child)
     return found
