@@ -14,7 +14,8 @@ from perflint import notebook
 from perflint.disk import Unreadable, Unwritable, read_bytes, replace_bytes
 from perflint.notebook import LostCell, Notebook
 from perflint.program.source import Source
-from perflint.results import Position, Problem
+from perflint.results import PlacedEdit, Position, Problem
+from perflint.rule import Edit
 
 MAX_CHARACTERS = 8_000_000
 
@@ -54,6 +55,12 @@ class Document:
             return Position(None, 0, 1, 1)
         cell, local = self.notebook.locate(offset)
         return Position(cell.index, local, *self.unit(cell.index).position(local))
+
+    def placed(self, edit: Edit) -> PlacedEdit:
+        """`edit` of `text` as an edit of the file, or of a cell of it."""
+        if self.notebook:
+            edit = self.notebook.within_cell(edit)
+        return PlacedEdit(self.position(edit.start), self.position(edit.end), edit.text)
 
     def unit(self, cell: int | None) -> Source:
         """The user's own text of the file, or of a cell."""

@@ -29,10 +29,11 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_LINE_END = r"(?=[\r\n]|\Z)"
+_LINE_START, _LINE_END = r"(?:\A|(?<=[\r\n]))", r"(?=[\r\n]|\Z)"
 _MASK = re.compile(
-    rf"^[ \t]*(0(?:\#~*)?){_LINE_END}|=[ \t]*(_(?:\#~*)?){_LINE_END}|^(\#~*){_LINE_END}|^[ \t]*(if\ 1:\ )",
-    re.MULTILINE | re.VERBOSE,
+    rf"{_LINE_START}[ \t]*(0(?:\#~*)?){_LINE_END} | =[ \t]*(_(?:\#~*)?){_LINE_END}"
+    rf" | {_LINE_START}(\#~*){_LINE_END} | {_LINE_START}[ \t]*(if\ 1:\ )",
+    re.VERBOSE,
 )
 
 
@@ -46,9 +47,10 @@ def cell_language(source: str) -> str:
     return "" if magic is None or magic[1] in PYTHON_CELL_MAGICS else f"%%{magic[1]}"
 
 
-def starts_with_cell_magic(source: str) -> bool:
-    """Whether nothing may be put before the text of this cell."""
-    return _CELL_MAGIC.match(source) is not None
+def cell_magic_line(source: str) -> str:
+    """The cell magic that a cell begins with, with its arguments; empty without one."""
+    magic = _CELL_MAGIC.match(source)
+    return source[magic.start(1) :].partition("\n")[0] if magic else ""
 
 
 def mask(source: str) -> str:

@@ -15,6 +15,7 @@ from perflint import magics
 from perflint.disk import Unreadable
 from perflint.notebook_json import Span, elements, members, with_text
 from perflint.results import Problem
+from perflint.rule import Edit
 
 _MARKER = "# %% perflint cell "
 
@@ -61,6 +62,17 @@ class Notebook:
         cell = self.cells[max(bisect.bisect_right(self._starts, offset) - 1, 0)]
         return cell, min(max(offset - cell.start, 0), len(cell.source))
 
+    def within_cell(self, edit: Edit) -> Edit:
+        """`edit` so that it leaves the line break alone which the program, and not the notebook, has behind a cell."""
+        if not self.cells or not edit.text.endswith("\n"):
+            return edit
+        end = self.locate(edit.end)[0].end
+        if edit.start == edit.end == end + 1:
+            return Edit(end, end, "\n" + edit.text[:-1])
+        if edit.start <= end < edit.end:
+            return Edit(edit.start, end, edit.text[:-1])
+        return edit
+
     def split(self, text: str) -> dict[int, str]:
         """The text of every cell by its number, as a changed program says it; raises LostCell."""
         parts = re.split(rf"^{re.escape(self.marker)}(\d+)\n", text, flags=re.MULTILINE)
@@ -68,8 +80,8 @@ class Notebook:
             raise LostCell("it would reach over the border of a cell")
         texts = [part.removesuffix("\n") for part in parts[2::2]]
         if parts[0]:
-            if not texts or magics.starts_with_cell_magic(self.cells[0].source):
-                raise LostCell("nothing can be put above a cell magic")
+            if not texts:
+                raise LostCell("there is no cell to put it in")
             texts[0] = parts[0] + texts[0]
         return {cell.index: _unmask(part, cell) for cell, part in zip(self.cells, texts, strict=True)}
 
@@ -120,7 +132,8 @@ def _code_cells(raw: str, content: Any) -> list[tuple[int, str, Span]]:
         cells, key = elements(raw, _array(raw, top["cells"])), "source"
     else:  # format 3
         sheets = [members(raw, _object(raw, sheet)) for sheet in elements(raw, _array(raw, top["worksheets"]))]
-        cells, key = [cell for sheet in sheets for cell in elements(raw, _array(raw, sheet["cells"]))], "input"
+        cells = [cell for sheet in sheets if "cells" in sheet for cell in elements(raw, _array(raw, sheet["cells"]))]
+        key = "input"
     found = []
     for index, cell in enumerate(cells):
         spans = members(raw, _object(raw, cell))
@@ -192,6 +205,9 @@ def _syntax_error(source: str) -> str:
 
 def _unmask(text: str, cell: Cell) -> str:
     try:
-        return magics.unmask(text, cell.source)
+        source = magics.unmask(text, cell.source)
     except magics.LostMask:
         raise LostCell(f"it would change a magic, shell or help line of cell {cell.index}") from None
+    if magics.cell_magic_line(source) != magics.cell_magic_line(cell.source):
+        raise LostCell(f"the cell magic of cell {cell.index} has to stay above all else")
+    return source
