@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from perflint.check import check_text
+from perflint.edits import apply_fixes, collide, fitted, malformed
 from perflint.proof import Comment, comments, flaw
-from perflint.rule import Edit, Finding, Fix, Options, Rule, Safety
+from perflint.rule import Finding, Fix, Options, Rule, Safety
 from perflint.suppress import apply as apply_ignores
 
 Find = Callable[[str], Sequence[Finding]]
 Accept = Callable[[str, Finding, Fix], str]
-
-_LINE_BREAK = re.compile(r"\r\n|\r|\n")
 
 
 class NotSettledError(Exception):
@@ -105,29 +102,6 @@ def settle(text: str, find: Find, *, unsafe: bool = False, accept: Accept | None
             findings = find(text)
 
 
-def apply_fixes(text: str, fixes: Sequence[Fix]) -> str:
-    """`text` with the edits of all `fixes` made; an insertion that several make is made once. They must not overlap."""
-    edits: list[Edit] = []
-    for fix in fixes:
-        shared = set(edits)
-        edits += [edit for edit in fix.edits if edit.start < edit.end or edit not in shared]
-    parts: list[str] = []
-    position = 0
-    for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
-        parts += text[position : edit.start], edit.text
-        position = edit.end
-    return "".join([*parts, text[position:]])
-
-
-def fitted(text: str, fix: Fix) -> Fix:
-    """`fix` with the line breaks that are usual in `text`, and without edits that change nothing."""
-    newline = "\n"
-    if "\r" in text:
-        newline = Counter(_LINE_BREAK.findall(text)).most_common(1)[0][0]
-    edits = (replace(edit, text=re.sub(r"(?<!\r)\n", newline, edit.text)) for edit in fix.edits)
-    return replace(fix, edits=tuple(edit for edit in edits if edit.text != text[edit.start : edit.end]))
-
-
 @dataclass
 class _Pass:
     """Chooses the fixes of one pass over `text`: of each finding the first that may be applied."""
@@ -147,7 +121,7 @@ class _Pass:
             reason = self._obstacle(finding, fix)
             if not reason:
                 item = Applied(finding, fitted(self.text, fix))
-                if not any(_collide(item.fix, other.fix) for other in self.batch):
+                if not any(collide(item.fix, other.fix) for other in self.batch):
                     self.batch.append(item)
                 return
             reasons.append(reason)
@@ -158,9 +132,9 @@ class _Pass:
             return "its fix changes behaviour: --unsafe applies it"
         if known := self.rejected.get(_identity(self.text, finding, fix)):
             return f"its fix failed, a defect of perflint: {known.reason}"
-        if malformed := _malformed(self.text, fix):
-            self.broken.append(Rejected(finding, fix, malformed))
-            return malformed
+        if fault := malformed(self.text, fix):
+            self.broken.append(Rejected(finding, fix, fault))
+            return fault
         if lost := _lost_comment(self.text, finding, fix):
             return f"its fix would lose the comment {lost!r}"
         return self.accept(self.text, finding, fitted(self.text, fix)) if self.accept else ""
@@ -196,26 +170,6 @@ def _identity(text: str, finding: Finding, fix: Fix) -> tuple[object, ...]:
         text[finding.start : finding.end],
         fix.title,
         tuple(edit.text for edit in fix.edits),
-    )
-
-
-def _malformed(text: str, fix: Fix) -> str:
-    edits = sorted(fitted(text, fix).edits, key=lambda edit: (edit.start, edit.end))
-    if not edits:
-        return "the fix changes nothing"
-    if any(not 0 <= edit.start <= edit.end <= len(text) for edit in edits):
-        return "an edit lies outside the text"
-    if any(before.end > after.start for before, after in itertools.pairwise(edits)):
-        return "edits of one fix overlap"
-    return ""
-
-
-def _collide(fix: Fix, other: Fix) -> bool:
-    """Whether edits overlap or touch; the same insertion made by both does not count."""
-    return any(
-        a.start <= b.end and b.start <= a.end and not (a == b and a.start == a.end)
-        for a in fix.edits
-        for b in other.edits
     )
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from perflint.disk import Unreadable
 from perflint.document import Document, read
-from perflint.fix import FixResult, NotSettledError, apply_fixes, fix_text
+from perflint.edits import apply_fixes
+from perflint.fix import FixResult, NotSettledError, fix_text
+from perflint.problems import FILE_FAULTS, InternalProblem, RuleCrash, problem_of
 from perflint.results import Position, Problem
 from perflint.rule import Finding, Fix, Options, Rule
 
@@ -86,12 +88,10 @@ def patch_document(
 
     try:
         result = fix_text(text, rules, options, unsafe=unsafe, accept=accept)
-    except SyntaxError as error:
-        return _unpatched(document, Problem(f"is not valid Python: {error.msg}", error.lineno))
-    except (RecursionError, MemoryError):
-        return _unpatched(document, Problem("is nested too deeply"))
     except NotSettledError as error:
-        return _unpatched(document, Problem(f"was left as it is, a defect of perflint: {error}"))
+        return _unpatched(document, InternalProblem(f"is left as it is, because of a bug: {error}"))
+    except (RuleCrash, *FILE_FAULTS) as error:
+        return _unpatched(document, problem_of(error, text))
     return _patched(document, result)
 
 

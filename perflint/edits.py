@@ -1,0 +1,57 @@
+"""Edits as data: whether they are well-formed, whether they collide, and the text that they make."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from perflint.rule import Edit, Fix
+
+_LINE_BREAK = re.compile(r"\r\n|\r|\n")
+
+
+def apply_fixes(text: str, fixes: Sequence[Fix]) -> str:
+    """`text` with the edits of all `fixes` made; an insertion that several make is made once. They must not overlap."""
+    edits: list[Edit] = []
+    for fix in fixes:
+        shared = set(edits)
+        edits += [edit for edit in fix.edits if edit.start < edit.end or edit not in shared]
+    parts: list[str] = []
+    position = 0
+    for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
+        parts += text[position : edit.start], edit.text
+        position = edit.end
+    return "".join([*parts, text[position:]])
+
+
+def fitted(text: str, fix: Fix) -> Fix:
+    """`fix` with the line breaks that are usual in `text`, and without edits that change nothing."""
+    newline = "\n"
+    if "\r" in text:
+        newline = Counter(_LINE_BREAK.findall(text)).most_common(1)[0][0]
+    edits = (replace(edit, text=re.sub(r"(?<!\r)\n", newline, edit.text)) for edit in fix.edits)
+    return replace(fix, edits=tuple(edit for edit in edits if edit.text != text[edit.start : edit.end]))
+
+
+def malformed(text: str, fix: Fix) -> str:
+    """What is wrong with `fix` as a patch of `text`; empty where nothing is."""
+    edits = sorted(fitted(text, fix).edits, key=lambda edit: (edit.start, edit.end))
+    if not edits:
+        return "the fix changes nothing"
+    if any(not 0 <= edit.start <= edit.end <= len(text) for edit in edits):
+        return "an edit lies outside the text"
+    if any(before.end > after.start for before, after in itertools.pairwise(edits)):
+        return "edits of one fix overlap"
+    return ""
+
+
+def collide(fix: Fix, other: Fix) -> bool:
+    """Whether edits overlap or touch; the same insertion made by both does not count."""
+    return any(
+        a.start <= b.end and b.start <= a.end and not (a == b and a.start == a.end)
+        for a in fix.edits
+        for b in other.edits
+    )
