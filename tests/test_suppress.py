@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perflint import catalogue
-from perflint.rule import Finding, Options, Rule
+from perflint.rule import GROUPS, Finding, Options, Rule
 from perflint.suppress import UnusedIgnore, add_ignores, apply
 
 if TYPE_CHECKING:
@@ -211,6 +211,11 @@ def test_a_text_that_is_not_python_keeps_its_findings() -> None:
     text = "def (:\n  '''# perflint: ignore\n"
     finding = SLOW.finding((0, 3), "found", kind="x")
     assert apply(text, [finding], RULES) == (finding,)
+
+
+def test_the_rule_about_comments_is_as_whole_as_any_other() -> None:
+    assert (UNUSED.name, UNUSED.group in GROUPS) == ("unused-ignore", True)
+    assert all(f"\n## {heading}\n" in UNUSED.page for heading in catalogue.PAGE_HEADINGS)
 
 
 def test_findings_come_back_sorted() -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-from perflint.report.style import Style
-from perflint.results import RunResult
-
-__all__ = ["FORMATS", "Style", "render", "render_statistics"]
+if TYPE_CHECKING:
+    from perflint.report.style import Style
+    from perflint.results import RunResult
 
 _MODULES = {
     "full": "full",
@@ -20,10 +20,9 @@ _MODULES = {
     "junit": "junit",
 }
 FORMATS = tuple(_MODULES)
-_DEFAULT_STYLE = Style()
 
 
-def render(name: str, result: RunResult, style: Style = _DEFAULT_STYLE) -> str:
+def render(name: str, result: RunResult, style: Style) -> str:
     """The report on `result` in the format `name`, one of FORMATS: empty, or text that ends with a line break.
 
     Machine formats ignore `style`. Whatever the user's files hold, the text can be encoded in UTF-8.
@@ -32,7 +31,7 @@ def render(name: str, result: RunResult, style: Style = _DEFAULT_STYLE) -> str:
     return text
 
 
-def render_statistics(name: str, result: RunResult, style: Style = _DEFAULT_STYLE) -> str:
+def render_statistics(name: str, result: RunResult, style: Style) -> str:
     """How many findings each rule has: as objects where `name` is a json format, else as a table for humans."""
     from perflint.report import statistics
 

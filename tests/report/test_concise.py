@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 
 from perflint.report import render, render_statistics
+from perflint.report.style import Style
 from perflint.results import FileResult, RunResult
 
 
 def test_each_finding_and_each_problem_is_one_line(run: RunResult) -> None:
-    assert render("concise", run).splitlines() == [
+    assert render("concise", run, Style()).splitlines() == [
         "broken.py:7: error: is not Python 3: invalid syntax",
         "nb/a b.ipynb:cell 3:4:14: item-in-loop the host waits for the device in every step",
         "train.py:3:1: decode-loop the host waits for the device in every step",
@@ -22,7 +23,7 @@ def test_each_finding_and_each_problem_is_one_line(run: RunResult) -> None:
 
 
 def test_statistics_count_each_rule_and_what_is_fixable(run: RunResult) -> None:
-    lines = render_statistics("full", run).splitlines()
+    lines = render_statistics("full", run, Style()).splitlines()
     assert lines[:2] == ["2  item-in-loop  [*] 1 fixable", "1  decode-loop"]
 
 
@@ -31,9 +32,9 @@ def test_statistics_come_as_objects_too(run: RunResult) -> None:
         {"code": "item-in-loop", "count": 2, "fixable": 1},
         {"code": "decode-loop", "count": 1, "fixable": 0},
     ]
-    assert json.loads(render_statistics("json", run)) == expected
-    assert [json.loads(line) for line in render_statistics("json-lines", run).splitlines()] == expected
+    assert json.loads(render_statistics("json", run, Style())) == expected
+    assert [json.loads(line) for line in render_statistics("json-lines", run, Style()).splitlines()] == expected
 
 
 def test_statistics_of_a_clean_run_are_its_summary() -> None:
-    assert render_statistics("full", RunResult((FileResult("a.py"),), 0.0)).startswith("No findings")
+    assert render_statistics("full", RunResult((FileResult("a.py"),), 0.0), Style()).startswith("No findings")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.cells import cell_len
 
-from perflint.report import Style, render
+from perflint.report import render
+from perflint.report.style import Style
 from perflint.results import Diagnostic, FileResult, Problem, RunResult
 from perflint.rule import Safety
 
@@ -62,28 +63,30 @@ def test_a_finding_in_a_notebook_names_its_cell(diagnose: Diagnose) -> None:
 
 
 def test_every_file_that_could_not_be_checked_is_named(run: RunResult) -> None:
-    text = render("full", run)
+    text = render("full", run, Style())
     assert "error: is not Python 3: invalid syntax\n --> broken.py:7\n" in text
     assert "error: is not valid UTF-8\n --> wide.py\n" in text
     assert "2 files could not be checked" in text
 
 
 def test_the_summary_counts_files_findings_and_fixes(run: RunResult) -> None:
-    text = render("full", run)
+    text = render("full", run, Style())
     assert "3 findings in 2 of 3 files in 0.50 s.\n" in text
     assert "1 can be fixed with `perflint fix --apply`, 1 more with `--unsafe`.\n" in text
 
 
 def test_quiet_leaves_out_the_summary_and_verbose_says_what_was_skipped(run: RunResult) -> None:
     assert "findings in" not in render("full", run, Style(quiet=True))
-    assert "a notebook in R" not in render("full", run)
+    assert "a notebook in R" not in render("full", run, Style())
     assert "nb/r.ipynb: a notebook in R\n" in render("full", run, Style(verbose=True))
 
 
 def test_nothing_checked_is_not_called_clean() -> None:
-    assert render("full", RunResult((), 0.0)) == "No file was checked.\n"
-    assert "No findings" not in render("full", RunResult((FileResult("a.py", problem=Problem("is a folder")),), 0.0))
-    assert render("full", RunResult((FileResult("a.py"),), 0.0)) == "No findings in 1 file in 0.00 s.\n"
+    assert render("full", RunResult((), 0.0), Style()) == "No file was checked.\n"
+    assert "No findings" not in render(
+        "full", RunResult((FileResult("a.py", problem=Problem("is a folder")),), 0.0), Style()
+    )
+    assert render("full", RunResult((FileResult("a.py"),), 0.0), Style()) == "No findings in 1 file in 0.00 s.\n"
 
 
 def test_notes_end_the_summary() -> None:
@@ -157,4 +160,4 @@ def test_color_only_adds_escapes(diagnose: Diagnose) -> None:
     for name in ("full", "concise"):
         colored = render(name, _run(diagnostic), Style(color=True))
         assert "\x1b[" in colored
-        assert re.sub(r"\x1b\[[\d;]*m", "", colored) == render(name, _run(diagnostic))
+        assert re.sub(r"\x1b\[[\d;]*m", "", colored) == render(name, _run(diagnostic), Style())

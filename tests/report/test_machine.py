@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from perflint.report import FORMATS, render
+from perflint.report.style import Style
 from perflint.results import FileResult, Problem, RunResult
 from perflint.rule import Safety
 
@@ -27,7 +28,7 @@ def evil(diagnose: Diagnose) -> RunResult:
 
 
 def test_json_lists_every_finding_with_its_place_and_fixes(run: RunResult) -> None:
-    found = [item for item in json.loads(render("json", run)) if item["code"] == "item-in-loop"]
+    found = [item for item in json.loads(render("json", run, Style())) if item["code"] == "item-in-loop"]
     assert found[1] == {
         "code": "item-in-loop",
         "path": "train.py",
@@ -53,13 +54,13 @@ def test_json_lists_every_finding_with_its_place_and_fixes(run: RunResult) -> No
 
 
 def test_json_names_the_cell_of_a_finding_in_a_notebook(run: RunResult) -> None:
-    (item,) = [item for item in json.loads(render("json", run)) if item["path"] == "nb/a b.ipynb"]
+    (item,) = [item for item in json.loads(render("json", run, Style())) if item["path"] == "nb/a b.ipynb"]
     assert item["cell"] == 3
     assert item["fixes"][0]["edits"] == [{"cell": 3, "start": 44, "end": 55, "text": "1"}]
 
 
 def test_json_has_the_files_that_could_not_be_checked(run: RunResult) -> None:
-    problems = [item for item in json.loads(render("json", run)) if item["code"] == "unreadable-file"]
+    problems = [item for item in json.loads(render("json", run, Style())) if item["code"] == "unreadable-file"]
     assert [(item["path"], item["line"], item["severity"]) for item in problems] == [
         ("broken.py", 7, "error"),
         ("wide.py", 1, "error"),
@@ -67,20 +68,20 @@ def test_json_has_the_files_that_could_not_be_checked(run: RunResult) -> None:
 
 
 def test_json_lines_are_the_objects_of_json(run: RunResult) -> None:
-    lines = render("json-lines", run).splitlines()
-    assert [json.loads(line) for line in lines] == json.loads(render("json", run))
+    lines = render("json-lines", run, Style()).splitlines()
+    assert [json.loads(line) for line in lines] == json.loads(render("json", run, Style()))
 
 
 def test_a_clean_run_is_an_empty_report_and_not_a_broken_one() -> None:
     clean = RunResult((FileResult("a.py"),), 0.1)
-    assert [json.loads(render(name, clean)) for name in ("json", "gitlab")] == [[], []]
-    assert [render(name, clean) for name in ("json-lines", "github")] == ["", ""]
-    root = ElementTree.fromstring(render("junit", clean))
+    assert [json.loads(render(name, clean, Style())) for name in ("json", "gitlab")] == [[], []]
+    assert [render(name, clean, Style()) for name in ("json-lines", "github")] == ["", ""]
+    root = ElementTree.fromstring(render("junit", clean, Style()))
     assert (root.attrib["tests"], root.attrib["failures"], len(list(root.iter("testcase")))) == ("1", "0", 1)
 
 
 def test_github_commands_carry_place_and_severity(run: RunResult) -> None:
-    assert render("github", run).splitlines() == [
+    assert render("github", run, Style()).splitlines() == [
         "::error file=broken.py,title=perflint (unreadable-file),line=7::is not Python 3: invalid syntax",
         "::notice file=nb/a b.ipynb,title=perflint (item-in-loop)::"
         "cell 3, line 4: the host waits for the device in every step",
@@ -93,7 +94,7 @@ def test_github_commands_carry_place_and_severity(run: RunResult) -> None:
 
 
 def test_github_commands_cannot_be_forged_by_text(evil: RunResult) -> None:
-    lines = render("github", evil).splitlines()
+    lines = render("github", evil, Style()).splitlines()
     assert len(lines) == 2
     for line in lines:
         properties, _, message = line.removeprefix("::").partition("::")
@@ -103,7 +104,7 @@ def test_github_commands_cannot_be_forged_by_text(evil: RunResult) -> None:
 
 
 def test_gitlab_issues_have_the_fields_that_gitlab_needs(run: RunResult) -> None:
-    issues = json.loads(render("gitlab", run))
+    issues = json.loads(render("gitlab", run, Style()))
     assert [(issue["check_name"], issue["severity"]) for issue in issues] == [
         ("unreadable-file", "blocker"),
         ("unreadable-file", "blocker"),
@@ -118,7 +119,7 @@ def test_gitlab_issues_have_the_fields_that_gitlab_needs(run: RunResult) -> None
 
 def test_gitlab_fingerprints_differ_and_do_not_depend_on_lines_or_on_other_files(diagnose: Diagnose) -> None:
     def fingerprints(*files: FileResult) -> list[str]:
-        return [issue["fingerprint"] for issue in json.loads(render("gitlab", RunResult(files, 0.1)))]
+        return [issue["fingerprint"] for issue in json.loads(render("gitlab", RunResult(files, 0.1), Style()))]
 
     one, moved = diagnose("loss.item()\n"), diagnose("\n\nloss.item()\n")
     other = FileResult("a.py", (diagnose(path="a.py"),))
@@ -131,7 +132,7 @@ def test_gitlab_fingerprints_differ_and_do_not_depend_on_lines_or_on_other_files
 
 
 def test_junit_counts_failures_and_errors(run: RunResult) -> None:
-    root = ElementTree.fromstring(render("junit", run))
+    root = ElementTree.fromstring(render("junit", run, Style()))
     assert (root.attrib["tests"], root.attrib["failures"], root.attrib["errors"]) == ("5", "3", "2")
     suites = {suite.attrib["name"]: suite for suite in root}
     assert list(suites) == ["broken.py", "nb/a b.ipynb", "train.py", "wide.py"]
@@ -144,32 +145,33 @@ def test_junit_counts_failures_and_errors(run: RunResult) -> None:
 
 
 def test_junit_is_xml_whatever_the_text(evil: RunResult) -> None:
-    root = ElementTree.fromstring(render("junit", evil))
+    root = ElementTree.fromstring(render("junit", evil, Style()))
     (failure,) = root.iter("failure")
     assert failure.attrib["message"] == "%:,\r\n<&\"'>]]>[2J漢\N{THUMBS UP SIGN}"
 
 
 @pytest.mark.parametrize("name", ["json", "json-lines", "gitlab", "junit", "sarif"])
 def test_no_text_breaks_the_encoding_of_a_machine_format(name: str, evil: RunResult) -> None:
-    assert render(name, evil).isascii()
+    assert render(name, evil, Style()).isascii()
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_report_is_the_same_each_time(name: str, run: RunResult) -> None:
-    assert render(name, run) == render(name, run)
+    assert render(name, run, Style()) == render(name, run, Style())
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_report_ends_with_one_line_break(name: str, run: RunResult) -> None:
-    text = render(name, run)
+    text = render(name, run, Style())
     assert text.endswith("\n")
     assert not text.endswith("\n\n")
 
 
 def test_a_machine_format_imports_no_terminal_library() -> None:
     program = (
-        "import sys; from perflint.report import render; from perflint.results import RunResult\n"
-        "for name in ('json', 'json-lines', 'github', 'gitlab', 'junit'): render(name, RunResult((), 0.0))\n"
+        "import sys; from perflint.report import render\n"
+        "from perflint.report.style import Style; from perflint.results import RunResult\n"
+        "for name in ('json', 'json-lines', 'github', 'gitlab', 'junit'): render(name, RunResult((), 0.0), Style())\n"
         "print(*{'rich', 'click', 'libcst', 'torch'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
