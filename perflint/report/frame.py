@@ -21,14 +21,24 @@ def code_frame(diagnostic: Diagnostic, style: Style) -> list[str]:
     left = _first_cell(diagnostic, room)
     bar = style.paint("bold blue", f"{' ' * gutter} |")
     lines = [bar]
-    for number, raw in enumerate(diagnostic.frame, diagnostic.frame_line):
-        code = raw.rstrip("\r\n")
+    for number, code in _without_blank_edges(diagnostic):
         shown = _crop(_expanded(code), left, room).rstrip()
         lines.append(f"{style.paint('bold blue', f'{number:>{gutter}} |')} {shown}".rstrip())
         start, end = _underlined(diagnostic, number, code)
         if start < end or number == diagnostic.start.line:
             lines.append(f"{bar} {_underline(code, start, end, left, room, diagnostic, style)}")
     return [*lines, bar]
+
+
+def _without_blank_edges(diagnostic: Diagnostic) -> list[tuple[int, str]]:
+    """The frame's lines with their numbers, less blank ones above and below the finding."""
+    numbered = enumerate((line.rstrip("\r\n") for line in diagnostic.frame), diagnostic.frame_line)
+    lines = list(numbered)
+    while lines and lines[0][0] < diagnostic.start.line and not lines[0][1].strip():
+        del lines[0]
+    while lines and lines[-1][0] > _last_line(diagnostic) and not lines[-1][1].strip():
+        del lines[-1]
+    return lines
 
 
 def cells(text: str) -> int:

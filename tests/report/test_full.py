@@ -37,12 +37,10 @@ def test_a_finding_is_shown_with_its_frame_its_fixes_and_where_to_read_on(diagno
         "warning[item-in-loop]: the host waits for the device in every step",
         " --> train.py:4:14",
         "  |",
-        "2 |",
         "3 | for x in loader:",
         "4 |     total += loss.item()",
         "  |              ^^^^^^^^^^^",
         "5 |     y = x",
-        "6 |",
         "  |",
         "  = fix: write loss.detach() (exact: the same results)",
         "  = or: write 0 (behaviour: results may differ; needs --unsafe)",
@@ -50,6 +48,16 @@ def test_a_finding_is_shown_with_its_frame_its_fixes_and_where_to_read_on(diagno
         "",
         "1 finding in 1 of 1 file in 0.25 s.",
         "1 can be fixed with `perflint fix --apply`.",
+    ]
+
+
+def test_blank_lines_are_shown_between_code_only(diagnose: Diagnose) -> None:
+    lines = _full(diagnose("a\n\nloss.item()\n\n\nb\n"))
+    assert [line for line in lines if "|" in line][1:-1] == [
+        "1 | a",
+        "2 |",
+        "3 | loss.item()",
+        "  | ^^^^^^^^^^^",
     ]
 
 
