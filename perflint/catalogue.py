@@ -10,8 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from types import ModuleType
 
+from perflint import unused_ignore
 from perflint.rule import GROUPS, Rule, Severity
 
 PAGE_HEADINGS = ("What it does", "Why it is slow", "Example", "Use instead", "Fix safety", "Measured")
@@ -37,7 +39,8 @@ def all_rules() -> tuple[Rule, ...]:
 
     Raises TypeError where a rule's file is not whole, which is its author's mistake and not the user's.
     """
-    rules = [_rule_of(module) for package in _packages() for module in _modules(package)]
+    modules = [unused_ignore, *(module for package in _packages() for module in _modules(package))]
+    rules = [_rule_of(module) for module in modules]
     return tuple(sorted(rules, key=lambda rule: rule.name))
 
 
@@ -88,7 +91,11 @@ def _modules(package: ModuleType) -> Iterable[ModuleType]:
 
 
 def _rule_of(module: ModuleType) -> Rule:
-    own = [v for v in vars(module).values() if isinstance(v, type) and issubclass(v, Rule) and v.__module__ == module.__name__]
+    own = [
+        v
+        for v in vars(module).values()
+        if isinstance(v, type) and issubclass(v, Rule) and v.__module__ == module.__name__
+    ]
     if len(own) != 1:
         raise TypeError(f"{module.__file__}: a rule's file defines exactly one Rule, this one {len(own)}")
     rule = own[0]
@@ -109,6 +116,5 @@ def rules_fingerprint() -> str:
     for rule in all_rules():
         file = sys.modules[type(rule).__module__].__file__
         assert file is not None
-        with open(file, "rb") as source:
-            digest.update(source.read())
+        digest.update(Path(file).read_bytes())
     return digest.hexdigest()

@@ -71,7 +71,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class FileResult:
-    """What is known of one file: its diagnostics, or the problem that prevented them; `skipped` says what was not run."""
+    """What is known of one file: its diagnostics, or the problem; `skipped` says what was not run."""
 
     path: str
     diagnostics: tuple[Diagnostic, ...] = ()

@@ -34,13 +34,10 @@ from perflint.rule import Finding, Options, Rule
 if TYPE_CHECKING:
     from perflint.program import Program
 
-_PAGE = __doc__
-
 
 class UnusedIgnore(Rule):
     """Finds nothing by itself: whether a comment is used is known once the other rules are done (see `suppress`)."""
 
-    page = _PAGE or ""
     group = "measure"
     triggers = ("perflint:",)
 

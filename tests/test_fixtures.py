@@ -23,7 +23,10 @@ def _id(case: Case) -> str:
     return f"{case.path.parent.name}/{case.path.stem}"
 
 
-@pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.name)
+RULES = [rule for rule in RULES if type(rule).__module__.startswith("perflint.rules.")]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_every_rule_has_examples_of_both_sorts(rule: Any) -> None:
     assert any(case.rule is rule for case in BEFORE) and any(case.rule is rule for case in OK)
 
@@ -34,7 +37,9 @@ def test_findings_stand_at_exactly_the_marked_lines(case: Case) -> None:
     found = [(text.count("\n", 0, finding.start) + 1, finding.kind) for finding in case.findings()]
     expected = case.expected
     assert [line for line, _ in found] == [line for line, _ in expected]
-    assert [kind for (_, kind), (_, wanted) in zip(found, expected, strict=True) if wanted] == [kind for _, kind in expected if kind]
+    assert [kind for (_, kind), (_, wanted) in zip(found, expected, strict=True) if wanted] == [
+        kind for _, kind in expected if kind
+    ]
 
 
 @pytest.mark.parametrize("case", OK, ids=_id)
@@ -96,13 +101,30 @@ def test_a_fixed_program_computes_what_it_did(case: Case, tmp_path: Path) -> Non
 
 def test_no_fixture_is_left_out() -> None:
     endings = re.compile(r"(before|after|after_unsafe|ok)$")
-    rule_folders = [FIXTURES / rule.name.replace("-", "_") for rule in all_rules()]
-    stray = [path for folder in rule_folders if folder.is_dir() for path in folder.glob("*.py") if not endings.search(path.stem)]
+    rule_folders = [FIXTURES / rule.name.replace("-", "_") for rule in RULES]
+    stray = [
+        path
+        for folder in rule_folders
+        if folder.is_dir()
+        for path in folder.glob("*.py")
+        if not endings.search(path.stem)
+    ]
     assert stray == []
 
 
 def test_the_engine_names_no_rule() -> None:
     engine = Path(check_text.__code__.co_filename).parent
-    names = [name for rule in all_rules() for name in (rule.name, rule.name.replace("-", "_")) if not rule.__module__.startswith("perflint.unused")]
-    texts = {path: path.read_text(encoding="utf-8") for path in engine.rglob("*.py") if "rules" not in path.relative_to(engine).parts}
-    assert [(path.name, name) for path, text in texts.items() for name in names if re.search(rf"\b{name}\b", text)] == []
+    names = [
+        name
+        for rule in RULES
+        for name in (rule.name, rule.name.replace("-", "_"))
+        if not rule.__module__.startswith("perflint.unused")
+    ]
+    texts = {
+        path: path.read_text(encoding="utf-8")
+        for path in engine.rglob("*.py")
+        if "rules" not in path.relative_to(engine).parts
+    }
+    assert [
+        (path.name, name) for path, text in texts.items() for name in names if re.search(rf"\b{name}\b", text)
+    ] == []

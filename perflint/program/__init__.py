@@ -21,7 +21,9 @@ __all__ = ["Heat", "Kind", "LoopKind", "Place", "Program", "TimeLoop", "Value"]
 
 Node = TypeVar("Node", bound=ast.AST)
 
-_ACCELERATOR = re.compile(r"cuda|device|accelerat|\bmps\b|\bxpu\b|\bnpu\b|[lL]ightning|[fF]abric|DataParallel|\.to\(|horovod|deepspeed")
+_ACCELERATOR = re.compile(
+    r"cuda|device|accelerat|\bmps\b|\bxpu\b|\bnpu\b|[lL]ightning|[fF]abric|DataParallel|\.to\(|horovod|deepspeed"
+)
 _TRAINS = re.compile(r"\.backward\(|DataLoader\(|\.zero_grad\(|\.step\(")
 _DEFAULT_DEVICE = re.compile(r"set_default_device|set_default_tensor_type\(.*cuda")
 _NO_GRADIENTS = frozenset({"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad"})
@@ -112,7 +114,7 @@ class Program:
         return self._facts.values.get(node, UNKNOWN)
 
     def qualified(self, node: ast.AST) -> str:
-        """The qualified name of what `node` refers to in a library, such as "torch.cat"; empty if it is no such thing."""
+        """The qualified name of what `node` refers to in a library, such as "torch.cat"; empty if it is none."""
         value = self.value(node)
         return value.name if value.kind is Kind.LIBRARY else ""
 
@@ -172,9 +174,11 @@ class Program:
     def without_gradients(self, node: ast.AST) -> bool:
         """Does `node` run under `torch.no_grad()` or `torch.inference_mode()`, of its own function or the loop's?"""
         for parent in self.ancestors(node):
-            if isinstance(parent, ast.With | ast.AsyncWith):
-                if any(isinstance(item.context_expr, ast.Call) and self.qualified(item.context_expr.func) in _NO_GRADIENTS for item in parent.items):
-                    return True
+            if isinstance(parent, ast.With | ast.AsyncWith) and any(
+                isinstance(item.context_expr, ast.Call) and self.qualified(item.context_expr.func) in _NO_GRADIENTS
+                for item in parent.items
+            ):
+                return True
             if isinstance(parent, FUNCTIONS):
                 decorators = getattr(parent, "decorator_list", [])
                 names = {self.qualified(d.func if isinstance(d, ast.Call) else d) for d in decorators}
@@ -189,6 +193,7 @@ def is_main_guard(statement: ast.stmt) -> bool:
     return any(
         isinstance(test, ast.Compare)
         and len(test.comparators) == 1
-        and {ast.dump(test.left), ast.dump(test.comparators[0])} == {"Name(id='__name__', ctx=Load())", "Constant(value='__main__')"}
+        and {ast.dump(test.left), ast.dump(test.comparators[0])}
+        == {"Name(id='__name__', ctx=Load())", "Constant(value='__main__')"}
         for test in ([statement.test] if not isinstance(statement.test, ast.BoolOp) else statement.test.values)
     )

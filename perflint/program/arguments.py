@@ -56,14 +56,20 @@ class Arguments:
         if not entry.variants:
             return entry
         return entry.select(
-            [_table_kind(value) for value in self.positional], {key: _table_kind(value) for key, value in self.keywords.items()}
+            [_table_kind(value) for value in self.positional],
+            {key: _table_kind(value) for key, value in self.keywords.items()},
         )
 
 
 def _table_kind(value: Value) -> str:
     if value.is_literal and isinstance(value.literal, bool):
         return torch_table.TRUE if value.literal else torch_table.FALSE
-    kinds = {Kind.NUMBER: torch_table.NUMBER, Kind.TENSOR: torch_table.TENSOR, Kind.NONE: torch_table.NONE, Kind.UNKNOWN: torch_table.UNKNOWN}
+    kinds = {
+        Kind.NUMBER: torch_table.NUMBER,
+        Kind.TENSOR: torch_table.TENSOR,
+        Kind.NONE: torch_table.NONE,
+        Kind.UNKNOWN: torch_table.UNKNOWN,
+    }
     if value.kind is Kind.METHOD and not value.sure:
         return torch_table.UNKNOWN
     return kinds.get(value.kind, torch_table.OTHER)

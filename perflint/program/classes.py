@@ -96,4 +96,3 @@ class ClassInfo:
     def is_a(self, kind: str) -> bool:
         """Does this class, or a base in this file, derive from a library class of that kind?"""
         return any(info.kind == kind for info in self.lineage())
-

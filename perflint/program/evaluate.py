@@ -134,7 +134,9 @@ class Evaluator:
             return tensor(base.place, sure=base.sure)
         if entry.result == "size":
             return sequence_of(NUMBER)
-        return {"number": NUMBER, "bool": NUMBER, "str": STRING, "device": Value(Kind.DEVICE, base.place)}.get(entry.result, OTHER)
+        return {"number": NUMBER, "bool": NUMBER, "str": STRING, "device": Value(Kind.DEVICE, base.place)}.get(
+            entry.result, OTHER
+        )
 
     # -- displays
 
@@ -280,5 +282,6 @@ class Evaluator:
 _EXPRESSIONS: tuple[type[ast.expr], ...] = (
     ast.Name, ast.Attribute, ast.Constant, ast.JoinedStr, ast.FormattedValue, ast.List, ast.Tuple, ast.Set, ast.Dict,
     ast.Starred, ast.Slice, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.NamedExpr, ast.Subscript,
-    ast.Await, ast.Yield, ast.YieldFrom, ast.Lambda, ast.Call, ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp,
+    ast.Await, ast.Yield, ast.YieldFrom, ast.Lambda, ast.Call, ast.ListComp, ast.SetComp, ast.GeneratorExp,
+    ast.DictComp,
 )  # fmt: skip

@@ -49,10 +49,8 @@ class Executor(Evaluator):
             self.frame = module
             module.dead = False
             self._block(tree.body)
-            pending = True
-            while pending:  # evaluating a function may define more of them
-                pending = [info for info in self.functions.values() if info.round != self.round]
-                for info in pending:
+            while pending := [info for info in self.functions.values() if info.round != self.round]:
+                for info in pending:  # evaluating one may define more of them, or call others
                     if info.round != self.round:
                         self._evaluate_body(info)
 
@@ -63,9 +61,9 @@ class Executor(Evaluator):
         if site is not info.node and site not in info.call_sites:
             info.call_sites.append(site)
         news = info.receive(arguments)
-        if not info.active and (info.round != self.round or news):
-            if self._evaluations.get(info.node, 0) < _EVALUATIONS_PER_ROUND:
-                self._evaluate_body(info)
+        fresh = self._evaluations.get(info.node, 0) < _EVALUATIONS_PER_ROUND
+        if fresh and not info.active and (info.round != self.round or news):
+            self._evaluate_body(info)
         return info.returns or UNKNOWN
 
     def _evaluate_body(self, info: FunctionInfo) -> None:
@@ -105,7 +103,9 @@ class Executor(Evaluator):
     def _run_classdef(self, node: ast.ClassDef) -> None:
         bases = [self.evaluate(base) for base in node.bases]
         info = self.classes.setdefault(node, ClassInfo(node))
-        info.bases = tuple(self.classes[base.node] for base in bases if base.kind is Kind.CLASS and base.node in self.classes)
+        info.bases = tuple(
+            self.classes[base.node] for base in bases if base.kind is Kind.CLASS and base.node in self.classes
+        )
         info.base_names = tuple(base.name for base in bases if base.kind is Kind.LIBRARY)
         info.kind = next((kind for name in info.base_names if (kind := _kind_of_base(name))), "")
         self.frame.env[node.name] = Value(Kind.CLASS, node=node)
@@ -174,7 +174,9 @@ class Executor(Evaluator):
             if index.is_literal:
                 entries[index.literal] = value
             grown = mapping(entries.items(), complete=base.sure and index.is_literal)
-            self.assign(target.value, grown if index.is_literal else grown._replace(item=join(base.item or value, value)))
+            self.assign(
+                target.value, grown if index.is_literal else grown._replace(item=join(base.item or value, value))
+            )
         elif base.kind is Kind.SEQUENCE and path:
             self.assign(target.value, sequence_of(join(base.item or value, value)))
 
@@ -256,7 +258,7 @@ class Executor(Evaluator):
         self._block(node.orelse)
 
     def _run_break(self, node: ast.Break | ast.Continue) -> None:
-        """The rest of the block is dead, but what is known here lives on behind the loop: leave the block's end alive."""
+        """The rest is dead, but what is known here lives on behind the loop, so the block's end stays alive."""
 
     def _run_with(self, node: ast.With | ast.AsyncWith) -> None:
         for item in node.items:
@@ -342,8 +344,8 @@ def _kind_of_base(name: str) -> str:
 
 
 _STATEMENTS: tuple[type[ast.stmt], ...] = (
-    ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Return, ast.Delete, ast.Assign, ast.AugAssign, ast.AnnAssign,
-    ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith, ast.Match, ast.Raise, ast.Try, ast.Assert, ast.Import,
-    ast.ImportFrom, ast.Global, ast.Nonlocal, ast.Expr,
+    ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Return, ast.Delete, ast.Assign, ast.AugAssign,
+    ast.AnnAssign, ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith, ast.Match, ast.Raise, ast.Try,
+    ast.Assert, ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal, ast.Expr,
     *([ast.TryStar] if hasattr(ast, "TryStar") else []),
 )  # fmt: skip

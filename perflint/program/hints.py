@@ -8,16 +8,19 @@ from collections import defaultdict
 
 from perflint.program import torch_table
 from perflint.program.values import LIKELY_LOADER, UNKNOWN, Kind, Place, Value, tensor
-from perflint.program.walk import Function, own_nodes
+from perflint.program.walk import Function, own_nodes, path_of
 
 _LOADER = re.compile(r"(^|_)(data_?)?(loaders?|dl)(_(train|val|valid|test|eval))?$|dataloader$|DataLoader$")
-_MODULE_ONLY = frozenset({"parameters", "named_parameters", "state_dict", "load_state_dict", "named_modules", "train", "eval", "modules"})
+_MODULE_ONLY = frozenset(
+    {"parameters", "named_parameters", "state_dict", "load_state_dict", "named_modules", "train", "eval", "modules"}
+)
 _FOREIGN = frozenset(
-    "view copy all any sum mean max min item tolist reshape transpose squeeze argmax argmin sort astype clip dot round"
-    " index count flatten repeat std var fill resize ravel take put swapaxes conj prod cumsum cumprod partition nonzero"
-    " diagonal trace choose put_ type to map split add update format strip values get keys items device shape dtype T data"
-    " ndim real imag strides nbytes itemsize eval train cpu cuda half float double apply share_memory dim name names unique"
-    " trunc is_shared register_hook remove grad sub div mul eq ne lt gt le ge where size lower log".split()
+    "view copy all any sum mean max min item tolist reshape transpose squeeze argmax argmin sort astype clip "
+    "dot round index count flatten repeat std var fill resize ravel take put swapaxes conj prod cumsum "
+    "cumprod partition nonzero diagonal trace choose put_ type to map split add update format strip values "
+    "get keys items device shape dtype T data ndim real imag strides nbytes itemsize eval train cpu cuda half "
+    "float double apply share_memory dim name names unique trunc is_shared register_hook remove grad sub div "
+    "mul eq ne lt gt le ge where size lower log".split()
 )
 
 
@@ -32,9 +35,8 @@ def usage(function: Function) -> dict[str, set[str]]:
     for node in own_nodes(function):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             found[node.value.id].add(node.attr)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size":
-            if isinstance(node.func.value, ast.Name):
-                found[node.func.value.id].add("size()")
+        elif isinstance(node, ast.Call) and (name := path_of(node.func)).endswith(".size"):
+            found[name.removesuffix(".size")].add("size()")
     return found
 
 

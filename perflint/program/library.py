@@ -33,9 +33,34 @@ if TYPE_CHECKING:
     from perflint.program.evaluate import Evaluator
 
 _PASS_THROUGH = frozenset({"iter", "list", "tuple", "sorted", "reversed", "set"})
-_NUMBERS = frozenset({"len", "int", "float", "bool", "abs", "round", "hash", "id", "isinstance", "issubclass", "hasattr", "callable", "ord", "pow", "any", "all"})
+_NUMBERS = frozenset(
+    {
+        "len",
+        "int",
+        "float",
+        "bool",
+        "abs",
+        "round",
+        "hash",
+        "id",
+        "isinstance",
+        "issubclass",
+        "hasattr",
+        "callable",
+        "ord",
+        "pow",
+        "any",
+        "all",
+    }
+)
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "FSDP", "DDP")
-_MODULE_FACTORIES = ("torchvision.models.", "timm.create_model", "torch.hub.load", "segmentation_models_pytorch.", "transformers.Auto")
+_MODULE_FACTORIES = (
+    "torchvision.models.",
+    "timm.create_model",
+    "torch.hub.load",
+    "segmentation_models_pytorch.",
+    "transformers.Auto",
+)
 
 
 def library_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Arguments) -> Value:
@@ -55,7 +80,9 @@ def library_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments:
         return handler(evaluator, node, arguments)
     if name.endswith("Loader") and "oader" in name:
         return Value(Kind.LOADER, sure=False, name=name, item=tensor(Place.HOST, sure=False))
-    if name.startswith(_MODULE_FACTORIES) or (name.endswith(".from_pretrained") and ("Model" in name or ".For" in name or "For" in name)):
+    if name.startswith(_MODULE_FACTORIES) or (
+        name.endswith(".from_pretrained") and ("Model" in name or ".For" in name or "For" in name)
+    ):
         return Value(Kind.MODULE, sure=False)
     if name.startswith("torchvision.datasets."):
         return Value(Kind.DATASET, name=name)
@@ -67,7 +94,13 @@ def _builtin(evaluator: Evaluator, name: str, arguments: Arguments) -> Value:
     if name in _NUMBERS:
         return NUMBER._replace(name=first.name) if name == "int" and first.name == "modulo" else NUMBER
     if name in _PASS_THROUGH:
-        return first if first.kind in (Kind.LOADER, Kind.SEQUENCE) else sequence_of(element_of(first)) if arguments.positional else sequence(())
+        return (
+            first
+            if first.kind in (Kind.LOADER, Kind.SEQUENCE)
+            else sequence_of(element_of(first))
+            if arguments.positional
+            else sequence(())
+        )
     if name == "enumerate":
         return _like(first, sequence((NUMBER, element_of(first))))
     if name == "zip":

@@ -96,12 +96,16 @@ def _on_tensor(owner: Value, name: str, arguments: Arguments) -> Value:
     place = common_place([owner, *others]) if others and owner.place is not Place.UNKNOWN else owner.place
     if "like" in entry.traits and "device" in arguments.keywords:
         place = moved_to(owner, Arguments((arguments.keywords["device"],), {}, False))
-    sure = owner.sure or (entry.result == "tensor" and name in ("argmax", "softmax", "log_softmax", "masked_fill", "unsqueeze"))
+    sure = owner.sure or (
+        entry.result == "tensor" and name in ("argmax", "softmax", "log_softmax", "masked_fill", "unsqueeze")
+    )
     result = from_entry(entry, place, sure=sure)
     return result._replace(dtype=owner.dtype) if not result.dtype and "view" in entry.traits else result
 
 
-_MODULE_SELF = frozenset("to cuda cpu train eval half float double bfloat16 requires_grad_ apply share_memory compile".split())
+_MODULE_SELF = frozenset(
+    "to cuda cpu train eval half float double bfloat16 requires_grad_ apply share_memory compile".split()
+)
 
 
 def _on_module(evaluator: Evaluator, owner: Value, name: str, node: ast.Call, arguments: Arguments) -> Value:
@@ -121,13 +125,23 @@ def _on_module(evaluator: Evaluator, owner: Value, name: str, node: ast.Call, ar
         from perflint.program.calls import call_module
 
         return call_module(evaluator, owner, node, arguments)
-    if name in ("state_dict", "load_state_dict", "zero_grad", "register_buffer", "add_module", "append", "named_modules"):
+    if name in (
+        "state_dict",
+        "load_state_dict",
+        "zero_grad",
+        "register_buffer",
+        "add_module",
+        "append",
+        "named_modules",
+    ):
         if name == "append" and arguments.positional:
-            _rebind(evaluator, node, owner._replace(item=join(owner.item or arguments.positional[0], arguments.positional[0])))
+            _rebind(
+                evaluator,
+                node,
+                owner._replace(item=join(owner.item or arguments.positional[0], arguments.positional[0])),
+            )
         return OTHER
-    if any((inner := contains_tensor(value)) is not None for value in arguments.all) or arguments.open:
-        return tensor(evaluator.module_place, sure=False) if inner_on_device(arguments) or name == "generate" else UNKNOWN
-    return UNKNOWN
+    return tensor(evaluator.module_place, sure=False) if inner_on_device(arguments) or name == "generate" else UNKNOWN
 
 
 def inner_on_device(arguments: Arguments) -> bool:

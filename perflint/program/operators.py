@@ -24,7 +24,7 @@ _MODULO = Value(Kind.NUMBER, name="modulo")
 
 
 def common_place(tensors: Iterable[Value]) -> Place:
-    """Where an operation on these tensors computes: on the device if one is there (the others are then 0-dimensional)."""
+    """Where an operation on these tensors computes: on the device if one is there."""
     places = {value.place for value in tensors}
     if Place.DEVICE in places:
         return Place.DEVICE
@@ -108,7 +108,10 @@ def subscript(base: Value, index: Value, node: ast.expr) -> Value:
 def _sequence_part(base: Value, index: Value, node: ast.expr) -> Value:
     if isinstance(node, ast.Slice):
         return sequence_of(base.item or UNKNOWN)
-    if base.items is not None and index.is_literal and isinstance(index.literal, int):
-        if -len(base.items) <= index.literal < len(base.items):
-            return base.items[index.literal]
+    if (
+        base.items is not None
+        and isinstance(index.literal, int)
+        and -len(base.items) <= index.literal < len(base.items)
+    ):
+        return base.items[index.literal]
     return base.item or UNKNOWN

@@ -1,4 +1,4 @@
-"""What the parameters of a function may be: from its calls, its annotations, its defaults, its use of them, conventions."""
+"""What the parameters of a function may be: from its calls, its annotations, defaults, its use of them."""
 
 from __future__ import annotations
 

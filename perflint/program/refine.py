@@ -49,7 +49,11 @@ def _of_types(types: set[str], before: Value) -> Value | None:
     if types <= {"builtins.int", "builtins.float", "builtins.bool"}:
         return NUMBER
     if types <= {"builtins.list", "builtins.tuple", "builtins.set"}:
-        return before if before.kind is Kind.SEQUENCE else sequence_of(before._replace(sure=False) if before.kind is Kind.TENSOR else UNKNOWN)
+        return (
+            before
+            if before.kind is Kind.SEQUENCE
+            else sequence_of(before._replace(sure=False) if before.kind is Kind.TENSOR else UNKNOWN)
+        )
     if types == {"builtins.str"}:
         return STRING
     if types == {"builtins.dict"}:

@@ -36,14 +36,18 @@ class Source:
         start = self._starts[line - 1]
         if self._ascii:
             return start + utf8_column
-        return start + len(self.line_text(line).encode("utf-8", "surrogatepass")[:utf8_column].decode("utf-8", "surrogatepass"))
+        return start + len(
+            self.line_text(line).encode("utf-8", "surrogatepass")[:utf8_column].decode("utf-8", "surrogatepass")
+        )
 
     def position(self, offset: int) -> tuple[int, int]:
         """The line and column of `offset`."""
         line = bisect.bisect_right(self._starts, offset)
         return line, offset - self._starts[line - 1] + 1
 
-    def span(self, node: ast.expr | ast.stmt | ast.arg | ast.keyword | ast.alias | ast.excepthandler) -> tuple[int, int]:
+    def span(
+        self, node: ast.expr | ast.stmt | ast.arg | ast.keyword | ast.alias | ast.excepthandler
+    ) -> tuple[int, int]:
         """The offsets [start, end) of `node`; of a decorated definition, without its decorators."""
         assert node.end_lineno is not None and node.end_col_offset is not None
         return self.offset(node.lineno, node.col_offset), self.offset(node.end_lineno, node.end_col_offset)

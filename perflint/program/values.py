@@ -47,9 +47,9 @@ Constant = None | bool | int | float | complex | str | bytes
 class Value(NamedTuple):
     """What is known of a value.
 
-    `sure` is False where the kind is the likely one (say, the result of an unknown call on device tensors), not a proven one.
-    `items` are the parts of a tuple of known length or the values of a mapping, whose keys are then in `keys`.
-    `item` is what iteration yields. `literal` holds a constant where `is_literal`. `periodic`: true once in many iterations.
+    `sure` is False where the kind is the likely one (what an unknown call on device tensors gives, say), not a proven
+    one. `items` are the parts of a tuple of known length or the values of a mapping, whose keys are then in `keys`;
+    `item` is what iteration yields. `literal` holds a constant where `is_literal`. `periodic`: true once in many steps.
     """
 
     kind: Kind
@@ -115,7 +115,9 @@ def sequence_of(item: Value) -> Value:
 def mapping(entries: Iterable[tuple[Constant, Value]], *, complete: bool = True) -> Value:
     """A mapping with at least these entries; `complete`: and no others."""
     pairs = dict(entries)
-    return Value(Kind.MAPPING, sure=complete, items=tuple(pairs.values()), keys=tuple(pairs), item=join_all(pairs.values()))
+    return Value(
+        Kind.MAPPING, sure=complete, items=tuple(pairs.values()), keys=tuple(pairs), item=join_all(pairs.values())
+    )
 
 
 def join_all(values: Iterable[Value]) -> Value:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import cache
 from typing import TypeVar
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -18,16 +17,43 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 Node = TypeVar("Node", bound=ast.AST)
 
-_LEAVES = frozenset({"ctx", "op", "ops", "id", "attr", "arg", "kind", "name", "names", "module", "level", "simple", "conversion", "is_async", "type_comment", "type_ignores", "asname"})
-_KEEP = {ast.ExceptHandler: ("type", "body"), ast.keyword: ("value",), ast.arg: ("annotation",), ast.Constant: (), ast.Global: (), ast.Nonlocal: ()}
+_LEAVES = frozenset(
+    {
+        "ctx",
+        "op",
+        "ops",
+        "id",
+        "attr",
+        "arg",
+        "kind",
+        "name",
+        "names",
+        "module",
+        "level",
+        "simple",
+        "conversion",
+        "is_async",
+        "type_comment",
+        "type_ignores",
+        "asname",
+    }
+)
+_FIELDS: dict[type[ast.AST], tuple[str, ...]] = {
+    ast.ExceptHandler: ("type", "body"),
+    ast.keyword: ("value",),
+    ast.arg: ("annotation",),
+    ast.Constant: (),
+    ast.Global: (),
+    ast.Nonlocal: (),
+}
 
 
-@cache
 def child_fields(cls: type[ast.AST]) -> tuple[str, ...]:
     """The fields of a node class which may hold further expressions or statements."""
-    if cls in _KEEP:
-        return _KEEP[cls]
-    return tuple(field for field in cls._fields if field not in _LEAVES)
+    fields = _FIELDS.get(cls)
+    if fields is None:
+        fields = _FIELDS[cls] = tuple(field for field in cls._fields if field not in _LEAVES)
+    return fields
 
 
 class Walk:
