@@ -41,6 +41,11 @@ class Layer:
         relative = path[len(self.base) :].replace(os.sep, "/")
         return self.spec.check_file(relative + "/" if is_folder else relative).include
 
+    def covers(self, path: Path) -> bool:
+        """Is the file `path`, or a folder around it, matched by these patterns?"""
+        folders = (folder for folder in path.parents if str(folder).startswith(self.base))
+        return bool(self.verdict(str(path), False)) or any(self.verdict(str(folder), True) for folder in folders)
+
     def without(self, folder: str) -> Layer:
         """This layer less the patterns with a path that exclude `folder`, which the user has asked for by name."""
         if self.spec is None or not self.spec.check_file(folder[len(self.base) :].replace(os.sep, "/") + "/").include:

@@ -1,0 +1,87 @@
+"""Writes the result of one file as compact JSON and reads it back: what the cache keeps and what workers send."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from perflint.problems import InternalProblem
+from perflint.results import Diagnostic, FileResult, PlacedEdit, PlacedFix, Position, Problem
+from perflint.rule import Safety, Severity
+
+
+def encode(result: FileResult) -> str:
+    """`result` without its path, which the reader knows; empty where there is nothing to tell."""
+    if result == FileResult(result.path):
+        return ""
+    content = [[_diagnostic(each) for each in result.diagnostics], _problem(result.problem), result.skipped]
+    return json.dumps(content, separators=(",", ":"))
+
+
+def decode(path: str, payload: str) -> FileResult:
+    """The result of the file at `path` that `encode` made `payload` of.
+
+    Raises ValueError, TypeError or KeyError where `payload` is nothing of the sort.
+    """
+    if not payload:
+        return FileResult(path)
+    diagnostics, problem, skipped = json.loads(payload)
+    return FileResult(
+        path, tuple(_read_diagnostic(path, *each) for each in diagnostics), _read_problem(problem), skipped
+    )
+
+
+def _diagnostic(each: Diagnostic) -> list[Any]:
+    return [
+        *(each.rule, each.kind, each.severity, each.message, _position(each.start), _position(each.end)),
+        [[fix.title, fix.safety, [_edit(edit) for edit in fix.edits]] for fix in each.fixes],
+        *(each.blocked, each.frame, each.frame_line, each.fingerprint),
+    ]
+
+
+def _edit(edit: PlacedEdit) -> list[Any]:
+    return [_position(edit.start), _position(edit.end), edit.text]
+
+
+def _position(position: Position) -> list[Any]:
+    return [position.cell, position.offset, position.line, position.column]
+
+
+def _problem(problem: Problem | None) -> list[Any] | None:
+    if problem is None:
+        return None
+    if isinstance(problem, InternalProblem):
+        return [problem.message, problem.line, problem.traceback]
+    return [problem.message, problem.line]
+
+
+def _read_problem(content: list[Any] | None) -> Problem | None:
+    if content is None:
+        return None
+    return Problem(*content) if len(content) == 2 else InternalProblem(*content)
+
+
+def _read_diagnostic(
+    path: str,
+    rule: str,
+    kind: str,
+    severity: str,
+    message: str,
+    start: list[Any],
+    end: list[Any],
+    fixes: list[Any],
+    blocked: str,
+    frame: list[str],
+    frame_line: int,
+    fingerprint: str,
+) -> Diagnostic:
+    return Diagnostic(
+        *(path, rule, kind, Severity(severity), message, Position(*start), Position(*end)),
+        tuple(PlacedFix(title, Safety(safety), tuple(map(_read_edit, edits))) for title, safety, edits in fixes),
+        *(blocked, tuple(frame), frame_line, fingerprint),
+    )
+
+
+def _read_edit(content: list[Any]) -> PlacedEdit:
+    start, end, text = content
+    return PlacedEdit(Position(*start), Position(*end), text)
