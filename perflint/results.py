@@ -44,7 +44,7 @@ class Diagnostic:
     """A finding with its place in the user's file.
 
     `frame` holds the source lines around it, the first being line number `frame_line` of the file or cell.
-    `fingerprint` depends on the path, the rule and the text of the finding, not on line numbers.
+    `fingerprint` depends on the rule and the text of the finding, not on line numbers.
     """
 
     path: str
