@@ -12,7 +12,7 @@ from perflint.results import Problem
 FILE_FAULTS = (SyntaxError, RecursionError, MemoryError, UnicodeError)
 
 _PYTHON_2 = re.compile(
-    r"^\s*(print|exec)\s+[^\s(=.,:\[]|^\s*print\s*$|^\s*print\s*>>|^\s*except\s+[\w.()]+\s*,\s*\w+\s*:"
+    r"^\s*(print|exec)\s+[^\s(=.,:\[]|^\s*except\s+[\w.()]+\s*,\s*\w+\s*:"
     r"|^\s*raise\s+[\w.]+\s*,|<>|`|\b0[0-7]+\b|\bur['\"]|\b(0x[\da-fA-F]+|\d+)[lL]\b"
 )
 _NEWER = (

@@ -1,0 +1,63 @@
+"""Rules for the tests of the engine, which is to work whatever the rules are."""
+
+from __future__ import annotations
+
+import ast
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
+
+from perflint.program import Program
+from perflint.rule import Edit, Finding, Fix, Option, Options, Rule, Safety
+
+
+class Eval(Rule):
+    """Reports calls of eval, and offers to call literal_eval."""
+
+    group = "compute"
+    triggers = ("eval(",)
+    options: ClassVar[Mapping[str, Option]] = {"message": Option("eval", "what to say")}
+
+    def check(self, program: Program, options: Options) -> Iterator[Finding]:
+        for call in ast.walk(program.tree):
+            if isinstance(call, ast.Call) and program.segment(call.func) == "eval":
+                start, end = program.span(call)
+                fix = Fix("call literal_eval", Safety.BEHAVIOUR, (Edit(start, start, "literal_"),))
+                message = str(options.get("message", "eval"))
+                yield self.finding((start, end), message, kind="call", fixes=(fix,), blocked="")
+
+
+class Crash(Rule):
+    """Divides by zero in a file that says so."""
+
+    group = "compute"
+    triggers = ("crash = True",)
+
+    def check(self, program: Program, options: Options) -> Iterator[Finding]:
+        yield self.finding((0, 1), str(1 // 0), kind="crash")
+
+
+class Killed(Rule):
+    """Dies as a process does when memory runs out."""
+
+    group = "compute"
+    triggers = ("killed = True",)
+
+    def check(self, program: Program, options: Options) -> Iterator[Finding]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return iter(())
+
+
+class Bottomless(Rule):
+    """Recurses for ever, as a walk does over nesting that is too deep for it."""
+
+    group = "compute"
+    triggers = ("bottomless = True",)
+
+    def check(self, program: Program, options: Options) -> Iterator[Finding]:
+        yield from self.check(program, options)
+
+
+Eval.name, Crash.name, Killed.name, Bottomless.name = "eval", "crash", "killed", "bottomless"
+EVAL, CRASH, KILLED, BOTTOMLESS = Eval(), Crash(), Killed(), Bottomless()

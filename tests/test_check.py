@@ -1,0 +1,159 @@
+"""One program: findings in order, diagnostics with frames, and problems that name what is wrong."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+from perflint.check import FRAME_CONTEXT, FRAME_LIMIT, check_bytes, check_path, check_text
+from perflint.payload import decode, encode
+from perflint.problems import InternalProblem, RuleCrash
+from perflint.results import FileResult
+from perflint.rule import Rule
+from tests.stub_rules import BOTTOMLESS, CRASH, EVAL
+
+HEAD = "import torch\n"
+
+
+def checked(text: str, *rules: Rule, path: str = "a.py") -> FileResult:
+    result = check_bytes(path, text.encode("utf-8", "surrogatepass"), rules or (EVAL,), {})
+    assert decode(path, encode(result)) == result
+    return result
+
+
+def problem(text: str, *rules: Rule, path: str = "a.py") -> tuple[str, int | None]:
+    found = checked(text, *rules, path=path).problem
+    assert found is not None
+    return found.message, found.line
+
+
+def test_findings_are_in_order_and_none_is_there_twice() -> None:
+    text = HEAD + "eval(b)\nf(eval(eval(a)))\n"
+    findings = check_text(text, [EVAL, EVAL], {"eval": {"message": "no"}})
+    assert [text[each.start : each.end] for each in findings] == ["eval(b)", "eval(eval(a))", "eval(a)"]
+    assert {each.message for each in findings} == {"no"}
+
+
+def test_a_diagnostic_says_where_it_is_and_shows_the_lines_around() -> None:
+    (found,) = checked(HEAD + "\n\nx = 'ä', eval(y)  # z\n\nlast\nunseen\n").diagnostics
+    assert (found.path, found.rule, found.start.line, found.start.column, found.end.column) == (
+        "a.py",
+        "eval",
+        4,
+        10,
+        17,
+    )
+    assert found.frame == ("", "", "x = 'ä', eval(y)  # z", "", "last")
+    assert found.frame_line == 2
+    (edit,) = found.fixes[0].edits
+    assert (edit.start, edit.end, edit.text) == (found.start, found.start, "literal_")
+
+
+def test_a_long_finding_is_shown_by_its_beginning() -> None:
+    (found,) = checked(HEAD + "eval(\n" + "    1 +\n" * 50 + "    1)\n").diagnostics
+    assert found.end.line == 53
+    assert len(found.frame) == 1 + FRAME_LIMIT + FRAME_CONTEXT
+
+
+def test_fingerprints_follow_the_code_and_tell_equal_findings_apart() -> None:
+    def fingerprints(text: str) -> list[str]:
+        return [each.fingerprint for each in checked(HEAD + text).diagnostics]
+
+    first, second, third = fingerprints("eval(a)\neval(a)\neval(b)\n")
+    assert len({first, second, third}) == 3
+    assert fingerprints("x = 1\n\nif x:\n    eval( a)\n    eval(b)\n")[1] == third
+    assert fingerprints("if x:\n    eval(a)\n") == [first]
+
+
+def test_a_comment_suppresses_a_finding() -> None:
+    assert checked(HEAD + "eval(a)  # perflint: ignore[eval] trusted\n") == FileResult("a.py")
+
+
+def test_a_notebook_is_placed_by_cell_and_shown_as_it_is_written() -> None:
+    cells = [[HEAD, "%matplotlib inline\n"], ["!ls\n", "x = 1\n", "eval(x)"]]
+    content = [{"cell_type": "code", "metadata": {}, "outputs": [], "source": lines} for lines in cells]
+    notebook = json.dumps({"cells": content, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+    (found,) = checked(notebook, path="a.ipynb").diagnostics
+    assert (found.start.cell, found.start.line, found.start.column, found.start.offset) == (1, 3, 1, 10)
+    assert found.frame == ("!ls", "x = 1", "eval(x)")
+
+
+@pytest.mark.parametrize("rules", [(EVAL,), ()], ids=["with a rule", "without"])
+def test_a_syntax_error_is_a_problem_with_its_line_whatever_the_rules(rules: tuple[Rule, ...]) -> None:
+    result = check_bytes("a.py", (HEAD + "eval(\n").encode(), rules, {})
+    assert result.problem is not None
+    assert (result.problem.message, result.problem.line) == ("is not valid Python: '(' was never closed", 2)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "print 'a'",
+        "exec code in x",
+        "raise E, 'a'",
+        "if a <> b: pass",
+        "x = `y`",
+        "x = 0777",
+        "x = 10L",
+        "x = ur'a'",
+    ],
+)
+def test_python_2_is_recognised(line: str) -> None:
+    message, number = problem("def f():\n    if x:\n" + f"        {line}\n")
+    assert message.endswith("(is it Python 2?)")
+    assert number == 3
+
+
+@pytest.mark.parametrize("line", ["x = (1 +", "print('a'", "def f(:", "class", "x = 1 1", "except ValueError, e"])
+def test_other_mistakes_are_not_called_python_2(line: str) -> None:
+    assert "Python 2" not in problem(line + "\n")[0]
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="this Python reads it")
+def test_syntax_of_a_newer_python_is_recognised() -> None:
+    assert "(is it for Python 3.14?" in problem("x = t'a{b}'\n")[0]
+
+
+def test_what_is_nested_too_deeply_is_a_problem() -> None:
+    for text in ("-" * 100_000 + "1", "a" + ".b" * 50_000, "(" * 500 + ")" * 500, "1" + "+1" * 50_000):
+        assert problem(HEAD + text)[0].startswith(("is nested too deeply", "is not valid Python: too many nested"))
+    assert problem(HEAD + "bottomless = True\n", BOTTOMLESS)[0].startswith("is nested too deeply")
+
+
+@pytest.mark.parametrize("data", [b"\xff\n", b"a = 1\0\n", b"# coding: nonsense\n", "x = 1".encode("utf-16")])
+def test_what_is_no_text_is_a_problem(data: bytes) -> None:
+    result = check_bytes("a.py", data, (EVAL,), {})
+    assert result.problem is not None
+    assert not isinstance(result.problem, InternalProblem)
+
+
+def test_what_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
+    assert check_path(str(tmp_path / "missing.py"), (EVAL,), {}).problem is not None
+    assert check_path(str(tmp_path), (EVAL,), {}).problem is not None
+
+
+def test_a_crash_is_ours_and_names_the_rule_and_the_place() -> None:
+    text = HEAD + "crash = True\n"
+    with pytest.raises(RuleCrash, match="crash") as caught:
+        check_text(text, [CRASH], {})
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    found = checked(text, CRASH).problem
+    assert isinstance(found, InternalProblem)
+    assert found.message.startswith("internal error in the rule crash, which is a bug: ZeroDivisionError")
+    assert "stub_rules.py" in found.traceback
+
+
+def test_the_compiler_s_warnings_are_not_ours_to_give() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert checked(HEAD + "x = '\\d' is 'd'\n") == FileResult("a.py")
+        assert checked("x = '\\d' is 'd'\n") == FileResult("a.py")
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# only a comment", "\ufeffimport torch\n", "import torch\r\neval(x)\r\n"])
+def test_small_and_odd_files_are_checked(text: str) -> None:
+    assert checked(text).problem is None
