@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from perflint.program.loops import LoopKind
 from perflint.program.parameters import STEP_METHODS
 from perflint.program.rarity import is_escape, makes_rare
+from perflint.program.values import Kind
 from perflint.program.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, Function
 
 if TYPE_CHECKING:
@@ -47,7 +48,9 @@ class Heats:
                 escaping = escaping or is_escape(program, child, parent)
             if makes_rare(program, parent, child):
                 return Heat.ONCE, None
-            if isinstance(parent, LOOPS) and child in parent.body:
+            if isinstance(parent, COMPREHENSIONS) and self._walks_batches(parent, child, node):
+                return Heat.STEP, parent
+            if isinstance(parent, LOOPS) and (child in parent.body or child is getattr(parent, "test", None)):
                 if escaping is None:
                     kind = program.loop_kind(parent)
                     if kind is not LoopKind.OTHER:
@@ -63,6 +66,14 @@ class Heats:
                 return Heat.ONCE, None
             child = parent
         return Heat.ONCE, None
+
+    def _walks_batches(self, comprehension: ast.AST, child: ast.AST, node: ast.AST) -> bool:
+        """Is `node`, below the part `child` of a comprehension, evaluated for each batch of a loader?"""
+        generators: list[ast.comprehension] = comprehension.generators  # type: ignore[attr-defined]
+        first = generators[0]
+        if self._program.value(first.iter).kind is not Kind.LOADER:
+            return False
+        return child is not first or not any(each is node for each in ast.walk(first.iter))
 
     def function_heat(self, function: Function) -> Heat:
         """How often the body of `function` runs: by convention, or as often as the hottest of its calls."""

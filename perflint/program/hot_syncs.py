@@ -1,0 +1,89 @@
+"""Of all places where the host waits for the device, those that cost: hot ones, but for what a program cannot do without."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from perflint.program.freshness import steps_an_environment
+from perflint.program.heat import Heat
+from perflint.program.syncs import Sync, storage_of, syncs
+from perflint.program.walk import FUNCTIONS, own_nodes
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+_DEPTH = 3  # of calls through which an action or lengths are followed
+
+
+def hot_syncs(program: Program) -> list[Sync]:
+    """The costly reads in source order; of several that read the same value in one iteration, the first."""
+    found = [
+        sync
+        for sync in sorted(set(syncs(program)), key=lambda sync: (sync.start, sync.end))
+        if program.heat(sync.node) is not Heat.ONCE and not is_needed(program, sync.node, _DEPTH)
+    ]
+    return [sync for sync in found if not any(is_repeated(program, earlier, sync) for earlier in found)]
+
+
+def is_repeated(program: Program, earlier: Sync, later: Sync) -> bool:
+    """Has `earlier` read in the same iteration, and for certain, what `later` reads?"""
+    if later.start <= earlier.start or program.function_of(earlier.node) is not program.function_of(later.node):
+        return False
+    read, again = storage_of(earlier.tensor), storage_of(later.tensor)
+    if ast.dump(read) != ast.dump(again):
+        return False
+    statement = program.statement_of(earlier.node)
+    block = program.block_of(statement)
+    around = [program.statement_of(later.node), *program.ancestors(program.statement_of(later.node))]
+    if not any(each is within for each in around for within in block):
+        return False
+    names = {node.id for node in ast.walk(read) if isinstance(node, ast.Name)}
+    return not any(
+        isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in names and earlier.end < program.span(node)[0] < later.start
+        for each in block
+        for node in own_nodes(each)
+    )
+
+
+def is_needed(program: Program, node: ast.expr, depth: int) -> bool:
+    """Does the value of `node` go into an environment's step, or tell pack_padded_sequence the lengths?"""
+    child: ast.AST = node
+    for parent in program.ancestors(node):
+        if isinstance(parent, ast.Call) and child is not parent.func and _needs_host(program, parent):
+            return True
+        if isinstance(parent, ast.stmt):
+            return depth > 0 and _flows_to_need(program, parent, child, depth)
+        if isinstance(parent, FUNCTIONS):
+            return False
+        child = parent
+    return False
+
+
+def _needs_host(program: Program, call: ast.Call) -> bool:
+    return steps_an_environment(program, call) or program.qualified(call.func).endswith("pack_padded_sequence")
+
+
+def _flows_to_need(program: Program, statement: ast.stmt, value: ast.AST, depth: int) -> bool:
+    if isinstance(statement, ast.Return):
+        function = program.function_of(statement)
+        sites = program.call_sites(function) if function is not None else []
+        return any(is_needed(program, site, depth - 1) for site in sites if isinstance(site, ast.expr))
+    if isinstance(statement, ast.Assign) and value is statement.value:
+        names = {part.id for target in statement.targets for part in ast.walk(target) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+        scope = program.function_of(statement) or program.tree
+        uses = [
+            node for node in own_nodes(scope)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names and node.lineno > statement.lineno
+        ]  # fmt: skip
+        return any(is_needed(program, use, depth - 1) for use in uses)
+    return False
+
+
+def by_loop(program: Program, found: list[Sync]) -> dict[ast.AST | None, list[Sync]]:
+    """The reads by the loop of their own function that makes them hot."""
+    groups: defaultdict[ast.AST | None, list[Sync]] = defaultdict(list)
+    for sync in found:
+        groups[program.hot_loop(sync.node)].append(sync)
+    return groups

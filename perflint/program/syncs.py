@@ -1,0 +1,202 @@
+"""The places where the host reads a tensor's value, and so waits for the device that computes it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from perflint.program import torch_table
+from perflint.program.values import Kind, Place, Value
+from perflint.program.walk import COMPREHENSIONS
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+_COPIES = frozenset({"tolist", "cpu", "numpy"})
+_DATA_DEPENDENT = frozenset({"nonzero", "masked_select", "argwhere", "unique", "unique_consecutive", "is_nonzero", "allclose", "equal"})
+_CONVERSIONS = frozenset({"float", "int", "bool", "complex"})
+_COMPARING = frozenset({"max", "min", "sorted"})
+_HOST_MODULES = ("math.", "cmath.")
+# Steps which the same storage goes through on its way to the host.
+_SAME_VALUE = frozenset({"detach", "cpu", "numpy", "item", "tolist", "data", "cuda", "contiguous", "squeeze", "clone", "float", "double"})
+
+
+class Sync(NamedTuple):
+    """The host reads `tensor`, at the characters [start, end) of `node`; `explicit`: by a method whose purpose it is."""
+
+    node: ast.expr
+    tensor: ast.expr
+    kind: str
+    start: int
+    end: int
+    explicit: bool
+
+
+def syncs(program: Program) -> Iterator[Sync]:
+    """Every place where the value of a tensor that may be on the device is read, in no particular order."""
+    for call in program.of_type(ast.Call):
+        yield from _of_call(program, call)
+    for test in _truth_values(program):
+        yield from _implicit(program, test, "if")
+    for formatted in program.of_type(ast.FormattedValue):
+        yield from _implicit(program, formatted.value, "print")
+    for operation in program.of_type(ast.BinOp):
+        if isinstance(operation.op, ast.Mod) and program.value(operation.left).kind is Kind.STRING:
+            parts = operation.right.elts if isinstance(operation.right, ast.Tuple) else [operation.right]
+            for part in parts:
+                yield from _implicit(program, part, "print")
+    for part in program.of_type(ast.Slice):
+        for bound in (part.lower, part.upper, part.step):
+            if bound is not None:
+                yield from _implicit(program, bound, "index")
+    for subscript in program.of_type(ast.Subscript):
+        yield from _of_subscript(program, subscript)
+
+
+def is_read(value: Value, *, explicit: bool) -> bool:
+    """Does reading `value` wait for the device, as far as is known?"""
+    return value.kind is Kind.TENSOR and value.place is Place.DEVICE and (explicit or value.sure)
+
+
+def storage_of(node: ast.expr) -> ast.expr:
+    """The expression behind `.detach().cpu().numpy()` and the like: what is read, by whichever way."""
+    while True:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in (*_SAME_VALUE, "to"):
+            node = node.func.value
+        elif isinstance(node, ast.Attribute) and node.attr == "data":
+            node = node.value
+        else:
+            return node
+
+
+def _of_call(program: Program, call: ast.Call) -> Iterator[Sync]:
+    func = call.func
+    if isinstance(func, ast.Attribute):
+        yield from _of_method(program, call, func)
+        if func.attr == "format" and isinstance(func.value, ast.Constant):
+            yield from _implicit_all(program, _arguments(call), "print")
+    name = program.qualified(func)
+    if not name:
+        return
+    head, _, rest = name.partition(".")
+    if head == "torch":
+        if rest.rpartition(".")[2] in _DATA_DEPENDENT and call.args and _entry_syncs(program, torch_table.function(name), call, 0):
+            yield from _implicit(program, call.args[0], rest.rpartition(".")[2], call)
+    elif name.startswith(_HOST_MODULES):
+        yield from _implicit_all(program, call.args, "math")
+    elif head == "builtins":
+        yield from _of_builtin(program, call, rest)
+
+
+def _of_builtin(program: Program, call: ast.Call, name: str) -> Iterator[Sync]:
+    if name in _CONVERSIONS and len(call.args) == 1:
+        yield from _implicit(program, call.args[0], name, call)
+    elif name in _COMPARING and call.args:
+        yield from _implicit_all(program, [_elements(part) for part in call.args], name)
+    elif name == "range":
+        yield from _implicit_all(program, call.args, "index")
+    elif name in ("print", "str", "repr", "format"):
+        yield from _implicit_all(program, call.args, "print")
+    elif name == "map" and len(call.args) == 2 and program.qualified(call.args[0]) in ("builtins.int", "builtins.float", "builtins.bool"):
+        yield from _implicit(program, call.args[1], "iteration")
+
+
+def _elements(node: ast.expr) -> ast.expr:
+    return node.elt if isinstance(node, ast.GeneratorExp | ast.ListComp) else node
+
+
+def _of_method(program: Program, call: ast.Call, func: ast.Attribute) -> Iterator[Sync]:
+    name, owner = func.attr, program.value(func.value)
+    if name == "item" and not call.args and not call.keywords:
+        kind = "item"
+    elif name in _COPIES and not call.args:
+        kind = name
+    elif name == "to" and owner.kind is Kind.TENSOR and program.value(call).place is Place.HOST:
+        kind = "cpu"
+    elif name in _DATA_DEPENDENT:
+        if _entry_syncs(program, torch_table.method(name), call, 0):
+            yield from _at_method(program, call, func, name, explicit=False)
+        return
+    else:
+        return
+    yield from _at_method(program, call, func, kind, explicit=True)
+
+
+def _at_method(program: Program, call: ast.Call, func: ast.Attribute, kind: str, *, explicit: bool) -> Iterator[Sync]:
+    if is_read(program.value(func.value), explicit=explicit):
+        end = program.span(func)[1]
+        yield Sync(call, func.value, kind, end - len(func.attr), program.span(call)[1], explicit)
+
+
+def _entry_syncs(program: Program, entry: torch_table.Entry | None, call: ast.Call, skip: int) -> bool:
+    return entry is not None and entry.syncs
+
+
+def _implicit(program: Program, tensor: ast.expr, kind: str, node: ast.expr | None = None) -> Iterator[Sync]:
+    if is_read(program.value(tensor), explicit=False):
+        start, end = program.span(node or tensor)
+        yield Sync(node or tensor, tensor, kind, start, end, False)
+
+
+def _implicit_all(program: Program, tensors: Iterable[ast.expr], kind: str) -> Iterator[Sync]:
+    for tensor in tensors:
+        yield from _implicit(program, tensor, kind)
+
+
+def _arguments(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(keyword.value for keyword in call.keywords)]
+
+
+def _of_subscript(program: Program, node: ast.Subscript) -> Iterator[Sync]:
+    if isinstance(node.ctx, ast.Store) and not isinstance(program.parent(node), ast.AugAssign):
+        return  # x[mask] = scalar fills without a look at the mask
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    base = program.value(node.value)
+    for part in parts:
+        value = program.value(part)
+        if value.dtype == "bool" and is_read(value, explicit=False) and base.kind is Kind.TENSOR and base.place is not Place.HOST:
+            start, end = program.span(node)
+            yield Sync(node, part, "mask", start, end, False)
+
+
+def _truth_values(program: Program) -> Iterator[ast.expr]:
+    """The expressions that the program asks for their truth, each but once."""
+    seen: set[ast.expr] = set()
+    for node in program.of_type(ast.If, ast.While, ast.Assert, ast.IfExp, *COMPREHENSIONS, ast.UnaryOp, ast.BoolOp, ast.Compare):
+        for test in _tests(program, node):
+            for leaf in _leaves(test):
+                if leaf not in seen:
+                    seen.add(leaf)
+                    yield leaf
+
+
+def _tests(program: Program, node: ast.AST) -> list[ast.expr]:
+    if isinstance(node, COMPREHENSIONS):
+        return [test for generator in node.generators for test in generator.ifs]
+    if isinstance(node, ast.UnaryOp):
+        return [node.operand] if isinstance(node.op, ast.Not) else []
+    if isinstance(node, ast.BoolOp):
+        return node.values[:-1]
+    if isinstance(node, ast.Compare):
+        is_search = isinstance(node.ops[0], ast.In | ast.NotIn) and program.value(node.comparators[0]).kind in (Kind.SEQUENCE, Kind.TENSOR)
+        return [node.left] if is_search and not _is_key(program, node) else []
+    assert isinstance(node, ast.If | ast.While | ast.Assert | ast.IfExp)
+    return [node.test]
+
+
+def _is_key(program: Program, node: ast.Compare) -> bool:
+    return program.value(node.comparators[0]).kind is Kind.MAPPING
+
+
+def _leaves(test: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(test, ast.BoolOp):
+        for part in test.values:
+            yield from _leaves(part)
+    elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from _leaves(test.operand)
+    else:
+        yield test
+
+
+__all__ = ["Sync", "is_read", "storage_of", "syncs"]
