@@ -72,7 +72,7 @@ def library_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments:
     if head == "torch":
         return _torch(evaluator, callee, node, arguments)
     if head in ("numpy", "cupy", "scipy"):
-        return NUMPY
+        return Value(Kind.OTHER, name="numpy.random") if name.endswith((".default_rng", ".RandomState")) else NUMPY
     if head in ("math", "time", "os", "random"):
         return NUMBER if head != "os" else STRING if rest != "cpu_count" else NUMBER
     handler = _HANDLERS.get(name) or _HANDLERS.get(f"{head}.*")

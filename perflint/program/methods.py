@@ -216,6 +216,8 @@ def _on_other(owner: Value, name: str) -> Value:
     if owner.name == "distribution":
         entry = torch_table.distribution_method(name)
         return from_entry(entry, owner.place) if entry is not None else UNKNOWN
+    if owner.name == "numpy.random":
+        return NUMPY
     if owner.name == "argparse.ArgumentParser" and name in ("parse_args", "parse_known_args"):
         namespace = Value(Kind.OTHER, name="argparse.Namespace")
         return namespace if name == "parse_args" else sequence((namespace, sequence_of(STRING)))

@@ -1,0 +1,20 @@
+"""On a GPU, fixed programs compute bitwise what they did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+if not torch.cuda.is_available():
+    pytest.skip("needs CUDA", allow_module_level=True)
+
+from tests.gpu.measure import PROGRAMS, equal, fixed, load  # noqa: E402
+
+
+@pytest.mark.parametrize("path", sorted(PROGRAMS.glob("*.py")), ids=lambda path: path.stem)
+def test_a_fixed_program_computes_the_same_on_the_gpu(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert fixed(text) != text
+    assert equal(load(path, text).run(), load(path, fixed(text)).run())
