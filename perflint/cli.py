@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perflint import __version__, options
-from perflint.__main__ import INTERRUPTED
 from perflint.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from perflint.config import Resolved
-    from perflint.rule import Rule
+    from perflint.patch import Patch
+    from perflint.report.style import Style
+    from perflint.results import Problem, RunResult
+    from perflint.session import Session
 
 CLEAN, FOUND, FAILED = 0, 1, 2
+INTERRUPTED = 130  # what shells say of a command that Ctrl-C ended
 
 
 class _Cli(click.Group):
@@ -29,8 +31,7 @@ class _Cli(click.Group):
         try:
             sys.exit(super().main(*args, **extra))
         except (click.ClickException, UserError) as error:
-            message = error.format_message() if isinstance(error, click.ClickException) else str(error)
-            _fail(" ".join(message.split()))
+            _fail(error.format_message() if isinstance(error, click.ClickException) else str(error))
             sys.exit(FAILED)
         except (click.Abort, KeyboardInterrupt):
             sys.exit(INTERRUPTED)
@@ -47,6 +48,70 @@ def cli(ctx: click.Context) -> int:
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
     return FAILED
+
+
+@cli.command()
+@options.PATHS
+@options.CHECK
+@options.SELECTION
+@options.STDIN_NAME
+@options.JOBS
+@options.CACHE
+@options.COLOR
+@options.VERBOSITY
+def check(paths: tuple[Path, ...], write_baseline: Path | None, add_ignore: bool, **typed: Any) -> int:
+    """Report what is slow in PATHS: files, folders, or - for standard input. The default is the working directory.
+
+    Exits with 1 if there are findings, with 2 if there is a file that could not be checked.
+    """
+    from perflint.session import Session
+
+    session = Session.of(paths, typed)
+    if add_ignore and write_baseline:
+        raise UserError("--add-ignore and --write-baseline both accept the findings; choose one")
+    if session.reads_stdin and (add_ignore or write_baseline):
+        raise UserError("the findings in standard input can't be accepted")
+    result, notes = _run(session, typed)
+    if write_baseline:
+        return _write_baseline(result, write_baseline)
+    result, accepted = session.less_baseline(result)
+    if add_ignore:
+        return _add_ignores(result, session)
+    return _report(result, session, (*notes, *accepted), typed)
+
+
+@cli.command()
+@options.PATHS
+@options.APPLY
+@options.UNSAFE
+@options.SELECTION
+@options.STDIN_NAME
+@options.JOBS
+@options.COLOR
+@options.VERBOSITY
+def fix(paths: tuple[Path, ...], apply: bool, **typed: Any) -> int:
+    """Show as a unified diff how PATHS would be fixed; with --apply, fix them. With - it is a filter.
+
+    Exits with 1 if there is a diff, with 2 if there is a file that could not be read, fixed or written.
+    """
+    from perflint import console
+    from perflint.patching import patch_files, write_all
+    from perflint.session import Session
+
+    session = Session.of(paths, typed)
+    if session.reads_stdin:
+        patch, data = session.fix_stdin(sys.stdin.buffer.read())
+        console.emit(data)
+        return _tell_fixes([patch], (), _style(typed, err=True), written=True)
+    discovery, notes = session.discover()
+    with console.progress(not typed["quiet"]) as progress:
+        patches = patch_files(discovery, session.settings, progress)
+    errors: tuple[str, ...] = ()
+    if apply:
+        patches, errors = write_all(patches)
+    else:
+        _show_diffs(patches, typed)
+    return _tell_fixes(patches, errors, _style(typed, notes, err=not apply), written=apply)
 
 
 @cli.command()
@@ -87,16 +152,17 @@ def rules(output_format: str) -> int:
 @cli.command()
 @options.PATHS
 @options.SELECTION
-@options.EFFORT
-@options.FORMAT
-@options.BASELINE
+@options.JOBS
+@options.CACHE
+@options.REPORT
 @options.UNSAFE
 def config(paths: tuple[Path, ...], **typed: Any) -> int:
     """Show every setting for PATHS, and where it came from."""
     from perflint import console
     from perflint.config_listing import listing
+    from perflint.session import resolve
 
-    console.show(listing(_resolve(paths, typed)))
+    console.show(listing(resolve(paths, typed)))
     return CLEAN
 
 
@@ -116,27 +182,110 @@ def completion(shell: str) -> int:
     return CLEAN
 
 
-def _resolve(paths: Sequence[Path], typed: dict[str, Any]) -> Resolved:
-    """The settings for `paths`: the configuration is that of the folder which holds them all."""
-    import os
+def _run(session: Session, typed: dict[str, Any]) -> tuple[RunResult, tuple[str, ...]]:
+    """The result of checking the session's files, and notes about what was left out."""
+    from perflint import console
+    from perflint.run import check_files
 
-    from perflint.config import load
+    if session.reads_stdin:
+        return session.check_stdin(sys.stdin.buffer.read()), ()
+    discovery, notes = session.discover()
+    with console.progress(not typed["quiet"]) as progress:
+        return check_files(discovery, session.settings, progress=progress), notes
 
-    folders = [path if path.is_dir() else path.parent for path in paths]
-    start = Path(os.path.commonpath([folder.resolve() for folder in folders])) if folders else Path.cwd()
-    return load(start, isolated=typed["isolated"], config_path=typed["config"], overrides=options.overrides(typed))
+
+def _report(result: RunResult, session: Session, notes: tuple[str, ...], typed: dict[str, Any]) -> int:
+    from perflint import console, report
+
+    name, file = session.settings.output_format, typed["output_file"]
+    render = report.render_statistics if typed["statistics"] else report.render
+    text = render(name, result, _style(typed, notes, to_file=bool(file)))
+    if file:
+        console.write_file(file, text)
+    elif name in ("full", "concise"):
+        console.show(text)
+    else:
+        console.emit(text.encode())
+    _tell_defects(entry.problem for entry in result.problems)
+    if result.problems:
+        return FAILED
+    return FOUND if result.diagnostics and not typed["exit_zero"] else CLEAN
 
 
-def _selected(resolved: Resolved) -> tuple[Rule, ...]:
-    from perflint.catalogue import selected_rules
+def _write_baseline(result: RunResult, path: Path) -> int:
+    from perflint import baseline
+    from perflint.report.places import count
 
-    rules = selected_rules(resolved.settings.selection)
-    if not rules:
-        raise UserError("the selection leaves no rule to check; `perflint config` shows where it comes from")
-    return rules
+    number = baseline.write(path, result)
+    click.echo(f"Accepted {count(number, 'finding')}: {path}")
+    return _tell_problems(result)
+
+
+def _add_ignores(result: RunResult, session: Session) -> int:
+    from perflint.ignoring import add_ignores
+    from perflint.report.places import count
+
+    ignored = add_ignores(result, session.settings)
+    click.echo(f"Added comments for {count(ignored.findings, 'finding')} to {count(ignored.files, 'file')}.")
+    for error in ignored.errors:
+        _fail(error)
+    return max(_tell_problems(result), FAILED if ignored.errors else CLEAN)
+
+
+def _tell_problems(result: RunResult) -> int:
+    """Print a line for each file that could not be checked; the exit code that goes with these."""
+    from perflint.report.places import problem_place
+
+    for file in result.problems:
+        _fail(f"{problem_place(file)}: {file.problem.message if file.problem else ''}")
+    _tell_defects(file.problem for file in result.problems)
+    return FAILED if result.problems else CLEAN
+
+
+def _show_diffs(patches: Sequence[Patch], typed: dict[str, Any]) -> None:
+    from perflint import console
+    from perflint.fix_report import colored
+    from perflint.patch import unified_diff
+
+    style = _style(typed)
+    for patch in patches:
+        if style.color:
+            console.show(colored(unified_diff(patch), style))
+        else:
+            console.emit(unified_diff(patch).encode("utf-8", "surrogateescape"))
+
+
+def _tell_fixes(patches: Sequence[Patch], errors: Sequence[str], style: Style, *, written: bool) -> int:
+    """Print what became of `patches`; the exit code that goes with it."""
+    from perflint import console
+    from perflint.fix_report import fix_report
+
+    # What standard output holds is a diff, or the filtered program; a report stands beside it.
+    console.show(fix_report(patches, style, applied=written, errors=errors), err=True)
+    _tell_defects(patch.problem for patch in patches)
+    if errors or any(patch.problem or patch.failures for patch in patches):
+        return FAILED
+    return CLEAN if written or not any(patch.changed for patch in patches) else FOUND
+
+
+def _tell_defects(problems: Iterable[Problem | None]) -> None:
+    """Print where each defect of perflint's own came to light."""
+    from perflint import console
+    from perflint.problems import InternalProblem
+
+    for traceback in sorted({problem.traceback for problem in problems if isinstance(problem, InternalProblem)}):
+        console.show(traceback, err=True)
+
+
+def _style(typed: dict[str, Any], notes: tuple[str, ...] = (), *, err: bool = False, to_file: bool = False) -> Style:
+    from perflint import console
+    from perflint.report.style import Style
+
+    color = not to_file and console.wants_color(typed["color"], err=err)
+    return Style(color, None if to_file else console.width(), typed["quiet"], typed["verbose"], notes)
 
 
 def _fail(message: str) -> None:
     from perflint import console
 
-    console.show(f"perflint: {message}\n", err=True)
+    console.show(f"perflint: {' '.join(message.split())}\n", err=True)

@@ -7,9 +7,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from perflint.errors import UserError
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -17,13 +20,15 @@ if TYPE_CHECKING:
 _PATIENCE = 1.0  # seconds before a progress bar is worth the space
 
 
-def wants_color(choice: str) -> bool:
-    """Whether standard output gets color: as `choice` says, or else where it is a terminal that nobody told not to."""
+def wants_color(choice: str, *, err: bool = False) -> bool:
+    """Whether an output stream gets color: as `choice` says, or else where it is a terminal that nobody told not to."""
     if choice != "auto":
         return choice == "always"
     if os.environ.get("NO_COLOR"):
         return False
-    return bool(os.environ.get("FORCE_COLOR")) or (sys.stdout.isatty() and os.environ.get("TERM") != "dumb")
+    return bool(os.environ.get("FORCE_COLOR")) or (
+        (sys.stderr if err else sys.stdout).isatty() and os.environ.get("TERM") != "dumb"
+    )
 
 
 def width() -> int | None:
@@ -60,6 +65,14 @@ def emit(data: bytes) -> None:
     """Write `data` for a program, to the byte."""
     sys.stdout.buffer.write(data)
     sys.stdout.flush()
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a report to the file at `path`; UserError where it can't be."""
+    try:
+        path.write_bytes(text.encode())
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from error
 
 
 @contextmanager

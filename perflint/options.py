@@ -46,13 +46,24 @@ def _all_of(*decorators: Callable[[Command], Command]) -> Callable[[Command], Co
     return decorate
 
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
+FILE = click.Path(path_type=Path, dir_okay=False)
 _RULES: dict[str, Any] = {"multiple": True, "shell_complete": complete_selectors, "metavar": "RULES"}
 
 PATHS = click.argument("paths", nargs=-1, type=click.Path(path_type=Path, allow_dash=True), metavar="[PATHS]...")
-FORMAT = click.option("--output-format", type=click.Choice(FORMATS), help="How to report; full is the default.")
-BASELINE = click.option("--baseline", type=_FILE, help="Leave out the findings that this file holds.")
+REPORT = _all_of(
+    click.option("--output-format", type=click.Choice(FORMATS), help="How to report; full is the default."),
+    click.option("--baseline", type=FILE, help="Leave out the findings that this file holds."),
+)
 UNSAFE = click.option("--unsafe", is_flag=True, help="Also fix where random streams, precision or memory change.")
+APPLY = click.option("--apply", is_flag=True, help="Write the fixed files; without it, the difference is shown.")
+CHECK = _all_of(
+    REPORT,
+    click.option("-o", "--output-file", type=FILE, help="Write the report to this file."),
+    click.option("--statistics", is_flag=True, help="Count the findings of each rule instead of showing them."),
+    click.option("--exit-zero", is_flag=True, help="Exit with 0 also when there are findings."),
+    click.option("--write-baseline", type=FILE, help="Accept today's findings: put them into this file."),
+    click.option("--add-ignore", is_flag=True, help="Accept today's findings: give each a comment that ignores it."),
+)
 SELECTION = _all_of(
     click.option("--select", **_RULES, help="Only these rules or groups, with commas between; sets the file's aside."),
     click.option("--extend-select", **_RULES, help="These as well."),
@@ -65,23 +76,19 @@ SELECTION = _all_of(
     ),
     click.option("--force-exclude", is_flag=True, help="Leave out excluded files even when they are named."),
     click.option("--isolated", is_flag=True, help="Read no configuration file."),
-    click.option("--config", type=_FILE, help="Read this configuration file instead of the nearest one."),
+    click.option("--config", type=FILE, help="Read this configuration file instead of the nearest one."),
 )
-EFFORT = _all_of(
-    click.option(
-        "--jobs", type=click.IntRange(min=1), metavar="N", help="Processes to use; as many as there are cores."
-    ),
+JOBS = click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; by default one per core.")
+CACHE = _all_of(
     click.option("--no-cache", is_flag=True, help="Neither read nor write the cache."),
     click.option("--cache-dir", type=click.Path(path_type=Path, file_okay=False), help="Where the cache lives."),
 )
 STDIN_NAME = click.option(
-    "--stdin-filename",
-    type=click.Path(path_type=Path),
-    help="The file that standard input stands for, when PATHS is -.",
+    "--stdin-filename", type=click.Path(path_type=Path), help="The file that standard input stands for."
 )
 COLOR = click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True)
 VERBOSITY = _all_of(
-    click.option("-q", "--quiet", is_flag=True, help="Findings only."),
+    click.option("-q", "--quiet", is_flag=True, help="No summary."),
     click.option("-v", "--verbose", is_flag=True, help="Also say which files and rules were left out, and why."),
 )
 
