@@ -18,6 +18,7 @@ from perflint.program.values import (
     sequence,
     tensor,
 )
+from perflint.program.walk import path_of
 
 if TYPE_CHECKING:
     from perflint.program.evaluate import Evaluator
@@ -88,6 +89,8 @@ def _call_function(evaluator: Evaluator, callee: Value, node: ast.Call, argument
         return derived(arguments)
     evaluator.callees[node] = info
     result = evaluator.call_function(info, bind(info.node, arguments, callee.owner), node)
+    if isinstance(node.func, ast.Attribute):
+        evaluator.frame.forget(path_of(node.func.value).partition(".")[0])  # the method may have assigned them
     return result if result.kind is not Kind.UNKNOWN else derived(arguments)
 
 

@@ -19,6 +19,25 @@ class Frame:
     function: FunctionInfo | None = None
     dead: bool = False  # control has left the block under evaluation
     rooted: set[str] = field(default_factory=set)  # the names for which `env` holds longer paths
+    outer: set[str] = field(default_factory=set)  # declared global or nonlocal
+    shared: dict[str, Value] = field(default_factory=dict)  # what functions inside assign to names of this scope
+
+    def bind(self, name: str, value: Value) -> None:
+        """Give `name` a new value here, and where it is declared to belong."""
+        self.env[name] = join(value, self.shared[name]) if name in self.shared else value
+        if name in self.outer and self.parent is not None:
+            home = self.parent
+            while name not in home.env and home.parent is not None:
+                home = home.parent
+            home.shared[name] = join(home.shared.get(name, value), value)
+            home.env[name] = join(home.env.get(name, value), value)
+        self.forget(name)
+
+    def forget(self, root: str) -> None:
+        """Drop what is known of the attributes of `root`: it is another object now, or was changed out of sight."""
+        if root in self.rooted:
+            for path in [path for path in self.env if path.startswith(f"{root}.")]:
+                del self.env[path]
 
     def lookup(self, name: str) -> Value | None:
         """What is known of a name, in this scope or the nearest one around it."""

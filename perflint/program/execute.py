@@ -134,7 +134,7 @@ class Executor(Evaluator):
     def assign(self, target: ast.expr, value: Value) -> None:
         """Bind what is known to a target of any form."""
         if isinstance(target, ast.Name):
-            self._assign_name(target.id, value)
+            self.frame.bind(target.id, value)
             self.values[target] = value
         elif isinstance(target, ast.Tuple | ast.List):
             parts = parts_of(value, len(target.elts))
@@ -146,13 +146,6 @@ class Executor(Evaluator):
             self._assign_attribute(target, value)
         elif isinstance(target, ast.Subscript):
             self._assign_item(target, value)
-
-    def _assign_name(self, name: str, value: Value) -> None:
-        env = self.frame.env
-        env[name] = value
-        if name in self.frame.rooted:  # forget what was known of the old object's attributes
-            for path in [path for path in env if path.startswith(f"{name}.")]:
-                del env[path]
 
     def _assign_attribute(self, target: ast.Attribute, value: Value) -> None:
         base = self.evaluate(target.value)
@@ -316,7 +309,7 @@ class Executor(Evaluator):
                 self.frame.env.pop(target.id, None)
 
     def _run_global(self, node: ast.Global | ast.Nonlocal) -> None:
-        """Names of an outer scope: reading finds them there; what is assigned here is known here only."""
+        self.frame.outer.update(node.names)
 
     _run_nonlocal = _run_global
 
