@@ -36,6 +36,12 @@ class _Cli(click.Group):
         except (click.Abort, KeyboardInterrupt):
             sys.exit(INTERRUPTED)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # click would print a line break
+            ctx.exit(INTERRUPTED)
+
 
 @click.group(cls=_Cli, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="%(prog)s %(version)s")

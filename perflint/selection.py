@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perflint.catalogue import all_rules, selected_rules
+from perflint.catalogue import rules_by_name, selected_rules
 from perflint.errors import UserError
 from perflint.exclude import layer
 from perflint.rule import Rule, Severity
@@ -43,7 +43,7 @@ class RulesByFile:
 def reasons_off(settings: Settings) -> Iterator[str]:
     """A line for each rule that is off, with the reason."""
     on = {rule.name for rule in selected_rules(settings.selection)}
-    for rule in all_rules():
+    for rule in rules_by_name().values():
         if rule.name not in on:
             yield f"{rule.name} is off: {_reason(rule, settings)}"
 
