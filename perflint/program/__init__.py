@@ -11,6 +11,8 @@ from typing import TypeVar
 from perflint.program.classes import ClassInfo
 from perflint.program.execute import Executor
 from perflint.program.heat import Heat, Heats
+from perflint.program.hints import roles
+from perflint.program.loaders import Loaders
 from perflint.program.loops import LoopKind, Loops
 from perflint.program.source import Source
 from perflint.program.timeloops import TimeLoop
@@ -106,6 +108,7 @@ class Program:
             default_place=Place.HOST if self.is_host_only else Place.DEVICE,
             default_device_set=bool(_DEFAULT_DEVICE.search(self.text)),
         )
+        executor.roles = roles(self._walk.of_type(ast.Attribute), self._walk.of_type(ast.Call))
         executor.run(self.tree)
         return executor
 
@@ -132,6 +135,11 @@ class Program:
         """The class of which `function` is a method."""
         info = self._facts.functions.get(function)
         return info.owner if info is not None else None
+
+    @cached_property
+    def loaders(self) -> Loaders:
+        """The loaders that the file builds."""
+        return Loaders(self)
 
     # -- heat
 

@@ -45,6 +45,7 @@ class Evaluator:
         self.functions: dict[ast.AST, FunctionInfo] = {}
         self.classes: dict[ast.AST, ClassInfo] = {}
         self.arguments: dict[str, Value] = {}  # of the command line: argparse's destinations
+        self.roles: dict[str, Value] = {}  # what names and paths likely are, by how the file uses them
         self.star_imports: list[str] = []
         self.module_place = default_place  # where modules compute: the host in a program that never leaves it
         self.default_device_set = False  # by torch.set_default_device and its kin
@@ -67,6 +68,13 @@ class Evaluator:
     def assign(self, target: ast.expr, value: Value) -> None:
         """Bind `target`; `Executor` does it."""
         raise NotImplementedError
+
+    def by_role(self, node: ast.expr, value: Value) -> Value:
+        """What the vaguely known `value` of a name or path likely is, by how the file uses it."""
+        role = self.roles.get(path_of(node))
+        if role is None or (role.kind is Kind.TENSOR and value.kind is Kind.TENSOR):
+            return value
+        return role._replace(place=self.module_place) if role.kind is Kind.TENSOR else role
 
     # -- names and attributes
 
@@ -93,6 +101,8 @@ class Evaluator:
         if known is not None:
             return known
         value = self.attribute_of(base, node.attr)
+        if path and path in self.roles and is_vague(value):
+            value = self.by_role(node, value)
         if value.kind in (Kind.UNKNOWN, Kind.METHOD) and not value.sure and looks_like_loader(node.attr):
             return LIKELY_LOADER
         return value
@@ -277,6 +287,11 @@ class Evaluator:
             for test in generator.ifs:
                 self.evaluate(test)
         return outer
+
+
+def is_vague(value: Value) -> bool:
+    """Is so little known of `value` that the way it is used says more?"""
+    return value.kind is Kind.UNKNOWN or (not value.sure and value.kind in (Kind.TENSOR, Kind.METHOD))
 
 
 _EXPRESSIONS: tuple[type[ast.expr], ...] = (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from perflint.program import torch_table
 from perflint.program.classes import ClassInfo, Frame, FunctionInfo
-from perflint.program.evaluate import Evaluator
+from perflint.program.evaluate import Evaluator, is_vague
 from perflint.program.iteration import element_of, parts_of
 from perflint.program.operators import arithmetic
 from perflint.program.parameters import parameter_values
@@ -133,6 +133,8 @@ class Executor(Evaluator):
 
     def assign(self, target: ast.expr, value: Value) -> None:
         """Bind what is known to a target of any form."""
+        if target.__class__ in (ast.Name, ast.Attribute) and is_vague(value):
+            value = self.by_role(target, value)
         if isinstance(target, ast.Name):
             self.frame.bind(target.id, value)
             self.values[target] = value

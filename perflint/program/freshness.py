@@ -13,20 +13,43 @@ from perflint.program.walk import Function, Loop, own_nodes
 if TYPE_CHECKING:
     from perflint.program import Program
 
+_DEPTH = 3  # of calls through which the number of an iteration is followed
 _DRAWING_METHODS = ("sample", "batch", "next", "pop", "get_data", "fetch", "choice", "recv")
 
 
 def brings_data(program: Program, loop: Loop, nodes: Sequence[ast.AST]) -> bool:
     """Does a call that computes on tensors, among the `nodes` of one iteration, get something new each time?"""
-    fresh = _fresh_names(program, nodes, _target_names(loop))
-    for node in nodes:
-        if isinstance(node, ast.Call) and _computes(program, node):
-            if any(_is_fresh(program, argument, fresh) for argument in (*node.args, *(k.value for k in node.keywords))):
-                return True
-            callee = program.callee(node)
-            if callee is not None and _draws(program, callee, 3):
-                return True
-    return False
+    return _computes_on_fresh(program, nodes, _target_names(loop), _DEPTH)
+
+
+def _computes_on_fresh(program: Program, nodes: Sequence[ast.AST], seeds: set[str], depth: int) -> bool:
+    fresh = _fresh_names(program, nodes, seeds)
+    return any(isinstance(node, ast.Call) and _call_computes_on_fresh(program, node, fresh, depth) for node in nodes)
+
+
+def _call_computes_on_fresh(program: Program, node: ast.Call, fresh: set[str], depth: int) -> bool:
+    if not _computes(program, node):
+        return False
+    callee = program.callee(node)
+    given = [argument for argument in (*node.args, *(k.value for k in node.keywords)) if _is_fresh(program, argument, fresh)]
+    if given and (callee is None or program.value(node.func).kind is Kind.MODULE):
+        return True
+    if callee is None:
+        return False
+    if _draws(program, callee, 3):
+        return True
+    if any(program.value(argument).kind is not Kind.NUMBER for argument in given):
+        return True
+    return bool(given) and depth > 0 and _computes_on_fresh(program, list(own_nodes(callee)), _receivers(callee, node, given), depth - 1)
+
+
+def _receivers(callee: Function, node: ast.Call, given: Sequence[ast.expr]) -> set[str]:
+    """The parameters of `callee` that get one of the arguments `given`: a number of an epoch is no data by itself."""
+    parameters = [parameter.arg for parameter in (*callee.args.posonlyargs, *callee.args.args)]
+    if parameters[:1] == ["self"]:
+        del parameters[0]
+    by_position = {name for name, argument in zip(parameters, node.args, strict=False) if argument in given}
+    return by_position | {keyword.arg for keyword in node.keywords if keyword.arg and keyword.value in given}
 
 
 def steps_an_environment(program: Program, node: ast.AST) -> bool:

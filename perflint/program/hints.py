@@ -5,15 +5,19 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 
 from perflint.program import torch_table
 from perflint.program.values import LIKELY_LOADER, UNKNOWN, Kind, Place, Value, tensor
-from perflint.program.walk import Function, own_nodes, path_of
+from perflint.program.walk import Function, own_nodes, path_of, path_of
 
 _LOADER = re.compile(r"(^|_)(data_?)?(loaders?|dl)(_(train|val|valid|test|eval))?$|dataloader$|DataLoader$")
 _MODULE_ONLY = frozenset(
     {"parameters", "named_parameters", "state_dict", "load_state_dict", "named_modules", "train", "eval", "modules"}
 )
+_OF_MODULES = frozenset({"eval", "parameters", "named_parameters", "named_modules", "requires_grad_"})
+_OF_CALLED = frozenset({"train", "to", "cuda", "half", "state_dict", "load_state_dict"})
+_TELLING = _OF_MODULES | _OF_CALLED | {"step", "zero_grad", "backward"}
 _FOREIGN = frozenset(
     "view copy all any sum mean max min item tolist reshape transpose squeeze argmax argmin sort astype clip "
     "dot round index count flatten repeat std var fill resize ravel take put swapaxes conj prod cumsum "
@@ -53,6 +57,24 @@ def kind_by_usage(name: str, attributes: set[str]) -> Value:
     if any(is_tensor_only(attribute) for attribute in attributes):
         return tensor(Place.UNKNOWN)
     return UNKNOWN
+
+
+def roles(attributes: Iterable[ast.Attribute], calls: Iterable[ast.Call]) -> dict[str, Value]:
+    """What the names and paths of a file likely are, by what the file does with them: modules, optimizers, losses."""
+    taken: defaultdict[str, set[str]] = defaultdict(set)
+    for node in attributes:
+        if node.attr in _TELLING and (path := path_of(node.value)):
+            taken[path].add(node.attr)
+    called = {path_of(call.func) for call in calls} & taken.keys()
+    return {path: role for path, names in taken.items() if (role := _role(names, path in called)) is not None}
+
+
+def _role(names: set[str], called: bool) -> Value | None:
+    if "step" in names and "zero_grad" in names:
+        return Value(Kind.OPTIMIZER, sure=False)
+    if "step" not in names and (names & _OF_MODULES or (called and names & _OF_CALLED) or {"train", "eval"} <= names):
+        return Value(Kind.MODULE, sure=False)
+    return tensor(Place.DEVICE) if "backward" in names else None
 
 
 def is_tensor_only(attribute: str) -> bool:

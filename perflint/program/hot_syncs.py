@@ -14,6 +14,7 @@ from perflint.program.walk import FUNCTIONS, own_nodes
 if TYPE_CHECKING:
     from perflint.program import Program
 
+_PARTIAL = frozenset({"max", "min", "sorted", "mask", "nonzero", "print"})  # reads that leave no copy of the values behind
 _DEPTH = 3  # of calls through which an action or lengths are followed
 
 
@@ -29,6 +30,8 @@ def hot_syncs(program: Program) -> list[Sync]:
 
 def is_repeated(program: Program, earlier: Sync, later: Sync) -> bool:
     """Has `earlier` read in the same iteration, and for certain, what `later` reads?"""
+    if earlier.kind in _PARTIAL and later.kind != earlier.kind:
+        return False
     if later.start <= earlier.start or program.function_of(earlier.node) is not program.function_of(later.node):
         return False
     read, again = storage_of(earlier.tensor), storage_of(later.tensor)

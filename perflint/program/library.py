@@ -240,6 +240,10 @@ def _compiled(evaluator: Evaluator, node: ast.Call, arguments: Arguments) -> Val
     return _first(evaluator, node, arguments)
 
 
+def _gradient_norm(evaluator: Evaluator, node: ast.Call, arguments: Arguments) -> Value:
+    return tensor(evaluator.module_place)
+
+
 _Handler = Callable[["Evaluator", ast.Call, Arguments], Value]
 _TORCH: dict[str, _Handler] = {
     "torch.device": _device,
@@ -247,6 +251,7 @@ _TORCH: dict[str, _Handler] = {
     "torch.jit.script": _first,
     "torch.autograd.Variable": _first,
     "torch.from_numpy": _host,
+    "torch.nn.utils.clip_grad_norm_": _gradient_norm,
     "torch.cuda.is_available": lambda evaluator, node, arguments: NUMBER,
 }
 _HANDLERS: dict[str, _Handler] = {

@@ -49,10 +49,12 @@ class Loops:
     def _classify(self, loop: Loop) -> LoopKind:
         if isinstance(loop, ast.For) and self._program.value(loop.iter).kind is Kind.LOADER:
             return LoopKind.STEP
+        if time_loop(self._program, loop) is not None:
+            return LoopKind.TIME
         nodes = list(self._one_iteration(loop.body))
         if any(self._marks_a_step(node) for node in nodes):
             return LoopKind.STEP if brings_data(self._program, loop, nodes) and not self._is_rollout(loop) else LoopKind.OTHER
-        return LoopKind.TIME if time_loop(self._program, loop) is not None else LoopKind.OTHER
+        return LoopKind.OTHER
 
     def _one_iteration(self, statements: Iterable[ast.AST]) -> Iterator[ast.AST]:
         """The nodes that run about once an iteration: not those in step and time loops inside, nor in definitions."""
@@ -76,7 +78,8 @@ class Loops:
         callee = self._program.callee(node)
         if callee is not None and self._trains_once(callee):
             return True
-        return self._program.value(node.func).kind is Kind.MODULE and self._program.without_gradients(node)
+        is_model = self._program.value(node.func).kind in (Kind.MODULE, Kind.TENSOR)  # a tensor can't be called: a model too
+        return is_model and self._program.without_gradients(node)
 
     def _trains_once(self, function: Function) -> bool:
         """Does calling `function` do one step of training, rather than an epoch of them?"""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from perflint.program import torch_table
 from perflint.program.arguments import Arguments
+from perflint.program.hints import is_tensor_only
 from perflint.program.iteration import contains_tensor, element_of
 from perflint.program.operators import common_place
 from perflint.program.values import (
@@ -81,7 +82,8 @@ def moved_to(value: Value, arguments: Arguments) -> Place:
 
 def _on_tensor(owner: Value, name: str, arguments: Arguments) -> Value:
     if name == "to":
-        return owner._replace(place=moved_to(owner, arguments))
+        sure = owner.sure or "dtype" in arguments.keywords or len(arguments.positional) > 1
+        return owner._replace(place=moved_to(owner, arguments), sure=sure)
     if name == "cuda":
         return tensor(Place.DEVICE, sure=owner.sure, dtype=owner.dtype)
     if name == "cpu":
@@ -97,12 +99,13 @@ def _on_tensor(owner: Value, name: str, arguments: Arguments) -> Value:
     if "like" in entry.traits and "device" in arguments.keywords:
         place = moved_to(owner, Arguments((arguments.keywords["device"],), {}, False))
     sure = owner.sure or (
-        entry.result == "tensor" and name in ("argmax", "softmax", "log_softmax", "masked_fill", "unsqueeze")
+        entry.result == "tensor" and (name == "argmax" or is_tensor_only(name))
     )
     result = from_entry(entry, place, sure=sure)
     return result._replace(dtype=owner.dtype) if not result.dtype and "view" in entry.traits else result
 
 
+_MAY_HOLD_TENSORS = (Kind.TENSOR, Kind.UNKNOWN, Kind.SEQUENCE, Kind.MAPPING)
 _MODULE_SELF = frozenset(
     "to cuda cpu train eval half float double bfloat16 requires_grad_ apply share_memory compile".split()
 )
@@ -141,7 +144,8 @@ def _on_module(evaluator: Evaluator, owner: Value, name: str, node: ast.Call, ar
                 owner._replace(item=join(owner.item or arguments.positional[0], arguments.positional[0])),
             )
         return OTHER
-    return tensor(evaluator.module_place, sure=False) if inner_on_device(arguments) or name == "generate" else UNKNOWN
+    may_compute = arguments.open or any(value.kind in _MAY_HOLD_TENSORS for value in arguments.all)
+    return tensor(evaluator.module_place, sure=False) if may_compute else UNKNOWN
 
 
 def inner_on_device(arguments: Arguments) -> bool:

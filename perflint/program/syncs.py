@@ -157,7 +157,7 @@ def _of_subscript(program: Program, node: ast.Subscript) -> Iterator[Sync]:
         value = program.value(part)
         if value.dtype == "bool" and is_read(value, explicit=False) and base.kind is Kind.TENSOR and base.place is not Place.HOST:
             start, end = program.span(node)
-            yield Sync(node, part, "mask", start, end, False)
+            yield Sync(node, node, "mask", start, end, False)
 
 
 def _truth_values(program: Program) -> Iterator[ast.expr]:
