@@ -82,7 +82,7 @@ def settle(text: str, find: Find, *, unsafe: bool = False, accept: Accept | None
     rejected: dict[tuple[object, ...], Rejected] = {}
     seen = {text}
     findings = find(text)
-    limit = 2 * len(findings) + 25
+    limit = 4 * len(findings) + 40  # of fixes, for each may bring others to light
     while True:
         chosen = _Pass(text, unsafe, accept, rejected)
         for finding in findings:
@@ -93,10 +93,10 @@ def settle(text: str, find: Find, *, unsafe: bool = False, accept: Accept | None
         for item in (*broken, *chosen.broken):
             rejected[_identity(text, item.finding, item.fix)] = item
         if taken:
-            if fixed in seen or len(seen) > limit:
+            applied += taken
+            if fixed in seen or len(applied) > limit:
                 names = sorted({item.finding.rule for item in taken})
                 raise NotSettledError(f"the fixes of {', '.join(names)} do not come to an end")
-            applied += taken
             text = fixed
             seen.add(text)
             findings = find(text)
