@@ -1,0 +1,147 @@
+"""Patches of whole files: what is written, what the diff shows, and what is said about the rest."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from perflint.disk import Changed
+from perflint.document import decode
+from perflint.patch import Patch, patch_document, patch_file, unified_diff
+from perflint.program import Program
+from perflint.results import Position
+from perflint.rule import Edit, Finding, Fix, Options, Rule, Safety
+
+
+class Renaming(Rule):
+    """Calls `new` instead of `old`, and `→` instead of `arrow`; `risky` is not exact and `stuck` has no fix."""
+
+    group: ClassVar[str] = "compute"
+
+    def check(self, program: Program, options: Options) -> Iterator[Finding]:
+        names = {"old": "new", "arrow": "'→'", "risky": "new", "broken": "(", "growing": "growing + growing"}
+        for match in re.finditer(r"\b(old|arrow|risky|broken|growing|stuck)\b", program.text):
+            safety = Safety.BEHAVIOUR if match[0] == "risky" else Safety.EXACT
+            edit = Edit(*match.span(), names.get(match[0], ""))
+            fixes = () if match[0] == "stuck" else (Fix(f"Rename {match[0]}", safety, (edit,)),)
+            yield self.finding(
+                match.span(), match[0], kind="old", fixes=fixes, blocked="it is stuck" if not fixes else ""
+            )
+
+
+RULES = [Renaming()]
+
+
+def patch_of(text: str, path: str = "train.py", unsafe: bool = False) -> Patch:
+    return patch_document(decode(path, text.encode()), RULES, {}, unsafe=unsafe)
+
+
+def as_notebook(*sources: list[str]) -> str:
+    cells = [{"cell_type": "code", "metadata": {}, "outputs": [], "source": source} for source in sources]
+    return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=1) + "\n"
+
+
+def test_a_patch_counts_what_it_fixes_and_says_what_it_leaves_and_where() -> None:
+    patch = patch_of("import torch\nold(); risky()\nstuck()\n")
+    assert patch.after == "import torch\nnew(); risky()\nstuck()\n"
+    assert [(item.rule, item.title, item.safety) for item in patch.applied] == [("test-patch", "Rename old", "exact")]
+    assert [(item.start, item.reason) for item in patch.remaining] == [
+        (Position(None, 20, 2, 8), "its fix changes behaviour: --unsafe applies it"),
+        (Position(None, 28, 3, 1), "it is stuck"),
+    ]
+    assert patch_of("import torch\nrisky()\n", unsafe=True).after == "import torch\nnew()\n"
+
+
+def test_the_diff_is_one_that_git_applies(tmp_path: Path) -> None:
+    text = "import torch\r\nx = 1\x0c\nold()\n\ny = 'é'\nold()"
+    path = tmp_path / "train.py"
+    path.write_bytes(text.encode())
+    patch = patch_of(text)
+    subprocess.run(["git", "apply", "-"], cwd=tmp_path, input=unified_diff(patch).encode(), check=True)
+    assert path.read_bytes() == patch.after.encode()
+
+
+def test_the_diff_of_a_notebook_names_the_cell_and_shows_its_own_lines() -> None:
+    patch = patch_of(as_notebook(["import torch"], ["!ls\n", "old()"]), "a.ipynb")
+    assert unified_diff(patch) == (
+        "--- a/a.ipynb\n+++ b/a.ipynb\n@@ -1,2 +1,2 @@ cell 1\n !ls\n"
+        "-old()\n\\ No newline at end of file\n+new()\n\\ No newline at end of file\n"
+    )
+
+
+def test_nothing_to_fix_is_an_empty_diff() -> None:
+    patch = patch_of("import torch\n")
+    assert not patch.changed
+    assert unified_diff(patch) == ""
+
+
+def test_a_file_is_written_once_it_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_bytes(b"\xef\xbb\xbfimport torch\r\nold()\r\n")
+    patch = patch_file(path, RULES, {})
+    assert path.read_bytes() == b"\xef\xbb\xbfimport torch\r\nold()\r\n"
+    patch.write()
+    assert path.read_bytes() == b"\xef\xbb\xbfimport torch\r\nnew()\r\n"
+    with pytest.raises(Changed):
+        patch.write()
+
+
+def test_a_notebook_is_written_with_every_other_byte_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "a.ipynb"
+    raw = as_notebook(["import torch\n", "%time old()"], ["# note\n", "old()\n"], ["print 'python 2'"])
+    path.write_text(raw)
+    patch = patch_file(path, RULES, {})
+    patch.write()
+    assert path.read_text() == raw.replace("old()", "new()")
+    assert patch.problem is not None
+    assert "cell 2" in patch.problem.message
+
+
+def test_what_the_encoding_lacks_is_left_with_the_reason_and_the_rest_is_fixed() -> None:
+    text = "# coding: latin-1\nimport torch\narrow\nold()\n"
+    patch = patch_of(text)
+    assert patch.after == text.replace("old", "new")
+    assert [item.reason for item in patch.remaining] == [
+        "its fix cannot be written: the file's encoding, iso-8859-1, has no '→'"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [(b"import torch\nold(\n", "not valid Python"), (b"caf\xe9 = 1\n", "is not utf-8")],
+)
+def test_a_file_that_cannot_be_fixed_is_a_problem(tmp_path: Path, data: bytes, message: str) -> None:
+    path = tmp_path / "train.py"
+    path.write_bytes(data)
+    patch = patch_file(path, RULES, {})
+    assert patch.problem is not None
+    assert message in patch.problem.message
+    assert not patch.changed
+
+
+def test_rules_that_are_wrong_change_nothing_and_are_reported() -> None:
+    endless = patch_of("import torch\ngrowing\nold()\n")
+    assert endless.problem is not None
+    assert "because of a bug: the fixes of test-patch do not come to an end" in endless.problem.message
+    assert not endless.changed
+    broken = patch_of("import torch\nbroken\nold()\n")
+    assert broken.after == "import torch\nbroken\nnew()\n"
+    assert [item.rule for item in broken.failures] == ["test-patch"]
+
+
+def test_a_notebook_of_another_language_is_skipped() -> None:
+    raw = '{"cells": [], "metadata": {"kernelspec": {"language": "R"}}, "nbformat": 4}'
+    assert "runs R" in patch_of(raw, "a.ipynb").skipped
+
+
+def test_patches_travel_between_processes() -> None:
+    for patch in (patch_of("import torch\nold()\n"), patch_of(as_notebook(["import torch; old()"]), "a.ipynb")):
+        assert pickle.loads(pickle.dumps(patch)) == patch
+        assert patch.changed
