@@ -1,0 +1,195 @@
+"""Follows a value back to what made it: through names, attributes of self, branches, parameters and calls."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from perflint.program.walk import FUNCTIONS, Function
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+_DEPTH = 8
+Scope = ast.AST | None  # a function, a class (for what its methods assign to self), or None for the module
+
+
+class _Binding(NamedTuple):
+    """What a name is bound to: a node, or the part of its value at `part`."""
+
+    node: ast.AST
+    part: int | None = None
+
+
+class Origins:
+    """Where the values of one program come from."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._bindings: defaultdict[tuple[Scope, str], list[_Binding]] = defaultdict(list)
+        self._bind_assignments(program)
+        self._bind_definitions(program)
+
+    def _bind_assignments(self, program: Program) -> None:
+        for assignment in program.of_type(ast.Assign):
+            for target in assignment.targets:
+                self._bind(target, assignment.value)
+        for annotated in program.of_type(ast.AnnAssign):
+            if annotated.value is not None:
+                self._bind(annotated.target, annotated.value)
+        for named in program.of_type(ast.NamedExpr):
+            self._bind(named.target, named.value)
+        for update in program.of_type(ast.AugAssign):
+            self._bind(update.target, update, opaque=True)
+        loops: list[ast.For | ast.AsyncFor] = [*program.of_type(ast.For), *program.of_type(ast.AsyncFor)]
+        for loop in loops:
+            self._bind(loop.target, loop, opaque=True)
+        blocks: list[ast.With | ast.AsyncWith] = [*program.of_type(ast.With), *program.of_type(ast.AsyncWith)]
+        for block in blocks:
+            for item in block.items:
+                if item.optional_vars is not None:
+                    self._bind(item.optional_vars, item.context_expr)
+
+    def _bind_definitions(self, program: Program) -> None:
+        functions: list[Function] = [*program.of_type(ast.FunctionDef), *program.of_type(ast.AsyncFunctionDef)]
+        for definition in (*functions, *program.of_type(ast.ClassDef)):
+            around = program.parent(definition)
+            if not (isinstance(around, ast.ClassDef) and isinstance(definition, FUNCTIONS)):  # no method
+                name = getattr(definition, "name", "")
+                self._bindings[program.function_of(definition), name].append(_Binding(definition))
+        for function in (*functions, *program.of_type(ast.Lambda)):
+            for parameter in _parameters(function):
+                self._bindings[function, parameter.arg].append(_Binding(parameter))
+
+    def of(self, node: ast.AST) -> list[ast.AST]:
+        """The nodes that the value of `node` may come from: expressions but plain names, definitions, parameters.
+
+        A name of which nothing is known stands for itself.
+        """
+        found: dict[ast.AST, None] = {}
+        for each in self._follow(node, None, _DEPTH):
+            found.setdefault(each)
+        return list(found)
+
+    def _bind(self, target: ast.expr, value: ast.AST, index: int | None = None, *, opaque: bool = False) -> None:
+        binding = _Binding(value, index)
+        if isinstance(target, ast.Name):
+            self._bindings[self._program.function_of(target), target.id].append(binding)
+        elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
+            owner = self._class_around(target)
+            if owner is not None:
+                self._bindings[owner, target.attr].append(binding)
+        elif isinstance(target, ast.Tuple | ast.List):
+            for position, part in enumerate(target.elts):
+                self._bind(part, value, None if opaque else position, opaque=opaque)
+
+    def _class_around(self, node: ast.AST) -> ast.ClassDef | None:
+        return next((parent for parent in self._program.ancestors(node) if isinstance(parent, ast.ClassDef)), None)
+
+    def _follow(self, node: ast.AST, index: int | None, depth: int) -> Iterator[ast.AST]:
+        if depth == 0:
+            yield node
+        elif isinstance(node, ast.IfExp):
+            yield from self._follow(node.body, index, depth - 1)
+            yield from self._follow(node.orelse, index, depth - 1)
+        elif isinstance(node, ast.BoolOp):
+            for part in node.values:
+                yield from self._follow(part, index, depth - 1)
+        elif isinstance(node, ast.Tuple | ast.List) and index is not None and index < len(node.elts):
+            yield from self._follow(node.elts[index], None, depth - 1)
+        elif isinstance(node, ast.Name):
+            yield from self._all(self._bindings_of_name(node), node, index, depth)
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+            owner = self._class_around(node)
+            yield from self._all(
+                self._bindings.get((owner, node.attr), []) if owner is not None else [], node, index, depth
+            )
+        elif isinstance(node, ast.arg):
+            yield from self._of_parameter(node, index, depth)
+        elif isinstance(node, ast.Call):
+            yield from self._of_call(node, index, depth)
+        else:
+            yield node
+
+    def _all(self, bindings: list[_Binding], node: ast.AST, index: int | None, depth: int) -> Iterator[ast.AST]:
+        if not bindings:
+            yield node
+        for binding in bindings:
+            yield from self._follow(binding.node, binding.part if binding.part is not None else index, depth - 1)
+
+    def _bindings_of_name(self, node: ast.Name) -> list[_Binding]:
+        scope: Scope = self._program.function_of(node)
+        while True:
+            if found := self._bindings.get((scope, node.id)):
+                return found
+            if scope is None:
+                return []
+            scope = self._program.function_of(scope)
+
+    def _of_call(self, node: ast.Call, index: int | None, depth: int) -> Iterator[ast.AST]:
+        """What a function of this file returns; any other call is an origin itself."""
+        callee = self._program.callee(node)
+        if not isinstance(callee, ast.FunctionDef) or callee.name in ("__init__", "__call__", "forward"):
+            yield node
+            return
+        returned = [
+            each.value
+            for each in self._program.own_nodes(callee)
+            if isinstance(each, ast.Return) and each.value is not None
+        ]
+        for value in returned:
+            yield from self._follow(value, index, depth - 1)
+        if not returned:
+            yield node
+
+    def _of_parameter(self, parameter: ast.arg, index: int | None, depth: int) -> Iterator[ast.AST]:
+        function = self._program.function_of(parameter)
+        sites = [
+            site for site in self._program.call_sites(function) if isinstance(site, ast.Call)
+        ] if function is not None else []  # fmt: skip
+        sites = [site for site in sites if self._program.callee(site) is function]
+        if function is None or not sites:
+            yield parameter
+            return
+        for site in sites:
+            given = argument_for(self._program, function, parameter.arg, site)
+            yield from self._follow(given, index, depth - 1) if given is not None else iter([parameter])
+
+
+def argument_for(program: Program, function: Function, name: str, site: ast.Call) -> ast.expr | None:
+    """The expression that the call `site` passes for the parameter `name` of `function`, or its default."""
+    for keyword in site.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    names = [parameter.arg for parameter in (*function.args.posonlyargs, *function.args.args)]
+    if name in names:
+        bound = program.class_of(function) is not None and not _is_static(function)
+        position = names.index(name) - bound
+        before = site.args[: position + 1]
+        if 0 <= position < len(site.args) and not any(isinstance(argument, ast.Starred) for argument in before):
+            return site.args[position]
+    return default_of(function, name)
+
+
+def default_of(function: Function, name: str) -> ast.expr | None:
+    """The default of the parameter `name`."""
+    positional = [*function.args.posonlyargs, *function.args.args]
+    for parameter, default in zip(reversed(positional), reversed(function.args.defaults), strict=False):
+        if parameter.arg == name:
+            return default
+    for parameter, keyword_default in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True):
+        if parameter.arg == name:
+            return keyword_default
+    return None
+
+
+def _parameters(function: Function) -> list[ast.arg]:
+    arguments = function.args
+    extra = [each for each in (arguments.vararg, arguments.kwarg) if each is not None]
+    return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *extra]
+
+
+def _is_static(function: Function) -> bool:
+    return any(getattr(each, "id", "") == "staticmethod" for each in getattr(function, "decorator_list", ()))

@@ -1,0 +1,106 @@
+"""Processes are started while the module is being imported, with no main guard around it.
+
+## What it does
+
+Reports the first statement at module level that iterates over a `DataLoader` which has workers, or may have, or
+starts processes in another way (`multiprocessing`, `torch.multiprocessing.spawn`, a process pool, a vector of
+environments), itself or through the functions that it calls, and does not stand under `if __name__ == "__main__":`.
+It is reported once a file. Building a loader starts nothing; iterating over it does.
+
+*certain*: the number of workers stands in the file. *possible*: it comes from the command line, from a
+configuration or from a caller; or the script passes its loaders, or all options of its command line with one for
+workers among them, to training code in another file.
+
+Left alone: loaders without workers, `subprocess`, notebooks, modules that import their siblings relatively (they
+cannot be run as scripts), and programs that ask for the start method `fork`.
+
+## Why it is slow
+
+It is not slow, it breaks. On Windows and macOS, and on Linux from Python 3.14, a worker is a fresh interpreter that
+first imports the script again. Without a guard it comes upon the same statement there, and the program ends with
+`RuntimeError: An attempt has been made to start a new process before the current process has finished its
+bootstrapping phase`. Scripts like that stay at `num_workers=0`, where the GPU waits for every batch.
+
+## Example
+
+```python
+loader = DataLoader(Photos("train"), batch_size=64, num_workers=8)
+
+for images, labels in loader:
+    train_step(images, labels)
+```
+
+## Use instead
+
+```python
+loader = DataLoader(Photos("train"), batch_size=64, num_workers=8)
+
+if __name__ == "__main__":
+    for images, labels in loader:
+        train_step(images, labels)
+```
+
+## Fix safety
+
+`exact`. From the reported statement on, what runs moves under the guard, in the same order and as it is written; no
+function is made of it, so that globals stay globals. Functions and classes stay at module level, with the imports
+that they use and the constants that code in workers uses; one that stands in the midst of moved statements divides
+the guard into two. There is no fix where a definition, or code that may run in workers, uses what would move.
+
+## Measured
+
+Not a matter of speed. The tests run programs before and after the fix under the start method `spawn`, with real
+workers.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import ClassVar
+
+from perflint.guard import add_guard, is_notebook
+from perflint.program import Program
+from perflint.program.starts import Likelihood, Starts
+from perflint.rule import Finding, Fix, Options, Rule, Safety, Severity
+
+
+class MissingMainGuard(Rule):
+    """Once a file, at the first statement that starts processes."""
+
+    group = "data"
+    severity = Severity.ERROR
+    triggers: ClassVar[tuple[str, ...]] = (
+        "oader",
+        "multiprocessing",
+        "Executor",
+        "VecEnv",
+        "VectorEnv",
+        "argparse",
+        "num_proc",
+    )
+
+    def check(self, program: Program, options: Options) -> Iterator[Finding]:
+        """Yield the finding, if there is one."""
+        if is_notebook(program):
+            return
+        start = Starts(program).first()
+        if start is None:
+            return
+        guarding = add_guard(program, start.top)
+        kind = "certain" if start.likelihood is Likelihood.CERTAIN else "possible"
+        message = f"{start.what} while the module is imported: without a main guard, a spawned worker does it again and fails"
+        fix = Fix("move what runs under a main guard", Safety.EXACT, guarding.edits)
+        yield self.finding(
+            _head(program, start.statement),
+            message,
+            kind=kind,
+            fixes=() if guarding.blocked else (fix,),
+            blocked=guarding.blocked,
+        )
+
+
+def _head(program: Program, statement: ast.stmt) -> tuple[int, int]:
+    """The first line of the statement."""
+    start, end = program.span(statement)
+    return start, start + len(program.text[start:end].splitlines()[0])
