@@ -23,7 +23,7 @@ def _id(case: Case) -> str:
     return f"{case.path.parent.name}/{case.path.stem}"
 
 
-RULES = [rule for rule in RULES if type(rule).__module__.startswith("perflint.rules.")]
+RULES = [rule for rule in all_rules() if type(rule).__module__.startswith("perflint.rules.")]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
