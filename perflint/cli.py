@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perflint import __version__, options
+from perflint import __version__, about, options
 from perflint.errors import UserError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def cli(ctx: click.Context) -> int:
     return FAILED
 
 
-@cli.command()
+@cli.command(short_help="Report what is slow.")
 @options.PATHS
 @options.CHECK
 @options.SELECTION
@@ -86,7 +86,7 @@ def check(paths: tuple[Path, ...], write_baseline: Path | None, add_ignore: bool
     return _report(result, session, (*notes, *accepted), typed)
 
 
-@cli.command()
+@cli.command(short_help="Show or write the fixes.")
 @options.PATHS
 @options.APPLY
 @options.UNSAFE
@@ -120,72 +120,8 @@ def fix(paths: tuple[Path, ...], apply: bool, **typed: Any) -> int:
     return _tell_fixes(patches, errors, _style(typed, notes, err=not apply), written=apply)
 
 
-@cli.command()
-@click.argument("rule", required=False, shell_complete=options.complete_rule)
-@options.COLOR
-def explain(rule: str | None, color: str) -> int:
-    """Explain a rule: the defect, an example, how safe its fix is and how fast it was measured to be.
-
-    Without RULE: the rules by group, and the words used for severity and safety.
-    """
-    from perflint import console, explain
-    from perflint.catalogue import rules_by_name
-    from perflint.config_values import unknown
-
-    known = rules_by_name()
-    if rule and rule not in known:
-        raise UserError(unknown("rule", rule, known))
-    text = explain.page(known[rule]) if rule else explain.overview(known.values())
-    console.show_markdown(text, console.wants_color(color))
-    return CLEAN
-
-
-@cli.command()
-@click.option("--output-format", type=click.Choice(["text", "markdown", "json"]), default="text", show_default=True)
-def rules(output_format: str) -> int:
-    """List the rules."""
-    from perflint import console, explain
-    from perflint.catalogue import all_rules
-
-    formats = {"markdown": explain.as_markdown, "json": explain.as_json}
-    if output_format in formats:
-        console.emit(formats[output_format](all_rules()).encode())
-    else:
-        console.show(explain.as_text(all_rules(), console.width() or 120))
-    return CLEAN
-
-
-@cli.command()
-@options.PATHS
-@options.SELECTION
-@options.JOBS
-@options.CACHE
-@options.REPORT
-@options.UNSAFE
-def config(paths: tuple[Path, ...], **typed: Any) -> int:
-    """Show every setting for PATHS, and where it came from."""
-    from perflint import console
-    from perflint.config_listing import listing
-    from perflint.session import resolve
-
-    console.show(listing(resolve(paths, typed)))
-    return CLEAN
-
-
-@cli.command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> int:
-    """Print the script that lets SHELL complete commands, options and rules.
-
-    For bash: `eval "$(perflint completion bash)"` in ~/.bashrc; zsh likewise; fish: save it as
-    ~/.config/fish/completions/perflint.fish.
-    """
-    from click.shell_completion import get_completion_class
-
-    machinery = get_completion_class(shell)
-    assert machinery is not None
-    click.echo(machinery(cli, {}, "perflint", "_PERFLINT_COMPLETE").source())
-    return CLEAN
+for command in (about.explain, about.rules, about.config, about.completion):
+    cli.add_command(command)
 
 
 def _run(session: Session, typed: dict[str, Any]) -> tuple[RunResult, tuple[str, ...]]:

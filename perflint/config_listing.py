@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _UNSET = {
     "jobs": "one per core",
-    "cache-dir": "the user's cache folder",
+    "cache-dir": ".perflint_cache in that folder",
     "baseline": "none",
 }
 

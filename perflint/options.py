@@ -65,7 +65,7 @@ CHECK = _all_of(
     click.option("--add-ignore", is_flag=True, help="Accept today's findings: give each a comment that ignores it."),
 )
 SELECTION = _all_of(
-    click.option("--select", **_RULES, help="Only these rules or groups, with commas between; sets the file's aside."),
+    click.option("--select", **_RULES, help="Only these rules or groups, with commas between, whatever is configured."),
     click.option("--extend-select", **_RULES, help="These as well."),
     click.option("--ignore", **_RULES, help="Not these."),
     click.option(
