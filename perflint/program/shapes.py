@@ -1,0 +1,340 @@
+"""Infers how many axes a tensor has, and which sizes they have, as far as the text of the program tells."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, NamedTuple
+
+from perflint.program import torch_table
+from perflint.program.consumers import CONCATENATIONS, CONVERSIONS, Flow, bound
+from perflint.program.values import Kind
+from perflint.program.walk import path_of
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+_SHOWN = 6  # so many axes of a tensor of unknown rank get a symbol, from either end
+_DEPTH = 24
+
+
+class Shape(NamedTuple):
+    """The axes of a tensor: `first` from the front, `last` up to the back; the same and complete where `rank` is known.
+
+    A size is a numeral, a symbol (equal symbols are equal sizes), or empty for unknown.
+    """
+
+    rank: int | None
+    first: tuple[str, ...] = ()
+    last: tuple[str, ...] = ()
+
+    def size(self, axis: int) -> str:
+        """The size of an axis, counted from the back where negative."""
+        if axis >= 0:
+            return self.first[axis] if axis < len(self.first) else ""
+        return self.last[axis] if -axis <= len(self.last) else ""
+
+    @property
+    def least_rank(self) -> int:
+        """The tensor has at least so many axes."""
+        return self.rank or 0
+
+
+NOTHING = Shape(None)
+
+
+def known(sizes: tuple[str, ...]) -> Shape:
+    """A shape of exactly these sizes."""
+    return Shape(len(sizes), sizes, sizes)
+
+
+_SAME = CONVERSIONS | frozenset("contiguous clone detach requires_grad_ pin_memory softmax log_softmax masked_fill cumsum".split())
+_REDUCTIONS = frozenset("sum mean max min amax amin norm prod std var logsumexp all any argmax argmin median".split())
+_SIZED = frozenset("zeros ones empty rand randn".split())
+_WRAPPERS = frozenset("Variable Parameter zeros_like ones_like rand_like randn_like empty_like full_like".split())
+
+
+class Shapes:
+    """Shapes of expressions and sizes of numbers in one program."""
+
+    def __init__(self, program: Program, flow: Flow) -> None:
+        self._program, self._flow = program, flow
+        self._known: dict[ast.AST, Shape] = {}
+        self._depth = 0
+
+    def shape(self, node: ast.expr) -> Shape:
+        """What is known of the shape of a tensor."""
+        if node in self._known:
+            return self._known[node]
+        if self._depth > _DEPTH:
+            return NOTHING
+        self._known[node] = self._opaque(node)  # for what depends on itself
+        self._depth += 1
+        shape = self._infer(node)
+        self._depth -= 1
+        if shape.rank is None and not shape.first and not shape.last:
+            shape = self._opaque(node)
+        self._known[node] = shape
+        return shape
+
+    def size(self, node: ast.expr) -> str:
+        """The symbol of a number."""
+        if isinstance(node, ast.Constant):
+            return str(node.value)
+        measured = _axis_of(node)
+        if measured is not None:
+            return self.shape(measured[0]).size(measured[1])
+        if isinstance(node, ast.Name):
+            definitions = self._flow.definitions(node)
+            if len(definitions) == 1:
+                value = self._assigned(next(iter(definitions)))
+                if isinstance(value, ast.expr) and not isinstance(value, ast.Call) and self._depth < _DEPTH:
+                    self._depth += 1
+                    size = self.size(value)
+                    self._depth -= 1
+                    return size
+                if isinstance(value, tuple):
+                    return self.shape(value[0]).size(value[1])
+                if isinstance(value, ast.expr) and (measured := _axis_of(value)) is not None:
+                    return self.shape(measured[0]).size(measured[1])
+        return self._symbol(node)
+
+    def _symbol(self, node: ast.expr) -> str:
+        """Equal for expressions of the same value, as far as that is plain."""
+        if isinstance(node, ast.Name):
+            definitions = self._flow.definitions(node)
+            places = sorted((each.lineno, each.col_offset) for each in definitions)  # type: ignore[attr-defined]
+            return f"{node.id}{places}"
+        if path_of(node):
+            return path_of(node)
+        return f"({node.lineno}:{node.col_offset})"
+
+    def _opaque(self, node: ast.expr) -> Shape:
+        symbol = self._symbol(node)
+        rank = self._unpacked_rank(node)
+        if rank is not None:
+            return known(tuple(f"{symbol}.{axis}" for axis in range(rank)))
+        return Shape(None, tuple(f"{symbol}.{axis}" for axis in range(_SHOWN)), tuple(f"{symbol}.{axis}" for axis in range(-_SHOWN, 0)))
+
+    def _unpacked_rank(self, node: ast.expr) -> int | None:
+        """The number of names that take the sizes of this very value: `b, n, c = x.shape`."""
+        if not isinstance(node, ast.Name):
+            return None
+        definitions = self._flow.definitions(node)
+        for definition in definitions if len(definitions) == 1 else ():
+            for use in self._flow.bindings(node).uses.get(definition, []):
+                sizes: ast.AST | None = self._program.parent(use)
+                if not (isinstance(sizes, ast.Attribute) and sizes.attr in ("shape", "size")):
+                    continue
+                if sizes.attr == "size":
+                    sizes = self._program.parent(sizes)
+                    if not isinstance(sizes, ast.Call) or sizes.args:
+                        continue
+                parent = self._program.parent(sizes)
+                if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Tuple):
+                    names = parent.targets[0].elts
+                    if self._flow.definitions(use) == definitions and not any(isinstance(name, ast.Starred) for name in names):
+                        return len(names)
+        return None
+
+    def _assigned(self, definition: ast.AST) -> ast.expr | tuple[ast.expr, int] | None:
+        """What a name is assigned: an expression, or the n-th size of a tensor."""
+        if isinstance(definition, ast.arg):
+            return self._argument(definition)
+        parent = self._program.parent(definition)
+        if isinstance(parent, ast.Assign | ast.AnnAssign | ast.NamedExpr):
+            return parent.value
+        if isinstance(parent, ast.Tuple):
+            statement = self._program.parent(parent)
+            position = next(i for i, each in enumerate(parent.elts) if each is definition)
+            if isinstance(statement, ast.Assign):
+                value = statement.value
+                if isinstance(value, ast.Tuple) and len(value.elts) == len(parent.elts):
+                    return value.elts[position]
+                tensor = _sized(value)
+                if tensor is not None and not any(isinstance(each, ast.Starred) for each in parent.elts[:position]):
+                    return tensor, position
+                if isinstance(value, ast.Call) and _has(value, "keepdim"):
+                    return value
+        return None
+
+    def _argument(self, parameter: ast.arg) -> ast.expr | None:
+        """What the one call in this file hands to a parameter."""
+        function = self._program.function_of(parameter) or self._program.parent(self._program.parent(parameter) or parameter)
+        if not isinstance(function, ast.FunctionDef):
+            return None
+        sites = [site for site in self._program.call_sites(function) if isinstance(site, ast.Call)]
+        if len(set(sites)) != 1 or self._program.callee(sites[0]) is not function:
+            return None
+        return next((argument for each, argument in bound(self._program, function, sites[0]) if each is parameter), None)
+
+    def _infer(self, node: ast.expr) -> Shape:
+        if isinstance(node, ast.Name):
+            return self._name(node)
+        if isinstance(node, ast.Attribute):
+            return self._attribute(node)
+        if isinstance(node, ast.Subscript):
+            return self._indexed(node)
+        if isinstance(node, ast.Call):
+            return self._call(node)
+        if isinstance(node, ast.UnaryOp):
+            return self.shape(node.operand)
+        if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.MatMult):
+            return self._broadcast(node.left, node.right)
+        if isinstance(node, ast.Compare):
+            return self._broadcast(node.left, node.comparators[0])
+        return NOTHING
+
+    def _name(self, node: ast.Name) -> Shape:
+        shapes = set()
+        for definition in self._flow.definitions(node):
+            value = self._assigned(definition)
+            if not isinstance(value, ast.expr):
+                return NOTHING
+            shapes.add(self.shape(value))
+        return shapes.pop() if len(shapes) == 1 else NOTHING
+
+    def _attribute(self, node: ast.Attribute) -> Shape:
+        if node.attr in ("data", "real"):
+            return self.shape(node.value)
+        if node.attr in ("T", "mT"):
+            return swapped(self.shape(node.value), -1, -2)
+        function = self._program.function_of(node)
+        owner = self._program.class_of(function) if function is not None else None
+        if owner is None or path_of(node) != f"self.{node.attr}":
+            return NOTHING
+        values = [
+            each.value for each in ast.walk(owner.node)
+            if isinstance(each, ast.Assign) and any(path_of(target) == f"self.{node.attr}" for target in each.targets)
+        ]  # fmt: skip
+        values += [
+            each.args[1] for each in ast.walk(owner.node)
+            if isinstance(each, ast.Call) and path_of(each.func) == "self.register_buffer" and len(each.args) > 1
+            and isinstance(each.args[0], ast.Constant) and each.args[0].value == node.attr
+        ]  # fmt: skip
+        return self.shape(values[0]) if len(values) == 1 else NOTHING
+
+    def _broadcast(self, left: ast.expr, right: ast.expr) -> Shape:
+        if self._program.value(right).kind is Kind.NUMBER or isinstance(right, ast.Constant):
+            return self.shape(left)
+        if self._program.value(left).kind is Kind.NUMBER or isinstance(left, ast.Constant):
+            return self.shape(right)
+        one, other = self.shape(left), self.shape(right)
+        if one.rank is None or other.rank is None:
+            return NOTHING
+        sizes = []
+        for axis in range(-max(one.rank, other.rank), 0):
+            pair = {one.size(axis) if -axis <= one.rank else "1", other.size(axis) if -axis <= other.rank else "1"}
+            rest = pair - {"1"}
+            sizes.append("1" if not rest else rest.pop() if len(rest) == 1 else "")
+        return known(tuple(sizes))
+
+    def _indexed(self, node: ast.Subscript) -> Shape:
+        shape = self.shape(node.value)
+        indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        if isinstance(node.value, ast.Call) and _has(node.value, "keepdim"):
+            return shape  # values or indices of a reduction
+        if not all(_is_basic(index) for index in indices):
+            return NOTHING
+        dots = next((i for i, index in enumerate(indices) if isinstance(index, ast.Constant) and index.value is ...), len(indices))
+        front, taken = _walk(indices[:dots], shape.first)
+        back, cut = _walk(indices[dots + 1 :][::-1], shape.last[::-1])
+        if shape.rank is not None:
+            return known((*front, *shape.first[taken : shape.rank - cut], *back[::-1]))
+        if dots == len(indices):
+            return Shape(None, (*front, *shape.first[taken:]), ())
+        return Shape(None, (*front, *shape.first[taken:]), (*shape.last[: len(shape.last) - cut], *back[::-1]))
+
+    def _call(self, node: ast.Call) -> Shape:
+        from perflint.program.shape_calls import called
+
+        return called(self, self._program, node)
+
+    def expand(self, sizes: list[ast.expr]) -> Shape:
+        """The shape that a list of sizes asks for; -1 and what follows a star are unknown."""
+        if any(isinstance(each, ast.Starred) for each in sizes):
+            star = next(i for i, each in enumerate(sizes) if isinstance(each, ast.Starred))
+            behind = sizes[star + 1 :] if not any(isinstance(each, ast.Starred) for each in sizes[star + 1 :]) else []
+            return Shape(None, tuple(map(self.size, sizes[:star])), tuple(map(self.size, behind)))
+        return known(tuple("" if _is_minus_one(each) else self.size(each) for each in sizes))
+
+    def broadcast(self, left: ast.expr, right: ast.expr) -> Shape:
+        """The shape of an elementwise result."""
+        return self._broadcast(left, right)
+
+
+def swapped(shape: Shape, one: int, other: int) -> Shape:
+    """`shape` with two axes exchanged."""
+    if shape.rank is not None:
+        sizes = list(shape.first)
+        if not all(-shape.rank <= axis < shape.rank for axis in (one, other)):
+            return NOTHING
+        sizes[one], sizes[other] = sizes[other], sizes[one]
+        return known(tuple(sizes))
+    first, last = list(shape.first), list(shape.last)
+    if one >= 0 and other >= 0 and max(one, other) < len(first):
+        first[one], first[other] = first[other], first[one]
+        return Shape(None, tuple(first), ())
+    if one < 0 and other < 0 and -min(one, other) <= len(last):
+        last[one], last[other] = last[other], last[one]
+        return Shape(None, (), tuple(last))
+    return NOTHING
+
+
+def _walk(indices: list[ast.expr], sizes: tuple[str, ...]) -> tuple[list[str], int]:
+    """The sizes that basic indices leave, and how many axes they take."""
+    left, axis = [], 0
+    for index in indices:
+        if isinstance(index, ast.Constant) and index.value is None:
+            left.append("1")
+        elif isinstance(index, ast.Slice):
+            whole = index.lower is None and index.upper is None and index.step is None
+            left.append(sizes[axis] if whole and axis < len(sizes) else "")
+            axis += 1
+        else:
+            axis += 1
+    return left, axis
+
+
+def _is_basic(index: ast.expr) -> bool:
+    if isinstance(index, ast.UnaryOp):
+        index = index.operand
+    return isinstance(index, ast.Slice) or (isinstance(index, ast.Constant) and (index.value in (None, ...) or isinstance(index.value, int)))
+
+
+def _is_minus_one(node: ast.expr) -> bool:
+    return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+
+
+def _has(call: ast.Call, keyword: str) -> bool:
+    return any(each.arg == keyword for each in call.keywords)
+
+
+def _sized(node: ast.expr) -> ast.expr | None:
+    """`x` of `x.shape` or `x.size()`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size" and not node.args:
+        return node.func.value
+    return node.value if isinstance(node, ast.Attribute) and node.attr == "shape" else None
+
+
+def _axis_of(node: ast.expr) -> tuple[ast.expr, int] | None:
+    """`x` and the axis of `x.shape[0]`, `x.size(0)`, `x.size()[0]`, `len(x)`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size" and node.args:
+        axis, tensor = integer(node.args[0]), node.func.value
+    elif isinstance(node, ast.Subscript) and (sized := _sized(node.value)) is not None:
+        axis, tensor = integer(node.slice), sized
+    elif isinstance(node, ast.Call) and path_of(node.func) == "len" and len(node.args) == 1:
+        axis, tensor = 0, node.args[0]
+    else:
+        return None
+    return None if axis is None else (tensor, axis)
+
+
+def integer(node: ast.AST | None) -> int | None:
+    """The value of an integer written out."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = integer(node.operand)
+        return None if value is None else -value
+    return node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
+
+
+__all__ = ["CONCATENATIONS", "NOTHING", "Shape", "Shapes", "integer", "known", "swapped", "torch_table"]

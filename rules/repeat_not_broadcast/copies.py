@@ -1,0 +1,147 @@
+"""Recognises the calls that write a tensor out several times."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from perflint.program.shapes import integer
+from perflint.program.values import Kind
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+    from perflint.program.consumers import Flow
+
+MATERIALISING = frozenset({"contiguous", "clone"})
+MOVES = frozenset("to cuda float double half bfloat16 long int bool type type_as".split())
+_REPEATS = frozenset({"repeat", "tile", "repeat_interleave"})
+_TENSOR_ONLY = frozenset("unsqueeze view permute expand detach float long cuda to contiguous".split())
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A call that repeats `source`.
+
+    `form` is "repeat", "tile" (each with `counts` per axis), "interleave", "cat", "stack" (`counts` holds one, for `axis`),
+    or "expanded": `source` is a call of expand or expand_as, which `call` makes real. `counts` is None where they aren't written out.
+    """
+
+    call: ast.Call
+    form: str
+    source: ast.expr
+    counts: tuple[ast.expr, ...] | None = None
+    axis: int | None = None
+
+    @property
+    def is_method(self) -> bool:
+        """Is it `source.method(...)`?"""
+        return isinstance(self.call.func, ast.Attribute) and self.call.func.value is self.source
+
+
+def recognise(program: Program, flow: Flow, call: ast.Call) -> Copy | None:
+    """The copy that `call` makes, if it is one of these forms."""
+    if not isinstance(call.func, ast.Attribute | ast.Name):
+        return None
+    qualified = program.qualified(call.func)
+    if qualified:
+        return _of_function(call, qualified) if qualified.startswith("torch.") else None
+    if not isinstance(call.func, ast.Attribute):
+        return None
+    name, source = call.func.attr, call.func.value
+    if name in _REPEATS:
+        return _of_method(program, call, name, source)
+    if name in MATERIALISING | MOVES:
+        expanded = _expansion(program, flow, source)
+        return Copy(call, "expanded", expanded) if expanded is not None else None
+    return None
+
+
+def _of_method(program: Program, call: ast.Call, name: str, source: ast.expr) -> Copy | None:
+    arguments = list(call.args)
+    if name == "repeat_interleave":
+        return _interleaved(call, source, arguments) if _is_tensor(program, source, 3) else None
+    counts = _counts(arguments)
+    if not _is_tensor(program, source, len(counts or ())) or call.keywords or not arguments:
+        return None
+    return Copy(call, name, source, counts)
+
+
+def _of_function(call: ast.Call, qualified: str) -> Copy | None:
+    name = qualified.rpartition(".")[2]
+    if not call.args:
+        return None
+    if name == "tile":
+        return Copy(call, "tile", call.args[0], _counts([*call.args[1:], *(k.value for k in call.keywords if k.arg == "dims")]))
+    if name == "repeat_interleave":
+        return _interleaved(call, call.args[0], call.args[1:])
+    if name in ("cat", "concat", "concatenate", "stack"):
+        times = _times(call.args[0])
+        dim = _keyword(call, "dim") or _keyword(call, "axis") or (call.args[1] if len(call.args) > 1 else ast.Constant(0))
+        if times is None or len(call.keywords) + len(call.args) > 2:
+            return None
+        return Copy(call, "stack" if name == "stack" else "cat", times[0], (times[1],), integer(dim))
+    return None
+
+
+def _interleaved(call: ast.Call, source: ast.expr, arguments: list[ast.expr]) -> Copy | None:
+    count = arguments[0] if arguments else _keyword(call, "repeats")
+    dim = arguments[1] if len(arguments) > 1 else _keyword(call, "dim")
+    if count is None or dim is None or integer(dim) is None or _keyword(call, "output_size") is not None:
+        return None
+    return Copy(call, "interleave", source, (count,), integer(dim))
+
+
+def _keyword(call: ast.Call, name: str) -> ast.expr | None:
+    return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
+
+
+def _counts(arguments: list[ast.expr]) -> tuple[ast.expr, ...] | None:
+    """The counts, where each is written out for itself."""
+    if len(arguments) == 1 and isinstance(arguments[0], ast.Tuple | ast.List):
+        arguments = arguments[0].elts
+    elif len(arguments) == 1 and isinstance(arguments[0], ast.Name | ast.BinOp | ast.Call) and not _is_size(arguments[0]):
+        return None
+    return None if any(isinstance(each, ast.Starred) for each in arguments) else tuple(arguments)
+
+
+def _is_size(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size" and bool(node.args)
+
+
+def _times(node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
+    """`x` and `n` of `[x] * n`, `n * [x]`, `[x for _ in range(n)]`."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        for items, count in ((node.left, node.right), (node.right, node.left)):
+            if isinstance(items, ast.List | ast.Tuple) and len(items.elts) == 1 and not isinstance(items.elts[0], ast.Starred):
+                return items.elts[0], count
+    if isinstance(node, ast.ListComp) and len(node.generators) == 1 and not node.generators[0].ifs:
+        generator = node.generators[0]
+        counted = isinstance(generator.iter, ast.Call) and getattr(generator.iter.func, "id", "") == "range" and len(generator.iter.args) == 1
+        if counted and isinstance(node.elt, ast.Name) and isinstance(generator.target, ast.Name) and node.elt.id != generator.target.id:
+            assert isinstance(generator.iter, ast.Call)
+            return node.elt, generator.iter.args[0]
+    return None
+
+
+def _expansion(program: Program, flow: Flow, node: ast.expr) -> ast.Call | None:
+    """The call of expand or expand_as that gives `node`."""
+    if isinstance(node, ast.Name):
+        definitions = flow.definitions(node)
+        parent = program.parent(next(iter(definitions))) if len(definitions) == 1 else None
+        if not isinstance(parent, ast.Assign) or not isinstance(parent.targets[0], ast.Name):
+            return None
+        node = parent.value
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("expand", "expand_as") and node.args:
+        if program.value(node.func.value).kind in (Kind.TENSOR, Kind.UNKNOWN):
+            return node
+    return None
+
+
+def _is_tensor(program: Program, node: ast.expr, counts: int) -> bool:
+    """Is it a tensor, for sure or by what is done to it? Arrays take at most two arguments in `repeat`."""
+    kind = program.value(node).kind
+    if kind is Kind.UNKNOWN:
+        call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _TENSOR_ONLY
+        return counts > 2 or call
+    return kind is Kind.TENSOR

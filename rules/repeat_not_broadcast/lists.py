@@ -1,0 +1,47 @@
+"""Proves counts that are kept in a list: each axis is either a 1 of the shape or a 1 of the counts."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from perflint.program.shapes import integer
+from perflint.rules.repeat_not_broadcast.copies import Copy
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+
+def filled_in_turn(program: Program, copy: Copy) -> bool:
+    """Is it `x.view(sizes).repeat(counts)`, where `sizes[i:] = [1] * n` and `counts[:i] = [1] * i` (or the other way round)?"""
+    view = copy.source
+    if not (isinstance(view, ast.Call) and isinstance(view.func, ast.Attribute) and view.func.attr in ("view", "reshape") and len(view.args) == 1):
+        return False
+    sizes, counts = view.args[0], copy.call.args[-1]
+    function = program.function_of(copy.call)
+    if not isinstance(sizes, ast.Name) or not isinstance(counts, ast.Name) or function is None:
+        return False
+    ones = [_ones(function, name.id) for name in (sizes, counts)]
+    if None in ones:
+        return False
+    fronts = sorted(ones, key=lambda part: part != "front")  # type: ignore[arg-type]
+    return fronts == ["front", "back"]
+
+
+def _ones(function: ast.AST, name: str) -> str | None:
+    """Which part of the list is filled with ones: "front" is [0], "back" is [1:]; None for anything else."""
+    found = [
+        statement for statement in ast.walk(function)
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript)
+        and isinstance(statement.targets[0].value, ast.Name) and statement.targets[0].value.id == name
+    ]  # fmt: skip
+    if len(found) != 1 or not isinstance(found[0].targets[0], ast.Subscript):
+        return None
+    index, value = found[0].targets[0].slice, found[0].value
+    if integer(index) == 0 and integer(value) == 1:
+        return "front"
+    is_tail = isinstance(index, ast.Slice) and integer(index.lower) == 1 and index.upper is None and index.step is None
+    times = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult) and isinstance(value.left, ast.List)
+    if is_tail and times and [integer(each) for each in value.left.elts] == [1]:  # type: ignore[attr-defined]
+        return "back"
+    return None

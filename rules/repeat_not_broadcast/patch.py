@@ -1,0 +1,200 @@
+"""Rewrites a copy as a view."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from perflint.program import torch_table
+from perflint.program.consumers import Flow, Reading, Role
+from perflint.program.shapes import Shapes, integer
+from perflint.program.values import Kind
+from perflint.rule import Edit, Fix, Safety
+from perflint.rules.repeat_not_broadcast.copies import MATERIALISING, Copy
+from perflint.rules.repeat_not_broadcast.proof import Repeated
+from perflint.rules.repeat_not_broadcast.verdict import other_operands
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+_PERMUTING = frozenset("transpose permute t swapaxes swapdims movedim moveaxis T mT".split())
+_CASTS = frozenset("float double half bfloat16 type type_as long int bool".split())
+
+
+@dataclass(frozen=True)
+class Patch:
+    """What to do about a copy: a fix, or what stands in its way."""
+
+    fixes: tuple[Fix, ...] = ()
+    blocked: str = ""
+
+
+def patch(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Reading, repeated: Repeated) -> Patch:
+    """The rewriting of `copy`."""
+    if _is_laid_out_differently(program, flow, reading):
+        return Patch(blocked="the result would be laid out in memory like the other, transposed operand, which `.view()` behind it could not take")
+    safety = _safety(program, flow, shapes, copy, reading, repeated)
+    if copy.form == "expanded":
+        return _unmade(program, copy, safety)
+    edits = _dropped(program, copy, reading)
+    if edits:
+        return Patch((Fix("leave the repeating to the operation, which broadcasts", Safety.EXACT, edits),))
+    rank = shapes.shape(copy.source).rank
+    edits, blocked = _rewritten(program, copy, rank)
+    return Patch((Fix("repeat as a view: expand", safety, edits),)) if edits else Patch(blocked=blocked)
+
+
+def _dropped(program: Program, copy: Copy, reading: Reading) -> tuple[Edit, ...]:
+    """Without the repeating, where one operation writes into another tensor, whose shape holds."""
+    only = reading.consumers[0]
+    if len(reading.consumers) > 1 or not only.in_place or only.role is not Role.ELEMENTWISE or reading.measured or not copy.is_method:
+        return ()
+    end = program.span(copy.call)[1]
+    start = _method_start(program, copy.call)
+    line = program.source.line_text(program.source.position(start)[0])
+    return (Edit(start, end, ""),) if "#" not in program.text[start:end] and "#" not in line else ()
+
+
+def _method_start(program: Program, call: ast.Call) -> int:
+    """Where `.method(...)` begins, with the blanks in front of its dot."""
+    assert isinstance(call.func, ast.Attribute)
+    dot = program.text.rindex(".", 0, program.span(call.func)[1] - len(call.func.attr))
+    while program.text[dot - 1].isspace():
+        dot -= 1
+    return dot
+
+
+def _rewritten(program: Program, copy: Copy, rank: int | None) -> tuple[tuple[Edit, ...], str]:
+    """The edits that make it `expand`, or what blocks them."""
+    if copy.counts is None:
+        return (), "the counts are in a list"
+    if copy.is_method and copy.form == "repeat":
+        return _renamed(program, copy, len(copy.counts) if rank is None else rank), ""
+    if rank is None and not (copy.form == "stack" and copy.axis == 0 and isinstance(copy.source, ast.Name)):
+        return (), "how many axes the tensor has is not known here"
+    if copy.form == "tile" and copy.is_method and rank is not None and rank <= len(copy.counts):
+        return _renamed(program, copy, rank), ""
+    start, end = program.span(copy.call)
+    if "#" in program.text[start:end]:
+        return (), "there is a comment inside the call"
+    text = _spelled(program, copy, rank)
+    return ((Edit(start, end, text),), "") if text else ((), "the axis or the count can't be told from the text")
+
+
+def _renamed(program: Program, copy: Copy, rank: int) -> tuple[Edit, ...]:
+    """`repeat(1, n)` -> `expand(-1, n)`; axes that the source lacks keep their 1."""
+    assert copy.counts is not None and isinstance(copy.call.func, ast.Attribute)
+    end = program.span(copy.call.func)[1]
+    edits = [Edit(end - len(copy.call.func.attr), end, "expand")]
+    for position, count in enumerate(copy.counts):
+        if integer(count) == 1 and position >= len(copy.counts) - rank:
+            edits.append(Edit(*program.span(count), "-1"))
+    return tuple(edits)
+
+
+def _spelled(program: Program, copy: Copy, rank: int | None) -> str:
+    assert copy.counts is not None
+    source = program.segment(copy.source)
+    if not isinstance(copy.source, ast.Name | ast.Attribute | ast.Subscript | ast.Call):
+        source = f"({source})"
+    if copy.form == "tile":
+        assert rank is not None
+        sizes = ["-1"] * max(0, rank - len(copy.counts))
+        new = len(copy.counts) - rank
+        sizes += ["-1" if integer(c) == 1 and i >= new else program.segment(c) for i, c in enumerate(copy.counts)]
+        return f"{source}.expand({', '.join(sizes)})"
+    if program.value(copy.counts[0]).kind is Kind.TENSOR or copy.axis is None:
+        return ""
+    count = program.segment(copy.counts[0])
+    if rank is None:
+        return f"{source}.expand({count}, *{source}.shape)"
+    axes = rank + (copy.form == "stack")
+    sizes = ["-1"] * axes
+    sizes[copy.axis] = count
+    unsqueezed = f".unsqueeze({copy.axis})" if copy.form == "stack" else ""
+    return f"{source}{unsqueezed}.expand({', '.join(sizes)})"
+
+
+def _unmade(program: Program, copy: Copy, safety: Safety) -> Patch:
+    """`x.expand(...).contiguous()` -> `x.expand(...)`; `x.expand(...).to(d)` -> `x.to(d).expand(...)`."""
+    call = copy.call
+    assert isinstance(call.func, ast.Attribute) and isinstance(copy.source, ast.Call)
+    start, end = _method_start(program, call), program.span(call)[1]
+    line = program.source.line_text(program.source.position(start)[0])
+    if "#" in program.text[start:end] or "#" in line[: program.source.position(start)[1] - 1]:
+        return Patch(blocked="there is a comment inside the call")
+    if call.func.attr in MATERIALISING:
+        return Patch((Fix("keep the view", safety, (Edit(start, end, ""),)),))
+    if call.func.value is not copy.source:
+        return Patch(blocked="it is expanded in another statement: move or cast it there, before it is expanded")
+    moved = Edit(_method_start(program, copy.source), _method_start(program, copy.source), program.text[start:end])
+    return Patch((Fix("move or cast before it is expanded", safety, (moved, Edit(start, end, ""))),))
+
+
+def _safety(program: Program, flow: Flow, shapes: Shapes, copy: Copy, reading: Reading, repeated: Repeated) -> Safety:
+    """Exact, unless sums (of the gradient, a reduction or a product) may be taken in another order."""
+    if any(consumer.role is Role.REDUCTION for consumer in reading.consumers):
+        return Safety.ROUNDING
+    for consumer in reading.consumers:
+        if consumer.role is Role.MATMUL and (repeated.positions != (0,) or not shapes.shape(consumer.operand).size(0).startswith("x")):
+            return Safety.ROUNDING
+    reordered = copy.form in ("cat", "stack") or (repeated.new and len(repeated.positions) > 1)
+    if copy.form == "expanded" and isinstance(copy.call.func, ast.Attribute):
+        reordered = copy.call.func.attr not in MATERIALISING
+    return Safety.ROUNDING if reordered and _may_have_gradient(program, flow, copy) else Safety.EXACT
+
+
+def _may_have_gradient(program: Program, flow: Flow, copy: Copy) -> bool:
+    value = program.value(copy.source)
+    if value.dtype in ("bool", "int") or program.without_gradients(copy.call):
+        return False
+    return not _is_constant(program, flow, copy.source, 8)
+
+
+def _is_constant(program: Program, flow: Flow, node: ast.expr, depth: int) -> bool:
+    """Was it made out of nothing, so that no gradient flows into it?"""
+    if depth == 0:
+        return False
+    if isinstance(node, ast.Name):
+        values = [program.parent(each) for each in flow.definitions(node)]
+        return bool(values) and all(isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name) and _is_constant(program, flow, each.value, depth - 1) for each in values)
+    if isinstance(node, ast.Call):
+        entry = torch_table.function(program.qualified(node.func))
+        if entry is not None and "factory" in entry.traits:
+            return not any(keyword.arg == "requires_grad" for keyword in node.keywords)
+        if isinstance(node.func, ast.Attribute) and not node.func.attr.endswith("_") and torch_table.method(node.func.attr) is not None:
+            return not any(program.value(each).kind is Kind.TENSOR for each in node.args if node.func.attr != "expand_as") and _is_constant(program, flow, node.func.value, depth - 1)
+    return False
+
+
+def _is_laid_out_differently(program: Program, flow: Flow, reading: Reading) -> bool:
+    """Does the copy come before a transposed operand? The first operand with a layout of its own decides the result's."""
+    for consumer in reading.consumers:
+        if consumer.role is Role.ELEMENTWISE and not consumer.in_place:
+            others = other_operands(consumer)
+            first = not (isinstance(consumer.node, ast.BinOp) and consumer.operand is consumer.node.right and program.value(consumer.node.left).kind is Kind.TENSOR)
+            if first and any(_is_permuted(program, flow, other, 6) for other in others):
+                return True
+    return False
+
+
+def _is_permuted(program: Program, flow: Flow, node: ast.expr, depth: int) -> bool:
+    if depth == 0:
+        return False
+    if isinstance(node, ast.Name):
+        values = [program.parent(each) for each in flow.definitions(node)]
+        return any(isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name) and _is_permuted(program, flow, each.value, depth - 1) for each in values)
+    if isinstance(node, ast.Attribute):
+        return node.attr in _PERMUTING
+    if isinstance(node, ast.Subscript):
+        return _is_permuted(program, flow, node.value, depth - 1)
+    if isinstance(node, ast.BinOp):
+        return _is_permuted(program, flow, node.left, depth - 1) or _is_permuted(program, flow, node.right, depth - 1)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if node.func.attr in _PERMUTING:
+            return True
+        entry = torch_table.method(node.func.attr)
+        stays = entry is not None and (node.func.attr in ("unsqueeze", "squeeze", "detach", "expand", *_CASTS, "to", "cuda") or "pointwise" in entry.traits)
+        return stays and _is_permuted(program, flow, node.func.value, depth - 1)
+    return False

@@ -1,0 +1,83 @@
+"""Proves that a repeated axis has size 1 or is new, so that a view can stand for the copy."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from perflint.program.consumers import CONCATENATIONS, Reading
+from perflint.program.shapes import Shape, Shapes, integer
+from perflint.rules.repeat_not_broadcast.copies import Copy
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """The positions, among the axes of the result, that are repeated; `new`: the first of them may be an axis that the source lacks."""
+
+    positions: tuple[int, ...]
+    new: bool
+
+
+def proved(program: Program, shapes: Shapes, copy: Copy, reading: Reading) -> Repeated | None:
+    """What the copy repeats, if a view could do that."""
+    if copy.form == "expanded" or copy.form == "stack":
+        return Repeated((copy.axis or 0,), new=False)
+    shape = shapes.shape(copy.source)
+    if copy.form in ("interleave", "cat"):
+        return Repeated((copy.axis,), new=False) if copy.axis is not None and shape.size(copy.axis) == "1" else None
+    if copy.counts is None:
+        return _by_lists(program, shapes, copy)
+    counts = copy.counts
+    repeated = [position for position, count in enumerate(counts) if integer(count) != 1]
+    if not repeated or any((integer(counts[position]) or 1) < 1 for position in repeated):
+        return None
+    ranks = _ranks(shape, counts)
+    unproved = [position for position in repeated if not all(_is_single(shape, position, len(counts), rank) for rank in ranks)]
+    if any(not _result_shows(program, shapes, reading, counts[position]) for position in unproved):
+        return None
+    return Repeated(tuple(repeated), new=min(ranks, default=0) < len(counts))
+
+
+def _ranks(shape: Shape, counts: tuple[ast.expr, ...]) -> list[int]:
+    """How many axes the source may have; a count of 1 is taken to stand for an axis that exists."""
+    if shape.rank is not None:
+        return [shape.rank]
+    existing = next((len(counts) - position for position, count in enumerate(counts) if integer(count) == 1), 1)
+    return list(range(existing, len(counts) + 1))
+
+
+def _is_single(shape: Shape, position: int, counts: int, rank: int) -> bool:
+    """Is the axis at this position of the result of size 1, or new, if the source has `rank` axes?"""
+    axis = position - (counts - rank)
+    return axis < 0 or shape.size(axis) == "1" or shape.size(axis - rank) == "1"
+
+
+def _result_shows(program: Program, shapes: Shapes, reading: Reading, count: ast.expr) -> bool:
+    """Is the result concatenated with something whose size on that axis is the count itself?"""
+    symbol = shapes.size(count)
+    for consumer in reading.consumers:
+        call = consumer.node
+        if not (symbol and isinstance(call, ast.Call) and program.qualified(call.func) in CONCATENATIONS):
+            continue
+        parts = call.args[0].elts if isinstance(call.args[0], ast.Tuple | ast.List) else []
+        dim = next((k.value for k in call.keywords if k.arg in ("dim", "axis")), call.args[1] if len(call.args) > 1 else ast.Constant(0))
+        joined = integer(dim)
+        shape = shapes.shape(consumer.operand)
+        if joined is None or shape.rank is None:
+            continue
+        for axis in range(shape.rank):
+            others = {shapes.shape(part).size(axis) for part in parts if part is not consumer.operand}
+            if shape.size(axis) == f"x{symbol}" and axis != joined % shape.rank and symbol in others:
+                return True
+    return False
+
+
+def _by_lists(program: Program, shapes: Shapes, copy: Copy) -> Repeated | None:
+    """Where sizes and counts are lists that are filled with ones in turn: `view(sizes).repeat(counts)`."""
+    from perflint.rules.repeat_not_broadcast.lists import filled_in_turn
+
+    return Repeated((0,), new=False) if filled_in_turn(program, copy) else None
