@@ -1,0 +1,100 @@
+"""The data flow of a loop: what is invariant, a slice of a sequence, carried to the next iteration, or collected."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from perflint.program.loop_calls import CallSort
+from perflint.program.trace import INVARIANT, Trace, merged
+
+
+@dataclass(frozen=True)
+class TimeSlice:
+    """One step of the sequence `base`: `x[:, t + 1]` has axis 1 and offset 1; None where they can't be told."""
+
+    base: str
+    node: ast.expr
+    axis: int | None = 0
+    offset: int | None = 0
+    is_tensor: bool = True  # not a list of the steps
+
+
+@dataclass(frozen=True)
+class Collected:
+    """A result of each iteration kept under `name`: `how` is append, slot, cat, sum or yield."""
+
+    name: str
+    how: str
+    node: ast.AST
+    trace: Trace
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call in the body: `direct` are the carried names that it is handed as they are, by the position of the argument."""
+
+    node: ast.Call
+    sort: CallSort
+    trace: Trace
+    direct: tuple[tuple[str, int], ...]
+
+
+@dataclass
+class LoopFlow:
+    """The data flow of one iteration, seen from its end.
+
+    `reads` are the places that read what the iteration before left under a name, `ends` what this one leaves there.
+    `forced` are names which a run-time test sets either to a slice of a given sequence or to something computed from
+    the loop's own results. `index_as_data`: the number of the iteration goes into a tensor or a model. `members`: a
+    module, or another object, is picked by the iteration.
+    """
+
+    slices: list[TimeSlice] = field(default_factory=list)
+    reads: dict[str, list[ast.expr]] = field(default_factory=dict)
+    ends: dict[str, Trace] = field(default_factory=dict)
+    collected: list[Collected] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    forced: set[str] = field(default_factory=set)
+    operations: list[ast.expr] = field(default_factory=list)  # on tensors, that vary with the iteration
+    index_as_data: bool = False
+    members: bool = False
+    chunks: bool = False  # a range of steps is taken each time
+    permuted: set[str] = field(default_factory=set)  # written at one place and read at one that bears no fixed relation to it
+
+    def sums(self) -> set[str]:
+        """The names that only ever add up what the iterations give."""
+        return {each.name for each in self.collected if each.how == "sum"} - set(self.reads)
+
+    def delayed(self) -> set[str]:
+        """The names that hand on a slice of a sequence to the next iteration, and nothing computed from the last."""
+        return {name for name in self.reads if (end := self.ends.get(name)) and end.slices and not end.carried}
+
+    def states(self) -> dict[str, Trace]:
+        """What each name hands on that is computed from what the iteration before handed on."""
+        passive = self.sums() | self.delayed()
+        found = {}
+        for name in self.reads:
+            end = self.ends.get(name)
+            if end is not None and name not in passive and (end.carried or "model" in end.ops):
+                found[name] = end
+        return found
+
+    def closure(self, name: str) -> Trace:
+        """What goes into what `name` hands on, over any number of iterations."""
+        trace, seen = self.ends.get(name, INVARIANT), {name}
+        while pending := trace.carried - seen:
+            seen |= pending
+            trace = merged((trace, *(self.ends.get(other, INVARIANT).number() for other in pending)))
+        return trace
+
+    def truth(self) -> frozenset[str]:
+        """The sequences, steps of which go into the states."""
+        states = self.states()
+        delayed = self.delayed()
+        found: set[str] = set()
+        for name, end in states.items():
+            found |= end.slices - {name}
+            for other in end.carried & delayed:
+                found |= self.ends[other].slices
+        return frozenset(found - set(states))

@@ -1,0 +1,174 @@
+"""What the calls in the body of a loop do to the data that flows through them."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from perflint.program import torch_table
+from perflint.program.time_header import called
+from perflint.program.values import Kind, Value
+from perflint.program.walk import Function, own_nodes, path_of
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+CHOICES = frozenset({"argmax", "multinomial", "topk", "sample", "gumbel_softmax"})
+VIEWS = frozenset(
+    "squeeze unsqueeze view reshape transpose permute detach clone contiguous to cuda cpu float long double half type"
+    " type_as requires_grad_ detach_ flatten expand t data chunk split unbind narrow select squeeze_ unsqueeze_ numpy Variable".split()
+)
+LISTS = frozenset({"append", "appendleft", "extend", "insert", "add", "push", "update"})
+_RESIZES = ("interpolate", "upsample", "max_pool", "avg_pool", "adaptive_avg_pool", "grid_sample", "pixel_shuffle")
+_SIZES = frozenset({"size", "dim", "numel", "__len__", "get_device", "is_contiguous", "element_size", "nelement", "ndimension", "stride"})
+_METADATA = frozenset({"shape", "device", "dtype", "ndim", "is_cuda", "requires_grad", "layout"})
+_FACTORY_VALUES = frozenset({"full", "full_like", "tensor", "fill_", "as_tensor", "LongTensor", "FloatTensor", "new_full", "new_tensor"})
+_HOST_LIBRARIES = ("numpy", "math", "os", "time", "random", "logging", "json", "re", "itertools", "collections", "copy", "scipy", "matplotlib", "cv2", "PIL", "sys")
+
+
+@dataclass(frozen=True)
+class CallSort:
+    """`model`: a module, a function that runs one, or something unknown that is given tensors. `unsure`: the last of these."""
+
+    model: bool = False
+    unsure: bool = False
+    rnn: bool = False
+    choice: bool = False
+    cat: bool = False
+    resize: bool = False
+    view: bool = False
+    launches: bool = False
+
+
+def is_metadata(node: ast.expr) -> bool:
+    """Does it read a tensor's shape, device or type rather than its data?"""
+    if isinstance(node, ast.Attribute):
+        return node.attr in _METADATA
+    return called(node) in _SIZES or called(node) in ("len", "isinstance", "hasattr", "range", "print")
+
+
+def makes_a_value(node: ast.Call) -> bool:
+    """Does it make a tensor of a number?"""
+    return called(node) in _FACTORY_VALUES
+
+
+def rnn_kind(program: Program, function: ast.expr) -> str:
+    """"rnn", "rnn-cell" or "": the family of the module that `function` is."""
+    value = program.value(function)
+    kind = torch_table.class_kind(value.name) if value.kind is Kind.MODULE and value.name else ""
+    return kind if kind in ("rnn", "rnn-cell") else ""
+
+
+def sort_of(program: Program, node: ast.Call) -> CallSort:
+    """What sort of call it is."""
+    name, value, result = called(node), program.value(node.func), program.value(node)
+    choice = name in CHOICES or (name == "max" and _has_axis(program, node))
+    is_tensor = result.kind is Kind.TENSOR or _holds_tensors(result)
+    rnn = bool(rnn_kind(program, node.func))
+    callee = program.callee(node)
+    if value.kind is Kind.MODULE:
+        resize = value.name.rpartition(".")[2].lower().startswith(("upsample", "maxpool", "avgpool", "pixelshuffle"))
+        return CallSort(model=True, rnn=rnn, resize=resize, launches=True)
+    if callee is not None:
+        runs = runs_model(program, callee, 3)
+        return CallSort(model=runs, launches=runs or is_tensor, choice=choice or chooses(program, callee, 2))
+    if value.kind is Kind.LIBRARY:
+        return _library(value.name, name, choice, is_tensor)
+    if value.kind is Kind.METHOD and value.owner is not None and value.owner.kind is not Kind.UNKNOWN:
+        return _method(value.owner, name, choice, is_tensor)
+    known = torch_table.method(name) is not None and isinstance(node.func, ast.Attribute)
+    if known or name in VIEWS:
+        return CallSort(choice=choice, view=name in VIEWS, launches=is_tensor and name not in VIEWS)
+    return CallSort(model=name not in LISTS, unsure=True, choice=choice, launches=is_tensor)
+
+
+def _library(qualified: str, name: str, choice: bool, is_tensor: bool) -> CallSort:
+    head = qualified.partition(".")[0]
+    if head in ("torch", "torchvision", "torchaudio"):
+        entry = torch_table.function(qualified)
+        quiet = entry is not None and bool(entry.traits & {"view", "factory"})
+        resize = name.startswith(_RESIZES)
+        return CallSort(
+            choice=choice, cat=name in ("cat", "concat"), resize=resize, view=name in VIEWS, launches=is_tensor and not quiet and name != "Variable"
+        )
+    if head == "builtins" or head in _HOST_LIBRARIES:
+        return CallSort()
+    return CallSort(model=True, unsure=True, launches=is_tensor)
+
+
+def _method(owner: Value, name: str, choice: bool, is_tensor: bool) -> CallSort:
+    if owner.kind is Kind.TENSOR:
+        return CallSort(choice=choice, view=name in VIEWS, launches=is_tensor and name not in VIEWS)
+    if owner.kind is Kind.MODULE:
+        return CallSort(model=True, unsure=True, choice=choice, launches=is_tensor)
+    if owner.kind is Kind.OTHER and owner.name == "distribution":
+        return CallSort(choice=choice, launches=True)
+    if owner.kind is Kind.INSTANCE:
+        return CallSort(model=name not in LISTS, unsure=True, choice=choice, launches=is_tensor)
+    return CallSort()
+
+
+def _holds_tensors(value: Value) -> bool:
+    return value.kind is Kind.SEQUENCE and any(part.kind is Kind.TENSOR for part in (*(value.items or ()), *([value.item] if value.item else ())))
+
+
+def _has_axis(program: Program, node: ast.Call) -> bool:
+    """Is it `x.max(1)` or `torch.max(x, dim=1)`, which also give where?"""
+    value = program.value(node.func)
+    if value.kind is Kind.LIBRARY and not value.name.startswith("torch."):
+        return False
+    counted = len(node.args) - (1 if value.kind is Kind.LIBRARY else 0)
+    return counted > 0 or any(keyword.arg in ("dim", "axis") for keyword in node.keywords)
+
+
+def runs_model(program: Program, function: Function, depth: int) -> bool:
+    """Does calling `function` run a module, or is it one's forward?"""
+    if getattr(function, "name", "") == "forward":
+        return True
+    for node in own_nodes(function):
+        if isinstance(node, ast.Call):
+            inner = program.callee(node)
+            if program.value(node.func).kind is Kind.MODULE or (inner is None and _may_be_a_module(program, node)):
+                return True
+            if inner is not None and inner is not function and depth and runs_model(program, inner, depth - 1):
+                return True
+    return False
+
+
+def _may_be_a_module(program: Program, node: ast.Call) -> bool:
+    """Is it a call of something held by an object, unknown otherwise, that is given and gives tensors?"""
+    value = program.value(node.func)
+    unknown = value.kind is Kind.UNKNOWN or (value.kind is Kind.METHOD and value.owner is not None and value.owner.kind in (Kind.UNKNOWN, Kind.METHOD))
+    is_method = torch_table.method(called(node)) is not None or called(node) in LISTS | VIEWS
+    return unknown and not is_method and "." in path_of(node.func) and any(program.value(each).kind is Kind.TENSOR for each in node.args)
+
+
+def chooses(program: Program, function: Function, depth: int) -> bool:
+    """Does `function` choose by argmax, sampling and the like?"""
+    for node in own_nodes(function):
+        if isinstance(node, ast.Call):
+            inner = program.callee(node)
+            if called(node) in CHOICES or (called(node) == "max" and _has_axis(program, node)):
+                return True
+            if inner is not None and inner is not function and depth and chooses(program, inner, depth - 1):
+                return True
+    return False
+
+
+def object_state(program: Program, function: Function, depth: int = 2) -> set[str]:
+    """The attributes of self that `function` reads before it writes them, which so carry state from call to call."""
+    first_load: dict[str, int] = {}
+    stores: dict[str, int] = {}
+    inner_states: set[str] = set()
+    for node in own_nodes(function):
+        if isinstance(node, ast.Attribute) and path_of(node.value) == "self":
+            if isinstance(node.ctx, ast.Store):
+                stores.setdefault(node.attr, node.lineno)
+            elif program.value(node).kind not in (Kind.NUMBER, Kind.MODULE, Kind.STRING):
+                first_load[node.attr] = min(first_load.get(node.attr, node.lineno), node.lineno)
+        elif isinstance(node, ast.Call) and depth and isinstance(node.func, ast.Attribute) and path_of(node.func.value) == "self":
+            inner = program.callee(node)
+            if inner is not None and inner is not function and program.value(node.func).kind is not Kind.MODULE:
+                inner_states |= object_state(program, inner, depth - 1)
+    return inner_states | {f"self.{name}" for name, line in stores.items() if first_load.get(name, line + 1) <= line}

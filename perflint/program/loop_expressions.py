@@ -1,0 +1,355 @@
+"""Traces the expressions in the body of a loop."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from perflint.program.dataflow import Call, Collected, LoopFlow, TimeSlice
+from perflint.program.loop_calls import LISTS, is_metadata, makes_a_value, object_state, sort_of
+from perflint.program.time_evidence import is_parameter
+from perflint.program.time_header import Header, called
+from perflint.program.trace import ARITHMETIC, CAT, CHOICE, INDEX, INVARIANT, MODEL, RESIZE, RNN, Trace, merged
+from perflint.program.values import Kind
+from perflint.program.walk import COMPREHENSIONS, path_of
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+_QUIET = frozenset({"print", "info", "debug", "warning", "add_scalar", "set_postfix", "set_description", "write", "log"})
+
+
+class Expressions:
+    """Where each expression of one iteration comes from; the statements are `loop_body.Body`'s, which extends this."""
+
+    def __init__(self, program: Program, header: Header, written: set[str]) -> None:
+        self.program = program
+        self.header = header
+        self.written = written
+        self.flow = LoopFlow()
+        self.env: dict[str, Trace] = {}
+        self.slots: dict[str, list[tuple[str, Trace, bool]]] = {}  # by base: where it is written, what, and always?
+        self.contents: dict[str, Trace] = {}  # by list: what this iteration put into it
+        self.places: dict[str, set[str]] = {}  # by base: every place where the body writes it, "" for the whole
+        self.conditional = 0  # depth of run-time tests around
+
+    def trace(self, node: ast.expr | None) -> Trace:
+        """Where the value of `node` comes from."""
+        if node is None or isinstance(node, ast.Constant | ast.Lambda):
+            return INVARIANT
+        if isinstance(node, ast.Name | ast.Attribute):
+            return self._path(node)
+        if isinstance(node, ast.Subscript):
+            return self._subscript(node)
+        if isinstance(node, ast.Call):
+            return self._call(node)
+        if isinstance(node, ast.IfExp):
+            self.trace(node.test)
+            return self.meet(node.test, self.trace(node.body), self.trace(node.orelse), "")
+        if isinstance(node, ast.NamedExpr):
+            value = self.trace(node.value)
+            self.env[node.target.id] = value
+            return value
+        if isinstance(node, COMPREHENSIONS):
+            return self._comprehension(node)
+        parts = merged(self.trace(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
+        if isinstance(node, ast.Tuple | ast.List | ast.Starred | ast.Await):
+            return parts
+        return self._arithmetic(node, parts)
+
+    def _arithmetic(self, node: ast.expr, parts: Trace) -> Trace:
+        if isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare) and self.program.value(node).kind is Kind.TENSOR:
+            if parts.varies:
+                self.flow.operations.append(node)
+            operands = (node.left, node.right) if isinstance(node, ast.BinOp) else ()
+            if any(self.program.value(each).kind is not Kind.TENSOR and self._is_index(each) for each in operands):
+                self.flow.index_as_data = True
+            return parts.through(ARITHMETIC)
+        return parts.number()
+
+    def _is_index(self, node: ast.expr) -> bool:
+        return path_of(node) in self.header.indices
+
+    # -- names
+
+    def _path(self, node: ast.Name | ast.Attribute) -> Trace:
+        if is_metadata(node):
+            return INVARIANT
+        path = path_of(node)
+        if not path:
+            assert isinstance(node, ast.Attribute)
+            return self.trace(node.value)
+        while path:
+            if path in self.env:
+                return self.env[path]
+            if path in self.header.indices:
+                return INDEX
+            if path in self.written:
+                return self._carried(path, node)
+            path = path.rpartition(".")[0]
+        return INVARIANT
+
+    def _carried(self, path: str, node: ast.expr) -> Trace:
+        self.flow.reads.setdefault(path, []).append(node)
+        return merged((Trace(carried=frozenset({path})), self.contents.get(path, INVARIANT).number()))
+
+    # -- subscripts
+
+    def _subscript(self, node: ast.Subscript) -> Trace:
+        index = self.trace(node.slice)
+        base_path = path_of(node.value)
+        if index.index and not index.carried and not index.slices and _picks_one(node.slice, self._is_indexed):
+            step = self._step(node, base_path)
+            if step is not None:
+                return step
+        base = self.trace(node.value)
+        if isinstance(node.slice, ast.Slice) and not base.varies and self._strides(node.slice):
+            self.flow.chunks = True
+        constant = node.slice.value if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, int) else None
+        if constant is not None:
+            definitions = frozenset((call, constant if part is None else part) for call, part in base.definitions)
+            return base._replace(definitions=definitions)
+        moved = base if isinstance(node.slice, ast.Slice) else base.number()
+        return merged((moved, Trace(index.slices, index.carried, index.ops)))
+
+    def _strides(self, part: ast.Slice) -> bool:
+        """Do both ends of a slice move with the loop, by more than one step?"""
+        if part.lower is None or part.upper is None or _is_next(part.lower, part.upper):
+            return False
+        ends = [self.trace(part.lower), self.trace(part.upper)]
+        return all(end.index or end.slices for end in ends)
+
+    def _is_indexed(self, node: ast.expr) -> bool:
+        return self.trace(node).index
+
+    def _step(self, node: ast.Subscript, base_path: str) -> Trace | None:
+        """The trace of `x[t]` where x is a sequence; None where it is something else."""
+        kind = self.program.value(node.value).kind
+        if kind is Kind.MODULE or self.program.value(node).kind is Kind.MODULE:
+            self.flow.members = True
+            return INVARIANT
+        if kind in (Kind.NUMPY, Kind.MAPPING, Kind.STRING, Kind.DATASET):
+            return INVARIANT
+        if is_parameter(self.program, node.value):
+            self.flow.members = True
+            return INVARIANT
+        written = self.slots.get(base_path)
+        if written is not None:
+            return self._written_step(node, base_path, written)
+        if self._is_made_here(node.value) and not self._is_only_replaced(base_path, node) or self._depends(node.value):
+            return None
+        text = base_path or ast.unparse(node.value)
+        axis, offset = _place(node, self.header.indices)
+        self.flow.slices.append(TimeSlice(text, node, axis, offset, kind is Kind.TENSOR))
+        return Trace(slices=frozenset({text}))
+
+    def _is_made_here(self, node: ast.expr) -> bool:
+        """Does the loop bind or change the sequence, or an object that it is a part of?"""
+        path = self._root(node)
+        while path:
+            if path in self.env or path in self.written:
+                return True
+            path = path.rpartition(".")[0]
+        return False
+
+    def _is_only_replaced(self, base: str, node: ast.Subscript) -> bool:
+        """Does the loop change the sequence at nothing but the step that it reads?"""
+        places = self.places.get(base)
+        return places is not None and base not in self.env and all(_starts_alike(place, ast.unparse(node.slice)) for place in places)
+
+    def _depends(self, node: ast.expr) -> bool:
+        return not isinstance(node, ast.Name | ast.Attribute) and self.trace(node).varies
+
+    def _written_step(self, node: ast.Subscript, base: str, written: list[tuple[str, Trace, bool]]) -> Trace:
+        """A step of what the loop itself writes step by step."""
+        text = ast.unparse(node.slice)
+        for place, trace, always in reversed(written):
+            if place == text or _starts_alike(place, text):
+                if always:
+                    return trace
+                self.flow.slices.append(TimeSlice(base, node, *_place(node, self.header.indices), True))
+                if trace.carried:
+                    self.flow.forced.add(base)
+                return merged((trace, Trace(slices=frozenset({base}))))
+        if _place(node, self.header.indices)[1] is None:
+            self.flow.permuted.add(base)
+        return self._carried(base, node)
+
+    def _root(self, node: ast.expr) -> str:
+        while isinstance(node, ast.Subscript | ast.Attribute) and not path_of(node):
+            node = node.value
+        return path_of(node)
+
+    # -- calls
+
+    def _call(self, node: ast.Call) -> Trace:
+        if called(node) in _QUIET or is_metadata(node):
+            return self._length(node)
+        sort = sort_of(self.program, node)
+        arguments = [(position, value, self.trace(value)) for position, value in enumerate(node.args)]
+        arguments += [(-1, keyword.value, self.trace(keyword.value)) for keyword in node.keywords]
+        if isinstance(node.func, ast.Attribute) and called(node) in LISTS and path_of(node.func.value) and arguments:
+            if self.program.value(node.func.value).kind is not Kind.TENSOR and not sort.launches:
+                self.collect(path_of(node.func.value), "append", node, merged(trace for _, _, trace in arguments))
+                return INVARIANT
+        owner = self._owner(node)
+        given = merged([owner, *(trace for _, _, trace in arguments)])
+        self._note_members(node, owner)
+        if any(trace.index for _, _, trace in arguments) and (sort.model or makes_a_value(node)):
+            self.flow.index_as_data = True
+        ops = [name for name, has in ((MODEL, sort.model), (RNN, sort.rnn), (CHOICE, sort.choice), (CAT, sort.cat), (RESIZE, sort.resize)) if has]
+        result = given.through(*ops)
+        direct = tuple((name, position) for position, value, trace in arguments for name in self._direct(value, trace))
+        call = Call(node, sort, result, direct)
+        self.flow.calls.append(call)
+        if sort.launches and given.varies:
+            self.flow.operations.append(node)
+        result = self._through_object(node, sort.model, result)
+        if sort.view:
+            inner = arguments[0][2] if self.program.value(node.func).kind is Kind.LIBRARY and arguments else owner
+            return result._replace(definitions=inner.definitions)
+        return result._replace(definitions=frozenset({(id(node), None)}))
+
+    def _length(self, node: ast.Call) -> Trace:
+        """`len(outputs)` of a list that the loop grows counts its iterations."""
+        if called(node) == "len" and node.args and any(each.name == path_of(node.args[0]) for each in self.flow.collected):
+            return INDEX
+        if called(node) == "len" and node.args and path_of(node.args[0]) in self.written and path_of(node.args[0]) not in self.env:
+            return INDEX
+        return INVARIANT
+
+    def _owner(self, node: ast.Call) -> Trace:
+        if not isinstance(node.func, ast.Attribute):
+            return self.trace(node.func) if not isinstance(node.func, ast.Name) else self.env.get(node.func.id, INVARIANT)
+        if self.program.value(node.func.value).kind in (Kind.LIBRARY, Kind.MODULE) and path_of(node.func.value) not in self.env:
+            return INVARIANT
+        return self.trace(node.func.value)
+
+    def _note_members(self, node: ast.Call, owner: Trace) -> None:
+        """Is what is called another one in each iteration?"""
+        if isinstance(node.func, ast.Attribute):
+            value = self.program.value(node.func.value)
+            root = self._root(node.func.value)
+            is_object = value.kind in (Kind.MODULE, Kind.INSTANCE) or any(path_of(member) == root for member in self.header.members)
+            if is_object and owner.varies and not owner.carried:
+                self.flow.members = True
+        elif (owner.index or owner.slices) and not owner.carried and not isinstance(node.func, ast.Call):
+            self.flow.members = True
+        elif isinstance(node.func, ast.Call) and called(node.func) == "getattr" and owner.index:
+            self.flow.members = True
+
+    def _direct(self, value: ast.expr, trace: Trace) -> list[str]:
+        """The carried names that an argument hands on as they are."""
+        if isinstance(value, ast.Tuple | ast.List):
+            return [name for part in value.elts for name in self._direct(part, trace)]
+        if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant | ast.Name):
+            if isinstance(value.slice, ast.Constant) and not isinstance(value.slice.value, int):
+                return []
+            return self._direct(value.value, trace)
+        path = path_of(value)
+        return [path] if path and path in trace.carried and path not in self.env else []
+
+    def _through_object(self, node: ast.Call, model: bool, result: Trace) -> Trace:
+        """Methods of the same object may carry state in its attributes."""
+        callee = self.program.callee(node)
+        if callee is None or not model or not isinstance(node.func, ast.Attribute) or path_of(node.func.value) != "self":
+            return result
+        if self.program.value(node.func).kind is Kind.MODULE:
+            return result
+        for name in sorted(object_state(self.program, callee)):
+            self.flow.reads.setdefault(name, []).append(node)
+            result = merged((result, Trace(carried=frozenset({name}))))
+            self.env[name] = result
+        return result
+
+    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Trace:
+        outer, self.env = self.env, dict(self.env)
+        iterated = [self.trace(generator.iter) for generator in node.generators]
+        for generator, trace in zip(node.generators, iterated, strict=True):
+            for part in ast.walk(generator.target):
+                if isinstance(part, ast.Name):
+                    self.env[part.id] = trace
+            for test in generator.ifs:
+                self.trace(test)
+        parts = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
+        result = merged([self.trace(part) for part in parts] + [trace for trace in iterated if isinstance(node, ast.ListComp)])
+        self.env = outer
+        return result
+
+    # -- shared with the statements
+
+    def collect(self, name: str, how: str, node: ast.AST, trace: Trace) -> None:
+        """Note a result; in a list that this iteration made, it is a part of its value instead."""
+        if name in self.env and how == "append":
+            self.env[name] = merged((self.env[name], trace))
+            return
+        if how == "append":
+            self.contents[name] = merged((self.contents.get(name, INVARIANT), trace))
+        if not any(each.node is node and each.how == how for each in self.flow.collected):
+            self.flow.collected.append(Collected(name, how, node, trace))
+
+    def meet(self, test: ast.expr, one: Trace, other: Trace, name: str) -> Trace:
+        """What comes out where two branches meet; notes a choice between what is given and what the loop made."""
+        for given, own in ((one, other), (other, one)):
+            if given.slices and not given.carried and own.carried and not self._tests_the_index(test):
+                self.flow.forced.add(name or "?")
+        return merged((one, other))
+
+    def _tests_the_index(self, test: ast.expr) -> bool:
+        """Does the test depend on nothing but the number of the iteration?"""
+        names = {path_of(part) for part in ast.walk(test) if isinstance(part, ast.Name)}
+        return bool(names & self.header.indices) and not any(isinstance(part, ast.Call) and not is_metadata(part) for part in ast.walk(test))
+
+
+def _picks_one(index: ast.expr, is_indexed: object) -> bool:
+    """Does an index pick single steps: `t`, `:, t`, `t:t + 1`, and not a prefix such as `:t`?"""
+    parts = index.elts if isinstance(index, ast.Tuple) else [index]
+    for part in parts:
+        if isinstance(part, ast.Slice):
+            if part.lower is not None and part.upper is not None and _is_next(part.lower, part.upper):
+                return True
+        elif callable(is_indexed) and is_indexed(part):
+            return True
+    return False
+
+
+def _is_next(lower: ast.expr, upper: ast.expr) -> bool:
+    """Is it `t:t + 1`?"""
+    return (
+        isinstance(upper, ast.BinOp)
+        and isinstance(upper.op, ast.Add)
+        and isinstance(upper.right, ast.Constant)
+        and upper.right.value == 1
+        and ast.dump(upper.left) == ast.dump(lower)
+    ) or (
+        isinstance(lower, ast.BinOp) and isinstance(lower.op, ast.Sub) and isinstance(lower.right, ast.Constant)
+        and lower.right.value == 1 and ast.dump(lower.left) == ast.dump(upper)
+    )  # fmt: skip
+
+
+def _place(node: ast.Subscript, indices: set[str]) -> tuple[int | None, int | None]:
+    """The axis that the loop's index walks in `node`, and how far ahead of it."""
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    for axis, part in enumerate(parts):
+        if isinstance(part, ast.Slice) and part.lower is not None:
+            part = part.lower
+        offset = _offset(part, indices)
+        if offset is not None or any(isinstance(each, ast.Name) and each.id in indices for each in ast.walk(part)):
+            return axis, offset
+    return None, None
+
+
+def _offset(node: ast.expr, indices: set[str]) -> int | None:
+    if path_of(node) in indices:
+        return 0
+    if isinstance(node, ast.BinOp) and path_of(node.left) in indices and isinstance(node.right, ast.Constant) and isinstance(node.right.value, int):
+        return node.right.value if isinstance(node.op, ast.Add) else -node.right.value if isinstance(node.op, ast.Sub) else None
+    return None
+
+
+def _starts_alike(one: str, other: str) -> bool:
+    """Do two indices pick the same step, written to different depths: `t` and `t, :, 0`?"""
+    return one.split(",")[0].strip("( )") == other.split(",")[0].strip("( )") and ":" not in one.split(",")[0]
+
+
+__all__ = ["Expressions"]

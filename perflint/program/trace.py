@@ -1,0 +1,53 @@
+"""Where the value of an expression inside a loop comes from, within one iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+Definition = tuple[int, int | None]  # a call, and which part of its result
+NOTHING: frozenset[str] = frozenset()
+
+MODEL, RNN, CHOICE, CAT, RESIZE, ARITHMETIC = "model", "rnn", "choice", "cat", "resize", "arithmetic"
+
+
+class Trace(NamedTuple):
+    """What went into a value: slices of sequences, values carried from the iteration before, the loop's index.
+
+    `ops` are the sorts of operations it went through. `definitions` are the calls whose result it is, or is a view of.
+    """
+
+    slices: frozenset[str] = NOTHING
+    carried: frozenset[str] = NOTHING
+    ops: frozenset[str] = NOTHING
+    index: bool = False
+    definitions: frozenset[Definition] = frozenset()
+
+    @property
+    def varies(self) -> bool:
+        """Is it another value in each iteration?"""
+        return bool(self.slices or self.carried or self.index or self.ops)
+
+    def through(self, *ops: str) -> Trace:
+        """The result of operations on it, which is no view of it."""
+        return Trace(self.slices, self.carried, self.ops.union(ops), self.index)
+
+    def number(self) -> Trace:
+        """The result of arithmetic on it."""
+        return Trace(self.slices, self.carried, self.ops, self.index)
+
+
+INVARIANT = Trace()
+INDEX = Trace(index=True)
+
+
+def merged(traces: Iterable[Trace]) -> Trace:
+    """What went into a value that is made of all of these, or is one of them."""
+    slices, carried, ops, definitions, index = NOTHING, NOTHING, NOTHING, frozenset[Definition](), False
+    for trace in traces:
+        slices |= trace.slices
+        carried |= trace.carried
+        ops |= trace.ops
+        definitions |= trace.definitions
+        index |= trace.index
+    return Trace(slices, carried, ops, index, definitions)
