@@ -31,16 +31,11 @@ def insertion_point(source: Source, line: int) -> int:
 
 def file_unit(source: Source, tree: ast.Module) -> str:
     """What the program indents a block by: the first indented block tells; four blanks where there is none."""
-    for node in ast.walk(tree):
+    for node in tree.body:
         body = getattr(node, "body", None)
-        if (
-            isinstance(node, ast.Module)
-            or not isinstance(body, list)
-            or not isinstance(node, ast.stmt)
-            or node.col_offset
-        ):
+        if not isinstance(body, list) or body[0].lineno == node.lineno:
             continue
-        if body[0].lineno > node.lineno and (blanks := source.indentation(body[0].lineno).replace("\f", "")):
+        if blanks := source.indentation(body[0].lineno).replace("\f", ""):
             return blanks
     return "    "
 

@@ -60,7 +60,7 @@ def add_keywords(source: Source, call: ast.Call, keywords: Mapping[str, str]) ->
 def _inline(source: Source, call: ast.Call, before: _Argument, given: list[str]) -> str:
     column = source.position(before.end)[1]
     text = "".join(f", {each}" for each in given)
-    rest = _line_end(source, before.end) - before.end
+    rest = min(_line_end(source, before.end), source.span(call)[1]) - before.end
     if column + len(text) + rest <= _WIDTH:
         return text
     first = _arguments(source, call)[0]
