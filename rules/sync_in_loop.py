@@ -27,10 +27,12 @@ not measured yet
 from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
-from perflint.program.hot_syncs import hot_syncs
+from perflint.remedy import remedies
 from perflint.rule import Finding, Options, Rule
 if TYPE_CHECKING:
     from perflint.program import Program
+
+_MESSAGE = "the host waits here for the device, every step"
 
 
 class SyncInLoop(Rule):
@@ -38,6 +40,6 @@ class SyncInLoop(Rule):
     triggers = ("torch",)
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
-        for sync in hot_syncs(program):
+        for sync, fixes, blocked in remedies(program):
             if sync.kind != "item":
-                yield self.finding((sync.start, sync.end), "x", kind=sync.kind, blocked="x")
+                yield self.finding((sync.start, sync.end), _MESSAGE, kind=sync.kind, fixes=fixes, blocked=blocked)

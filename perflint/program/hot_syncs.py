@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from perflint.program.freshness import steps_an_environment
@@ -19,12 +18,16 @@ _DEPTH = 3  # of calls through which an action or lengths are followed
 
 
 def hot_syncs(program: Program) -> list[Sync]:
-    """The costly reads in source order; of several that read the same value in one iteration, the first."""
-    found = [
+    """The costly reads, in source order."""
+    return [
         sync
         for sync in sorted(set(syncs(program)), key=lambda sync: (sync.start, sync.end))
         if program.heat(sync.node) is not Heat.ONCE and not is_needed(program, sync.node, _DEPTH)
     ]
+
+
+def first_reads(program: Program, found: list[Sync]) -> list[Sync]:
+    """Of several reads of the same value in one iteration, the first."""
     return [sync for sync in found if not any(is_repeated(program, earlier, sync) for earlier in found)]
 
 
@@ -82,11 +85,3 @@ def _flows_to_need(program: Program, statement: ast.stmt, value: ast.AST, depth:
         ]  # fmt: skip
         return any(is_needed(program, use, depth - 1) for use in uses)
     return False
-
-
-def by_loop(program: Program, found: list[Sync]) -> dict[ast.AST | None, list[Sync]]:
-    """The reads by the loop of their own function that makes them hot."""
-    groups: defaultdict[ast.AST | None, list[Sync]] = defaultdict(list)
-    for sync in found:
-        groups[program.hot_loop(sync.node)].append(sync)
-    return groups

@@ -1,0 +1,94 @@
+"""Whether a tensor holds floats or integers, by the expression that makes it."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from perflint.program import torch_table
+from perflint.program.values import Kind
+from perflint.program.walk import own_nodes, path_of
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+FLOAT, INTEGER, UNKNOWN = "float", "integer", ""
+
+_MAKES_FLOATS = frozenset(
+    "mean std var norm float double half bfloat16 softmax log_softmax sigmoid tanh exp log log2 log10 sqrt rsqrt logsumexp"
+    " true_divide cosine_similarity sin cos erf log_prob entropy".split()
+)
+_KEEPS = frozenset(
+    "sum max min amax amin detach cpu cuda abs squeeze unsqueeze view reshape flatten contiguous clone data prod"
+    " clamp relu neg t transpose permute expand mul add sub".split()
+)
+_LOSSES = "torch.nn.functional."
+_DEPTH = 6
+
+
+def number_kind(program: Program, node: ast.expr, depth: int = _DEPTH) -> str:
+    """FLOAT or INTEGER (bool counts as such) where that is all `node` can hold, else UNKNOWN."""
+    if program.value(node).kind is Kind.TENSOR and program.value(node).dtype in ("bool", "int"):
+        return INTEGER
+    if depth == 0:
+        return UNKNOWN
+    if isinstance(node, ast.Call):
+        return _of_call(program, node, depth)
+    if isinstance(node, ast.BinOp):
+        return _of_operation(program, node, depth)
+    if isinstance(node, ast.UnaryOp):
+        return number_kind(program, node.operand, depth)
+    if isinstance(node, ast.Subscript):
+        return number_kind(program, node.value, depth)
+    if isinstance(node, ast.Attribute) and node.attr == "data":
+        return number_kind(program, node.value, depth)
+    if isinstance(node, ast.Constant):
+        return FLOAT if isinstance(node.value, float) else INTEGER if isinstance(node.value, int) else UNKNOWN
+    return _of_path(program, node, depth) if isinstance(node, ast.Name) else UNKNOWN
+
+
+def _of_call(program: Program, node: ast.Call, depth: int) -> str:
+    func = node.func
+    callee = program.value(func)
+    if callee.kind is Kind.MODULE and torch_table.class_kind(callee.name) == "loss":
+        return FLOAT
+    name = program.qualified(func)
+    if name.startswith(_LOSSES) and (name.endswith("_loss") or "cross_entropy" in name or name.endswith(("kl_div", "nll"))):
+        return FLOAT
+    word = name.rpartition(".")[2] if name else func.attr if isinstance(func, ast.Attribute) else ""
+    is_method = not name and isinstance(func, ast.Attribute) and program.value(func.value).kind is Kind.TENSOR
+    if not is_method and not name.startswith("torch."):
+        return UNKNOWN
+    if any(keyword.arg == "dtype" for keyword in node.keywords):
+        return UNKNOWN
+    if word in _MAKES_FLOATS:
+        return FLOAT
+    if word in _KEEPS:
+        operand = func.value if is_method and isinstance(func, ast.Attribute) else node.args[0] if node.args else None
+        return number_kind(program, operand, depth - 1) if operand is not None else UNKNOWN
+    return UNKNOWN
+
+
+def _of_operation(program: Program, node: ast.BinOp, depth: int) -> str:
+    if isinstance(node.op, ast.Div):
+        return FLOAT
+    kinds = {number_kind(program, node.left, depth - 1), number_kind(program, node.right, depth - 1)}
+    return FLOAT if FLOAT in kinds else INTEGER if kinds == {INTEGER} else UNKNOWN
+
+
+def _of_path(program: Program, node: ast.Name, depth: int) -> str:
+    scope = program.function_of(node) or program.tree
+    values: list[ast.expr] = []
+    for each in own_nodes(scope):
+        if isinstance(each, ast.Attribute) and each.attr == "backward" and path_of(each.value) == node.id:
+            return FLOAT  # only floats have gradients
+        if isinstance(each, ast.Name) and each.id == node.id and not isinstance(each.ctx, ast.Load):
+            statement = program.statement_of(each)
+            if isinstance(statement, ast.Assign) and statement.targets == [each]:
+                values.append(statement.value)
+            elif isinstance(statement, ast.AugAssign) and statement.target is each:
+                values.append(statement.value)
+            else:
+                return UNKNOWN
+    kinds = {number_kind(program, value, depth - 1) for value in values}
+    return kinds.pop() if len(kinds) == 1 else UNKNOWN
