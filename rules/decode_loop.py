@@ -4,8 +4,8 @@
 Finds `for` and `while` loops which walk the time axis of a sequence, or generate it token by token, and which launch
 torch operations in each step. The kind says, by data flow, what may be done about it:
 
-- *vectorizable*: a step needs nothing of the step before, or only the state that `nn.LSTM`, `nn.GRU`, `nn.RNN` or one of
-  their Cells carries through a sequence by itself;
+- *vectorizable*: a step needs nothing of the step before, or only the state that `nn.LSTM`, `nn.GRU`, `nn.RNN` or one
+  of their Cells carries through a sequence by itself;
 - *autoregressive*: a step consumes what the step before put out;
 - *mixed*: whether a step gets the given sequence or the loop's own output is decided at run time (teacher forcing);
 - *recurrence*: a given sequence goes in, but a state is carried through more than such an RNN: attention, a cell of
@@ -43,10 +43,10 @@ There is no automatic fix yet; the message says what the loop may become. One ca
 numbers but for rounding; a CUDA graph gives the same bits.
 
 ## Measured
-On one H200 with torch 2.11 (medians of interleaved repeats): a teacher-forced LSTM decoder's train step over 128 steps as
-one `nn.LSTM` call 8.7x faster, an `LSTMCell` loop as a fused sequence 3.5x; a greedy decode of 128 steps as one CUDA
-graph 6.7x at batch 1 and 4.2x at batch 100; an attention decoder's train step with graphed callables 3.85x. For
-comparison: `torch.jit.script` of the decode loop 1.28x, `torch.compile` of its step 0.91x, with
+On one H200 with torch 2.11 (medians of interleaved repeats): a teacher-forced LSTM decoder's train step over 128
+steps as one `nn.LSTM` call 8.7x faster, an `LSTMCell` loop as a fused sequence 3.5x; a greedy decode of 128 steps as
+one CUDA graph 6.7x at batch 1 and 4.2x at batch 100; an attention decoder's train step with graphed callables 3.85x.
+For comparison: `torch.jit.script` of the decode loop 1.28x, `torch.compile` of its step 0.91x, with
 `mode="reduce-overhead"` 0.72x.
 """
 
@@ -58,12 +58,14 @@ from collections.abc import Iterator
 from perflint.program import Program
 from perflint.rule import Finding, Options, Rule
 
+_GRAPH = "capture the whole loop as one CUDA graph rather than launch it step by step"
 _NEXT = {
-    "vectorizable": "not rewritten automatically yet: compute all the steps in one call on the whole sequence{rnn}",
-    "autoregressive": "each step needs the one before: capture the whole loop as one CUDA graph rather than launch it step by step",
-    "mixed": "decided at run time: let the branch that is given its inputs be one call over the sequence, and keep the loop for the other",
-    "recurrence": "the state can't be left to a torch RNN: capture the whole loop as one CUDA graph rather than launch it step by step",
+    "vectorizable": "not rewritten automatically yet: compute all the steps in one call on the whole sequence",
+    "autoregressive": f"each step needs the one before: {_GRAPH}",
+    "mixed": "decided at run time: let the forced branch be one call on the sequence, keep the loop for the other",
+    "recurrence": f"the state can't be left to a torch RNN: {_GRAPH}",
 }
+_RNN = ": the RNN's sequence form, then the rest on its outputs"
 
 
 class DecodeLoop(Rule):
@@ -74,16 +76,18 @@ class DecodeLoop(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield a finding for each loop over time, at its head."""
-        for loop in program.of_type(ast.For, ast.While):
+        loops: list[ast.For | ast.While] = sorted(
+            [*program.of_type(ast.For), *program.of_type(ast.While)], key=lambda loop: loop.lineno
+        )
+        for loop in loops:
             found = program.time_loop(loop)
             if found is None:
                 continue
-            rnn = ": the RNN's sequence form, then the rest on its outputs" if found.flow.states() else ""
             yield self.finding(
                 _head(program, loop),
                 f"loop over time launches its operations step by step ({found.kind}): {found.because}",
                 kind=found.kind,
-                blocked=_NEXT[found.kind].format(rnn=rnn),
+                blocked=_NEXT[found.kind] + (_RNN if found.kind == "vectorizable" and found.flow.states() else ""),
             )
 
 

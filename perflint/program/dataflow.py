@@ -32,7 +32,7 @@ class Collected:
 
 @dataclass(frozen=True)
 class Call:
-    """A call in the body: `direct` are the carried names that it is handed as they are, by the position of the argument."""
+    """A call in the body; `direct` are the carried names that it is handed as they are, and at which position."""
 
     node: ast.Call
     sort: CallSort
@@ -60,7 +60,10 @@ class LoopFlow:
     index_as_data: bool = False
     members: bool = False
     chunks: bool = False  # a range of steps is taken each time
-    permuted: set[str] = field(default_factory=set)  # written at one place and read at one that bears no fixed relation to it
+    painted: set[str] = field(default_factory=set)  # changed at places that have nothing to do with the step's number
+    permuted: set[str] = field(
+        default_factory=set
+    )  # written at one place and read at one that bears no fixed relation to it
 
     def sums(self) -> set[str]:
         """The names that only ever add up what the iterations give."""

@@ -16,6 +16,24 @@ if TYPE_CHECKING:
     from perflint.program import Program
 
 
+_ADDS = frozenset(
+    {
+        "add_",
+        "sub_",
+        "index_add_",
+        "scatter_add_",
+        "index_put_",
+        "scatter_",
+        "index_copy_",
+        "masked_fill_",
+        "masked_scatter_",
+        "scatter_reduce_",
+    }
+)
+
+_REPLACES = frozenset({"copy_", "fill_", "zero_"})
+
+
 def loop_flow(program: Program, loop: Loop, header: Header) -> LoopFlow:
     """The data flow of one iteration of `loop`."""
     body = Body(program, header, written_paths(loop))
@@ -39,7 +57,9 @@ def written_paths(loop: Loop) -> set[str]:
                 found.add(root_path(node))
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 name = node.func.attr
-                if name in ("append", "extend", "appendleft", "insert") or (name.endswith("_") and not name.startswith("_") and name != "requires_grad_"):
+                if name in ("append", "extend", "appendleft", "insert") or (
+                    name.endswith("_") and not name.startswith("_") and name != "requires_grad_"
+                ):
                     found.add(root_path(node.func.value))
     return found - {""}
 
@@ -58,7 +78,9 @@ def written_places(loop: Loop) -> dict[str, set[str]]:
 
 def root_path(node: ast.expr) -> str:
     """The path of which `node` is a part: of `x.data[0][t]`, x."""
-    while isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and (node.attr == "data" or not path_of(node))):
+    while isinstance(node, ast.Subscript) or (
+        isinstance(node, ast.Attribute) and (node.attr == "data" or not path_of(node))
+    ):
         node = node.value
     return path_of(node)
 
@@ -68,9 +90,14 @@ class Body(Expressions):
 
     def finish(self) -> LoopFlow:
         """The flow, once every statement was traced."""
+        self.flow.painted = {
+            base for base, places in self.places.items() if "" not in places and base not in self.slots
+        }
         self.flow.ends = dict(self.env)
         for base, written in self.slots.items():
-            self.flow.ends[base] = merged([trace for _, trace, _ in written] + ([self.env[base]] if base in self.env else []))
+            self.flow.ends[base] = merged(
+                [trace for _, trace, _ in written] + ([self.env[base]] if base in self.env else [])
+            )
         for each in self.flow.collected:
             if each.how in ("append", "cat") and each.name in self.flow.reads and each.name not in self.env:
                 self.flow.ends[each.name] = merged((self.flow.ends.get(each.name, INVARIANT), each.trace))
@@ -141,10 +168,20 @@ class Body(Expressions):
         path = path_of(target)
         if not path or path in self.env:
             return None
-        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add | ast.Sub) and path in (path_of(value.left), path_of(value.right)):
+        if (
+            isinstance(value, ast.BinOp)
+            and isinstance(value.op, ast.Add | ast.Sub)
+            and path in (path_of(value.left), path_of(value.right))
+        ):
             other = value.right if path_of(value.left) == path else value.left
             return ("append" if self._is_list(other) else "sum"), [other]
-        if isinstance(value, ast.Call) and self.program.qualified(value.func) in ("torch.cat", "torch.concat", "torch.hstack", "torch.vstack", "torch.stack"):
+        if isinstance(value, ast.Call) and self.program.qualified(value.func) in (
+            "torch.cat",
+            "torch.concat",
+            "torch.hstack",
+            "torch.vstack",
+            "torch.stack",
+        ):
             parts = value.args[0].elts if value.args and isinstance(value.args[0], ast.Tuple | ast.List) else []
             if any(path_of(part) == path for part in parts):
                 return "cat", [part for part in parts if path_of(part) != path]
@@ -166,18 +203,20 @@ class Body(Expressions):
     def _augmented(self, node: ast.AugAssign) -> None:
         path = path_of(node.target)
         if path and path not in self.env:
-            how = "append" if self._is_list(node.value) or self.program.value(node.target).kind is Kind.SEQUENCE else "sum"
+            how = (
+                "append"
+                if self._is_list(node.value) or self.program.value(node.target).kind is Kind.SEQUENCE
+                else "sum"
+            )
             self._grow(path, (how, [node.value]), node)
             return
         trace = self.trace(node.value)
         if path:
             self.env[path] = merged((self.env[path], trace)).number()
+        elif (base := root_path(node.target)) and base not in self.env:
+            self.collect(base, "sum", node, trace)
         else:
-            self.assign(node.target, node.value, merged((trace, self.trace_of_old(node.target))))
-
-    def trace_of_old(self, target: ast.expr) -> Trace:
-        """What an augmented assignment to a part reads there."""
-        return self.env.get(root_path(target), INVARIANT)
+            self.assign(node.target, node.value, trace)
 
     def assign(self, target: ast.expr, value: ast.expr | None, trace: Trace) -> None:
         """Bind `target` to what `trace` tells of `value`."""
@@ -189,7 +228,9 @@ class Body(Expressions):
                     self.assign(part, inner, found)
                 return
             for position, part in enumerate(target.elts):
-                definitions = frozenset((call, position if element is None else element) for call, element in trace.definitions)
+                definitions = frozenset(
+                    (call, position if element is None else element) for call, element in trace.definitions
+                )
                 self.assign(part, None, trace._replace(definitions=definitions))
         elif isinstance(target, ast.Starred):
             self.assign(target.value, None, trace)
@@ -204,7 +245,8 @@ class Body(Expressions):
         base, index = root_path(target), self.trace(target.slice)
         if not base:
             return
-        if index.index and base not in self.env:
+        self.note_chunks(target.slice)
+        if index.is_index and base not in self.env:
             self.slots.setdefault(base, []).append((ast.unparse(target.slice), trace, self.conditional == 0))
             self.collect(base, "slot", target, trace)
             return
@@ -215,15 +257,20 @@ class Body(Expressions):
             if node.value is not None:
                 self.collect("yield", "yield", node, self.trace(node.value))
             return
-        trace = self.trace(node)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_"):
             base = root_path(node.func.value)
             if base in self.written:
+                quiet = node.func.attr in _ADDS or node.func.attr in _REPLACES
+                given = [*node.args, *(keyword.value for keyword in node.keywords)]
+                trace = merged(self.trace(each) for each in given) if quiet else self.trace(node)
                 self._changed_in_place(node, node.func, base, trace)
+                return
+        self.trace(node)
 
     def _changed_in_place(self, node: ast.Call, function: ast.Attribute, base: str, trace: Trace) -> None:
-        if function.attr in ("copy_", "fill_", "zero_"):
-            trace = merged(self.trace(argument) for argument in node.args).through()
+        if function.attr in _ADDS and base not in self.env:
+            self.collect(base, "sum", node, trace)
+            return
         if isinstance(function.value, ast.Subscript):
             self._assign_part(function.value, trace)
         else:
@@ -250,7 +297,9 @@ class Body(Expressions):
         for name in {**one, **other}:
             traces = [env[name] if name in env else self._unbound(name) for env in (one, other)]
             bound = name in one and name in other
-            joined[name] = self.meet(test, traces[0], traces[1], name) if bound and traces[0] != traces[1] else merged(traces)
+            joined[name] = (
+                self.meet(test, traces[0], traces[1], name) if bound and traces[0] != traces[1] else merged(traces)
+            )
         return joined
 
     def _unbound(self, name: str) -> Trace:

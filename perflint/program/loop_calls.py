@@ -17,14 +17,47 @@ if TYPE_CHECKING:
 CHOICES = frozenset({"argmax", "multinomial", "topk", "sample", "gumbel_softmax"})
 VIEWS = frozenset(
     "squeeze unsqueeze view reshape transpose permute detach clone contiguous to cuda cpu float long double half type"
-    " type_as requires_grad_ detach_ flatten expand t data chunk split unbind narrow select squeeze_ unsqueeze_ numpy Variable".split()
+    " type_as requires_grad_ detach_ flatten expand t data chunk split unbind narrow select squeeze_ unsqueeze_ numpy"
+    " Variable".split()
 )
 LISTS = frozenset({"append", "appendleft", "extend", "insert", "add", "push", "update"})
 _RESIZES = ("interpolate", "upsample", "max_pool", "avg_pool", "adaptive_avg_pool", "grid_sample", "pixel_shuffle")
-_SIZES = frozenset({"size", "dim", "numel", "__len__", "get_device", "is_contiguous", "element_size", "nelement", "ndimension", "stride"})
+_SIZES = frozenset(
+    {
+        "size",
+        "dim",
+        "numel",
+        "__len__",
+        "get_device",
+        "is_contiguous",
+        "element_size",
+        "nelement",
+        "ndimension",
+        "stride",
+    }
+)
 _METADATA = frozenset({"shape", "device", "dtype", "ndim", "is_cuda", "requires_grad", "layout"})
-_FACTORY_VALUES = frozenset({"full", "full_like", "tensor", "fill_", "as_tensor", "LongTensor", "FloatTensor", "new_full", "new_tensor"})
-_HOST_LIBRARIES = ("numpy", "math", "os", "time", "random", "logging", "json", "re", "itertools", "collections", "copy", "scipy", "matplotlib", "cv2", "PIL", "sys")
+_FACTORY_VALUES = frozenset(
+    {"full", "full_like", "tensor", "fill_", "as_tensor", "LongTensor", "FloatTensor", "new_full", "new_tensor"}
+)
+_HOST_LIBRARIES = (
+    "numpy",
+    "math",
+    "os",
+    "time",
+    "random",
+    "logging",
+    "json",
+    "re",
+    "itertools",
+    "collections",
+    "copy",
+    "scipy",
+    "matplotlib",
+    "cv2",
+    "PIL",
+    "sys",
+)
 
 
 @dataclass(frozen=True)
@@ -54,7 +87,7 @@ def makes_a_value(node: ast.Call) -> bool:
 
 
 def rnn_kind(program: Program, function: ast.expr) -> str:
-    """"rnn", "rnn-cell" or "": the family of the module that `function` is."""
+    """ "rnn", "rnn-cell" or "": the family of the module that `function` is."""
     value = program.value(function)
     kind = torch_table.class_kind(value.name) if value.kind is Kind.MODULE and value.name else ""
     return kind if kind in ("rnn", "rnn-cell") else ""
@@ -90,7 +123,11 @@ def _library(qualified: str, name: str, choice: bool, is_tensor: bool) -> CallSo
         quiet = entry is not None and bool(entry.traits & {"view", "factory"})
         resize = name.startswith(_RESIZES)
         return CallSort(
-            choice=choice, cat=name in ("cat", "concat"), resize=resize, view=name in VIEWS, launches=is_tensor and not quiet and name != "Variable"
+            choice=choice,
+            cat=name in ("cat", "concat"),
+            resize=resize,
+            view=name in VIEWS,
+            launches=is_tensor and not quiet and name != "Variable",
         )
     if head == "builtins" or head in _HOST_LIBRARIES:
         return CallSort()
@@ -110,7 +147,9 @@ def _method(owner: Value, name: str, choice: bool, is_tensor: bool) -> CallSort:
 
 
 def _holds_tensors(value: Value) -> bool:
-    return value.kind is Kind.SEQUENCE and any(part.kind is Kind.TENSOR for part in (*(value.items or ()), *([value.item] if value.item else ())))
+    return value.kind is Kind.SEQUENCE and any(
+        part.kind is Kind.TENSOR for part in (*(value.items or ()), *([value.item] if value.item else ()))
+    )
 
 
 def _has_axis(program: Program, node: ast.Call) -> bool:
@@ -139,9 +178,20 @@ def runs_model(program: Program, function: Function, depth: int) -> bool:
 def _may_be_a_module(program: Program, node: ast.Call) -> bool:
     """Is it a call of something held by an object, unknown otherwise, that is given and gives tensors?"""
     value = program.value(node.func)
-    unknown = value.kind is Kind.UNKNOWN or (value.kind is Kind.METHOD and value.owner is not None and value.owner.kind in (Kind.UNKNOWN, Kind.METHOD))
+    unknown = value.kind is Kind.UNKNOWN or (
+        value.kind is Kind.METHOD
+        and value.owner is not None
+        and value.owner.kind in (Kind.UNKNOWN, Kind.METHOD, Kind.MODULE)
+    )
     is_method = torch_table.method(called(node)) is not None or called(node) in LISTS | VIEWS
-    return unknown and not is_method and "." in path_of(node.func) and any(program.value(each).kind is Kind.TENSOR for each in node.args)
+    dots = path_of(node.func).count(".")
+    return (
+        unknown
+        and not is_method
+        and dots > 0
+        and bool(node.args)
+        and (dots > 1 or any(program.value(each).kind is Kind.TENSOR for each in node.args))
+    )
 
 
 def chooses(program: Program, function: Function, depth: int) -> bool:
@@ -167,7 +217,12 @@ def object_state(program: Program, function: Function, depth: int = 2) -> set[st
                 stores.setdefault(node.attr, node.lineno)
             elif program.value(node).kind not in (Kind.NUMBER, Kind.MODULE, Kind.STRING):
                 first_load[node.attr] = min(first_load.get(node.attr, node.lineno), node.lineno)
-        elif isinstance(node, ast.Call) and depth and isinstance(node.func, ast.Attribute) and path_of(node.func.value) == "self":
+        elif (
+            isinstance(node, ast.Call)
+            and depth
+            and isinstance(node.func, ast.Attribute)
+            and path_of(node.func.value) == "self"
+        ):
             inner = program.callee(node)
             if inner is not None and inner is not function and program.value(node.func).kind is not Kind.MODULE:
                 inner_states |= object_state(program, inner, depth - 1)

@@ -6,6 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from perflint.program.dataflow import Call, Collected, LoopFlow, TimeSlice
+from perflint.program.indices import is_next, picks_one, place, starts_alike
 from perflint.program.loop_calls import LISTS, is_metadata, makes_a_value, object_state, sort_of
 from perflint.program.time_evidence import is_parameter
 from perflint.program.time_header import Header, called
@@ -16,7 +17,9 @@ from perflint.program.walk import COMPREHENSIONS, path_of
 if TYPE_CHECKING:
     from perflint.program import Program
 
-_QUIET = frozenset({"print", "info", "debug", "warning", "add_scalar", "set_postfix", "set_description", "write", "log"})
+_QUIET = frozenset(
+    {"print", "info", "debug", "warning", "add_scalar", "set_postfix", "set_description", "write", "log"}
+)
 
 
 class Expressions:
@@ -98,29 +101,36 @@ class Expressions:
     def _subscript(self, node: ast.Subscript) -> Trace:
         index = self.trace(node.slice)
         base_path = path_of(node.value)
-        if index.index and not index.carried and not index.slices and _picks_one(node.slice, self._is_indexed):
+        if index.is_index and not index.carried and not index.slices and picks_one(node.slice, self._is_indexed):
             step = self._step(node, base_path)
             if step is not None:
                 return step
         base = self.trace(node.value)
-        if isinstance(node.slice, ast.Slice) and not base.varies and self._strides(node.slice):
-            self.flow.chunks = True
-        constant = node.slice.value if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, int) else None
+        if not base.varies:
+            self.note_chunks(node.slice)
+        constant = (
+            node.slice.value if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, int) else None
+        )
         if constant is not None:
             definitions = frozenset((call, constant if part is None else part) for call, part in base.definitions)
             return base._replace(definitions=definitions)
         moved = base if isinstance(node.slice, ast.Slice) else base.number()
         return merged((moved, Trace(index.slices, index.carried, index.ops)))
 
+    def note_chunks(self, index: ast.expr) -> None:
+        """Note that the loop takes, or fills, a range of steps at a time."""
+        parts = index.elts if isinstance(index, ast.Tuple) else [index]
+        self.flow.chunks |= any(isinstance(part, ast.Slice) and self._strides(part) for part in parts)
+
     def _strides(self, part: ast.Slice) -> bool:
         """Do both ends of a slice move with the loop, by more than one step?"""
-        if part.lower is None or part.upper is None or _is_next(part.lower, part.upper):
+        if part.lower is None or part.upper is None or is_next(part.lower, part.upper):
             return False
         ends = [self.trace(part.lower), self.trace(part.upper)]
-        return all(end.index or end.slices for end in ends)
+        return all(end.is_index or end.slices or end.carried for end in ends)
 
     def _is_indexed(self, node: ast.expr) -> bool:
-        return self.trace(node).index
+        return self.trace(node).is_index
 
     def _step(self, node: ast.Subscript, base_path: str) -> Trace | None:
         """The trace of `x[t]` where x is a sequence; None where it is something else."""
@@ -136,10 +146,12 @@ class Expressions:
         written = self.slots.get(base_path)
         if written is not None:
             return self._written_step(node, base_path, written)
-        if self._is_made_here(node.value) and not self._is_only_replaced(base_path, node) or self._depends(node.value):
+        if (self._is_made_here(node.value) and not self._is_only_replaced(base_path, node)) or self._depends(
+            node.value
+        ):
             return None
         text = base_path or ast.unparse(node.value)
-        axis, offset = _place(node, self.header.indices)
+        axis, offset = place(node, self.header.indices)
         self.flow.slices.append(TimeSlice(text, node, axis, offset, kind is Kind.TENSOR))
         return Trace(slices=frozenset({text}))
 
@@ -155,7 +167,11 @@ class Expressions:
     def _is_only_replaced(self, base: str, node: ast.Subscript) -> bool:
         """Does the loop change the sequence at nothing but the step that it reads?"""
         places = self.places.get(base)
-        return places is not None and base not in self.env and all(_starts_alike(place, ast.unparse(node.slice)) for place in places)
+        return (
+            places is not None
+            and base not in self.env
+            and all(starts_alike(each, ast.unparse(node.slice)) for each in places)
+        )
 
     def _depends(self, node: ast.expr) -> bool:
         return not isinstance(node, ast.Name | ast.Attribute) and self.trace(node).varies
@@ -163,15 +179,15 @@ class Expressions:
     def _written_step(self, node: ast.Subscript, base: str, written: list[tuple[str, Trace, bool]]) -> Trace:
         """A step of what the loop itself writes step by step."""
         text = ast.unparse(node.slice)
-        for place, trace, always in reversed(written):
-            if place == text or _starts_alike(place, text):
+        for where, trace, always in reversed(written):
+            if where == text or starts_alike(where, text):
                 if always:
                     return trace
-                self.flow.slices.append(TimeSlice(base, node, *_place(node, self.header.indices), True))
+                self.flow.slices.append(TimeSlice(base, node, *place(node, self.header.indices), True))
                 if trace.carried:
                     self.flow.forced.add(base)
                 return merged((trace, Trace(slices=frozenset({base}))))
-        if _place(node, self.header.indices)[1] is None:
+        if place(node, self.header.indices)[1] is None:
             self.flow.permuted.add(base)
         return self._carried(base, node)
 
@@ -188,16 +204,26 @@ class Expressions:
         sort = sort_of(self.program, node)
         arguments = [(position, value, self.trace(value)) for position, value in enumerate(node.args)]
         arguments += [(-1, keyword.value, self.trace(keyword.value)) for keyword in node.keywords]
-        if isinstance(node.func, ast.Attribute) and called(node) in LISTS and path_of(node.func.value) and arguments:
-            if self.program.value(node.func.value).kind is not Kind.TENSOR and not sort.launches:
-                self.collect(path_of(node.func.value), "append", node, merged(trace for _, _, trace in arguments))
-                return INVARIANT
+        grown = path_of(node.func.value) if isinstance(node.func, ast.Attribute) and called(node) in LISTS else ""
+        if grown and arguments and not sort.launches:
+            self.collect(grown, "append", node, merged(trace for _, _, trace in arguments))
+            return INVARIANT
         owner = self._owner(node)
         given = merged([owner, *(trace for _, _, trace in arguments)])
         self._note_members(node, owner)
-        if any(trace.index for _, _, trace in arguments) and (sort.model or makes_a_value(node)):
+        if any(trace.is_index for _, _, trace in arguments) and (sort.model or makes_a_value(node)):
             self.flow.index_as_data = True
-        ops = [name for name, has in ((MODEL, sort.model), (RNN, sort.rnn), (CHOICE, sort.choice), (CAT, sort.cat), (RESIZE, sort.resize)) if has]
+        ops = [
+            name
+            for name, has in (
+                (MODEL, sort.model),
+                (RNN, sort.rnn),
+                (CHOICE, sort.choice),
+                (CAT, sort.cat),
+                (RESIZE, sort.resize),
+            )
+            if has
+        ]
         result = given.through(*ops)
         direct = tuple((name, position) for position, value, trace in arguments for name in self._direct(value, trace))
         call = Call(node, sort, result, direct)
@@ -212,16 +238,30 @@ class Expressions:
 
     def _length(self, node: ast.Call) -> Trace:
         """`len(outputs)` of a list that the loop grows counts its iterations."""
-        if called(node) == "len" and node.args and any(each.name == path_of(node.args[0]) for each in self.flow.collected):
+        if (
+            called(node) == "len"
+            and node.args
+            and any(each.name == path_of(node.args[0]) for each in self.flow.collected)
+        ):
             return INDEX
-        if called(node) == "len" and node.args and path_of(node.args[0]) in self.written and path_of(node.args[0]) not in self.env:
+        if (
+            called(node) == "len"
+            and node.args
+            and path_of(node.args[0]) in self.written
+            and path_of(node.args[0]) not in self.env
+        ):
             return INDEX
         return INVARIANT
 
     def _owner(self, node: ast.Call) -> Trace:
         if not isinstance(node.func, ast.Attribute):
-            return self.trace(node.func) if not isinstance(node.func, ast.Name) else self.env.get(node.func.id, INVARIANT)
-        if self.program.value(node.func.value).kind in (Kind.LIBRARY, Kind.MODULE) and path_of(node.func.value) not in self.env:
+            return (
+                self.trace(node.func) if not isinstance(node.func, ast.Name) else self.env.get(node.func.id, INVARIANT)
+            )
+        if (
+            self.program.value(node.func.value).kind in (Kind.LIBRARY, Kind.MODULE)
+            and path_of(node.func.value) not in self.env
+        ):
             return INVARIANT
         return self.trace(node.func.value)
 
@@ -230,12 +270,14 @@ class Expressions:
         if isinstance(node.func, ast.Attribute):
             value = self.program.value(node.func.value)
             root = self._root(node.func.value)
-            is_object = value.kind in (Kind.MODULE, Kind.INSTANCE) or any(path_of(member) == root for member in self.header.members)
+            is_object = value.kind in (Kind.MODULE, Kind.INSTANCE) or any(
+                path_of(member) == root for member in self.header.members
+            )
             if is_object and owner.varies and not owner.carried:
                 self.flow.members = True
-        elif (owner.index or owner.slices) and not owner.carried and not isinstance(node.func, ast.Call):
-            self.flow.members = True
-        elif isinstance(node.func, ast.Call) and called(node.func) == "getattr" and owner.index:
+        elif ((owner.is_index or owner.slices) and not owner.carried and not isinstance(node.func, ast.Call)) or (
+            isinstance(node.func, ast.Call) and called(node.func) == "getattr" and owner.is_index
+        ):
             self.flow.members = True
 
     def _direct(self, value: ast.expr, trace: Trace) -> list[str]:
@@ -252,7 +294,12 @@ class Expressions:
     def _through_object(self, node: ast.Call, model: bool, result: Trace) -> Trace:
         """Methods of the same object may carry state in its attributes."""
         callee = self.program.callee(node)
-        if callee is None or not model or not isinstance(node.func, ast.Attribute) or path_of(node.func.value) != "self":
+        if (
+            callee is None
+            or not model
+            or not isinstance(node.func, ast.Attribute)
+            or path_of(node.func.value) != "self"
+        ):
             return result
         if self.program.value(node.func).kind is Kind.MODULE:
             return result
@@ -272,7 +319,9 @@ class Expressions:
             for test in generator.ifs:
                 self.trace(test)
         parts = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
-        result = merged([self.trace(part) for part in parts] + [trace for trace in iterated if isinstance(node, ast.ListComp)])
+        result = merged(
+            [self.trace(part) for part in parts] + [trace for trace in iterated if isinstance(node, ast.ListComp)]
+        )
         self.env = outer
         return result
 
@@ -298,58 +347,6 @@ class Expressions:
     def _tests_the_index(self, test: ast.expr) -> bool:
         """Does the test depend on nothing but the number of the iteration?"""
         names = {path_of(part) for part in ast.walk(test) if isinstance(part, ast.Name)}
-        return bool(names & self.header.indices) and not any(isinstance(part, ast.Call) and not is_metadata(part) for part in ast.walk(test))
-
-
-def _picks_one(index: ast.expr, is_indexed: object) -> bool:
-    """Does an index pick single steps: `t`, `:, t`, `t:t + 1`, and not a prefix such as `:t`?"""
-    parts = index.elts if isinstance(index, ast.Tuple) else [index]
-    for part in parts:
-        if isinstance(part, ast.Slice):
-            if part.lower is not None and part.upper is not None and _is_next(part.lower, part.upper):
-                return True
-        elif callable(is_indexed) and is_indexed(part):
-            return True
-    return False
-
-
-def _is_next(lower: ast.expr, upper: ast.expr) -> bool:
-    """Is it `t:t + 1`?"""
-    return (
-        isinstance(upper, ast.BinOp)
-        and isinstance(upper.op, ast.Add)
-        and isinstance(upper.right, ast.Constant)
-        and upper.right.value == 1
-        and ast.dump(upper.left) == ast.dump(lower)
-    ) or (
-        isinstance(lower, ast.BinOp) and isinstance(lower.op, ast.Sub) and isinstance(lower.right, ast.Constant)
-        and lower.right.value == 1 and ast.dump(lower.left) == ast.dump(upper)
-    )  # fmt: skip
-
-
-def _place(node: ast.Subscript, indices: set[str]) -> tuple[int | None, int | None]:
-    """The axis that the loop's index walks in `node`, and how far ahead of it."""
-    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    for axis, part in enumerate(parts):
-        if isinstance(part, ast.Slice) and part.lower is not None:
-            part = part.lower
-        offset = _offset(part, indices)
-        if offset is not None or any(isinstance(each, ast.Name) and each.id in indices for each in ast.walk(part)):
-            return axis, offset
-    return None, None
-
-
-def _offset(node: ast.expr, indices: set[str]) -> int | None:
-    if path_of(node) in indices:
-        return 0
-    if isinstance(node, ast.BinOp) and path_of(node.left) in indices and isinstance(node.right, ast.Constant) and isinstance(node.right.value, int):
-        return node.right.value if isinstance(node.op, ast.Add) else -node.right.value if isinstance(node.op, ast.Sub) else None
-    return None
-
-
-def _starts_alike(one: str, other: str) -> bool:
-    """Do two indices pick the same step, written to different depths: `t` and `t, :, 0`?"""
-    return one.split(",")[0].strip("( )") == other.split(",")[0].strip("( )") and ":" not in one.split(",")[0]
-
-
-__all__ = ["Expressions"]
+        return bool(names & self.header.indices) and not any(
+            isinstance(part, ast.Call) and not is_metadata(part) for part in ast.walk(test)
+        )

@@ -36,7 +36,9 @@ def rnn_name(program: Program, flow: LoopFlow) -> str:
 def _takes_state(program: Program, call: ast.Call, name: str) -> bool:
     if rnn_kind(program, call.func):
         states = [*call.args[1:], *(keyword.value for keyword in call.keywords if keyword.arg in ("hx", "hidden"))]
-        return not any(_mentions(argument, name) for argument in call.args[:1]) and all(_is_plain(state) for state in states)
+        return not any(_mentions(argument, name) for argument in call.args[:1]) and all(
+            _is_plain(state) for state in states
+        )
     callee = program.callee(call)
     if callee is None:
         return False
@@ -65,7 +67,10 @@ def _parameter_for(program: Program, call: ast.Call, callee: Function, name: str
     for position, argument in enumerate(call.args):
         if _mentions(argument, name):
             return parameters[position] if _is_plain(argument) and position < len(parameters) else ""
-    return next((keyword.arg or "" for keyword in call.keywords if _mentions(keyword.value, name) and _is_plain(keyword.value)), "")
+    return next(
+        (keyword.arg or "" for keyword in call.keywords if _mentions(keyword.value, name) and _is_plain(keyword.value)),
+        "",
+    )
 
 
 def _only_feeds_state(program: Program, function: Function, parameter: str) -> bool:
@@ -73,21 +78,35 @@ def _only_feeds_state(program: Program, function: Function, parameter: str) -> b
     fed = False
     states: set[int] = set()
     for node in own_nodes(function):
-        if isinstance(node, ast.Call) and rnn_kind(program, node.func) and any(_mentions(argument, parameter) for argument in node.args[1:]):
+        if (
+            isinstance(node, ast.Call)
+            and rnn_kind(program, node.func)
+            and any(_mentions(argument, parameter) for argument in node.args[1:])
+        ):
             if not all(_is_plain(argument) for argument in node.args[1:]):
                 return False
             fed = True
             states |= {id(part) for argument in node.args[1:] for part in ast.walk(argument)}
         elif isinstance(node, ast.If | ast.Assert) or (isinstance(node, ast.expr) and is_metadata(node)):
             states |= {id(part) for part in ast.walk(node.test if isinstance(node, ast.If | ast.Assert) else node)}
-    loads = [node for node in own_nodes(function) if isinstance(node, ast.Name) and node.id == parameter and isinstance(node.ctx, ast.Load)]
+    loads = [
+        node
+        for node in own_nodes(function)
+        if isinstance(node, ast.Name) and node.id == parameter and isinstance(node.ctx, ast.Load)
+    ]
     return fed and all(id(load) in states or _is_returned(program, load) for load in loads)
 
 
 def _is_returned(program: Program, node: ast.expr) -> bool:
-    return isinstance(program.statement_of(node), ast.Return) and program.value(node).kind is not Kind.NUMBER and _is_plain_return(program, node)
+    return (
+        isinstance(program.statement_of(node), ast.Return)
+        and program.value(node).kind is not Kind.NUMBER
+        and _is_plain_return(program, node)
+    )
 
 
 def _is_plain_return(program: Program, node: ast.expr) -> bool:
     parent = program.parent(node)
-    return isinstance(parent, ast.Return) or (isinstance(parent, ast.Tuple) and isinstance(program.parent(parent), ast.Return))
+    return isinstance(parent, ast.Return) or (
+        isinstance(parent, ast.Tuple) and isinstance(program.parent(parent), ast.Return)
+    )

@@ -17,10 +17,29 @@ if TYPE_CHECKING:
 
 _TRAINS = frozenset({"backward", "manual_backward", "zero_grad"})
 _STEPS = frozenset({"step", "async_step", "reset"})
-_SETUP = frozenset({"__init__", "reset_parameters", "init_weights", "_init_weights", "__getitem__", "collate_fn", "collate", "_reset_parameters"})
+_SETUP = frozenset(
+    {
+        "__init__",
+        "reset_parameters",
+        "init_weights",
+        "_init_weights",
+        "__getitem__",
+        "collate_fn",
+        "collate",
+        "_reset_parameters",
+    }
+)
 _GRIDS = frozenset({"linspace", "arange", "logspace"})
-_TIME_WORDS = re.compile(r"(^|_)(t|time|step|seq|sequence|len|length|frame|horizon|window|token|word|char|max_len|seqlen)s?(\d|_|$)|timestep|seq_?len|^T(_|$)")
-_OTHER_WORDS = re.compile(r"batch|bs|class|head|layer|scale|level|image|img|sample|anchor|chan|group|view|expert|stage|epoch|iter|dim|feature|agent|box|train|test|data|sentence|doc|file", re.IGNORECASE)  # fmt: skip
+_TIME_INDEX = re.compile(r"^(t|ti|ts|tt|time\w*|(\w+_)?step(_?(i|id|idx|index))?|frame\w*)$")
+_TIME_BOUND = re.compile(
+    r"(^|_)(time|step|seq|sequence|len|length|frame|horizon|window)s?(\d|_|$)|timestep|seq_?len|^T(_|$)"
+)
+_ROUND_WORDS = re.compile(r"iter(s|ation|ations)?($|_)|epoch|layer|optimi[sz]", re.IGNORECASE)
+_OTHER_WORDS = re.compile(
+    r"batch|bs|class|head|layer|scale|level|image|img|sample|anchor|chan|group|view|expert|stage|epoch|iter|dim|feature"
+    r"|part_|agent|box|train|test|data|sentence|doc|file",
+    re.IGNORECASE,
+)
 
 
 def never_over_time(program: Program, loop: Loop) -> bool:
@@ -28,7 +47,9 @@ def never_over_time(program: Program, loop: Loop) -> bool:
     function = program.function_of(loop)
     if function is not None:
         owner = program.class_of(function)
-        if getattr(function, "name", "") in _SETUP or (owner is not None and (owner.is_a("dataset") or owner.is_a("optimizer"))):
+        if getattr(function, "name", "") in _SETUP or (
+            owner is not None and (owner.is_a("dataset") or owner.is_a("optimizer"))
+        ):
             return True
     has_operations = False
     for statement in loop.body:
@@ -38,9 +59,15 @@ def never_over_time(program: Program, loop: Loop) -> bool:
                 callee = program.callee(node)
                 if callee is not None and _trains(program, callee, 3):
                     return True
-                if isinstance(node.func, ast.Attribute) and (node.func.attr in _TRAINS or _steps(program, node, node.func)):
+                if isinstance(node.func, ast.Attribute) and (
+                    node.func.attr in _TRAINS or _steps(program, node, node.func)
+                ):
                     return True
-                if called(node) in ("grad", "DataLoader") and path_of(getattr(node.func, "value", node.func)) in ("torch.autograd", "autograd", "DataLoader"):
+                if called(node) in ("grad", "DataLoader") and path_of(getattr(node.func, "value", node.func)) in (
+                    "torch.autograd",
+                    "autograd",
+                    "DataLoader",
+                ):
                     return True
             elif isinstance(node, ast.BinOp | ast.AugAssign):
                 has_operations = True
@@ -49,7 +76,11 @@ def never_over_time(program: Program, loop: Loop) -> bool:
 
 def _steps(program: Program, node: ast.Call, function: ast.Attribute) -> bool:
     """Does it step an environment, an optimizer or a scheduler, rather than a module of this file?"""
-    return function.attr in _STEPS and program.callee(node) is None and program.value(function.value).kind is not Kind.MODULE
+    return (
+        function.attr in _STEPS
+        and program.callee(node) is None
+        and program.value(function.value).kind is not Kind.MODULE
+    )
 
 
 def is_parameter(program: Program, node: ast.expr) -> bool:
@@ -59,8 +90,17 @@ def is_parameter(program: Program, node: ast.expr) -> bool:
     path = path_of(node)
     if owner is None or not path.startswith("self."):
         return False
-    assigned = (each for each in own_nodes_of_class(owner.node) if isinstance(each, ast.Assign) and any(path_of(target) == path for target in each.targets))
-    return any(called(part).endswith("Parameter") for each in assigned for part in ast.walk(each.value) if isinstance(part, ast.Call))
+    assigned = (
+        each
+        for each in own_nodes_of_class(owner.node)
+        if isinstance(each, ast.Assign) and any(path_of(target) == path for target in each.targets)
+    )
+    return any(
+        called(part).endswith("Parameter")
+        for each in assigned
+        for part in ast.walk(each.value)
+        if isinstance(part, ast.Call)
+    )
 
 
 def own_nodes_of_class(node: ast.ClassDef) -> Iterator[ast.AST]:
@@ -83,6 +123,11 @@ def _trains(program: Program, function: Function, depth: int) -> bool:
 def is_grid(program: Program, step: TimeSlice) -> bool:
     """Is the sequence a grid of numbers, such as the times or the noise levels of a solver, rather than data?"""
     scope = program.function_of(step.node) or program.tree
+    if any(
+        isinstance(node, ast.Attribute) and node.attr in ("expand", "repeat") and node.value is step.node
+        for node in own_nodes(scope)
+    ):
+        return True  # one number, repeated for the batch
     return any(called(value) in _GRIDS for value in _bindings(scope, step.base))
 
 
@@ -114,7 +159,9 @@ def _joins(program: Program, scope: ast.AST, name: str, depth: int) -> bool:
                 if called(node) in _JOINS:
                     return True
                 callee = program.callee(node)
-                parameter = _parameter(program, callee, position) if callee is not None and path_of(argument) == name else ""
+                parameter = (
+                    _parameter(program, callee, position) if callee is not None and path_of(argument) == name else ""
+                )
                 if callee is not None and parameter and depth and _joins(program, callee, parameter, depth - 1):
                     return True
     return False
@@ -130,15 +177,19 @@ def walks_time(program: Program, loop: Loop, header: Header, flow: LoopFlow) -> 
     """Where nothing is carried, a map over time looks like one over anything else: is there a sign that it is time?"""
     if any(_is_prepended(program, loop, each.base) for each in flow.slices):
         return True
-    words = _words(header)
-    if names_another_axis(header):
+    if names_another_axis(header) or not any(each.is_tensor for each in flow.slices):
         return False
-    return any(each.is_tensor for each in flow.slices) and any(_TIME_WORDS.search(word) for word in words)
+    return any(map(_TIME_INDEX.search, header.indices)) or any(map(_TIME_BOUND.search, _words(header) - header.indices))
 
 
 def names_another_axis(header: Header) -> bool:
     """Does the program call what it counts batches, classes, layers or the like?"""
     return any(_OTHER_WORDS.search(word) for word in _words(header))
+
+
+def counts_rounds(header: Header) -> bool:
+    """Does the program call what it counts iterations of an optimisation, epochs or layers?"""
+    return any(_ROUND_WORDS.search(word) for word in _words(header))
 
 
 def _words(header: Header) -> set[str]:
@@ -149,12 +200,15 @@ def _words(header: Header) -> set[str]:
 
 
 def _named(node: ast.expr) -> Iterator[ast.Name | ast.Attribute]:
-    """The variables in a bound, without the functions that are called there."""
-    for part in ast.walk(node):
-        if isinstance(part, ast.Call):
-            continue
-        if isinstance(part, ast.Name | ast.Attribute) and path_of(part) and path_of(part) not in ("len", "range", "max", "min", "int"):
-            yield part
+    """The variables that a bound is computed from, not those whose size it is."""
+    if isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and path_of(node)):
+        yield node
+    elif isinstance(node, ast.BinOp):
+        yield from _named(node.left)
+        yield from _named(node.right)
+    elif isinstance(node, ast.Call) and called(node) in ("int", "min", "max"):
+        for argument in node.args:
+            yield from _named(argument)
 
 
 def _is_prepended(program: Program, loop: Loop, base: str) -> bool:
@@ -166,6 +220,8 @@ def _is_prepended(program: Program, loop: Loop, base: str) -> bool:
     for node in own_nodes(scope):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and path_of(node.func.value) in names:
             first = node.args[0] if node.args else None
-            if node.func.attr == "appendleft" or (node.func.attr == "insert" and isinstance(first, ast.Constant) and first.value == 0):
+            if node.func.attr == "appendleft" or (
+                node.func.attr == "insert" and isinstance(first, ast.Constant) and first.value == 0
+            ):
                 return True
     return False

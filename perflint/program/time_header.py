@@ -15,15 +15,20 @@ if TYPE_CHECKING:
     from perflint.program import Program
 
 _WRAPPERS = frozenset({"reversed", "list", "tuple", "iter", "tqdm", "trange", "track", "islice", "progress_bar"})
-_MEMBERS = frozenset({"parameters", "named_parameters", "buffers", "named_buffers", "modules", "named_modules", "children", "named_children", "items", "keys", "param_groups"})  # fmt: skip
+_MEMBERS = frozenset(
+    "parameters named_parameters buffers named_buffers modules named_modules children named_children items keys"
+    " param_groups unique nonzero".split()
+)
 _SPLITS = frozenset({"split", "chunk", "unbind", "tensor_split"})
-_NOT_SEQUENCES = frozenset({Kind.MODULE, Kind.MAPPING, Kind.STRING, Kind.NUMPY, Kind.LOADER, Kind.DATASET, Kind.OPTIMIZER, Kind.NUMBER})
+_NOT_SEQUENCES = frozenset(
+    {Kind.MODULE, Kind.MAPPING, Kind.STRING, Kind.NUMPY, Kind.LOADER, Kind.DATASET, Kind.OPTIMIZER, Kind.NUMBER}
+)
 FEW = 3  # iterations by a constant: too few to be a sequence
 
 
 @dataclass(frozen=True)
 class Element:
-    """A target of the loop that is one step of the sequence `base`; `is_tensor`: of a tensor, along `axis`, not of a list."""
+    """A target of the loop that is one step of the sequence `base`: of a tensor, along `axis`, or of a list."""
 
     target: ast.expr
     base: str
@@ -48,7 +53,6 @@ def read_header(program: Program, loop: Loop) -> Header:
     header = Header(is_other=isinstance(loop, ast.AsyncFor))
     if isinstance(loop, ast.While):
         header.indices = set(_counters(loop))
-        header.bounds.append(loop.test)
     else:
         _read(program, loop.target, loop.iter, header)
     return header
@@ -56,9 +60,17 @@ def read_header(program: Program, loop: Loop) -> Header:
 
 def _counters(loop: ast.While) -> Iterator[str]:
     for node in own_nodes(loop):
-        if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add | ast.Sub) and isinstance(node.value, ast.Constant):
+        if (
+            isinstance(node, ast.AugAssign)
+            and isinstance(node.op, ast.Add | ast.Sub)
+            and isinstance(node.value, ast.Constant)
+        ):
             yield path_of(node.target)
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add | ast.Sub):
+        elif (
+            isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.BinOp)
+            and isinstance(node.value.op, ast.Add | ast.Sub)
+        ):
             left = path_of(node.value.left)
             if left and left == path_of(node.targets[0]) and isinstance(node.value.right, ast.Constant):
                 yield left
@@ -69,13 +81,17 @@ def _read(program: Program, target: ast.expr, iterated: ast.expr, header: Header
     if isinstance(iterated, ast.Subscript) and isinstance(iterated.slice, ast.Slice) and _is_flip(iterated.slice):
         _read(program, target, iterated.value, header)
     elif isinstance(iterated, ast.Call) and name in ("range", "trange"):
-        _read_range(iterated, target, header)
+        _read_range(program, iterated, target, header)
     elif isinstance(iterated, ast.Call) and name == "enumerate" and iterated.args:
         parts = target.elts if isinstance(target, ast.Tuple) and len(target.elts) == 2 else [target, target]
         header.indices.update(filter(None, [path_of(parts[0])]))
         _read(program, parts[1], iterated.args[0], header)
     elif isinstance(iterated, ast.Call) and name == "zip":
-        parts = target.elts if isinstance(target, ast.Tuple) and len(target.elts) == len(iterated.args) else [target] * len(iterated.args)
+        parts = (
+            target.elts
+            if isinstance(target, ast.Tuple) and len(target.elts) == len(iterated.args)
+            else [target] * len(iterated.args)
+        )
         for part, source in zip(parts, iterated.args, strict=True):
             _read(program, part, source, header)
     elif isinstance(iterated, ast.Call) and name in _WRAPPERS and iterated.args:
@@ -86,9 +102,17 @@ def _read(program: Program, target: ast.expr, iterated: ast.expr, header: Header
         _read_sequence(program, target, iterated, header)
 
 
-def _read_range(node: ast.Call, target: ast.expr, header: Header) -> None:
+def _read_range(program: Program, node: ast.Call, target: ast.expr, header: Header) -> None:
     header.indices.update(filter(None, [path_of(target)]))
     header.bounds.extend(node.args)
+    if any(
+        called(arg) == "len"
+        and isinstance(arg, ast.Call)
+        and arg.args
+        and program.value(arg.args[0]).kind is Kind.MODULE
+        for arg in node.args
+    ):
+        header.is_other = True  # counts layers
     if len(node.args) == 3 and not _is_unit(node.args[2]):
         header.is_other = True  # strides over chunks
     literals = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, int)]
@@ -109,7 +133,11 @@ def _is_flip(node: ast.Slice) -> bool:
 def _read_sequence(program: Program, target: ast.expr, iterated: ast.expr, header: Header) -> None:
     value = program.value(iterated)
     name = called(iterated)
-    if name in _MEMBERS or value.kind in (Kind.LOADER, Kind.MODULE, Kind.MAPPING) or element_of(value).kind is Kind.MODULE:
+    if (
+        name in _MEMBERS
+        or value.kind in (Kind.LOADER, Kind.MODULE, Kind.MAPPING)
+        or element_of(value).kind is Kind.MODULE
+    ):
         header.is_other = True
         return
     base = iterated

@@ -8,12 +8,20 @@ from typing import TYPE_CHECKING
 
 from perflint.program.dataflow import LoopFlow
 from perflint.program.loop_body import loop_flow
+from perflint.program.loop_calls import rnn_kind
 from perflint.program.loop_state import is_carried_by_rnn, rnn_name
-from perflint.program.time_evidence import is_collected, is_grid, names_another_axis, never_over_time, walks_time
+from perflint.program.time_evidence import (
+    counts_rounds,
+    is_collected,
+    is_grid,
+    names_another_axis,
+    never_over_time,
+    walks_time,
+)
 from perflint.program.time_header import Header, read_header
-from perflint.program.trace import CAT, CHOICE, MODEL, RESIZE, RNN, Trace
+from perflint.program.trace import CHOICE, MODEL, RESIZE, RNN, Trace
 from perflint.program.values import Kind
-from perflint.program.walk import Loop, path_of
+from perflint.program.walk import Loop
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -53,8 +61,12 @@ def time_loop(program: Program, loop: Loop) -> TimeLoop | None:
 Verdict = tuple[str, str]
 
 
-def _generation(program: Program, loop: Loop, header: Header, flow: LoopFlow, states: dict[str, Trace]) -> Verdict | None:
+def _generation(
+    program: Program, loop: Loop, header: Header, flow: LoopFlow, states: dict[str, Trace]
+) -> Verdict | None:
     """A choice from a model's output, or the output itself, goes back into the model."""
+    if counts_rounds(header):
+        return None
     entering = {name for call in flow.calls if call.sort.model for name in call.trace.carried}
     for name in states:
         end = flow.closure(name)
@@ -63,38 +75,68 @@ def _generation(program: Program, loop: Loop, header: Header, flow: LoopFlow, st
         grows = any(each.name == name and each.how == "cat" for each in flow.collected)
         chosen = CHOICE in end.ops and not _returned(flow, name, end)
         if (chosen or grows) and not (CHOICE not in end.ops and RESIZE in end.ops) and _launches_torch(program, flow):
-            what = f"{name!r} is built from what the step before chose" if chosen else f"{name!r} grows by each step's output"
+            what = (
+                f"{name!r} is built from what the step before chose"
+                if chosen
+                else f"{name!r} grows by each step's output"
+            )
             return _own_output(flow, f"{what}, and goes back into the model")
     return None
 
 
 def _own_output(flow: LoopFlow, because: str) -> Verdict:
     if flow.forced:
-        return MIXED, f"{_names(flow.forced)} is taken from a given sequence or from the loop's own output, decided at run time"
+        return (
+            MIXED,
+            f"{_names(flow.forced)} is taken from a given sequence or from the loop's own output, decided at run time",
+        )
     return AUTOREGRESSIVE, because
 
 
-def _recurrence(program: Program, loop: Loop, header: Header, flow: LoopFlow, states: dict[str, Trace]) -> Verdict | None:
+def _recurrence(
+    program: Program, loop: Loop, header: Header, flow: LoopFlow, states: dict[str, Trace]
+) -> Verdict | None:
     """Steps of a given sequence go in, and a state is carried."""
-    truth = flow.truth()
-    if flow.chunks:
+    grids = {each.base for each in flow.slices if is_grid(program, each)}
+    truth = flow.truth() - grids
+    if not truth or (flow.chunks and not any(rnn_kind(program, call.node.func) == "rnn-cell" for call in flow.calls)):
         return None
-    tensors = {each.base for each in flow.slices if each.is_tensor and not is_grid(program, each)}
+    tensors = {each.base for each in flow.slices if each.is_tensor}
     has_rnn = any(RNN in end.ops for end in states.values())
-    returned = {name for name, end in states.items() if _returned(flow, name, end)}
+    returned = {
+        name for name, end in states.items() if _returned(flow, name, end) and not _is_keyed(program, flow, name)
+    }
     has_model = any(MODEL in end.ops for end in states.values())
     if any(RESIZE in end.ops for end in states.values()) or not (truth & tensors or has_rnn or returned):
         return None
     if not (truth & tensors) and not (has_rnn or (returned and _launches_torch(program, flow))):
         return None
-    if has_model and not has_rnn and not returned and (flow.index_as_data or not is_collected(program, loop, flow)):
-        return None  # a sampler or a solver of differential equations
-    if not has_model and (not flow.operations or flow.permuted or names_another_axis(header)):
+    if not has_rnn and not returned:
+        states = {name: end for name, end in states.items() if name not in flow.painted}
+    if not states:
+        return None
+    if has_model and not has_rnn and not returned:
+        solves = all(
+            any(each.name == name and each.how == "sum" for each in flow.collected)
+            for name, end in states.items()
+            if MODEL in end.ops
+        )
+        if solves or flow.index_as_data or not is_collected(program, loop, flow):
+            return None  # a sampler or a solver of differential equations
+    if not has_model:
+        states = {name: end for name, end in states.items() if _is_tensor(program, flow, name)}
+        if not states or flow.permuted or not flow.operations:
+            return None
+    if not has_rnn and not returned and names_another_axis(header):
         return None
     given = f"steps of {_names(truth)} go in"
     if flow.forced and (has_model or has_rnn):
-        return MIXED, f"{_names(flow.forced)} is taken from a given sequence or from the loop's own output, decided at run time"
-    fed = _fed_back(flow, states, returned)
+        return (
+            MIXED,
+            f"{_names(flow.forced)} is taken from a given sequence or from the loop's own output, decided at run time",
+        )
+    slots = {each.name for each in flow.collected if each.how == "slot"}
+    fed = {name for name in _fed_back(flow, states) - slots if not _updates_itself(flow, name)}
     if fed and returned and has_model and fed - returned:
         return AUTOREGRESSIVE, f"{_names(fed - returned)}, the output of the step before, goes back into the model"
     if all(is_carried_by_rnn(program, flow, name) for name in states):
@@ -109,9 +151,11 @@ def _rollout(program: Program, loop: Loop, flow: LoopFlow, states: dict[str, Tra
     through_model = {name for name, end in states.items() if MODEL in end.ops}
     if not through_model or not is_collected(program, loop, flow):
         return None
-    fed = _fed_back(flow, states, set())
+    fed = _fed_back(flow, states)
     if fed & through_model:
-        return _own_output(flow, f"{_names(fed & through_model)}, the output of the step before, goes back into the model")
+        return _own_output(
+            flow, f"{_names(fed & through_model)}, the output of the step before, goes back into the model"
+        )
     if any(_returned(flow, name, states[name]) for name in through_model):
         return RECURRENCE, f"the state {_names(through_model)} is carried from step to step"
     return None
@@ -121,14 +165,10 @@ def _map(program: Program, loop: Loop, header: Header, flow: LoopFlow) -> Verdic
     """Each step stands for itself; whether the axis is time must show elsewhere."""
     if not flow.operations or not flow.slices or not flow.collected or flow.forced:
         return None
-    used = {base for call in flow.operations for base in _slices_in(flow, call)}
-    if not used or not walks_time(program, loop, header, flow):
+    used = {each.base for each in flow.slices}
+    if not walks_time(program, loop, header, flow):
         return None
     return VECTORIZABLE, f"each step only reads its own part of {_names(used)}; nothing is carried"
-
-
-def _slices_in(flow: LoopFlow, node: ast.AST) -> set[str]:
-    return {each.base for each in flow.slices}
 
 
 def _returned(flow: LoopFlow, name: str, end: Trace) -> bool:
@@ -141,11 +181,40 @@ def _returned(flow: LoopFlow, name: str, end: Trace) -> bool:
     )
 
 
-def _fed_back(flow: LoopFlow, states: dict[str, Trace], returned: set[str]) -> set[str]:
+def _updates_itself(flow: LoopFlow, name: str) -> bool:
+    """Is the state handed, in whatever form, to the very call that gives the next?"""
+    calls = [
+        call.node
+        for call in flow.calls
+        if any(id(call.node) == definition for definition, _ in flow.ends[name].definitions)
+    ]
+    inside = {id(part) for call in calls for part in ast.walk(call)}
+    return any(id(read) in inside for read in flow.reads.get(name, ()))
+
+
+def _is_keyed(program: Program, flow: LoopFlow, name: str) -> bool:
+    """Is it a dictionary, read by keys that are strings?"""
+    parents = (program.parent(read) for read in flow.reads.get(name, ()))
+    return any(
+        isinstance(parent, ast.Subscript) and program.value(parent.slice).kind is Kind.STRING for parent in parents
+    )
+
+
+def _is_tensor(program: Program, flow: LoopFlow, name: str) -> bool:
+    return any(program.value(read).kind is Kind.TENSOR for read in flow.reads.get(name, ()))
+
+
+def _fed_back(flow: LoopFlow, states: dict[str, Trace]) -> set[str]:
     """The states that are also among the collected results."""
-    results = {definition for each in flow.collected if each.how in ("append", "slot", "yield") for definition in each.trace.definitions}
+    results = {
+        definition
+        for each in flow.collected
+        if each.how in ("append", "slot", "yield")
+        for definition in each.trace.definitions
+    }
     slots = {each.name for each in flow.collected if each.how == "slot" and MODEL in each.trace.ops}
-    return {name for name, end in states.items() if end.definitions & results or name in slots}
+    lists = {each.name for each in flow.collected if each.how == "append"}
+    return {name for name, end in states.items() if (end.definitions & results or name in slots) and name not in lists}
 
 
 def _launches_torch(program: Program, flow: LoopFlow) -> bool:
@@ -157,4 +226,4 @@ def _names(names: object) -> str:
     return ", ".join(sorted(names)[:3])
 
 
-__all__ = ["TimeLoop", "path_of", "time_loop", "CAT"]
+__all__ = ["TimeLoop", "time_loop"]

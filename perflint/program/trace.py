@@ -20,34 +20,34 @@ class Trace(NamedTuple):
     slices: frozenset[str] = NOTHING
     carried: frozenset[str] = NOTHING
     ops: frozenset[str] = NOTHING
-    index: bool = False
+    is_index: bool = False
     definitions: frozenset[Definition] = frozenset()
 
     @property
     def varies(self) -> bool:
         """Is it another value in each iteration?"""
-        return bool(self.slices or self.carried or self.index or self.ops)
+        return bool(self.slices or self.carried or self.is_index or self.ops)
 
     def through(self, *ops: str) -> Trace:
         """The result of operations on it, which is no view of it."""
-        return Trace(self.slices, self.carried, self.ops.union(ops), self.index)
+        return Trace(self.slices, self.carried, self.ops.union(ops), self.is_index)
 
     def number(self) -> Trace:
         """The result of arithmetic on it."""
-        return Trace(self.slices, self.carried, self.ops, self.index)
+        return Trace(self.slices, self.carried, self.ops, self.is_index)
 
 
 INVARIANT = Trace()
-INDEX = Trace(index=True)
+INDEX = Trace(is_index=True)
 
 
 def merged(traces: Iterable[Trace]) -> Trace:
     """What went into a value that is made of all of these, or is one of them."""
-    slices, carried, ops, definitions, index = NOTHING, NOTHING, NOTHING, frozenset[Definition](), False
+    slices, carried, ops, definitions, is_index = NOTHING, NOTHING, NOTHING, frozenset[Definition](), False
     for trace in traces:
         slices |= trace.slices
         carried |= trace.carried
         ops |= trace.ops
         definitions |= trace.definitions
-        index |= trace.index
-    return Trace(slices, carried, ops, index, definitions)
+        is_index |= trace.is_index
+    return Trace(slices, carried, ops, is_index, definitions)
