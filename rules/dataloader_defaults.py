@@ -7,8 +7,8 @@ their own) for which `num_workers` is absent or 0, or `pin_memory` absent or Fal
 *pin_memory* or *num_workers,pin_memory*. Arguments are followed through positions, `**` dictionaries (also those
 updated under a condition), variables, module constants, parameters and `functools.partial`.
 
-A value that the user of the program chooses is not reported as missing: an option of the command line that is 0 by
-default gives advice, which is off unless asked for.
+A value that the user of the program chooses is not missing: an option of the command line, or a parameter, that is 0
+by default gives advice, and only where the option `advice` of this rule asks for it.
 
 It assumes that a program which names no device trains on the CPU where it can be seen to train or to read the
 loader itself; such loaders are left alone, and so are those called with `**` arguments of which nothing is known,
@@ -77,6 +77,7 @@ class DataloaderDefaults(Rule):
     triggers: ClassVar[tuple[str, ...]] = ("Loader",)
     options: ClassVar[Mapping[str, Option]] = {
         "workers": Option(4, "how many worker processes a fix asks for"),
+        "advice": Option(False, "also report what is off by the choice of the program's user"),
     }
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
@@ -91,11 +92,11 @@ class DataloaderDefaults(Rule):
                 continue
             if source.is_iterable:
                 del settings["num_workers"]
-            if "uses the device" in source.obstacle:
+            if source.uses_device or _batches_stay_on_host(program, loader):
                 del settings["pin_memory"]
             missing = [name for name, setting in settings.items() if setting.is_missing]
             chosen = [name for name, setting in settings.items() if setting.state is State.CHOICE]
-            if missing or chosen:
+            if missing or (chosen and options["advice"]):
                 yield self._finding(program, loader, source, missing, chosen, options)
 
     def _finding(
@@ -141,6 +142,28 @@ def _stays_on_host(program: Program, loader: LoaderCall) -> bool:
     read = {program.value(loop.iter).node for loop in program.of_type(ast.For)}
     in_function = program.function_of(loader.call) is not None
     return ".backward(" in program.text or not in_function or loader.call in read
+
+
+def _batches_stay_on_host(program: Program, loader: LoaderCall) -> bool:
+    """Is this loader read where it is built, its batches only handed to their own methods and torch's functions?"""
+    loops = [loop for loop in program.of_type(ast.For) if program.value(loop.iter).node is loader.call]
+    around = program.function_of(loader.call)
+    if around is None or not loops or any(program.function_of(loop) is not around for loop in loops):
+        return False
+    returned = [node for node in program.own_nodes(around) if isinstance(node, ast.Return) and node.value is not None]
+    if any(program.value(node.value).kind is Kind.LOADER for node in returned if node.value is not None):
+        return False
+    calls = [node for loop in loops for node in ast.walk(loop) if isinstance(node, ast.Call)]
+    return all(_is_host_call(program, call) for call in calls)
+
+
+def _is_host_call(program: Program, call: ast.Call) -> bool:
+    if isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda"):
+        return False
+    value = program.value(call.func)
+    if value.kind is Kind.LIBRARY:
+        return value.name.startswith(("builtins.", "numpy.", "torch.", "tqdm.")) and "cuda" not in value.name
+    return value.kind is Kind.METHOD and value.owner is not None and value.owner.kind in (Kind.TENSOR, Kind.NUMPY)
 
 
 # -- the fix
@@ -221,4 +244,3 @@ def _with_guard(program: Program, edits: tuple[Edit, ...], guarding: Guarding) -
         text = edit.text.replace("\n", f"\n{guarding.unit}") if line in guarding.lines else edit.text
         indented.append(Edit(edit.start, edit.end, text))
     return tuple(sorted((*indented, *guarding.edits)))
-

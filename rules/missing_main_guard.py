@@ -89,7 +89,9 @@ class MissingMainGuard(Rule):
             return
         guarding = add_guard(program, start.top)
         kind = "certain" if start.likelihood is Likelihood.CERTAIN else "possible"
-        message = f"{start.what} while the module is imported: without a main guard, a spawned worker does it again and fails"
+        message = (
+            f"{start.what} while the module is imported: without a main guard, a spawned worker does it again and fails"
+        )
         fix = Fix("move what runs under a main guard", Safety.EXACT, guarding.edits)
         yield self.finding(
             _head(program, start.statement),

@@ -42,6 +42,7 @@ class Source:
     obstacle: str = ""
     is_iterable: bool = False
     on_device: bool = False
+    uses_device: bool = False  # to make each item
 
 
 class Datasets:
@@ -65,6 +66,7 @@ class Datasets:
             next((obstacle for obstacle in obstacles if obstacle), ""),
             source.is_iterable,
             source.on_device,
+            source.uses_device,
         )
 
     def _joined(self, sources: Iterable[Source]) -> Source:
@@ -74,6 +76,7 @@ class Datasets:
             next((each.obstacle for each in found if each.obstacle), ""),
             any(each.is_iterable for each in found),
             any(each.on_device for each in found),
+            any(each.uses_device for each in found),
         )
 
     def _examine(self, node: ast.expr) -> Iterator[Source]:
@@ -154,7 +157,9 @@ class Datasets:
         )
         if moved is not None:
             obstacle = f"{node.name}.__getitem__ uses the device, which a forked worker cannot"
-        return Source(self._draws.may_run(getitem), obstacle, on_device=resident and moved is None)
+        return Source(
+            self._draws.may_run(getitem), obstacle, on_device=resident and moved is None, uses_device=moved is not None
+        )
 
     def _derives_from(self, node: ast.ClassDef, kind: str) -> bool:
         values = [self._program.value(base) for base in node.bases]

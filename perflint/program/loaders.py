@@ -17,7 +17,7 @@ from perflint.program.values import Kind, Value
 if TYPE_CHECKING:
     from perflint.program import Program
 
-_GEOMETRIC = re.compile(r"torch_geometric\.(loader|data)\.(\w+\.)*\w*Loader$")
+_GEOMETRIC = re.compile(r"torch_geometric\.(loader|data)\.(\w+\.)*(?!Cached|Prefetch)\w*Loader$")
 _TORCH_ONLY = frozenset(
     {"num_workers", "pin_memory", "collate_fn", "worker_init_fn", "batch_sampler", "persistent_workers"}
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -92,7 +93,12 @@ def test_layout_survives(body: str, expected: str) -> None:
 
 def test_a_notebook_needs_no_guard() -> None:
     cell = '{"cell_type": "code", "metadata": {}, "outputs": [], "source": %s}'
-    source = '["from torch.utils.data import DataLoader\\n", "for x in DataLoader(range(4), num_workers=1):\\n", "    print(x)"]'
+    lines = [
+        "from torch.utils.data import DataLoader\n",
+        "for x in DataLoader(range(4), num_workers=1):\n",
+        "    print(x)",
+    ]
+    source = json.dumps(lines)
     text = parse('{"cells": [%s], "metadata": {}}' % (cell % source)).text
     assert "DataLoader" in text
     assert check_text(text, [RULE], default_options(RULE)) == ()
