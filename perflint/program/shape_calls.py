@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from perflint.program import torch_table
 from perflint.program.consumers import CONCATENATIONS, CONVERSIONS
-from perflint.program.shapes import NOTHING, Shape, integer, known, swapped
+from perflint.program.shape import NOTHING, Shape, integer, known, swapped
 from perflint.program.values import Kind
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _unsqueezed(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shap
     cut = len(shape.last) + axis + 1
     padded = shape.last if cut >= 0 else (*[""] * -cut, *shape.last)
     cut = max(cut, 0)
-    return Shape(None, shape.first if axis == -1 and False else (), (*padded[:cut], "1", *padded[cut:]))
+    return Shape(None, (), (*padded[:cut], "1", *padded[cut:]))
 
 
 def _squeezed(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape:

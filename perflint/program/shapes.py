@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from perflint.program import torch_table
-from perflint.program.consumers import CONCATENATIONS, CONVERSIONS, Flow, bound
+from perflint.program.consumers import Flow, bound
+from perflint.program.shape import NOTHING, Shape, integer, known, swapped
+from perflint.program.shape_calls import called
 from perflint.program.values import Kind
 from perflint.program.walk import path_of
 
@@ -15,42 +16,6 @@ if TYPE_CHECKING:
 
 _SHOWN = 6  # so many axes of a tensor of unknown rank get a symbol, from either end
 _DEPTH = 24
-
-
-class Shape(NamedTuple):
-    """The axes of a tensor: `first` from the front, `last` up to the back; the same and complete where `rank` is known.
-
-    A size is a numeral, a symbol (equal symbols are equal sizes), or empty for unknown.
-    """
-
-    rank: int | None
-    first: tuple[str, ...] = ()
-    last: tuple[str, ...] = ()
-
-    def size(self, axis: int) -> str:
-        """The size of an axis, counted from the back where negative."""
-        if axis >= 0:
-            return self.first[axis] if axis < len(self.first) else ""
-        return self.last[axis] if -axis <= len(self.last) else ""
-
-    @property
-    def least_rank(self) -> int:
-        """The tensor has at least so many axes."""
-        return self.rank or 0
-
-
-NOTHING = Shape(None)
-
-
-def known(sizes: tuple[str, ...]) -> Shape:
-    """A shape of exactly these sizes."""
-    return Shape(len(sizes), sizes, sizes)
-
-
-_SAME = CONVERSIONS | frozenset("contiguous clone detach requires_grad_ pin_memory softmax log_softmax masked_fill cumsum".split())
-_REDUCTIONS = frozenset("sum mean max min amax amin norm prod std var logsumexp all any argmax argmin median".split())
-_SIZED = frozenset("zeros ones empty rand randn".split())
-_WRAPPERS = frozenset("Variable Parameter zeros_like ones_like rand_like randn_like empty_like full_like".split())
 
 
 class Shapes:
@@ -245,8 +210,6 @@ class Shapes:
         return Shape(None, (*front, *shape.first[taken:]), (*shape.last[: len(shape.last) - cut], *back[::-1]))
 
     def _call(self, node: ast.Call) -> Shape:
-        from perflint.program.shape_calls import called
-
         return called(self, self._program, node)
 
     def expand(self, sizes: list[ast.expr]) -> Shape:
@@ -262,24 +225,6 @@ class Shapes:
         return self._broadcast(left, right)
 
 
-def swapped(shape: Shape, one: int, other: int) -> Shape:
-    """`shape` with two axes exchanged."""
-    if shape.rank is not None:
-        sizes = list(shape.first)
-        if not all(-shape.rank <= axis < shape.rank for axis in (one, other)):
-            return NOTHING
-        sizes[one], sizes[other] = sizes[other], sizes[one]
-        return known(tuple(sizes))
-    first, last = list(shape.first), list(shape.last)
-    if one >= 0 and other >= 0 and max(one, other) < len(first):
-        first[one], first[other] = first[other], first[one]
-        return Shape(None, tuple(first), ())
-    if one < 0 and other < 0 and -min(one, other) <= len(last):
-        last[one], last[other] = last[other], last[one]
-        return Shape(None, (), tuple(last))
-    return NOTHING
-
-
 def _walk(indices: list[ast.expr], sizes: tuple[str, ...]) -> tuple[list[str], int]:
     """The sizes that basic indices leave, and how many axes they take."""
     left, axis = [], 0
@@ -288,11 +233,19 @@ def _walk(indices: list[ast.expr], sizes: tuple[str, ...]) -> tuple[list[str], i
             left.append("1")
         elif isinstance(index, ast.Slice):
             whole = index.lower is None and index.upper is None and index.step is None
-            left.append(sizes[axis] if whole and axis < len(sizes) else "")
+            left.append("1" if _is_single(index) else sizes[axis] if whole and axis < len(sizes) else "")
             axis += 1
         else:
             axis += 1
     return left, axis
+
+
+def _is_single(index: ast.Slice) -> bool:
+    """Does the slice take one element: `3:4` or `-1:`?"""
+    lower, upper = integer(index.lower), integer(index.upper)
+    if index.step is not None or lower is None:
+        return False
+    return (index.upper is None and lower == -1) or (upper is not None and upper - lower == 1 and upper != 0)
 
 
 def _is_basic(index: ast.expr) -> bool:
@@ -327,14 +280,3 @@ def _axis_of(node: ast.expr) -> tuple[ast.expr, int] | None:
     else:
         return None
     return None if axis is None else (tensor, axis)
-
-
-def integer(node: ast.AST | None) -> int | None:
-    """The value of an integer written out."""
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        value = integer(node.operand)
-        return None if value is None else -value
-    return node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
-
-
-__all__ = ["CONCATENATIONS", "NOTHING", "Shape", "Shapes", "integer", "known", "swapped", "torch_table"]

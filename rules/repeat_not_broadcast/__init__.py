@@ -61,7 +61,7 @@ class RepeatNotBroadcast(Rule):
             if reading is None or not reading.consumers:
                 continue
             repeated = proved(program, shapes, copy, reading)
-            if repeated is None or not is_worth_it(program, shapes, copy, reading) or source_changes(program, copy):
+            if repeated is None or not is_worth_it(program, shapes, copy, reading) or source_changes(program, flow, copy, reading):
                 continue
             kind = kind_of(program, reading)
             result: Patch = patch(program, shapes, flow, copy, reading, repeated)

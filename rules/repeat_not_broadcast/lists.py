@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from perflint.program.shapes import integer
+from perflint.program.shape import integer
 from perflint.rules.repeat_not_broadcast.copies import Copy
 
 if TYPE_CHECKING:

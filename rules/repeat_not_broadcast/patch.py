@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from perflint.program import torch_table
 from perflint.program.consumers import Flow, Reading, Role
-from perflint.program.shapes import Shapes, integer
+from perflint.program.shape import integer
+from perflint.program.shapes import Shapes
 from perflint.program.values import Kind
 from perflint.rule import Edit, Fix, Safety
 from perflint.rules.repeat_not_broadcast.copies import MATERIALISING, Copy
+from perflint.rules.repeat_not_broadcast.gradients import may_have_gradient
 from perflint.rules.repeat_not_broadcast.proof import Repeated
 from perflint.rules.repeat_not_broadcast.verdict import other_operands
 
@@ -34,6 +36,8 @@ def patch(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Rea
     """The rewriting of `copy`."""
     if _is_laid_out_differently(program, flow, reading):
         return Patch(blocked="the result would be laid out in memory like the other, transposed operand, which `.view()` behind it could not take")
+    if not repeated.sure:
+        return Patch(blocked="whether the tensor lacks these axes, or has them with size 1, is not known here")
     safety = _safety(program, flow, shapes, copy, reading, repeated)
     if copy.form == "expanded":
         return _unmade(program, copy, safety)
@@ -142,30 +146,7 @@ def _safety(program: Program, flow: Flow, shapes: Shapes, copy: Copy, reading: R
     reordered = copy.form in ("cat", "stack") or (repeated.new and len(repeated.positions) > 1)
     if copy.form == "expanded" and isinstance(copy.call.func, ast.Attribute):
         reordered = copy.call.func.attr not in MATERIALISING
-    return Safety.ROUNDING if reordered and _may_have_gradient(program, flow, copy) else Safety.EXACT
-
-
-def _may_have_gradient(program: Program, flow: Flow, copy: Copy) -> bool:
-    value = program.value(copy.source)
-    if value.dtype in ("bool", "int") or program.without_gradients(copy.call):
-        return False
-    return not _is_constant(program, flow, copy.source, 8)
-
-
-def _is_constant(program: Program, flow: Flow, node: ast.expr, depth: int) -> bool:
-    """Was it made out of nothing, so that no gradient flows into it?"""
-    if depth == 0:
-        return False
-    if isinstance(node, ast.Name):
-        values = [program.parent(each) for each in flow.definitions(node)]
-        return bool(values) and all(isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name) and _is_constant(program, flow, each.value, depth - 1) for each in values)
-    if isinstance(node, ast.Call):
-        entry = torch_table.function(program.qualified(node.func))
-        if entry is not None and "factory" in entry.traits:
-            return not any(keyword.arg == "requires_grad" for keyword in node.keywords)
-        if isinstance(node.func, ast.Attribute) and not node.func.attr.endswith("_") and torch_table.method(node.func.attr) is not None:
-            return not any(program.value(each).kind is Kind.TENSOR for each in node.args if node.func.attr != "expand_as") and _is_constant(program, flow, node.func.value, depth - 1)
-    return False
+    return Safety.ROUNDING if reordered and may_have_gradient(program, flow, copy) else Safety.EXACT
 
 
 def _is_laid_out_differently(program: Program, flow: Flow, reading: Reading) -> bool:

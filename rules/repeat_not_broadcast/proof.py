@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perflint.program.consumers import CONCATENATIONS, Reading
-from perflint.program.shapes import Shape, Shapes, integer
+from perflint.program.shape import Shape, integer
+from perflint.program.shapes import Shapes
 from perflint.rules.repeat_not_broadcast.copies import Copy
 
 if TYPE_CHECKING:
@@ -16,10 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Repeated:
-    """The positions, among the axes of the result, that are repeated; `new`: the first of them may be an axis that the source lacks."""
+    """The positions, among the axes of the result, that are repeated.
+
+    `new`: the first of them may be an axis that the source lacks. `sure`: expand can't be refused; otherwise the text only makes it very likely.
+    """
 
     positions: tuple[int, ...]
     new: bool
+    sure: bool = True
 
 
 def proved(program: Program, shapes: Shapes, copy: Copy, reading: Reading) -> Repeated | None:
@@ -37,9 +42,20 @@ def proved(program: Program, shapes: Shapes, copy: Copy, reading: Reading) -> Re
         return None
     ranks = _ranks(shape, counts)
     unproved = [position for position in repeated if not all(_is_single(shape, position, len(counts), rank) for rank in ranks)]
-    if any(not _result_shows(program, shapes, reading, counts[position]) for position in unproved):
-        return None
-    return Repeated(tuple(repeated), new=min(ranks, default=0) < len(counts))
+    new = min(ranks, default=0) < len(counts)
+    if all(_result_shows(program, shapes, reading, counts[position]) for position in unproved):
+        return Repeated(tuple(repeated), new)
+    return Repeated(tuple(repeated), new, sure=False) if shape.rank is None and _adds_axes(program, copy, repeated) else None
+
+
+def _adds_axes(program: Program, copy: Copy, repeated: list[int]) -> bool:
+    """Do counts in front stand for new axes, by all appearance: several that are variables, or one whose axis is moved away at once?"""
+    assert copy.counts is not None
+    if repeated != list(range(len(repeated))) or len(repeated) == len(copy.counts) or any(integer(copy.counts[i]) is not None for i in repeated):
+        return False
+    method = program.parent(copy.call)
+    moved = isinstance(method, ast.Attribute) and method.attr in ("permute", "transpose")
+    return len(repeated) > 1 or moved
 
 
 def _ranks(shape: Shape, counts: tuple[ast.expr, ...]) -> list[int]:

@@ -7,12 +7,13 @@ import re
 from typing import TYPE_CHECKING
 
 from perflint.program import Heat
-from perflint.program.consumers import Consumer, Reading, Role
+from perflint.program.consumers import Consumer, Flow, Reading, Role
 from perflint.program.rarity import makes_rare
 from perflint.program.shapes import Shapes
-from perflint.program.values import Kind
-from perflint.program.walk import FUNCTIONS, LOOPS, path_of
-from perflint.rules.repeat_not_broadcast.copies import MOVES, Copy
+from perflint.program.values import Kind, Place
+from perflint.program.walk import LOOPS, path_of
+from perflint.rules.repeat_not_broadcast.copies import MATERIALISING, Copy
+from perflint.rules.repeat_not_broadcast.gradients import may_have_gradient
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -82,7 +83,28 @@ def is_worth_it(program: Program, shapes: Shapes, copy: Copy, reading: Reading) 
     """Would a view save the copy, and not just put it off to the reader?"""
     if reading.converted and any(consumer.role is not Role.ELEMENTWISE for consumer in reading.consumers):
         return False
+    if copy.form == "expanded" and not _is_real(program, copy, reading):
+        return False
     return not any(consumer.role is Role.MATMUL and _is_folded(shapes, consumer) for consumer in reading.consumers)
+
+
+def _is_real(program: Program, copy: Copy, reading: Reading) -> bool:
+    """Does the move or cast behind an expansion copy for sure? To where the tensor is, or to the type that it has, it does nothing."""
+    assert isinstance(copy.call.func, ast.Attribute)
+    name = copy.call.func.attr
+    if name in MATERIALISING or name not in ("to", "cuda", "type", "type_as"):
+        return True
+    assert isinstance(copy.source, ast.Call) and isinstance(copy.source.func, ast.Attribute)
+    value = program.value(copy.source.func.value)
+    if value.place is Place.HOST or value.dtype in ("bool", "int"):
+        return True
+    elementwise = all(consumer.role in (Role.ELEMENTWISE, Role.REDUCTION) for consumer in reading.consumers)
+    return elementwise and name != "cuda" and not _is_device(program, copy.call) and not path_of(_base(copy.source)).startswith("self.")
+
+
+def _is_device(program: Program, call: ast.Call) -> bool:
+    targets = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg == "device")]
+    return any(path_of(each).rpartition(".")[2] == "device" or program.value(each).kind in (Kind.DEVICE, Kind.STRING) for each in targets)
 
 
 def _is_folded(shapes: Shapes, consumer: Consumer) -> bool:
@@ -93,21 +115,38 @@ def _is_folded(shapes: Shapes, consumer: Consumer) -> bool:
     return name == "matmul" and ((rank or 0) > 3 or any(other is not None and other < 3 for other in others))
 
 
-def source_changes(program: Program, copy: Copy) -> bool:
+def source_changes(program: Program, flow: Flow, copy: Copy, reading: Reading) -> bool:
     """May the source be written to while the copy is in use, so that a view would show the change?"""
-    root = _root(copy.source)
-    function = program.function_of(copy.call) or program.tree
+    root = path_of(_base(copy.source))
     if not root:
         return False
-    start = program.statement_of(copy.call).lineno
+    function = program.function_of(copy.call) or program.tree
+    statement = program.statement_of(copy.call)
     loop = next((each for each in program.ancestors(copy.call) if isinstance(each, LOOPS)), None)
-    rebound = loop is not None and any(
-        isinstance(each, ast.Assign | ast.For) and any(path_of(t) == root for t in getattr(each, "targets", [getattr(each, "target", each)]))
+    if loop is not None and not _rebinds(loop, root):
+        return any(_writes(each, root) for each in ast.walk(loop))
+    writes = [each for each in ast.walk(function) if getattr(each, "lineno", 0) >= statement.lineno and _writes(each, root)]
+    if not writes:
+        return False
+    return may_have_gradient(program, flow, copy) or any(_is_read_behind(write, reading) for write in writes)
+
+
+def _is_read_behind(write: ast.AST, reading: Reading) -> bool:
+    """Is the copy read behind the write? What an assignment computes is computed before it writes."""
+    for consumer in reading.consumers:
+        before = (consumer.operand.lineno, consumer.operand.col_offset) < (write.lineno, write.col_offset)  # type: ignore[attr-defined]
+        inside = isinstance(write, ast.Assign) and any(each is consumer.node for each in ast.walk(write.value))
+        if not (before or inside) or consumer.in_place:
+            return True
+    return False
+
+
+def _rebinds(loop: ast.AST, root: str) -> bool:
+    return any(
+        isinstance(each, ast.Assign | ast.For)
+        and any(path_of(part) == root for target in (each.targets if isinstance(each, ast.Assign) else [each.target]) for part in ast.walk(target))
         for each in ast.walk(loop)
     )
-    if loop is not None and not rebound and not isinstance(program.parent(loop), FUNCTIONS):
-        start = loop.lineno
-    return any(_writes(each, root) for each in ast.walk(function) if getattr(each, "lineno", 0) >= start)
 
 
 def _writes(node: ast.AST, root: str) -> bool:
@@ -121,15 +160,15 @@ def _writes(node: ast.AST, root: str) -> bool:
     return False
 
 
-def _root(node: ast.expr) -> str:
-    """The name whose memory `node` may share."""
+def _base(node: ast.expr) -> ast.expr:
+    """The name, or attribute, whose memory `node` may share."""
     while True:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             node = node.func.value
         elif isinstance(node, ast.Subscript):
             node = node.value
         else:
-            return path_of(node)
+            return node
 
 
-__all__ = ["MOVES", "is_one_time", "is_worth_it", "kind_of", "other_operands", "source_changes"]
+__all__ = ["is_one_time", "is_worth_it", "kind_of", "other_operands", "source_changes"]

@@ -1,0 +1,62 @@
+"""The shape of a tensor, as far as it is known without running anything."""
+
+from __future__ import annotations
+
+import ast
+from typing import NamedTuple
+
+
+class Shape(NamedTuple):
+    """The axes of a tensor: `first` from the front, `last` up to the back; the same and complete where `rank` is known.
+
+    A size is a numeral, a symbol (equal symbols are equal sizes), or empty for unknown.
+    """
+
+    rank: int | None
+    first: tuple[str, ...] = ()
+    last: tuple[str, ...] = ()
+
+    def size(self, axis: int) -> str:
+        """The size of an axis, counted from the back where negative."""
+        if axis >= 0:
+            return self.first[axis] if axis < len(self.first) else ""
+        return self.last[axis] if -axis <= len(self.last) else ""
+
+    @property
+    def least_rank(self) -> int:
+        """The tensor has at least so many axes."""
+        return self.rank or 0
+
+
+NOTHING = Shape(None)
+
+
+def known(sizes: tuple[str, ...]) -> Shape:
+    """A shape of exactly these sizes."""
+    return Shape(len(sizes), sizes, sizes)
+
+
+def swapped(shape: Shape, one: int, other: int) -> Shape:
+    """`shape` with two axes exchanged."""
+    if shape.rank is not None:
+        sizes = list(shape.first)
+        if not all(-shape.rank <= axis < shape.rank for axis in (one, other)):
+            return NOTHING
+        sizes[one], sizes[other] = sizes[other], sizes[one]
+        return known(tuple(sizes))
+    first, last = list(shape.first), list(shape.last)
+    if one >= 0 and other >= 0 and max(one, other) < len(first):
+        first[one], first[other] = first[other], first[one]
+        return Shape(None, tuple(first), ())
+    if one < 0 and other < 0 and -min(one, other) <= len(last):
+        last[one], last[other] = last[other], last[one]
+        return Shape(None, (), tuple(last))
+    return NOTHING
+
+
+def integer(node: ast.AST | None) -> int | None:
+    """The value of an integer written out."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = integer(node.operand)
+        return None if value is None else -value
+    return node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
