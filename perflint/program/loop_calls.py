@@ -62,7 +62,7 @@ _HOST_LIBRARIES = (
 
 @dataclass(frozen=True)
 class CallSort:
-    """`model`: a module, a function that runs one, or something unknown that is given tensors. `unsure`: the last of these."""
+    """`model`: it is a module, a function that runs one, or, where `unsure`, something unknown."""
 
     model: bool = False
     unsure: bool = False

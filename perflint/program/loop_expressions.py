@@ -267,6 +267,8 @@ class Expressions:
 
     def _note_members(self, node: ast.Call, owner: Trace) -> None:
         """Is what is called another one in each iteration?"""
+        if "checkpoint" in called(node) and node.args and self.trace(node.args[0]).slices:
+            self.flow.members = True  # the layer is handed to torch.utils.checkpoint
         if isinstance(node.func, ast.Attribute):
             value = self.program.value(node.func.value)
             root = self._root(node.func.value)
