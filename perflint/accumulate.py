@@ -59,7 +59,7 @@ def accumulation(program: Program, sync: Sync) -> Fix:
 
 def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: ast.expr) -> Fix:
     if not path:
-        raise Blocked("it is added to a part of a larger object")
+        return _part_of_tensor(program, read, statement, added)
     if not read.is_scalar:
         raise Blocked("a whole tensor is copied, not one number")
     safety = _linear(program, read, added)
@@ -87,6 +87,16 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
     conversion = f"{path} if isinstance({path}, int) else float({path})" if keeps_integer else f"{convert}({path})"
     edits.append(_behind(program, found.loop, f"{path} = {conversion}"))
     return Fix(f"add `{path}` up on the device and read it once, behind the loop", safety, tuple(edits))
+
+
+def _part_of_tensor(program: Program, read: Read, statement: ast.stmt, added: ast.expr) -> Fix:
+    target = statement.target if isinstance(statement, ast.AugAssign) else None
+    if isinstance(target, ast.Subscript) and added is read.top and read.is_scalar and read.converts_to != "int":
+        value = program.value(target.value)
+        if value.on_device and value.sure:
+            edits = (read.replaced(program, ".detach()"),)
+            return Fix("add on the device, where the sum is", Safety.ROUNDING, edits)
+    raise Blocked("it is added to a part of a larger object")
 
 
 _ORDER = [Safety.EXACT, Safety.ROUNDING, Safety.BEHAVIOUR]
@@ -201,8 +211,9 @@ def _list(program: Program, read: Read, statement: ast.stmt, path: str) -> Fix:
     if not torch or "." in path:
         raise Blocked("`torch` is not imported by that name" if not torch else f"`{path}` may be read elsewhere")
     found = _accumulator(program, read, statement, path)
+    uses = len(occurrences(found.loop, path))
     region = start_region(program, found.loop, path, _is_empty)
-    if region is None or any(occurrences(each, path) for each in region[1:-1]) or region[-1] is not found.loop:
+    if region is None or any(occurrences(each, path) for each in region[1:-1]) or len(occurrences(region[-1], path)) != uses:
         raise Blocked(f"`{path}` is not known to be empty when the loop starts")
     if len(found.additions) > 1:
         raise Blocked(f"several lines append to `{path}`")

@@ -33,6 +33,8 @@ class Read:
         first = self._first_link(program)
         if not self.converts_to and first is not None:  # only what follows the tensor changes
             dot = program.text.rfind(".", 0, program.span(first)[1] - len(first.attr))
+            if not suffix:  # a method on a line of its own takes its line along
+                dot = len(program.text[:dot].rstrip())
             return Edit(dot, end, suffix)
         text = program.segment(self.base)
         needs = not isinstance(self.base, _ATOMS) or "\n" in text or "\r" in text

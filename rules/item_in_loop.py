@@ -1,45 +1,81 @@
-"""`.item()` at a place that runs every step makes the host wait for the device.
+"""`.item()` in a hot loop makes the host wait for the device in every step.
 
 ## What it does
 
-Draft.
+Reports `.item()` on a device tensor where it runs in every step of training or evaluation, or in every time step: in
+the loop itself, or in a function that the loop calls. It says nothing of reads that happen now and then (below
+`if step % n == 0`, at the last step, once an epoch or rollout), of values that are on the host anyway, of programs that
+never leave the CPU, of full-batch training, of actions that an environment's `step` needs, and of a second read of a
+value that the same iteration has read before.
 
 ## Why it is slow
 
-Draft.
+The host runs ahead of the device and keeps its queue filled. `.item()` has to return a Python number, so the host
+stops until everything queued has been computed; then the device idles until the host has launched work again. The
+price depends on the run: next to nothing where launching is what takes the time, much where the device is the faster
+one or the reads are many.
 
 ## Example
 
-Draft.
+```python
+total = 0.0
+for images, labels in loader:
+    loss = criterion(model(images.to(device)), labels.to(device))
+    total += loss.item()
+```
 
 ## Use instead
 
-Draft.
+```python
+total = 0.0
+for images, labels in loader:
+    loss = criterion(model(images.to(device)), labels.to(device))
+    total += loss.detach().double()
+total = float(total)
+```
+
+What decides, prints or calculates on the host in every iteration has no such form: report every few steps, hand meters
+the detached tensor, choose with `torch.where`.
 
 ## Fix safety
 
-Draft.
+A sum is kept on the device and read once behind the loop, where the variable becomes the Python number that it was,
+also after no iteration at all. Floats are added in 64 bits, as Python does: `exact`. It is `rounding` where the
+program speaks of a device without 64-bit floats, where the value is divided on its way, and where it is added to a
+float tensor. It is `behaviour` where the value may be an integer that would become a float. What is
+appended to an empty list is cloned and read in one go behind the loop: `exact`; the values stay in the device's memory
+until then. Reads below a periodic guard are converted there. There is no fix where other code may see the variable
+meanwhile, or where another read of the same value in the same iteration remains. It is assumed that what has `.item()`
+and was computed from device tensors is a tensor, and that all additions to one variable come from one device.
 
 ## Measured
 
-not measured yet
+One H200, torch 2.11: 64 small training steps that read loss, accuracy and each parameter's norm with `.item()` took
+175.7 ms, batched 131.9 ms (1.34x); reading only loss and accuracy, 134.8 ms against 133.4 ms (1.01x).
 """
+
 from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+
 from perflint.remedy import remedies
 from perflint.rule import Finding, Options, Rule
+
 if TYPE_CHECKING:
     from perflint.program import Program
 
-_MESSAGE = "the host waits here for the device, every step"
+_MESSAGE = "`.item()` makes the host wait for the device in every iteration"
 
 
 class ItemInLoop(Rule):
+    """`.item()` on a device tensor, at a place that runs every step."""
+
     group = "sync"
-    triggers = (".item",)
+    triggers = (".item", "item()")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
+        """Yield each first read of a value in an iteration."""
         for sync, fixes, blocked in remedies(program):
             if sync.kind == "item":
                 yield self.finding((sync.start, sync.end), _MESSAGE, kind=sync.kind, fixes=fixes, blocked=blocked)

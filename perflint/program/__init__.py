@@ -26,6 +26,7 @@ Node = TypeVar("Node", bound=ast.AST)
 _ACCELERATOR = re.compile(
     r"cuda|device|accelerat|\bmps\b|\bxpu\b|\bnpu\b|[lL]ightning|[fF]abric|DataParallel|\.to\(|horovod|deepspeed"
 )
+_COMMENT = re.compile(r"#[^\r\n]*")
 _TRAINS = re.compile(r"\.backward\(|DataLoader\(|\.zero_grad\(|\.step\(")
 _DEFAULT_DEVICE = re.compile(r"set_default_device|set_default_tensor_type\(.*cuda")
 _NO_GRADIENTS = frozenset({"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad"})
@@ -90,7 +91,19 @@ class Program:
     @cached_property
     def is_host_only(self) -> bool:
         """Is it a script that trains or evaluates and never speaks of a device? Its tensors all live on the host."""
-        return bool(self.is_script and _TRAINS.search(self.text) and not _ACCELERATOR.search(self.text))
+        if not self.is_script or not _TRAINS.search(self.text):
+            return False
+        return not (_ACCELERATOR.search(self.text) and _ACCELERATOR.search(self._code))
+
+    @cached_property
+    def _code(self) -> str:
+        """The text without its comments and docstrings, whose words say nothing of what is done."""
+        code = self.text
+        for statement in reversed(self.of_type(ast.Expr)):
+            if isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str):
+                start, end = self.span(statement)
+                code = code[:start] + code[end:]
+        return _COMMENT.sub("", code)
 
     @cached_property
     def is_script(self) -> bool:

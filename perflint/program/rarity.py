@@ -20,17 +20,21 @@ def makes_rare(program: Program, parent: ast.AST, child: ast.AST) -> bool:
     """Does `parent` run its part `child` only now and then?"""
     if isinstance(parent, ast.If):
         if child in parent.body:
-            return is_periodic(program, parent.test)
+            return isinstance(parent.body[-1], ast.Raise) or is_periodic(program, parent.test)
         if child in parent.orelse:
-            return is_mostly_true(program, parent.test)
+            return isinstance(parent.orelse[-1], ast.Raise) or is_mostly_true(program, parent.test)
     if isinstance(parent, ast.IfExp):
         return (child is parent.body and is_periodic(program, parent.test)) or (
             child is parent.orelse and is_mostly_true(program, parent.test)
         )
     if isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.And) and child in parent.values:
         return any(is_periodic(program, test) for test in parent.values[: parent.values.index(child)])  # type: ignore[arg-type]
-    if isinstance(parent, ast.ExceptHandler):
+    if isinstance(parent, ast.ExceptHandler | ast.Raise):
         return True
+    if isinstance(parent, ast.Assert):
+        return child is parent.msg
+    if isinstance(parent, ast.Lambda):
+        return isinstance(parent.body, ast.JoinedStr)  # a message, put together when it is wanted
     if isinstance(child, ast.stmt):
         return _skipped_before(program, child, parent)
     return False

@@ -84,7 +84,7 @@ def _of_call(program: Program, call: ast.Call) -> Iterator[Sync]:
         if rest.rpartition(".")[2] in _DATA_DEPENDENT and call.args and _entry_syncs(program, torch_table.function(name), call, 0):
             yield from _implicit(program, call.args[0], rest.rpartition(".")[2], call)
     elif name.startswith(_HOST_MODULES):
-        yield from _implicit_all(program, call.args, "math")
+        yield from _first(program, call, call.args, "math")
     elif head == "builtins":
         yield from _of_builtin(program, call, rest)
 
@@ -93,7 +93,7 @@ def _of_builtin(program: Program, call: ast.Call, name: str) -> Iterator[Sync]:
     if name in _CONVERSIONS and len(call.args) == 1:
         yield from _implicit(program, call.args[0], name, call)
     elif name in _COMPARING and call.args:
-        yield from _implicit_all(program, [_elements(part) for part in call.args], name)
+        yield from _first(program, call, [_elements(part) for part in call.args], name)
     elif name == "range":
         yield from _implicit_all(program, call.args, "index")
     elif name in ("print", "str", "repr", "format"):
@@ -142,6 +142,14 @@ def _implicit(program: Program, tensor: ast.expr, kind: str, node: ast.expr | No
 def _implicit_all(program: Program, tensors: Iterable[ast.expr], kind: str) -> Iterator[Sync]:
     for tensor in tensors:
         yield from _implicit(program, tensor, kind)
+
+
+def _first(program: Program, call: ast.Call, tensors: Iterable[ast.expr], kind: str) -> Iterator[Sync]:
+    """One read of a call, however many of its arguments are tensors."""
+    for tensor in tensors:
+        if is_read(program.value(tensor), explicit=False):
+            yield from _implicit(program, tensor, kind, call)
+            return
 
 
 def _arguments(call: ast.Call) -> list[ast.expr]:
