@@ -17,13 +17,14 @@ class Eval(Rule):
 
     group = "compute"
     triggers = ("eval(",)
+    replacement: ClassVar[str] = "literal_"
     options: ClassVar[Mapping[str, Option]] = {"message": Option("eval", "what to say")}
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         for call in ast.walk(program.tree):
             if isinstance(call, ast.Call) and program.segment(call.func) == "eval":
                 start, end = program.span(call)
-                fix = Fix("call literal_eval", Safety.BEHAVIOUR, (Edit(start, start, "literal_"),))
+                fix = Fix("call literal_eval", Safety.BEHAVIOUR, (Edit(start, start, self.replacement),))
                 message = str(options.get("message", "eval"))
                 yield self.finding((start, end), message, kind="call", fixes=(fix,), blocked="")
 
