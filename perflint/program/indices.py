@@ -67,4 +67,5 @@ def _offset(node: ast.expr, indices: set[str]) -> int | None:
 
 def starts_alike(one: str, other: str) -> bool:
     """Do two indices pick the same step, written to different depths: `t` and `t, :, 0`?"""
-    return one == other or (one.split(",")[0].strip("( )") == other.split(",")[0].strip("( )") and ":" not in one.split(",")[0])
+    first, second = one.split(",")[0].strip("( )"), other.split(",")[0].strip("( )")
+    return one == other or (first == second and ":" not in first)
