@@ -134,8 +134,6 @@ def join(a: Value, b: Value) -> Value:
     for one, other in ((a, b), (b, a)):
         if one.kind is Kind.NONE:
             return other
-        if one.kind is Kind.TENSOR and other.kind is Kind.NUMBER and other.is_literal:  # `total = 0`, to which tensors are added
-            return one._replace(dtype="")
         if one.kind is Kind.TENSOR and other.kind in (Kind.UNKNOWN, Kind.NUMBER):
             return one._replace(sure=False, dtype="")
         if one.kind is Kind.LOADER and other.kind in (Kind.UNKNOWN, Kind.SEQUENCE):
