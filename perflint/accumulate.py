@@ -49,7 +49,12 @@ def accumulation(program: Program, sync: Sync) -> Fix:
     call = program.parent(read.top)
     if isinstance(statement, ast.Expr) and call is statement.value and isinstance(call, ast.Call):
         func = call.func
-        if isinstance(func, ast.Attribute) and func.attr == "append" and call.args == [read.top] and path_of(func.value):
+        if (
+            isinstance(func, ast.Attribute)
+            and func.attr == "append"
+            and call.args == [read.top]
+            and path_of(func.value)
+        ):
             return _list(program, read, statement, path_of(func.value))
     raise Blocked("")
 
@@ -65,7 +70,11 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
     safety = _linear(program, read, added)
     found = _accumulator(program, read, statement, path)
     starts = _starting_values(program, found)
-    is_count = number_kind(program, read.base) == INTEGER and read.converts_to != "float" and all(isinstance(each, int) for each in starts)
+    is_count = (
+        number_kind(program, read.base) == INTEGER
+        and read.converts_to != "float"
+        and all(isinstance(each, int) for each in starts)
+    )
     if is_count and added is not read.top and not _adds_integers(program, added):
         raise Blocked("it is scaled by what may be no integer")
     kind = INTEGER if is_count else number_kind(program, read.base)
@@ -136,7 +145,11 @@ def _starting_values(program: Program, found: Accumulator) -> list[int | float]:
         if isinstance(node.ctx, ast.Load) or program.statement_of(node) in found.additions:
             continue
         value = program.value(node)
-        if not isinstance(node.ctx, ast.Store) or not isinstance(program.statement_of(node), ast.Assign | ast.AnnAssign) or not _is_number(value):
+        if (
+            not isinstance(node.ctx, ast.Store)
+            or not isinstance(program.statement_of(node), ast.Assign | ast.AnnAssign)
+            or not _is_number(value)
+        ):
             raise Blocked(f"line {node.lineno} sets `{found.path}` to something else")
         assert isinstance(value.literal, int | float)
         starts.append(value.literal)
@@ -147,7 +160,9 @@ def _is_number(value: Value) -> bool:
     return value.is_literal and isinstance(value.literal, int | float) and not isinstance(value.literal, bool)
 
 
-def _conversions_inside(program: Program, found: Accumulator, starts: Sequence[int | float], convert: str) -> list[Edit]:
+def _conversions_inside(
+    program: Program, found: Accumulator, starts: Sequence[int | float], convert: str
+) -> list[Edit]:
     """Edits that convert the sum where the loop reads it now and then."""
     edits = []
     for node in occurrences(found.loop, found.path):
@@ -155,7 +170,11 @@ def _conversions_inside(program: Program, found: Accumulator, starts: Sequence[i
             continue
         if program.heat(node) is not Heat.ONCE:
             raise Blocked(f"line {node.lineno} reads `{found.path}` in every iteration")
-        if convert == "float" and any(isinstance(each, int) for each in starts) and not _follows(program, node, found.additions):
+        if (
+            convert == "float"
+            and any(isinstance(each, int) for each in starts)
+            and not _follows(program, node, found.additions)
+        ):
             raise Blocked(f"line {node.lineno} reads `{found.path}`, which may still be an integer there")
         edits.append(_converted(program, node, found.path, convert))
     return edits
@@ -177,7 +196,12 @@ def _follows(program: Program, node: ast.AST, additions: Sequence[ast.stmt]) -> 
         here = next((index for index, each in enumerate(block) if each in around), None)
         if here is not None and block.index(addition) < here:
             between = block[block.index(addition) + 1 : here + 1]
-            stores = [n for each in between for n in occurrences(each, path_of(getattr(addition, "target", None) or addition)) if isinstance(n.ctx, ast.Store)]
+            stores = [
+                n
+                for each in between
+                for n in occurrences(each, path_of(getattr(addition, "target", None) or addition))
+                if isinstance(n.ctx, ast.Store)
+            ]
             return all(store.lineno >= node.lineno for store in stores)
     return False
 
@@ -187,7 +211,11 @@ def _check_other_additions(program: Program, found: Accumulator, statement: ast.
         if other is statement:
             continue
         value = other.value if isinstance(other, ast.AugAssign) else None
-        if value is None or program.value(value).kind is not Kind.NUMBER or (is_count and not _is_integer(program, value)):
+        if (
+            value is None
+            or program.value(value).kind is not Kind.NUMBER
+            or (is_count and not _is_integer(program, value))
+        ):
             raise Blocked(f"line {other.lineno} adds something else to `{found.path}`")
 
 
@@ -202,22 +230,40 @@ def _is_integer(program: Program, node: ast.expr) -> bool:
 
 def _list(program: Program, read: Read, statement: ast.stmt, path: str) -> Fix:
     if not read.is_scalar:
-        raise Blocked("a whole tensor is collected in every iteration: keep it on the device and copy all behind the loop if its memory allows")
+        raise Blocked(
+            "a whole tensor is collected in every iteration: keep it on the device and copy all behind the loop if its memory allows"
+        )
     if read.converts_to:
         wanted = FLOAT if read.converts_to == "float" else INTEGER
         if number_kind(program, read.base) != wanted:
             raise Blocked(f"{read.converts_to}() may change the type of the value")
-    torch = next((alias.asname or "torch" for node in program.tree.body if isinstance(node, ast.Import) for alias in node.names if alias.name == "torch"), "")
+    torch = next(
+        (
+            alias.asname or "torch"
+            for node in program.tree.body
+            if isinstance(node, ast.Import)
+            for alias in node.names
+            if alias.name == "torch"
+        ),
+        "",
+    )
     if not torch or "." in path:
         raise Blocked("`torch` is not imported by that name" if not torch else f"`{path}` may be read elsewhere")
     found = _accumulator(program, read, statement, path)
     uses = len(occurrences(found.loop, path))
     region = start_region(program, found.loop, path, _is_empty)
-    if region is None or any(occurrences(each, path) for each in region[1:-1]) or len(occurrences(region[-1], path)) != uses:
+    if (
+        region is None
+        or any(occurrences(each, path) for each in region[1:-1])
+        or len(occurrences(region[-1], path)) != uses
+    ):
         raise Blocked(f"`{path}` is not known to be empty when the loop starts")
     if len(found.additions) > 1:
         raise Blocked(f"several lines append to `{path}`")
-    if any(node is not found.loop and isinstance(node, ast.Name) and node.id == path and isinstance(node.ctx, ast.Store) for node in own_nodes(found.loop)):
+    if any(
+        node is not found.loop and isinstance(node, ast.Name) and node.id == path and isinstance(node.ctx, ast.Store)
+        for node in own_nodes(found.loop)
+    ):
         raise Blocked(f"`{path}` starts anew in the loop")
     for node in occurrences(found.loop, path):
         if program.statement_of(node) not in found.additions and not _is_length(program, node):
@@ -246,7 +292,9 @@ def _accumulator(program: Program, read: Read, statement: ast.stmt, path: str) -
     if not isinstance(loop, LOOPS):
         raise Blocked(f"the loop that makes it hot is elsewhere, and `{path}` lives longer than one call")
     loop = _outermost(program, loop, path)
-    additions = tuple({program.statement_of(node): None for node in occurrences(loop, path) if _is_addition(program, node, path)})
+    additions = tuple(
+        {program.statement_of(node): None for node in occurrences(loop, path) if _is_addition(program, node, path)}
+    )
     if reason := seen_elsewhere(program, scope, path, loop):
         raise Blocked(reason)
     if any(occurrences(each, path) for each in loop.orelse):
@@ -261,9 +309,19 @@ def _is_addition(program: Program, node: ast.Name | ast.Attribute, path: str) ->
         return statement.target is node and isinstance(statement.op, ast.Add | ast.Sub)
     if isinstance(statement, ast.Assign):
         value = statement.value
-        return len(statement.targets) == 1 and path_of(statement.targets[0]) == path and isinstance(value, ast.BinOp) and path_of(value.left) == path
+        return (
+            len(statement.targets) == 1
+            and path_of(statement.targets[0]) == path
+            and isinstance(value, ast.BinOp)
+            and path_of(value.left) == path
+        )
     call = statement.value if isinstance(statement, ast.Expr) else None
-    return isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "append" and call.func.value is node
+    return (
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr == "append"
+        and call.func.value is node
+    )
 
 
 def _outermost(program: Program, loop: Loop, path: str) -> Loop:

@@ -52,10 +52,20 @@ def read_of(program: Program, sync: Sync) -> Read:
         top = above
     base, scalar, converts_to = top, False, ""
     while True:
-        if isinstance(base, ast.Call) and isinstance(base.func, ast.Attribute) and base.func.attr in _LINKS and not base.args:
+        if (
+            isinstance(base, ast.Call)
+            and isinstance(base.func, ast.Attribute)
+            and base.func.attr in _LINKS
+            and not base.args
+        ):
             scalar |= base.func.attr == "item"
             base = base.func.value
-        elif isinstance(base, ast.Call) and program.qualified(base.func) in _CONVERSIONS and len(base.args) == 1 and not base.keywords:
+        elif (
+            isinstance(base, ast.Call)
+            and program.qualified(base.func) in _CONVERSIONS
+            and len(base.args) == 1
+            and not base.keywords
+        ):
             scalar, converts_to = True, converts_to or program.qualified(base.func).rpartition(".")[2]
             base = base.args[0]
         elif isinstance(base, ast.Attribute) and base.attr == "data":
@@ -69,7 +79,12 @@ def _link_above(program: Program, node: ast.expr) -> ast.expr | None:
     if isinstance(parent, ast.Attribute) and parent.attr in _LINKS:
         call = program.parent(parent)
         return call if isinstance(call, ast.Call) and call.func is parent and not call.args else None
-    if isinstance(parent, ast.Call) and parent.args == [node] and not parent.keywords and program.qualified(parent.func) in _CONVERSIONS:
+    if (
+        isinstance(parent, ast.Call)
+        and parent.args == [node]
+        and not parent.keywords
+        and program.qualified(parent.func) in _CONVERSIONS
+    ):
         return parent
     return None
 

@@ -16,7 +16,24 @@ from perflint.rule import Fix
 if TYPE_CHECKING:
     from perflint.program import Program
 
-_PRINTERS = frozenset({"print", "info", "debug", "warning", "write", "log", "format", "set_postfix", "set_description", "set_postfix_str", "set_description_str", "add_scalar", "add_scalars", "log_dict"})
+_PRINTERS = frozenset(
+    {
+        "print",
+        "info",
+        "debug",
+        "warning",
+        "write",
+        "log",
+        "format",
+        "set_postfix",
+        "set_description",
+        "set_postfix_str",
+        "set_description_str",
+        "add_scalar",
+        "add_scalars",
+        "log_dict",
+    }
+)
 _ALL_VALUES = {
     "mask": "the size of the result depends on the mask: torch.where or multiplying by the mask keeps it",
     "nonzero": "the size of the result depends on the values: a mask, or torch.where with three arguments, has a fixed one",
@@ -70,7 +87,11 @@ def _use(program: Program, sync: Sync) -> str:
         if isinstance(parent, ast.Slice):
             return _ALL_VALUES["index"]
         if isinstance(parent, ast.Assign | ast.AnnAssign | ast.AugAssign):
-            return f"the iteration goes on with `{program.segment(child)}` on the host: keep it a tensor as long as possible" if isinstance(child, ast.expr) else ""
+            return (
+                f"the iteration goes on with `{program.segment(child)}` on the host: keep it a tensor as long as possible"
+                if isinstance(child, ast.expr)
+                else ""
+            )
         if isinstance(parent, (ast.stmt, *FUNCTIONS)):
             break
         child = parent

@@ -81,5 +81,7 @@ class SyncInLoop(Rule):
         """Yield each first read of a value in an iteration."""
         for sync, fixes, blocked in remedies(program):
             if sync.kind != "item":
-                message = _MESSAGES.get(sync.kind, f"`{sync.kind}` makes the host wait for the device in every iteration")
+                message = _MESSAGES.get(
+                    sync.kind, f"`{sync.kind}` makes the host wait for the device in every iteration"
+                )
                 yield self.finding((sync.start, sync.end), message, kind=sync.kind, fixes=fixes, blocked=blocked)

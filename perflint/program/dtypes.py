@@ -53,7 +53,9 @@ def _of_call(program: Program, node: ast.Call, depth: int) -> str:
     if callee.kind is Kind.MODULE and torch_table.class_kind(callee.name) == "loss":
         return FLOAT
     name = program.qualified(func)
-    if name.startswith(_LOSSES) and (name.endswith("_loss") or "cross_entropy" in name or name.endswith(("kl_div", "nll"))):
+    if name.startswith(_LOSSES) and (
+        name.endswith("_loss") or "cross_entropy" in name or name.endswith(("kl_div", "nll"))
+    ):
         return FLOAT
     word = name.rpartition(".")[2] if name else func.attr if isinstance(func, ast.Attribute) else ""
     is_method = not name and isinstance(func, ast.Attribute) and program.value(func.value).kind is Kind.TENSOR
@@ -84,9 +86,9 @@ def _of_path(program: Program, node: ast.Name, depth: int) -> str:
             return FLOAT  # only floats have gradients
         if isinstance(each, ast.Name) and each.id == node.id and not isinstance(each.ctx, ast.Load):
             statement = program.statement_of(each)
-            if isinstance(statement, ast.Assign) and statement.targets == [each]:
-                values.append(statement.value)
-            elif isinstance(statement, ast.AugAssign) and statement.target is each:
+            if (isinstance(statement, ast.Assign) and statement.targets == [each]) or (
+                isinstance(statement, ast.AugAssign) and statement.target is each
+            ):
                 values.append(statement.value)
             else:
                 return UNKNOWN

@@ -31,7 +31,9 @@ def _call_computes_on_fresh(program: Program, node: ast.Call, fresh: set[str], d
     if not _computes(program, node):
         return False
     callee = program.callee(node)
-    given = [argument for argument in (*node.args, *(k.value for k in node.keywords)) if _is_fresh(program, argument, fresh)]
+    given = [
+        argument for argument in (*node.args, *(k.value for k in node.keywords)) if _is_fresh(program, argument, fresh)
+    ]
     if given and (callee is None or program.value(node.func).kind is Kind.MODULE):
         return True
     if callee is None:
@@ -40,7 +42,11 @@ def _call_computes_on_fresh(program: Program, node: ast.Call, fresh: set[str], d
         return True
     if any(program.value(argument).kind is not Kind.NUMBER for argument in given):
         return True
-    return bool(given) and depth > 0 and _computes_on_fresh(program, list(own_nodes(callee)), _receivers(callee, node, given), depth - 1)
+    return (
+        bool(given)
+        and depth > 0
+        and _computes_on_fresh(program, list(own_nodes(callee)), _receivers(callee, node, given), depth - 1)
+    )
 
 
 def _receivers(callee: Function, node: ast.Call, given: Sequence[ast.expr]) -> set[str]:
@@ -54,11 +60,15 @@ def _receivers(callee: Function, node: ast.Call, given: Sequence[ast.expr]) -> s
 
 def steps_an_environment(program: Program, node: ast.AST) -> bool:
     """Is it `env.step(action)`?"""
-    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("step", "async_step")):
+    if not (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("step", "async_step")
+    ):
         return False
     owner = program.value(node.func.value)
     name = ast.unparse(node.func.value).lower()
-    is_stepper = owner.kind in (Kind.OPTIMIZER, Kind.MODULE) or any(word in name for word in ("optim", "sched", "scaler"))
+    is_stepper = owner.kind in (Kind.OPTIMIZER, Kind.MODULE) or any(
+        word in name for word in ("optim", "sched", "scaler")
+    )
     return bool(node.args) and not is_stepper
 
 
@@ -70,7 +80,11 @@ def _computes(program: Program, node: ast.Call) -> bool:
 def _fresh_names(program: Program, nodes: Iterable[ast.AST], seeds: set[str]) -> set[str]:
     """The names that are bound to something new in each iteration."""
     fresh = set(seeds)
-    bindings = [(targets, value) for node in nodes if (targets := _targets(node)) and (value := getattr(node, "value", None) or getattr(node, "iter", None))]
+    bindings = [
+        (targets, value)
+        for node in nodes
+        if (targets := _targets(node)) and (value := getattr(node, "value", None) or getattr(node, "iter", None))
+    ]
     growing = True
     while growing:
         size = len(fresh)

@@ -81,7 +81,7 @@ class Heats:
         if known is not None:
             return known
         self._functions[function] = Heat.ONCE  # for functions that call each other
-        heat = Heat.STEP if self._is_hot_by_convention(function) else Heat.ONCE
+        heat = Heat.STEP if self._is_hot_by_convention(function) else Heat(self._program.heat_from_outside(function))
         for site in self._program.call_sites(function):
             heat = max(heat, self.heat(site))
         self._functions[function] = heat

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from perflint.program import torch_table
 from perflint.program.values import LIKELY_LOADER, UNKNOWN, Kind, Place, Value, tensor
-from perflint.program.walk import Function, own_nodes, path_of, path_of
+from perflint.program.walk import Function, own_nodes, path_of
 
 _LOADER = re.compile(r"(^|_)(data_?)?(loaders?|dl)(_(train|val|valid|test|eval))?$|dataloader$|DataLoader$")
 _MODULE_ONLY = frozenset(

@@ -13,7 +13,9 @@ from perflint.program.walk import FUNCTIONS, own_nodes
 if TYPE_CHECKING:
     from perflint.program import Program
 
-_PARTIAL = frozenset({"max", "min", "sorted", "mask", "nonzero", "print"})  # reads that leave no copy of the values behind
+_PARTIAL = frozenset(
+    {"max", "min", "sorted", "mask", "nonzero", "print"}
+)  # reads that leave no copy of the values behind
 _DEPTH = 3  # of calls through which an action or lengths are followed
 
 
@@ -47,7 +49,10 @@ def is_repeated(program: Program, earlier: Sync, later: Sync) -> bool:
         return False
     names = {node.id for node in ast.walk(read) if isinstance(node, ast.Name)}
     return not any(
-        isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in names and earlier.end < program.span(node)[0] < later.start
+        isinstance(node, ast.Name)
+        and isinstance(node.ctx, ast.Store)
+        and node.id in names
+        and earlier.end < program.span(node)[0] < later.start
         for each in block
         for node in own_nodes(each)
     )
@@ -77,7 +82,12 @@ def _flows_to_need(program: Program, statement: ast.stmt, value: ast.AST, depth:
         sites = program.call_sites(function) if function is not None else []
         return any(is_needed(program, site, depth - 1) for site in sites if isinstance(site, ast.expr))
     if isinstance(statement, ast.Assign) and value is statement.value:
-        names = {part.id for target in statement.targets for part in ast.walk(target) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+        names = {
+            part.id
+            for target in statement.targets
+            for part in ast.walk(target)
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+        }
         scope = program.function_of(statement) or program.tree
         uses = [
             node for node in own_nodes(scope)

@@ -53,7 +53,11 @@ class Loops:
             return LoopKind.TIME
         nodes = list(self._one_iteration(loop.body))
         if any(self._marks_a_step(node) for node in nodes):
-            return LoopKind.STEP if brings_data(self._program, loop, nodes) and not self._is_rollout(loop) else LoopKind.OTHER
+            return (
+                LoopKind.STEP
+                if brings_data(self._program, loop, nodes) and not self._is_rollout(loop)
+                else LoopKind.OTHER
+            )
         return LoopKind.OTHER
 
     def _one_iteration(self, statements: Iterable[ast.AST]) -> Iterator[ast.AST]:
@@ -78,7 +82,10 @@ class Loops:
         callee = self._program.callee(node)
         if callee is not None and self._trains_once(callee):
             return True
-        is_model = self._program.value(node.func).kind in (Kind.MODULE, Kind.TENSOR)  # a tensor can't be called: a model too
+        is_model = self._program.value(node.func).kind in (
+            Kind.MODULE,
+            Kind.TENSOR,
+        )  # a tensor can't be called: a model too
         return is_model and self._program.without_gradients(node)
 
     def _trains_once(self, function: Function) -> bool:
@@ -88,7 +95,10 @@ class Loops:
             body = function.body if isinstance(function.body, list) else [function.body]
             self._trains[function] = any(
                 isinstance(node, ast.Call)
-                and (is_training_call(self._program, node) or ((inner := self._program.callee(node)) is not None and self._trains_once(inner)))
+                and (
+                    is_training_call(self._program, node)
+                    or ((inner := self._program.callee(node)) is not None and self._trains_once(inner))
+                )
                 for node in self._one_iteration(body)
             )
         return self._trains[function]
@@ -96,7 +106,9 @@ class Loops:
     def _is_rollout(self, loop: Loop) -> bool:
         """Does each iteration play an episode, in a loop of its own, before it trains?"""
         inner = [node for node in self._one_iteration(loop.body) if isinstance(node, LOOPS)]
-        return any(steps_an_environment(self._program, node) for each in inner for node in self._one_iteration(each.body))
+        return any(
+            steps_an_environment(self._program, node) for each in inner for node in self._one_iteration(each.body)
+        )
 
 
 def is_training_call(program: Program, node: ast.Call) -> bool:

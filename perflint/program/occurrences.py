@@ -20,7 +20,9 @@ def occurrences(scope: ast.AST, path: str) -> list[ast.Name | ast.Attribute]:
     return [node for node in own_nodes(scope) if isinstance(node, ast.Name | ast.Attribute) and path_of(node) == path]
 
 
-def start_region(program: Program, loop: ast.stmt, path: str, is_start: Callable[[Value], bool]) -> list[ast.stmt] | None:
+def start_region(
+    program: Program, loop: ast.stmt, path: str, is_start: Callable[[Value], bool]
+) -> list[ast.stmt] | None:
     """The statements from the one that certainly gives `path` its value before `loop`, to the one that holds `loop`.
 
     None where there is no such assignment, of a value for which `is_start` holds, in the same function.
@@ -55,7 +57,12 @@ def seen_elsewhere(program: Program, scope: ast.AST, path: str, within: ast.AST)
             return f"`{path}` is a variable of an outer scope"
         if isinstance(node, ast.Name) and node.id in _SEES_ALL:
             return f"`{node.id}` may look at `{path}`"
-        if isinstance(node, (*FUNCTIONS, ast.ClassDef)) and node is not scope and _mentions(node, root) and not attribute:
+        if (
+            isinstance(node, (*FUNCTIONS, ast.ClassDef))
+            and node is not scope
+            and _mentions(node, root)
+            and not attribute
+        ):
             return f"a function defined here uses `{path}`"
     if attribute:
         return _seen_through_object(program, root, attribute, within)

@@ -66,7 +66,11 @@ def _skipped_before(program: Program, statement: ast.stmt, parent: ast.AST) -> b
     for earlier in program.block_of(statement):
         if earlier is statement:
             return False
-        if isinstance(earlier, ast.If) and not earlier.orelse and isinstance(earlier.body[-1], ast.Continue | ast.Return):
+        if (
+            isinstance(earlier, ast.If)
+            and not earlier.orelse
+            and isinstance(earlier.body[-1], ast.Continue | ast.Return)
+        ):
             if is_mostly_true(program, earlier.test):
                 return True
     return False
@@ -97,7 +101,12 @@ def is_mostly_true(program: Program, test: ast.expr) -> bool:
         return any(parts) if isinstance(test.op, ast.Or) else all(parts)
     if program.value(test).name == "modulo":
         return True
-    return isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.NotEq) and _is_counter(program, test.left)
+    return (
+        isinstance(test, ast.Compare)
+        and len(test.ops) == 1
+        and isinstance(test.ops[0], ast.NotEq)
+        and _is_counter(program, test.left)
+    )
 
 
 def _is_periodic_comparison(program: Program, test: ast.Compare) -> bool:
@@ -121,7 +130,9 @@ def _is_counter(program: Program, node: ast.expr) -> bool:
     paths = names | ({path_of(node)} if path_of(node) else set())
     if program.value(node).kind not in (Kind.NUMBER, Kind.UNKNOWN) or not names:
         return False
-    return any(program.counts(loop, path) for loop in program.ancestors(node) if isinstance(loop, LOOPS) for path in paths)
+    return any(
+        program.counts(loop, path) for loop in program.ancestors(node) if isinstance(loop, LOOPS) for path in paths
+    )
 
 
 def _names_a_period(path: str) -> bool:

@@ -14,12 +14,16 @@ if TYPE_CHECKING:
     from perflint.program import Program
 
 _COPIES = frozenset({"tolist", "cpu", "numpy"})
-_DATA_DEPENDENT = frozenset({"nonzero", "masked_select", "argwhere", "unique", "unique_consecutive", "is_nonzero", "allclose", "equal"})
+_DATA_DEPENDENT = frozenset(
+    {"nonzero", "masked_select", "argwhere", "unique", "unique_consecutive", "is_nonzero", "allclose", "equal"}
+)
 _CONVERSIONS = frozenset({"float", "int", "bool", "complex"})
 _COMPARING = frozenset({"max", "min", "sorted"})
 _HOST_MODULES = ("math.", "cmath.")
 # Steps which the same storage goes through on its way to the host.
-_SAME_VALUE = frozenset({"detach", "cpu", "numpy", "item", "tolist", "data", "cuda", "contiguous", "squeeze", "clone", "float", "double"})
+_SAME_VALUE = frozenset(
+    {"detach", "cpu", "numpy", "item", "tolist", "data", "cuda", "contiguous", "squeeze", "clone", "float", "double"}
+)
 
 
 class Sync(NamedTuple):
@@ -62,7 +66,11 @@ def is_read(value: Value, *, explicit: bool) -> bool:
 def storage_of(node: ast.expr) -> ast.expr:
     """The expression behind `.detach().cpu().numpy()` and the like: what is read, by whichever way."""
     while True:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in (*_SAME_VALUE, "to"):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in (*_SAME_VALUE, "to")
+        ):
             node = node.func.value
         elif isinstance(node, ast.Attribute) and node.attr == "data":
             node = node.value
@@ -81,7 +89,11 @@ def _of_call(program: Program, call: ast.Call) -> Iterator[Sync]:
         return
     head, _, rest = name.partition(".")
     if head == "torch":
-        if rest.rpartition(".")[2] in _DATA_DEPENDENT and call.args and _entry_syncs(program, torch_table.function(name), call, 0):
+        if (
+            rest.rpartition(".")[2] in _DATA_DEPENDENT
+            and call.args
+            and _entry_syncs(program, torch_table.function(name), call, 0)
+        ):
             yield from _implicit(program, call.args[0], rest.rpartition(".")[2], call)
     elif name.startswith(_HOST_MODULES):
         yield from _first(program, call, call.args, "math")
@@ -98,7 +110,11 @@ def _of_builtin(program: Program, call: ast.Call, name: str) -> Iterator[Sync]:
         yield from _implicit_all(program, call.args, "index")
     elif name in ("print", "str", "repr", "format"):
         yield from _implicit_all(program, call.args, "print")
-    elif name == "map" and len(call.args) == 2 and program.qualified(call.args[0]) in ("builtins.int", "builtins.float", "builtins.bool"):
+    elif (
+        name == "map"
+        and len(call.args) == 2
+        and program.qualified(call.args[0]) in ("builtins.int", "builtins.float", "builtins.bool")
+    ):
         yield from _implicit(program, call.args[1], "iteration")
 
 
@@ -163,7 +179,12 @@ def _of_subscript(program: Program, node: ast.Subscript) -> Iterator[Sync]:
     base = program.value(node.value)
     for part in parts:
         value = program.value(part)
-        if value.dtype == "bool" and is_read(value, explicit=False) and base.kind is Kind.TENSOR and base.place is not Place.HOST:
+        if (
+            value.dtype == "bool"
+            and is_read(value, explicit=False)
+            and base.kind is Kind.TENSOR
+            and base.place is not Place.HOST
+        ):
             start, end = program.span(node)
             yield Sync(node, node, "mask", start, end, False)
 
@@ -171,7 +192,9 @@ def _of_subscript(program: Program, node: ast.Subscript) -> Iterator[Sync]:
 def _truth_values(program: Program) -> Iterator[ast.expr]:
     """The expressions that the program asks for their truth, each but once."""
     seen: set[ast.expr] = set()
-    for node in program.of_type(ast.If, ast.While, ast.Assert, ast.IfExp, *COMPREHENSIONS, ast.UnaryOp, ast.BoolOp, ast.Compare):
+    for node in program.of_type(
+        ast.If, ast.While, ast.Assert, ast.IfExp, *COMPREHENSIONS, ast.UnaryOp, ast.BoolOp, ast.Compare
+    ):
         for test in _tests(program, node):
             for leaf in _leaves(test):
                 if leaf not in seen:
@@ -187,7 +210,10 @@ def _tests(program: Program, node: ast.AST) -> list[ast.expr]:
     if isinstance(node, ast.BoolOp):
         return node.values[:-1]
     if isinstance(node, ast.Compare):
-        is_search = isinstance(node.ops[0], ast.In | ast.NotIn) and program.value(node.comparators[0]).kind in (Kind.SEQUENCE, Kind.TENSOR)
+        is_search = isinstance(node.ops[0], ast.In | ast.NotIn) and program.value(node.comparators[0]).kind in (
+            Kind.SEQUENCE,
+            Kind.TENSOR,
+        )
         return [node.left] if is_search and not _is_key(program, node) else []
     assert isinstance(node, ast.If | ast.While | ast.Assert | ast.IfExp)
     return [node.test]
