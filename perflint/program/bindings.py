@@ -27,7 +27,13 @@ class Bindings:
             self._block(scope.body, state)
         else:
             arguments = scope.args
-            parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+            parameters = [
+                *arguments.posonlyargs,
+                *arguments.args,
+                *arguments.kwonlyargs,
+                arguments.vararg,
+                arguments.kwarg,
+            ]
             state = {parameter.arg: frozenset({parameter}) for parameter in parameters if parameter is not None}
             if isinstance(scope, ast.Lambda):
                 self._expression(scope.body, state)
@@ -152,7 +158,9 @@ class Bindings:
             self._expressions(children(node), state)
 
     def _capture(self, node: ast.AST) -> None:
-        self.shared.update(part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load))
+        self.shared.update(
+            part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)
+        )
 
 
 def _join(one: State | None, other: State | None) -> State | None:

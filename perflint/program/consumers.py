@@ -47,16 +47,30 @@ class Reading:
     converted: bool
 
 
-VIEWS = frozenset("unsqueeze squeeze transpose permute t swapaxes swapdims movedim moveaxis narrow select expand expand_as detach diagonal".split())
+VIEWS = frozenset(
+    "unsqueeze squeeze transpose permute t swapaxes swapdims movedim moveaxis narrow select expand expand_as detach "
+    "diagonal".split()
+)
 CONVERSIONS = frozenset("to cuda float double half bfloat16 long int bool byte type type_as".split())
-CONCATENATIONS = frozenset(f"torch.{name}" for name in "cat concat concatenate stack hstack vstack dstack column_stack".split())
+CONCATENATIONS = frozenset(
+    f"torch.{name}" for name in "cat concat concatenate stack hstack vstack dstack column_stack".split()
+)
 _VIEW_ATTRIBUTES = frozenset({"T", "mT", "data"})
 _MEASURES = frozenset("shape dtype device ndim is_cuda size dim numel nelement ndimension get_device".split())
 _MATMULS = frozenset("matmul bmm mm baddbmm".split())
-_READERS = frozenset("gather take_along_dim masked_select index_select scatter scatter_add scatter_reduce index_add".split())
-_WRITING_READERS = frozenset(f"{name}_" for name in "scatter scatter_add scatter_reduce index_add index_copy copy masked_scatter".split())
-_DISTANCES = frozenset("mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits cosine_similarity pairwise_distance".split())
-_DISTANCE_MODULES = frozenset("MSELoss L1Loss SmoothL1Loss HuberLoss BCELoss BCEWithLogitsLoss CosineSimilarity PairwiseDistance".split())
+_READERS = frozenset(
+    "gather take_along_dim masked_select index_select scatter scatter_add scatter_reduce index_add".split()
+)
+_WRITING_READERS = frozenset(
+    f"{name}_" for name in "scatter scatter_add scatter_reduce index_add index_copy copy masked_scatter".split()
+)
+_DISTANCES = frozenset(
+    "mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits "
+    "cosine_similarity pairwise_distance".split()
+)
+_DISTANCE_MODULES = frozenset(
+    "MSELoss L1Loss SmoothL1Loss HuberLoss BCELoss BCEWithLogitsLoss CosineSimilarity PairwiseDistance".split()
+)
 _ONLY_LOOK = frozenset({"builtins.len", "builtins.isinstance", "builtins.print", "builtins.type", "builtins.id"})
 _COPIES = frozenset({"clone"})  # pointwise in the table, and the end of every saving
 _WRAPPERS = frozenset({"torch.autograd.Variable", "torch.autograd.variable.Variable"})
@@ -178,7 +192,11 @@ class _Follower:
         around = self.program.parent(parent)
         if isinstance(around, ast.Subscript) and parent is around.slice:
             self._subscript(around, node, calls)
-        elif isinstance(around, ast.Call) and around.args[:1] == [parent] and self.program.qualified(around.func) in CONCATENATIONS:
+        elif (
+            isinstance(around, ast.Call)
+            and around.args[:1] == [parent]
+            and self.program.qualified(around.func) in CONCATENATIONS
+        ):
             self._library(around, node, calls, "")
         elif isinstance(around, ast.Assign):
             for target in around.targets:
@@ -223,7 +241,9 @@ class _Follower:
 
     def _subscript(self, parent: ast.Subscript, node: ast.expr, calls: tuple[ast.Call, ...]) -> None:
         if node is not parent.value:  # an index
-            if self.program.value(parent.value).kind is not Kind.TENSOR or isinstance(parent.ctx, ast.Del):
+            kind = self.program.value(parent.value).kind
+            several = kind is Kind.UNKNOWN and isinstance(parent.slice, ast.Tuple)
+            if (kind is not Kind.TENSOR and not several) or isinstance(parent.ctx, ast.Del):
                 raise _OutOfSight
             self._consume(parent, node, Role.READ)
         elif not isinstance(parent.ctx, ast.Load):
@@ -286,7 +306,7 @@ class _Follower:
             if node is call.args[0]:
                 raise _OutOfSight
             self._consume(call, node, Role.ELEMENTWISE, in_place=True)
-        elif "pointwise" in entry.traits:
+        elif "pointwise" in entry.traits or (name == "torch.where" and len(call.args) > 1):
             self._consume(call, node, Role.ELEMENTWISE)
         elif short in _READERS:
             self._consume(call, node, Role.READ)
@@ -295,7 +315,9 @@ class _Follower:
         elif "like" not in entry.traits:
             raise _OutOfSight
 
-    def _into(self, callee: Function, call: ast.Call, node: ast.expr, calls: tuple[ast.Call, ...], keyword: str) -> None:
+    def _into(
+        self, callee: Function, call: ast.Call, node: ast.expr, calls: tuple[ast.Call, ...], keyword: str
+    ) -> None:
         """Go on with the parameter that receives the tensor."""
         parameter = self.parameter(callee, call, node, keyword)
         if parameter is None or len(calls) >= _DEPTH or call in calls:
@@ -320,14 +342,16 @@ class _Follower:
 
 
 def bound(program: Program, callee: Function, call: ast.Call) -> list[tuple[ast.arg, ast.expr]]:
-    """The parameters of `callee` with the arguments that `call` gives them, as far as they stand there in plain sight."""
+    """The parameters of `callee` with the arguments that `call` gives them in plain sight."""
     parameters = [*callee.args.posonlyargs, *callee.args.args]
     static = any(getattr(each, "id", "") == "staticmethod" for each in getattr(callee, "decorator_list", ()))
     if program.class_of(callee) is not None and not static:
         parameters = parameters[1:]
     pairs = list(zip(parameters, call.args, strict=False))
     keywords = {keyword.arg: keyword.value for keyword in call.keywords}
-    return pairs + [(each, keywords[each.arg]) for each in (*parameters, *callee.args.kwonlyargs) if each.arg in keywords]
+    return pairs + [
+        (each, keywords[each.arg]) for each in (*parameters, *callee.args.kwonlyargs) if each.arg in keywords
+    ]
 
 
 def _indices(index: ast.expr) -> list[ast.expr]:

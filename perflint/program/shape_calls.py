@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from perflint.program import Program
     from perflint.program.shapes import Shapes
 
-_SAME = CONVERSIONS | frozenset("contiguous clone detach requires_grad_ pin_memory softmax log_softmax cumsum Variable Parameter".split())
+_SAME = CONVERSIONS | frozenset(
+    "contiguous clone detach requires_grad_ pin_memory softmax log_softmax cumsum Variable Parameter".split()
+)
 _SAME_AS_FIRST = frozenset("zeros_like ones_like rand_like randn_like empty_like full_like normalize dropout".split())
 _REDUCTIONS = frozenset("sum mean max min amax amin norm prod std var logsumexp all any argmax argmin median".split())
 _SIZED = frozenset("zeros ones empty rand randn".split())
@@ -37,7 +39,11 @@ def called(shapes: Shapes, program: Program, node: ast.Call) -> Shape:
         tensors = [each for each in arguments if program.value(each).kind is Kind.TENSOR]
         if not tensors:
             return shapes.shape(receiver)
-        return shapes.broadcast(receiver, tensors[0]) if len(tensors) == 1 and not name.endswith("_") else shapes.shape(receiver)
+        return (
+            shapes.broadcast(receiver, tensors[0])
+            if len(tensors) == 1 and not name.endswith("_")
+            else shapes.shape(receiver)
+        )
     return NOTHING
 
 
@@ -46,7 +52,13 @@ def _parts(program: Program, node: ast.Call) -> tuple[str, ast.expr | None, list
     qualified = program.qualified(node.func)
     if qualified:
         name = qualified.rpartition(".")[2]
-        takes_tensor = name in _LAYOUTS or name in _SAME or name in _SAME_AS_FIRST or name in _REDUCTIONS or torch_table.method(name) is not None
+        takes_tensor = (
+            name in _LAYOUTS
+            or name in _SAME
+            or name in _SAME_AS_FIRST
+            or name in _REDUCTIONS
+            or torch_table.method(name) is not None
+        )
         if qualified.startswith("torch") and takes_tensor and node.args and qualified not in CONCATENATIONS:
             return name, node.args[0], node.args[1:]
         return (qualified if qualified.startswith("torch") else ""), None, node.args
@@ -70,7 +82,11 @@ def _made(shapes: Shapes, qualified: str, node: ast.Call) -> Shape:
         sizes = sizes_of(node.args)
         if name not in _SIZED and (sizes is not node.args or len(sizes) < 2):
             return NOTHING
-        if len(sizes) == 1 and sizes is node.args and not isinstance(sizes[0], ast.Constant | ast.Name | ast.Attribute | ast.BinOp):
+        if (
+            len(sizes) == 1
+            and sizes is node.args
+            and not isinstance(sizes[0], ast.Constant | ast.Name | ast.Attribute | ast.BinOp)
+        ):
             return NOTHING
         return shapes.expand(sizes) if sizes else NOTHING
     if name == "full" and node.args and isinstance(node.args[0], ast.Tuple | ast.List):
@@ -189,7 +205,9 @@ def _expanded_as(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Sha
 def _repeated(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape:
     """A count other than 1 gives the symbol of that count with a cross in front: its multiple, of whatever size."""
     counts = sizes_of(arguments)
-    if any(isinstance(each, ast.Starred) for each in counts) or (len(counts) == 1 and counts is arguments and integer(counts[0]) is None):
+    if any(isinstance(each, ast.Starred) for each in counts) or (
+        len(counts) == 1 and counts is arguments and integer(counts[0]) is None
+    ):
         return NOTHING
     full = shape.rank is None or shape.rank == len(counts)
     sizes = []

@@ -78,7 +78,11 @@ class Shapes:
         rank = self._unpacked_rank(node)
         if rank is not None:
             return known(tuple(f"{symbol}.{axis}" for axis in range(rank)))
-        return Shape(None, tuple(f"{symbol}.{axis}" for axis in range(_SHOWN)), tuple(f"{symbol}.{axis}" for axis in range(-_SHOWN, 0)))
+        return Shape(
+            None,
+            tuple(f"{symbol}.{axis}" for axis in range(_SHOWN)),
+            tuple(f"{symbol}.{axis}" for axis in range(-_SHOWN, 0)),
+        )
 
     def _unpacked_rank(self, node: ast.expr) -> int | None:
         """The number of names that take the sizes of this very value: `b, n, c = x.shape`."""
@@ -97,7 +101,9 @@ class Shapes:
                 parent = self._program.parent(sizes)
                 if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Tuple):
                     names = parent.targets[0].elts
-                    if self._flow.definitions(use) == definitions and not any(isinstance(name, ast.Starred) for name in names):
+                    if self._flow.definitions(use) == definitions and not any(
+                        isinstance(name, ast.Starred) for name in names
+                    ):
                         return len(names)
         return None
 
@@ -124,13 +130,17 @@ class Shapes:
 
     def _argument(self, parameter: ast.arg) -> ast.expr | None:
         """What the one call in this file hands to a parameter."""
-        function = self._program.function_of(parameter) or self._program.parent(self._program.parent(parameter) or parameter)
+        function = self._program.function_of(parameter) or self._program.parent(
+            self._program.parent(parameter) or parameter
+        )
         if not isinstance(function, ast.FunctionDef):
             return None
         sites = [site for site in self._program.call_sites(function) if isinstance(site, ast.Call)]
         if len(set(sites)) != 1 or self._program.callee(sites[0]) is not function:
             return None
-        return next((argument for each, argument in bound(self._program, function, sites[0]) if each is parameter), None)
+        return next(
+            (argument for each, argument in bound(self._program, function, sites[0]) if each is parameter), None
+        )
 
     def _infer(self, node: ast.expr) -> Shape:
         if isinstance(node, ast.Name):
@@ -200,7 +210,10 @@ class Shapes:
             return shape  # values or indices of a reduction
         if not all(_is_basic(index) for index in indices):
             return NOTHING
-        dots = next((i for i, index in enumerate(indices) if isinstance(index, ast.Constant) and index.value is ...), len(indices))
+        dots = next(
+            (i for i, index in enumerate(indices) if isinstance(index, ast.Constant) and index.value is ...),
+            len(indices),
+        )
         front, taken = _walk(indices[:dots], shape.first)
         back, cut = _walk(indices[dots + 1 :][::-1], shape.last[::-1])
         if shape.rank is not None:
@@ -242,7 +255,7 @@ def _walk(indices: list[ast.expr], sizes: tuple[str, ...]) -> tuple[list[str], i
 
 def _is_single(index: ast.Slice) -> bool:
     """Does the slice take one element: `3:4` or `-1:`?"""
-    lower, upper = integer(index.lower), integer(index.upper)
+    lower, upper = 0 if index.lower is None else integer(index.lower), integer(index.upper)
     if index.step is not None or lower is None:
         return False
     return (index.upper is None and lower == -1) or (upper is not None and upper - lower == 1 and upper != 0)
@@ -251,7 +264,9 @@ def _is_single(index: ast.Slice) -> bool:
 def _is_basic(index: ast.expr) -> bool:
     if isinstance(index, ast.UnaryOp):
         index = index.operand
-    return isinstance(index, ast.Slice) or (isinstance(index, ast.Constant) and (index.value in (None, ...) or isinstance(index.value, int)))
+    return isinstance(index, ast.Slice) or (
+        isinstance(index, ast.Constant) and (index.value in (None, ...) or isinstance(index.value, int))
+    )
 
 
 def _is_minus_one(node: ast.expr) -> bool:
@@ -264,7 +279,12 @@ def _has(call: ast.Call, keyword: str) -> bool:
 
 def _sized(node: ast.expr) -> ast.expr | None:
     """`x` of `x.shape` or `x.size()`."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size" and not node.args:
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "size"
+        and not node.args
+    ):
         return node.func.value
     return node.value if isinstance(node, ast.Attribute) and node.attr == "shape" else None
 

@@ -2,27 +2,67 @@
 
 ## What it does
 
-Draft.
+Finds tensors that are written out several times (`x.repeat(...)`, `repeat_interleave`, `tile`, `torch.cat([x] * n)`,
+`torch.stack([x] * n)`, and `expand(...)` or `expand_as(...)` made real by `.contiguous()`, `.clone()`, `.to(...)`,
+`.cuda()` or a cast) and follows them to everything that reads them: through names, branches, views and the functions
+of the file. There are two kinds:
+
+- *broadcast*: every reader is an elementwise operation with another tensor, which would repeat the small one by
+  itself;
+- *expand*: every reader (concatenation, indexing, `gather`, `bmm`, elementwise operations) takes a view that repeats
+  by a stride of 0.
+
+An axis counts as repeated by a view only where its size is proved to be 1, or where it is new. A real tiling or
+interleaving is left alone, and so are tensors that are written to, reshaped by `.view()` or `.reshape()`, fed to a
+convolution, a recurrent, linear or embedding layer (which would copy the view again), returned, stored, or handed to
+anything unknown; one-time setup; arrays, lists and strings; einops.
+
+It assumes that a count of 1 in `repeat` stands for an axis that exists, and that nothing but the function in sight
+writes to the source while the copy is in use. A function which no code in the file calls is taken to be called often,
+unless it sets something up.
 
 ## Why it is slow
 
-Draft.
+The copy is n times the tensor: memory that is allocated, written and read again, and in training its gradient is as
+large. A broadcast or a view costs nothing, and the small tensor stays in the cache.
 
 ## Example
 
-Draft.
+```python
+scores.masked_fill_(mask.unsqueeze(1).repeat(1, heads, 1, 1), -1e9)
+
+context = context.unsqueeze(1).repeat(1, steps, 1)
+return torch.cat([context, states], dim=2)
+```
 
 ## Use instead
 
-Draft.
+```python
+scores.masked_fill_(mask.unsqueeze(1), -1e9)
+
+context = context.unsqueeze(1).expand(-1, steps, -1)
+return torch.cat([context, states], dim=2)
+```
 
 ## Fix safety
 
-Draft.
+`exact`: the copy becomes `expand`, a view of the same shape and values; where the one reader writes into another
+tensor in place, whose shape holds anyway, the repeating is dropped. Results and gradients are bitwise the same.
+
+`rounding` where a sum may be taken in another order: the gradient of `torch.cat([x] * n)` and `torch.stack([x] * n)`,
+and of a tensor that gets a new axis and is repeated along a second one; matrix products and reductions over a view; a
+move or cast that is put before the expansion. Only tensors into which a gradient may flow are concerned by the first.
+
+Not fixed where the counts are kept in a list, where the number of axes can't be told and `expand` needs it, where a
+comment stands in the way, and next to a transposed tensor: there the view would give the result another layout in
+memory, which a `.view()` behind it may not take.
 
 ## Measured
 
-not measured yet
+On one H200 (torch 2.11), a tensor of (256, 1, 1024) repeated to (256, 512, 1024) and added, forward and backward:
+broadcasting it instead is 1.48x as fast, and the peak of memory falls from 2031 to 1494 MB. Bitwise equality of
+results and gradients was checked there and on a CPU, for 36 combinations of sizes a form; of `bmm` over rows repeated
+by a view, 2 of the 36 differed in the last bits, hence `rounding`.
 """
 
 from __future__ import annotations
@@ -34,10 +74,11 @@ from typing import TYPE_CHECKING
 from perflint.program.consumers import Flow
 from perflint.program.shapes import Shapes
 from perflint.rule import Finding, Options, Rule
-from perflint.rules.repeat_not_broadcast.copies import recognise
-from perflint.rules.repeat_not_broadcast.patch import Patch, patch
-from perflint.rules.repeat_not_broadcast.proof import proved
-from perflint.rules.repeat_not_broadcast.verdict import is_one_time, is_worth_it, kind_of, source_changes
+
+from .copies import recognise
+from .patch import Patch, patch
+from .proof import proved
+from .verdict import is_one_time, is_worth_it, kind_of, source_changes
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -48,6 +89,7 @@ class RepeatNotBroadcast(Rule):
 
     group = "memory"
     triggers = (".repeat", "repeat_interleave", "tile(", ".expand", ".cat(", ".stack(", "concat")
+    across_files = (".repeat", "repeat_interleave", "tile(", ".expand")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield the copies that nothing needs."""
@@ -61,11 +103,17 @@ class RepeatNotBroadcast(Rule):
             if reading is None or not reading.consumers:
                 continue
             repeated = proved(program, shapes, copy, reading)
-            if repeated is None or not is_worth_it(program, shapes, copy, reading) or source_changes(program, flow, copy, reading):
+            if (
+                repeated is None
+                or not is_worth_it(program, shapes, copy, reading)
+                or source_changes(program, flow, copy, reading)
+            ):
                 continue
             kind = kind_of(program, reading)
             result: Patch = patch(program, shapes, flow, copy, reading, repeated)
-            yield self.finding(_span(program, call), _MESSAGES[kind], kind=kind, fixes=result.fixes, blocked=result.blocked)
+            yield self.finding(
+                _span(program, call), _MESSAGES[kind], kind=kind, fixes=result.fixes, blocked=result.blocked
+            )
 
 
 _MESSAGES = {

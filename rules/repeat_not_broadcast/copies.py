@@ -23,8 +23,9 @@ _TENSOR_ONLY = frozenset("unsqueeze view permute expand detach float long cuda t
 class Copy:
     """A call that repeats `source`.
 
-    `form` is "repeat", "tile" (each with `counts` per axis), "interleave", "cat", "stack" (`counts` holds one, for `axis`),
-    or "expanded": `source` is a call of expand or expand_as, which `call` makes real. `counts` is None where they aren't written out.
+    `form` is "repeat", "tile" (each with `counts` per axis), "interleave", "cat", "stack" (`counts` holds one, for
+    `axis`), or "expanded": `source` is a call of expand or expand_as, which `call` makes real. `counts` is None where
+    they aren't written out.
     """
 
     call: ast.Call
@@ -72,12 +73,16 @@ def _of_function(call: ast.Call, qualified: str) -> Copy | None:
     if not call.args:
         return None
     if name == "tile":
-        return Copy(call, "tile", call.args[0], _counts([*call.args[1:], *(k.value for k in call.keywords if k.arg == "dims")]))
+        return Copy(
+            call, "tile", call.args[0], _counts([*call.args[1:], *(k.value for k in call.keywords if k.arg == "dims")])
+        )
     if name == "repeat_interleave":
         return _interleaved(call, call.args[0], call.args[1:])
     if name in ("cat", "concat", "concatenate", "stack"):
         times = _times(call.args[0])
-        dim = _keyword(call, "dim") or _keyword(call, "axis") or (call.args[1] if len(call.args) > 1 else ast.Constant(0))
+        dim = (
+            _keyword(call, "dim") or _keyword(call, "axis") or (call.args[1] if len(call.args) > 1 else ast.Constant(0))
+        )
         if times is None or len(call.keywords) + len(call.args) > 2:
             return None
         return Copy(call, "stack" if name == "stack" else "cat", times[0], (times[1],), integer(dim))
@@ -100,25 +105,45 @@ def _counts(arguments: list[ast.expr]) -> tuple[ast.expr, ...] | None:
     """The counts, where each is written out for itself."""
     if len(arguments) == 1 and isinstance(arguments[0], ast.Tuple | ast.List):
         arguments = arguments[0].elts
-    elif len(arguments) == 1 and isinstance(arguments[0], ast.Name | ast.BinOp | ast.Call) and not _is_size(arguments[0]):
+    elif (
+        len(arguments) == 1 and isinstance(arguments[0], ast.Name | ast.BinOp | ast.Call) and not _is_size(arguments[0])
+    ):
         return None
     return None if any(isinstance(each, ast.Starred) for each in arguments) else tuple(arguments)
 
 
 def _is_size(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size" and bool(node.args)
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "size"
+        and bool(node.args)
+    )
 
 
 def _times(node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
     """`x` and `n` of `[x] * n`, `n * [x]`, `[x for _ in range(n)]`."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         for items, count in ((node.left, node.right), (node.right, node.left)):
-            if isinstance(items, ast.List | ast.Tuple) and len(items.elts) == 1 and not isinstance(items.elts[0], ast.Starred):
+            if (
+                isinstance(items, ast.List | ast.Tuple)
+                and len(items.elts) == 1
+                and not isinstance(items.elts[0], ast.Starred)
+            ):
                 return items.elts[0], count
     if isinstance(node, ast.ListComp) and len(node.generators) == 1 and not node.generators[0].ifs:
         generator = node.generators[0]
-        counted = isinstance(generator.iter, ast.Call) and getattr(generator.iter.func, "id", "") == "range" and len(generator.iter.args) == 1
-        if counted and isinstance(node.elt, ast.Name) and isinstance(generator.target, ast.Name) and node.elt.id != generator.target.id:
+        counted = (
+            isinstance(generator.iter, ast.Call)
+            and getattr(generator.iter.func, "id", "") == "range"
+            and len(generator.iter.args) == 1
+        )
+        if (
+            counted
+            and isinstance(node.elt, ast.Name)
+            and isinstance(generator.target, ast.Name)
+            and node.elt.id != generator.target.id
+        ):
             assert isinstance(generator.iter, ast.Call)
             return node.elt, generator.iter.args[0]
     return None
@@ -132,9 +157,14 @@ def _expansion(program: Program, flow: Flow, node: ast.expr) -> ast.Call | None:
         if not isinstance(parent, ast.Assign) or not isinstance(parent.targets[0], ast.Name):
             return None
         node = parent.value
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("expand", "expand_as") and node.args:
-        if program.value(node.func.value).kind in (Kind.TENSOR, Kind.UNKNOWN):
-            return node
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("expand", "expand_as")
+        and node.args
+        and program.value(node.func.value).kind in (Kind.TENSOR, Kind.UNKNOWN)
+    ):
+        return node
     return None
 
 

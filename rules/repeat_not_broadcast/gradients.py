@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from perflint.program import torch_table
 from perflint.program.consumers import Flow
 from perflint.program.values import Kind
-from perflint.rules.repeat_not_broadcast.copies import Copy
+
+from .copies import Copy
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -31,14 +32,20 @@ def _is_constant(program: Program, flow: Flow, node: ast.expr, depth: int) -> bo
     if isinstance(node, ast.Name):
         values = [program.parent(each) for each in flow.definitions(node)]
         return bool(values) and all(
-            isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name) and _is_constant(program, flow, each.value, depth - 1)
+            isinstance(each, ast.Assign)
+            and isinstance(each.targets[0], ast.Name)
+            and _is_constant(program, flow, each.value, depth - 1)
             for each in values
         )
     if isinstance(node, ast.Call):
         entry = torch_table.function(program.qualified(node.func))
         if entry is not None and "factory" in entry.traits:
             return not any(keyword.arg == "requires_grad" for keyword in node.keywords)
-        if isinstance(node.func, ast.Attribute) and not node.func.attr.endswith("_") and torch_table.method(node.func.attr) is not None:
+        if (
+            isinstance(node.func, ast.Attribute)
+            and not node.func.attr.endswith("_")
+            and torch_table.method(node.func.attr) is not None
+        ):
             others = [] if node.func.attr == "expand_as" else node.args
             alone = not any(program.value(each).kind is Kind.TENSOR for each in others)
             return alone and _is_constant(program, flow, node.func.value, depth - 1)

@@ -6,16 +6,22 @@ import ast
 from typing import TYPE_CHECKING
 
 from perflint.program.shape import integer
-from perflint.rules.repeat_not_broadcast.copies import Copy
+
+from .copies import Copy
 
 if TYPE_CHECKING:
     from perflint.program import Program
 
 
 def filled_in_turn(program: Program, copy: Copy) -> bool:
-    """Is it `x.view(sizes).repeat(counts)`, where `sizes[i:] = [1] * n` and `counts[:i] = [1] * i` (or the other way round)?"""
+    """Is it `x.view(sizes).repeat(counts)`, with `sizes[1:] = [1] * n` and `counts[0] = 1`, or the other way round?"""
     view = copy.source
-    if not (isinstance(view, ast.Call) and isinstance(view.func, ast.Attribute) and view.func.attr in ("view", "reshape") and len(view.args) == 1):
+    if not (
+        isinstance(view, ast.Call)
+        and isinstance(view.func, ast.Attribute)
+        and view.func.attr in ("view", "reshape")
+        and len(view.args) == 1
+    ):
         return False
     sizes, counts = view.args[0], copy.call.args[-1]
     function = program.function_of(copy.call)
@@ -24,7 +30,7 @@ def filled_in_turn(program: Program, copy: Copy) -> bool:
     ones = [_ones(function, name.id) for name in (sizes, counts)]
     if None in ones:
         return False
-    fronts = sorted(ones, key=lambda part: part != "front")  # type: ignore[arg-type]
+    fronts = sorted(ones, key=lambda part: part != "front")
     return fronts == ["front", "back"]
 
 

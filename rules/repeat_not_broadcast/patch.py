@@ -6,22 +6,19 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perflint.program import torch_table
 from perflint.program.consumers import Flow, Reading, Role
 from perflint.program.shape import integer
 from perflint.program.shapes import Shapes
 from perflint.program.values import Kind
 from perflint.rule import Edit, Fix, Safety
-from perflint.rules.repeat_not_broadcast.copies import MATERIALISING, Copy
-from perflint.rules.repeat_not_broadcast.gradients import may_have_gradient
-from perflint.rules.repeat_not_broadcast.proof import Repeated
-from perflint.rules.repeat_not_broadcast.verdict import other_operands
+
+from .copies import MATERIALISING, Copy
+from .gradients import may_have_gradient
+from .layout import lays_out_differently
+from .proof import Repeated
 
 if TYPE_CHECKING:
     from perflint.program import Program
-
-_PERMUTING = frozenset("transpose permute t swapaxes swapdims movedim moveaxis T mT".split())
-_CASTS = frozenset("float double half bfloat16 type type_as long int bool".split())
 
 
 @dataclass(frozen=True)
@@ -34,8 +31,11 @@ class Patch:
 
 def patch(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Reading, repeated: Repeated) -> Patch:
     """The rewriting of `copy`."""
-    if _is_laid_out_differently(program, flow, reading):
-        return Patch(blocked="the result would be laid out in memory like the other, transposed operand, which `.view()` behind it could not take")
+    if lays_out_differently(program, flow, copy, reading):
+        return Patch(
+            blocked="next to a transposed tensor, the result would be laid out in memory in another way, "
+            "which `.view()` behind it may not take"
+        )
     if not repeated.sure:
         return Patch(blocked="whether the tensor lacks these axes, or has them with size 1, is not known here")
     safety = _safety(program, flow, shapes, copy, reading, repeated)
@@ -43,7 +43,7 @@ def patch(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Rea
         return _unmade(program, copy, safety)
     edits = _dropped(program, copy, reading)
     if edits:
-        return Patch((Fix("leave the repeating to the operation, which broadcasts", Safety.EXACT, edits),))
+        return Patch((Fix("leave the repeating to the operation, which broadcasts", safety, edits),))
     rank = shapes.shape(copy.source).rank
     edits, blocked = _rewritten(program, copy, rank)
     return Patch((Fix("repeat as a view: expand", safety, edits),)) if edits else Patch(blocked=blocked)
@@ -52,12 +52,17 @@ def patch(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Rea
 def _dropped(program: Program, copy: Copy, reading: Reading) -> tuple[Edit, ...]:
     """Without the repeating, where one operation writes into another tensor, whose shape holds."""
     only = reading.consumers[0]
-    if len(reading.consumers) > 1 or not only.in_place or only.role is not Role.ELEMENTWISE or reading.measured or not copy.is_method:
+    if (
+        len(reading.consumers) > 1
+        or not only.in_place
+        or only.role is not Role.ELEMENTWISE
+        or reading.measured
+        or not copy.is_method
+    ):
         return ()
     end = program.span(copy.call)[1]
     start = _method_start(program, copy.call)
-    line = program.source.line_text(program.source.position(start)[0])
-    return (Edit(start, end, ""),) if "#" not in program.text[start:end] and "#" not in line else ()
+    return () if _meets_comment(program, start, end) else (Edit(start, end, ""),)
 
 
 def _method_start(program: Program, call: ast.Call) -> int:
@@ -67,6 +72,12 @@ def _method_start(program: Program, call: ast.Call) -> int:
     while program.text[dot - 1].isspace():
         dot -= 1
     return dot
+
+
+def _meets_comment(program: Program, start: int, end: int) -> bool:
+    """Is there a comment in the text to delete, or one before it on its line, that would swallow what follows?"""
+    line = program.source.position(start)[0]
+    return "#" in program.text[program.source.line_start(line) : end]
 
 
 def _rewritten(program: Program, copy: Copy, rank: int | None) -> tuple[tuple[Edit, ...], str]:
@@ -83,7 +94,11 @@ def _rewritten(program: Program, copy: Copy, rank: int | None) -> tuple[tuple[Ed
     if "#" in program.text[start:end]:
         return (), "there is a comment inside the call"
     text = _spelled(program, copy, rank)
-    return ((Edit(start, end, text),), "") if text else ((), "the axis or the count can't be told from the text")
+    return (
+        ((Edit(start, end, text),), "")
+        if text
+        else ((), "it is not known that the count is a number and which axis is meant")
+    )
 
 
 def _renamed(program: Program, copy: Copy, rank: int) -> tuple[Edit, ...]:
@@ -108,7 +123,7 @@ def _spelled(program: Program, copy: Copy, rank: int | None) -> str:
         new = len(copy.counts) - rank
         sizes += ["-1" if integer(c) == 1 and i >= new else program.segment(c) for i, c in enumerate(copy.counts)]
         return f"{source}.expand({', '.join(sizes)})"
-    if program.value(copy.counts[0]).kind is Kind.TENSOR or copy.axis is None:
+    if program.value(copy.counts[0]).kind is not Kind.NUMBER or copy.axis is None:
         return ""
     count = program.segment(copy.counts[0])
     if rank is None:
@@ -125,8 +140,7 @@ def _unmade(program: Program, copy: Copy, safety: Safety) -> Patch:
     call = copy.call
     assert isinstance(call.func, ast.Attribute) and isinstance(copy.source, ast.Call)
     start, end = _method_start(program, call), program.span(call)[1]
-    line = program.source.line_text(program.source.position(start)[0])
-    if "#" in program.text[start:end] or "#" in line[: program.source.position(start)[1] - 1]:
+    if _meets_comment(program, start, end):
         return Patch(blocked="there is a comment inside the call")
     if call.func.attr in MATERIALISING:
         return Patch((Fix("keep the view", safety, (Edit(start, end, ""),)),))
@@ -141,41 +155,11 @@ def _safety(program: Program, flow: Flow, shapes: Shapes, copy: Copy, reading: R
     if any(consumer.role is Role.REDUCTION for consumer in reading.consumers):
         return Safety.ROUNDING
     for consumer in reading.consumers:
-        if consumer.role is Role.MATMUL and (repeated.positions != (0,) or not shapes.shape(consumer.operand).size(0).startswith("x")):
+        if consumer.role is Role.MATMUL and (
+            repeated.positions != (0,) or not shapes.shape(consumer.operand).size(0).startswith("x")
+        ):
             return Safety.ROUNDING
     reordered = copy.form in ("cat", "stack") or (repeated.new and len(repeated.positions) > 1)
     if copy.form == "expanded" and isinstance(copy.call.func, ast.Attribute):
         reordered = copy.call.func.attr not in MATERIALISING
     return Safety.ROUNDING if reordered and may_have_gradient(program, flow, copy) else Safety.EXACT
-
-
-def _is_laid_out_differently(program: Program, flow: Flow, reading: Reading) -> bool:
-    """Does the copy come before a transposed operand? The first operand with a layout of its own decides the result's."""
-    for consumer in reading.consumers:
-        if consumer.role is Role.ELEMENTWISE and not consumer.in_place:
-            others = other_operands(consumer)
-            first = not (isinstance(consumer.node, ast.BinOp) and consumer.operand is consumer.node.right and program.value(consumer.node.left).kind is Kind.TENSOR)
-            if first and any(_is_permuted(program, flow, other, 6) for other in others):
-                return True
-    return False
-
-
-def _is_permuted(program: Program, flow: Flow, node: ast.expr, depth: int) -> bool:
-    if depth == 0:
-        return False
-    if isinstance(node, ast.Name):
-        values = [program.parent(each) for each in flow.definitions(node)]
-        return any(isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name) and _is_permuted(program, flow, each.value, depth - 1) for each in values)
-    if isinstance(node, ast.Attribute):
-        return node.attr in _PERMUTING
-    if isinstance(node, ast.Subscript):
-        return _is_permuted(program, flow, node.value, depth - 1)
-    if isinstance(node, ast.BinOp):
-        return _is_permuted(program, flow, node.left, depth - 1) or _is_permuted(program, flow, node.right, depth - 1)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        if node.func.attr in _PERMUTING:
-            return True
-        entry = torch_table.method(node.func.attr)
-        stays = entry is not None and (node.func.attr in ("unsqueeze", "squeeze", "detach", "expand", *_CASTS, "to", "cuda") or "pointwise" in entry.traits)
-        return stays and _is_permuted(program, flow, node.func.value, depth - 1)
-    return False

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from perflint.program.consumers import CONCATENATIONS, Reading
 from perflint.program.shape import Shape, integer
 from perflint.program.shapes import Shapes
-from perflint.rules.repeat_not_broadcast.copies import Copy
+
+from .copies import Copy
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 class Repeated:
     """The positions, among the axes of the result, that are repeated.
 
-    `new`: the first of them may be an axis that the source lacks. `sure`: expand can't be refused; otherwise the text only makes it very likely.
+    `new`: the first of them may be an axis that the source lacks. `sure`: expand can't be refused; otherwise the text
+    only makes it very likely.
     """
 
     positions: tuple[int, ...]
@@ -38,24 +40,39 @@ def proved(program: Program, shapes: Shapes, copy: Copy, reading: Reading) -> Re
         return _by_lists(program, shapes, copy)
     counts = copy.counts
     repeated = [position for position, count in enumerate(counts) if integer(count) != 1]
-    if not repeated or any((integer(counts[position]) or 1) < 1 for position in repeated):
+    if not repeated or any(_is_below_one(counts[position]) for position in repeated):
         return None
     ranks = _ranks(shape, counts)
-    unproved = [position for position in repeated if not all(_is_single(shape, position, len(counts), rank) for rank in ranks)]
+    unproved = [
+        position for position in repeated if not all(_is_single(shape, position, len(counts), rank) for rank in ranks)
+    ]
     new = min(ranks, default=0) < len(counts)
     if all(_result_shows(program, shapes, reading, counts[position]) for position in unproved):
         return Repeated(tuple(repeated), new)
-    return Repeated(tuple(repeated), new, sure=False) if shape.rank is None and _adds_axes(program, copy, repeated) else None
+    return (
+        Repeated(tuple(repeated), new, sure=False)
+        if shape.rank is None and _adds_axes(program, copy, repeated)
+        else None
+    )
 
 
 def _adds_axes(program: Program, copy: Copy, repeated: list[int]) -> bool:
-    """Do counts in front stand for new axes, by all appearance: several that are variables, or one whose axis is moved away at once?"""
+    """Do counts in front look like new axes: several that are variables, or one whose axis is moved away at once?"""
     assert copy.counts is not None
-    if repeated != list(range(len(repeated))) or len(repeated) == len(copy.counts) or any(integer(copy.counts[i]) is not None for i in repeated):
+    if (
+        repeated != list(range(len(repeated)))
+        or len(repeated) == len(copy.counts)
+        or any(integer(copy.counts[i]) is not None for i in repeated)
+    ):
         return False
     method = program.parent(copy.call)
     moved = isinstance(method, ast.Attribute) and method.attr in ("permute", "transpose")
     return len(repeated) > 1 or moved
+
+
+def _is_below_one(count: ast.expr) -> bool:
+    number = integer(count)
+    return number is not None and number < 1
 
 
 def _ranks(shape: Shape, counts: tuple[ast.expr, ...]) -> list[int]:
@@ -80,7 +97,10 @@ def _result_shows(program: Program, shapes: Shapes, reading: Reading, count: ast
         if not (symbol and isinstance(call, ast.Call) and program.qualified(call.func) in CONCATENATIONS):
             continue
         parts = call.args[0].elts if isinstance(call.args[0], ast.Tuple | ast.List) else []
-        dim = next((k.value for k in call.keywords if k.arg in ("dim", "axis")), call.args[1] if len(call.args) > 1 else ast.Constant(0))
+        dim = next(
+            (k.value for k in call.keywords if k.arg in ("dim", "axis")),
+            call.args[1] if len(call.args) > 1 else ast.Constant(0),
+        )
         joined = integer(dim)
         shape = shapes.shape(consumer.operand)
         if joined is None or shape.rank is None:
@@ -94,6 +114,6 @@ def _result_shows(program: Program, shapes: Shapes, reading: Reading, count: ast
 
 def _by_lists(program: Program, shapes: Shapes, copy: Copy) -> Repeated | None:
     """Where sizes and counts are lists that are filled with ones in turn: `view(sizes).repeat(counts)`."""
-    from perflint.rules.repeat_not_broadcast.lists import filled_in_turn
+    from .lists import filled_in_turn
 
     return Repeated((0,), new=False) if filled_in_turn(program, copy) else None

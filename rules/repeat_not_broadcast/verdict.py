@@ -12,8 +12,9 @@ from perflint.program.rarity import makes_rare
 from perflint.program.shapes import Shapes
 from perflint.program.values import Kind, Place
 from perflint.program.walk import LOOPS, path_of
-from perflint.rules.repeat_not_broadcast.copies import MATERIALISING, Copy
-from perflint.rules.repeat_not_broadcast.gradients import may_have_gradient
+
+from .copies import MATERIALISING, Copy
+from .gradients import may_have_gradient
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -22,7 +23,10 @@ _SETUP = re.compile(r"^_*(init|reset|setup|build_model|main|test_|post_init|__in
 
 
 def is_one_time(program: Program, call: ast.Call) -> bool:
-    """Does the call run once, or now and then? A function that nothing in the file calls is taken to be called often, unless it sets something up."""
+    """Does the call run once, or now and then?
+
+    A function that nothing in the file calls is taken to be called often, unless it sets something up.
+    """
     return program.heat(call) is Heat.ONCE and _runs_once(program, call, frozenset())
 
 
@@ -61,7 +65,7 @@ def _broadcasts(program: Program, consumer: Consumer) -> bool:
 
 
 def other_operands(consumer: Consumer) -> list[ast.expr]:
-    """What an elementwise consumer combines the tensor with, in order."""
+    """What a consumer combines the tensor with, in order."""
     node = consumer.node
     if isinstance(node, ast.BinOp):
         operands = [node.left, node.right]
@@ -70,6 +74,8 @@ def other_operands(consumer: Consumer) -> list[ast.expr]:
     elif isinstance(node, ast.Call):
         method = isinstance(node.func, ast.Attribute)
         operands = [*([node.func.value] if method else []), *node.args]  # type: ignore[attr-defined]
+    elif isinstance(node, ast.Subscript):
+        operands = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else []
     else:
         operands = []
     return [each for each in operands if each is not consumer.operand and not isinstance(each, ast.Starred)]
@@ -89,7 +95,10 @@ def is_worth_it(program: Program, shapes: Shapes, copy: Copy, reading: Reading) 
 
 
 def _is_real(program: Program, copy: Copy, reading: Reading) -> bool:
-    """Does the move or cast behind an expansion copy for sure? To where the tensor is, or to the type that it has, it does nothing."""
+    """Does the move or cast behind an expansion copy for sure?
+
+    To where the tensor is already, or to the type that it has, it does nothing.
+    """
     assert isinstance(copy.call.func, ast.Attribute)
     name = copy.call.func.attr
     if name in MATERIALISING or name not in ("to", "cuda", "type", "type_as"):
@@ -99,19 +108,31 @@ def _is_real(program: Program, copy: Copy, reading: Reading) -> bool:
     if value.place is Place.HOST or value.dtype in ("bool", "int"):
         return True
     elementwise = all(consumer.role in (Role.ELEMENTWISE, Role.REDUCTION) for consumer in reading.consumers)
-    return elementwise and name != "cuda" and not _is_device(program, copy.call) and not path_of(_base(copy.source)).startswith("self.")
+    return (
+        elementwise
+        and name != "cuda"
+        and not _is_device(program, copy.call)
+        and not path_of(_base(copy.source)).startswith("self.")
+    )
 
 
 def _is_device(program: Program, call: ast.Call) -> bool:
     targets = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg == "device")]
-    return any(path_of(each).rpartition(".")[2] == "device" or program.value(each).kind in (Kind.DEVICE, Kind.STRING) for each in targets)
+    return any(
+        path_of(each).rpartition(".")[2] == "device" or program.value(each).kind in (Kind.DEVICE, Kind.STRING)
+        for each in targets
+    )
 
 
 def _is_folded(shapes: Shapes, consumer: Consumer) -> bool:
     """Does matmul reshape its operand, which copies a view: four axes or more, or a matrix on the other side?"""
     rank = shapes.shape(consumer.operand).rank
     others = [shapes.shape(each).rank for each in other_operands(consumer)]
-    name = consumer.node.func.attr if isinstance(consumer.node, ast.Call) and isinstance(consumer.node.func, ast.Attribute) else "matmul"
+    name = (
+        consumer.node.func.attr
+        if isinstance(consumer.node, ast.Call) and isinstance(consumer.node.func, ast.Attribute)
+        else "matmul"
+    )
     return name == "matmul" and ((rank or 0) > 3 or any(other is not None and other < 3 for other in others))
 
 
@@ -125,7 +146,9 @@ def source_changes(program: Program, flow: Flow, copy: Copy, reading: Reading) -
     loop = next((each for each in program.ancestors(copy.call) if isinstance(each, LOOPS)), None)
     if loop is not None and not _rebinds(loop, root):
         return any(_writes(each, root) for each in ast.walk(loop))
-    writes = [each for each in ast.walk(function) if getattr(each, "lineno", 0) >= statement.lineno and _writes(each, root)]
+    writes = [
+        each for each in ast.walk(function) if getattr(each, "lineno", 0) >= statement.lineno and _writes(each, root)
+    ]
     if not writes:
         return False
     return may_have_gradient(program, flow, copy) or any(_is_read_behind(write, reading) for write in writes)
@@ -144,7 +167,11 @@ def _is_read_behind(write: ast.AST, reading: Reading) -> bool:
 def _rebinds(loop: ast.AST, root: str) -> bool:
     return any(
         isinstance(each, ast.Assign | ast.For)
-        and any(path_of(part) == root for target in (each.targets if isinstance(each, ast.Assign) else [each.target]) for part in ast.walk(target))
+        and any(
+            path_of(part) == root
+            for target in (each.targets if isinstance(each, ast.Assign) else [each.target])
+            for part in ast.walk(target)
+        )
         for each in ast.walk(loop)
     )
 
@@ -156,7 +183,11 @@ def _writes(node: ast.AST, root: str) -> bool:
     if isinstance(node, ast.Assign):
         return any(isinstance(target, ast.Subscript) and path_of(target.value) == root for target in node.targets)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        return node.func.attr.endswith("_") and not node.func.attr.endswith("__") and path_of(node.func.value) in (root, f"{root}.data")
+        return (
+            node.func.attr.endswith("_")
+            and not node.func.attr.endswith("__")
+            and path_of(node.func.value) in (root, f"{root}.data")
+        )
     return False
 
 
