@@ -89,7 +89,6 @@ class RepeatNotBroadcast(Rule):
 
     group = "memory"
     triggers = (".repeat", "repeat_interleave", "tile(", ".expand", ".cat(", ".stack(", "concat")
-    across_files = (".repeat", "repeat_interleave", "tile(", ".expand")
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield the copies that nothing needs."""

@@ -65,13 +65,18 @@ def _dropped(program: Program, copy: Copy, reading: Reading) -> tuple[Edit, ...]
     return () if _meets_comment(program, start, end) else (Edit(start, end, ""),)
 
 
-def _method_start(program: Program, call: ast.Call) -> int:
-    """Where `.method(...)` begins, with the blanks in front of its dot."""
+def _dot(program: Program, call: ast.Call) -> int:
+    """Where `.method(...)` begins."""
     assert isinstance(call.func, ast.Attribute)
-    dot = program.text.rindex(".", 0, program.span(call.func)[1] - len(call.func.attr))
-    while program.text[dot - 1].isspace():
-        dot -= 1
-    return dot
+    return program.text.rindex(".", 0, program.span(call.func)[1] - len(call.func.attr))
+
+
+def _method_start(program: Program, call: ast.Call) -> int:
+    """Where `.method(...)` begins, with the blanks and line breaks in front of its dot."""
+    start = _dot(program, call)
+    while program.text[start - 1].isspace() or program.text[start - 1] == "\\":
+        start -= 1
+    return start
 
 
 def _meets_comment(program: Program, start: int, end: int) -> bool:
@@ -146,7 +151,8 @@ def _unmade(program: Program, copy: Copy, safety: Safety) -> Patch:
         return Patch((Fix("keep the view", safety, (Edit(start, end, ""),)),))
     if call.func.value is not copy.source:
         return Patch(blocked="it is expanded in another statement: move or cast it there, before it is expanded")
-    moved = Edit(_method_start(program, copy.source), _method_start(program, copy.source), program.text[start:end])
+    expansion = _dot(program, copy.source)
+    moved = Edit(expansion, expansion, program.text[_dot(program, call) : end])
     return Patch((Fix("move or cast before it is expanded", safety, (moved, Edit(start, end, ""))),))
 
 
