@@ -20,7 +20,7 @@ _ATOMS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
 
 @dataclass(frozen=True)
 class Read:
-    """The expression `top` is the value of the tensor `base` on the host; `converts_to`: by float() or int(), or neither."""
+    """`top` is the value of the tensor `base` on the host; `converts_to`: by float() or int(), or neither."""
 
     top: ast.expr
     base: ast.expr

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from perflint.accumulate import Blocked, accumulation
+from perflint.accumulate import accumulation
+from perflint.accumulator import Blocked
 from perflint.host_reads import read_of
 from perflint.program.hot_syncs import first_reads, hot_syncs, is_repeated
 from perflint.program.syncs import Sync
@@ -36,7 +37,7 @@ _PRINTERS = frozenset(
 )
 _ALL_VALUES = {
     "mask": "the size of the result depends on the mask: torch.where or multiplying by the mask keeps it",
-    "nonzero": "the size of the result depends on the values: a mask, or torch.where with three arguments, has a fixed one",
+    "nonzero": "the size of the result depends on the values: use a mask, or torch.where with three arguments",
     "if": "it decides what runs next: test every few steps, or use torch.where",
     "max": "torch.max of the tensor, or of stacked ones, stays on the device",
     "min": "torch.min of the tensor, or of stacked ones, stays on the device",
@@ -50,13 +51,16 @@ def remedies(program: Program) -> Iterator[tuple[Sync, tuple[Fix, ...], str]]:
     """Each costly read of the program with its fixes or, where there is none, what blocks them."""
     found = hot_syncs(program)
     for sync in first_reads(program, found):
-        try:
-            fix = accumulation(program, sync)
-            _check_repeats(program, sync, found)
-        except Blocked as reason:
-            yield sync, (), str(reason) or _use(program, sync)
-        else:
-            yield sync, (fix,), ""
+        yield sync, *_remedy(program, sync, found)
+
+
+def _remedy(program: Program, sync: Sync, found: list[Sync]) -> tuple[tuple[Fix, ...], str]:
+    try:
+        fix = accumulation(program, sync)
+        _check_repeats(program, sync, found)
+    except Blocked as reason:
+        return (), str(reason) or _use(program, sync)
+    return (fix,), ""
 
 
 def _check_repeats(program: Program, sync: Sync, found: list[Sync]) -> None:
@@ -86,12 +90,6 @@ def _use(program: Program, sync: Sync) -> str:
             return _ALL_VALUES["if"]
         if isinstance(parent, ast.Slice):
             return _ALL_VALUES["index"]
-        if isinstance(parent, ast.Assign | ast.AnnAssign | ast.AugAssign):
-            return (
-                f"the iteration goes on with `{program.segment(child)}` on the host: keep it a tensor as long as possible"
-                if isinstance(child, ast.expr)
-                else ""
-            )
         if isinstance(parent, (ast.stmt, *FUNCTIONS)):
             break
         child = parent
@@ -99,9 +97,10 @@ def _use(program: Program, sync: Sync) -> str:
 
 
 def _call(program: Program, call: ast.Call) -> str:
+    function = ast.unparse(call.func)
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     if name in _PRINTERS:
         return "it is reported in every iteration: report every few steps, or behind the loop"
     if name in ("update", "add", "append", "update_state"):
-        return f"`{ast.unparse(call.func)}` is given a Python number: hand it the detached tensor, and convert where it reports"
-    return f"`{ast.unparse(call.func)}` is given a Python number in every iteration: hand it the tensor, if it can work with one"
+        return f"`{function}` gets a Python number: hand it the detached tensor, and convert where it reports"
+    return f"`{function}` gets a Python number in every iteration: hand it the tensor, if it can work with one"

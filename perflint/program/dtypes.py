@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 FLOAT, INTEGER, UNKNOWN = "float", "integer", ""
 
 _MAKES_FLOATS = frozenset(
-    "mean std var norm float double half bfloat16 softmax log_softmax sigmoid tanh exp log log2 log10 sqrt rsqrt logsumexp"
+    "mean std var norm float double half bfloat16 softmax log_softmax sigmoid tanh exp log"
+    " log2 log10 sqrt rsqrt logsumexp"
     " true_divide cosine_similarity sin cos erf log_prob entropy".split()
 )
 _KEEPS = frozenset(
@@ -53,9 +54,7 @@ def _of_call(program: Program, node: ast.Call, depth: int) -> str:
     if callee.kind is Kind.MODULE and torch_table.class_kind(callee.name) == "loss":
         return FLOAT
     name = program.qualified(func)
-    if name.startswith(_LOSSES) and (
-        name.endswith("_loss") or "cross_entropy" in name or name.endswith(("kl_div", "nll"))
-    ):
+    if name.startswith(_LOSSES) and (name.endswith(("_loss", "kl_div")) or "cross_entropy" in name):
         return FLOAT
     word = name.rpartition(".")[2] if name else func.attr if isinstance(func, ast.Attribute) else ""
     is_method = not name and isinstance(func, ast.Attribute) and program.value(func.value).kind is Kind.TENSOR

@@ -1,4 +1,4 @@
-"""Tells whether each iteration of a loop brings data of its own, as mini-batches do and full-batch training does not."""
+"""Tells whether each iteration of a loop brings data of its own: mini-batches do, full-batch training does not."""
 
 from __future__ import annotations
 

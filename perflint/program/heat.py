@@ -36,7 +36,7 @@ class Heats:
         return self._climb(node)[0]
 
     def hot_loop(self, node: ast.AST) -> ast.AST | None:
-        """The hot loop of the same function that makes `node` run often; None where it is hot through a call or not hot."""
+        """The hot loop of the same function that makes `node` run often; None where a call does, or nothing."""
         return self._climb(node)[1]
 
     def _climb(self, node: ast.AST) -> tuple[Heat, ast.AST | None]:

@@ -27,6 +27,17 @@ _FOREIGN = frozenset(
     "mul eq ne lt gt le ge where size lower log".split()
 )
 
+USUAL_NAMES = {  # what a star import of a project's own module passes on
+    "torch": "torch",
+    "nn": "torch.nn",
+    "F": "torch.nn.functional",
+    "optim": "torch.optim",
+    "np": "numpy",
+    "DataLoader": "torch.utils.data.DataLoader",
+    "Dataset": "torch.utils.data.Dataset",
+    "Variable": "torch.autograd.Variable",
+}
+
 
 def looks_like_loader(name: str) -> bool:
     """Is it what people call a DataLoader?"""

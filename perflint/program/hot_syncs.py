@@ -1,4 +1,4 @@
-"""Of all places where the host waits for the device, those that cost: hot ones, but for what a program cannot do without."""
+"""Of the places where the host waits for the device, those that cost: hot, and no part of what the program is for."""
 
 from __future__ import annotations
 
@@ -82,16 +82,11 @@ def _flows_to_need(program: Program, statement: ast.stmt, value: ast.AST, depth:
         sites = program.call_sites(function) if function is not None else []
         return any(is_needed(program, site, depth - 1) for site in sites if isinstance(site, ast.expr))
     if isinstance(statement, ast.Assign) and value is statement.value:
-        names = {
-            part.id
-            for target in statement.targets
-            for part in ast.walk(target)
-            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
-        }
+        bound = [node for target in statement.targets for node in ast.walk(target) if isinstance(node, ast.Name)]
+        names = {node.id for node in bound if isinstance(node.ctx, ast.Store)}
         scope = program.function_of(statement) or program.tree
-        uses = [
-            node for node in own_nodes(scope)
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names and node.lineno > statement.lineno
-        ]  # fmt: skip
-        return any(is_needed(program, use, depth - 1) for use in uses)
+        reads = [node for node in own_nodes(scope) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
+        return any(
+            is_needed(program, read, depth - 1) for read in reads if read.id in names and read.lineno > statement.lineno
+        )
     return False

@@ -112,7 +112,7 @@ class Loops:
 
 
 def is_training_call(program: Program, node: ast.Call) -> bool:
-    """Is it `loss.backward()`, `optimizer.step()`, `optimizer.zero_grad()`, or what accelerators offer in their place?"""
+    """Is it `loss.backward()`, `optimizer.step()`, `optimizer.zero_grad()`, or what stands in their place?"""
     if not isinstance(node.func, ast.Attribute):
         return False
     name, owner = node.func.attr, program.value(node.func.value)

@@ -28,7 +28,7 @@ def makes_rare(program: Program, parent: ast.AST, child: ast.AST) -> bool:
             child is parent.orelse and is_mostly_true(program, parent.test)
         )
     if isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.And) and child in parent.values:
-        return any(is_periodic(program, test) for test in parent.values[: parent.values.index(child)])  # type: ignore[arg-type]
+        return any(is_periodic(program, test) for test in parent.values[: parent.values.index(child)])
     if isinstance(parent, ast.ExceptHandler | ast.Raise):
         return True
     if isinstance(parent, ast.Assert):
@@ -41,7 +41,7 @@ def makes_rare(program: Program, parent: ast.AST, child: ast.AST) -> bool:
 
 
 def is_escape(program: Program, statement: ast.stmt, parent: ast.AST) -> type[ast.AST] | None:
-    """ast.Break or ast.Return where one ends the block in which `statement` stands, so that a loop is left in this very iteration."""
+    """ast.Break or ast.Return where one ends the block of `statement`, so that a loop is left in this iteration."""
     if isinstance(parent, FUNCTIONS):
         return None
     last = program.block_of(statement)[-1]
@@ -66,13 +66,10 @@ def _skipped_before(program: Program, statement: ast.stmt, parent: ast.AST) -> b
     for earlier in program.block_of(statement):
         if earlier is statement:
             return False
-        if (
-            isinstance(earlier, ast.If)
-            and not earlier.orelse
-            and isinstance(earlier.body[-1], ast.Continue | ast.Return)
-        ):
-            if is_mostly_true(program, earlier.test):
-                return True
+        if not isinstance(earlier, ast.If) or earlier.orelse:
+            continue
+        if isinstance(earlier.body[-1], ast.Continue | ast.Return) and is_mostly_true(program, earlier.test):
+            return True
     return False
 
 

@@ -27,7 +27,7 @@ _SAME_VALUE = frozenset(
 
 
 class Sync(NamedTuple):
-    """The host reads `tensor`, at the characters [start, end) of `node`; `explicit`: by a method whose purpose it is."""
+    """The host reads `tensor`, at the characters [start, end); `explicit`: by a method whose purpose it is."""
 
     node: ast.expr
     tensor: ast.expr

@@ -71,7 +71,7 @@ def additions(draw: Any) -> list[str]:
 def uses(draw: Any) -> list[str]:
     """Something else that the loop does with a sum."""
     name = draw(NAMES)
-    return draw(
+    lines: list[str] = draw(
         st.sampled_from(
             [
                 ["if step % 2 == 1:", f"    report.append({name} / 2)"],
@@ -90,6 +90,7 @@ def uses(draw: Any) -> list[str]:
             ]
         )
     )
+    return lines
 
 
 @st.composite
@@ -115,7 +116,7 @@ def programs(draw: Any) -> str:
 
 
 def outcome(text: str, batches: int, epochs: int) -> str:
-    """What a run gives and reports, written so that types and every bit of the numbers show; or the error that it ends with."""
+    """What a run gives and reports, written so that types and every bit of the numbers show."""
     torch.manual_seed(0)
     loader = [(torch.randn(2 + index % 3, 4), torch.randn(2 + index % 3, 4)) for index in range(batches)]
     model = torch.nn.Linear(4, 4)

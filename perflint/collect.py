@@ -1,0 +1,77 @@
+"""Keeps what a loop appends to a list on the device, and reads all of it at once behind the loop."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from perflint.accumulator import Accumulator, Blocked, accumulator_of, behind, indent_of
+from perflint.host_reads import Read
+from perflint.program.dtypes import FLOAT, INTEGER, number_kind
+from perflint.program.occurrences import occurrences, start_region
+from perflint.program.values import Kind, Value
+from perflint.program.walk import own_nodes
+from perflint.rule import Fix, Safety
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+
+def collection(program: Program, read: Read, statement: ast.stmt, path: str) -> Fix:
+    """The fix of a read that is only appended to the list `path`; raises Blocked."""
+    if not read.is_scalar:
+        raise Blocked(
+            "a whole tensor is collected in every iteration: copy all behind the loop, if the device's memory allows"
+        )
+    if read.converts_to:
+        wanted = FLOAT if read.converts_to == "float" else INTEGER
+        if number_kind(program, read.base) != wanted:
+            raise Blocked(f"{read.converts_to}() may change the type of the value")
+    torch = _name_of_torch(program)
+    if not torch or "." in path:
+        raise Blocked("`torch` is not imported by that name" if not torch else f"`{path}` may be read elsewhere")
+    found = accumulator_of(program, read, statement, path)
+    _check_list(program, found)
+    indent = "\n" + indent_of(program, found.loop)
+    text = f"if {path}:{indent}    {path}[:] = {torch}.stack({path}).flatten().tolist()"
+    edits = (read.replaced(program, ".detach().clone()"), behind(program, found.loop, text))
+    return Fix(f"collect `{path}` on the device and read it once, behind the loop", Safety.EXACT, edits)
+
+
+def _check_list(program: Program, found: Accumulator) -> None:
+    """Raise Blocked unless the list holds nothing before the loop, and nobody but one line touches it in there."""
+    uses = len(occurrences(found.loop, found.path))
+    region = start_region(program, found.loop, found.path, _is_empty)
+    if (
+        region is None
+        or any(occurrences(each, found.path) for each in region[1:-1])
+        or len(occurrences(region[-1], found.path)) != uses
+    ):
+        raise Blocked(f"`{found.path}` is not known to be empty when the loop starts")
+    if len(found.additions) > 1:
+        raise Blocked(f"several lines append to `{found.path}`")
+    if any(
+        node is not found.loop
+        and isinstance(node, ast.Name)
+        and node.id == found.path
+        and isinstance(node.ctx, ast.Store)
+        for node in own_nodes(found.loop)
+    ):
+        raise Blocked(f"`{found.path}` starts anew in the loop")
+    for node in occurrences(found.loop, found.path):
+        if program.statement_of(node) not in found.additions and not _is_length(program, node):
+            raise Blocked(f"line {node.lineno} reads `{found.path}` in the loop")
+
+
+def _name_of_torch(program: Program) -> str:
+    imports = (alias for node in program.tree.body if isinstance(node, ast.Import) for alias in node.names)
+    return next((alias.asname or "torch" for alias in imports if alias.name == "torch"), "")
+
+
+def _is_empty(value: Value) -> bool:
+    return value.kind is Kind.SEQUENCE and value.items == ()
+
+
+def _is_length(program: Program, node: ast.AST) -> bool:
+    call = program.parent(node)
+    return isinstance(call, ast.Call) and program.qualified(call.func) == "builtins.len"
