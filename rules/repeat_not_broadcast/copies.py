@@ -46,7 +46,7 @@ def recognise(program: Program, flow: Flow, call: ast.Call) -> Copy | None:
         return None
     qualified = program.qualified(call.func)
     if qualified:
-        return _of_function(call, qualified) if qualified.startswith("torch.") else None
+        return _of_function(program, call, qualified) if qualified.startswith("torch.") else None
     if not isinstance(call.func, ast.Attribute):
         return None
     name, source = call.func.attr, call.func.value
@@ -62,19 +62,22 @@ def _of_method(program: Program, call: ast.Call, name: str, source: ast.expr) ->
     arguments = list(call.args)
     if name == "repeat_interleave":
         return _interleaved(call, source, arguments) if _is_tensor(program, source, 3) else None
-    counts = _counts(arguments)
+    counts = _counts(program, arguments)
     if not _is_tensor(program, source, len(counts or ())) or call.keywords or not arguments:
         return None
     return Copy(call, name, source, counts)
 
 
-def _of_function(call: ast.Call, qualified: str) -> Copy | None:
+def _of_function(program: Program, call: ast.Call, qualified: str) -> Copy | None:
     name = qualified.rpartition(".")[2]
     if not call.args:
         return None
     if name == "tile":
         return Copy(
-            call, "tile", call.args[0], _counts([*call.args[1:], *(k.value for k in call.keywords if k.arg == "dims")])
+            call,
+            "tile",
+            call.args[0],
+            _counts(program, [*call.args[1:], *(k.value for k in call.keywords if k.arg == "dims")]),
         )
     if name == "repeat_interleave":
         return _interleaved(call, call.args[0], call.args[1:])
@@ -101,24 +104,13 @@ def _keyword(call: ast.Call, name: str) -> ast.expr | None:
     return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
 
 
-def _counts(arguments: list[ast.expr]) -> tuple[ast.expr, ...] | None:
+def _counts(program: Program, arguments: list[ast.expr]) -> tuple[ast.expr, ...] | None:
     """The counts, where each is written out for itself."""
     if len(arguments) == 1 and isinstance(arguments[0], ast.Tuple | ast.List):
         arguments = arguments[0].elts
-    elif (
-        len(arguments) == 1 and isinstance(arguments[0], ast.Name | ast.BinOp | ast.Call) and not _is_size(arguments[0])
-    ):
-        return None
+    elif len(arguments) == 1 and program.value(arguments[0]).kind is not Kind.NUMBER:
+        return None  # it may be a tuple
     return None if any(isinstance(each, ast.Starred) for each in arguments) else tuple(arguments)
-
-
-def _is_size(node: ast.expr) -> bool:
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "size"
-        and bool(node.args)
-    )
 
 
 def _times(node: ast.expr) -> tuple[ast.expr, ast.expr] | None:

@@ -42,6 +42,11 @@ def proved(program: Program, shapes: Shapes, copy: Copy, reading: Reading) -> Re
     repeated = [position for position, count in enumerate(counts) if integer(count) != 1]
     if not repeated or any(_is_below_one(counts[position]) for position in repeated):
         return None
+    if (
+        copy.form == "tile" and shape.rank is None and integer(counts[0]) != 1
+    ):  # takes fewer counts than there are axes, too
+        single = all(shape.size(position - len(counts)) == "1" for position in repeated)
+        return Repeated(tuple(repeated), new=True) if single else None
     ranks = _ranks(shape, counts)
     unproved = [
         position for position in repeated if not all(_is_single(shape, position, len(counts), rank) for rank in ranks)

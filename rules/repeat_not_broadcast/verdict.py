@@ -11,7 +11,7 @@ from perflint.program.consumers import Consumer, Flow, Reading, Role
 from perflint.program.rarity import makes_rare
 from perflint.program.shapes import Shapes
 from perflint.program.values import Kind, Place
-from perflint.program.walk import LOOPS, path_of
+from perflint.program.walk import FUNCTIONS, LOOPS, Loop, path_of
 
 from .copies import MATERIALISING, Copy
 from .gradients import may_have_gradient
@@ -31,18 +31,29 @@ def is_one_time(program: Program, call: ast.Call) -> bool:
 
 
 def _runs_once(program: Program, node: ast.AST, seen: frozenset[ast.AST]) -> bool:
+    child = node
+    for parent in program.ancestors(node):
+        if isinstance(parent, LOOPS) and _runs_a_module(program, parent):
+            return False
+        if makes_rare(program, parent, child):
+            return True
+        if isinstance(parent, FUNCTIONS):
+            break
+        child = parent
     function = program.function_of(node)
     if function is None or function in seen or _SETUP.match(getattr(function, "name", "")):
         return True
-    child = node
-    for parent in program.ancestors(node):
-        if makes_rare(program, parent, child):
-            return True
-        if parent is function:
-            break
-        child = parent
     sites = program.call_sites(function)
     return bool(sites) and all(_runs_once(program, site, seen | {function}) for site in sites)
+
+
+def _runs_a_module(program: Program, loop: Loop) -> bool:
+    """Does each iteration call a module, such as an episode of an evaluation does?"""
+    return any(
+        isinstance(each, ast.Call) and program.value(each.func).kind is Kind.MODULE
+        for statement in loop.body
+        for each in ast.walk(statement)
+    )
 
 
 def kind_of(program: Program, reading: Reading) -> str:
