@@ -42,10 +42,11 @@ class Keys:
 
     seed: bytes
 
-    def key(self, path: str, data: bytes) -> bytes:
-        """The key of a file with the content `data`; of `path` only the kind of file counts."""
+    def key(self, path: str, data: bytes, context: str = "") -> bytes:
+        """The key of a file with the content `data`, checked in `context`; of `path` only the kind of file counts."""
         kind = b"notebook" if path.lower().endswith(".ipynb") else b"python"
-        return blake2b(data, digest_size=16, key=self.seed, person=kind).digest()
+        salt = blake2b(context.encode(), digest_size=16).digest() if context else b""
+        return blake2b(data, digest_size=16, key=self.seed, salt=salt, person=kind).digest()
 
 
 def keys_for(rules: Sequence[Rule], options: Mapping[str, Options], source: bytes) -> Keys:

@@ -7,47 +7,72 @@ import hashlib
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from perflint import suppress
 from perflint.disk import Unreadable, read_bytes
 from perflint.document import Document, decode
+from perflint.links import NONE, HotCall, Links
 from perflint.problems import FILE_FAULTS, RuleCrash, problem_of
+from perflint.program import Program
+from perflint.program.outside import links_of
 from perflint.program.source import Source
 from perflint.results import Diagnostic, FileResult, PlacedEdit, PlacedFix
 from perflint.rule import Finding, Fix, Options, Rule
-from perflint.screen import can_fire
+from perflint.screen import can_fire, may_use_torch
 
 FRAME_CONTEXT = 2  # lines shown above and below a finding
 FRAME_LIMIT = 12  # lines of a finding that are shown: a loop may be hundreds of lines long
 
 
-def check_text(text: str, rules: Sequence[Rule], options: Mapping[str, Options]) -> tuple[Finding, ...]:
+@dataclass(frozen=True)
+class Found:
+    """What was found in a program, less what its comments ignore, and what ties it to other files."""
+
+    findings: tuple[Finding, ...]
+    links: Links = NONE
+
+
+def find(text: str, rules: Sequence[Rule], options: Mapping[str, Options], called: Sequence[HotCall] = ()) -> Found:
+    """What `check_text` finds in `text`, less what comments in it ignore; raises what `check_text` does."""
+    findings, program = _examine(text, rules, options, called)
+    if program is None:
+        return Found(suppress.apply(text, findings, rules))
+    links = links_of(program)
+    return Found(suppress.apply(text, findings, rules, program.spans_of(links.functions)), links)
+
+
+def check_text(
+    text: str, rules: Sequence[Rule], options: Mapping[str, Options], called: Sequence[HotCall] = ()
+) -> tuple[Finding, ...]:
     """The findings of `rules` in the program `text`, sorted, none twice; `options` holds those of each rule by name.
 
+    `called` are the calls of its functions from the hot code of other files.
     Raises SyntaxError, RecursionError, MemoryError or UnicodeError where `text` is no program that can be analysed,
     whatever the rules, and RuleCrash where we are at fault. `problem_of` words them all.
     """
+    return _examine(text, rules, options, called)[0]
+
+
+def _examine(
+    text: str, rules: Sequence[Rule], options: Mapping[str, Options], called: Sequence[HotCall]
+) -> tuple[tuple[Finding, ...], Program | None]:
+    """The findings, and the program unless the screen told that there can be none."""
     if "\0" in text:
         raise SyntaxError("source code cannot contain null bytes")  # some Pythons raise ValueError
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what the compiler says of escapes is none of our business
-        return _check_text(text, can_fire(rules, text), options)
-
-
-def _check_text(text: str, rules: Sequence[Rule], options: Mapping[str, Options]) -> tuple[Finding, ...]:
-    if not rules:
-        ast.parse(text)
-        return ()
-    from perflint.program import Program
-
-    with _Blamed(""):
-        program = Program(text)
-    findings: set[Finding] = set()
-    for rule in rules:
-        with _Blamed(rule.name):
-            findings.update(rule.check(program, options.get(rule.name, {})))
-    return tuple(sorted(findings, key=lambda finding: (finding.start, finding.end, finding.rule, finding.kind)))
+        if not may_use_torch(text):
+            ast.parse(text)
+            return (), None
+        with _Blamed(""):
+            program = Program(text, called)
+        findings: set[Finding] = set()
+        for rule in can_fire(rules, text):
+            with _Blamed(rule.name):
+                findings.update(rule.check(program, options.get(rule.name, {})))
+    return tuple(sorted(findings, key=lambda each: (each.start, each.end, each.rule, each.kind))), program
 
 
 class _Blamed:
@@ -67,30 +92,38 @@ class _Blamed:
 def check_path(path: str, rules: Sequence[Rule], options: Mapping[str, Options]) -> FileResult:
     """What is to report of the file at `path`."""
     try:
-        return check_bytes(path, read_bytes(Path(path)), rules, options)
+        return check_bytes(path, read_bytes(Path(path)), rules, options)[0]
     except Unreadable as error:
         return FileResult(path, problem=error.problem)
 
 
-def check_bytes(path: str, data: bytes, rules: Sequence[Rule], options: Mapping[str, Options]) -> FileResult:
-    """What is to report of a file at `path` that holds `data`; any error becomes the file's problem."""
+def check_bytes(
+    path: str,
+    data: bytes,
+    rules: Sequence[Rule],
+    options: Mapping[str, Options],
+    called: Sequence[HotCall] = (),
+) -> tuple[FileResult, Links]:
+    """What is to report of a file at `path` that holds `data`, and its links; any error becomes the file's problem."""
     try:
-        return check_document(decode(path, data), rules, options)
+        return check_document(decode(path, data), rules, options, called)
     except Unreadable as error:
-        return FileResult(path, problem=error.problem)
+        return FileResult(path, problem=error.problem), NONE
     except Exception as error:
-        return FileResult(path, problem=problem_of(error))
+        return FileResult(path, problem=problem_of(error)), NONE
 
 
-def check_document(document: Document, rules: Sequence[Rule], options: Mapping[str, Options]) -> FileResult:
-    """What is to report of `document`: its findings less the suppressed ones, or why it could not be checked."""
+def check_document(
+    document: Document, rules: Sequence[Rule], options: Mapping[str, Options], called: Sequence[HotCall] = ()
+) -> tuple[FileResult, Links]:
+    """What is to report of `document`, and its links to other files: or why it could not be checked."""
     if document.skipped:
-        return FileResult(document.path, problem=document.problem, skipped=document.skipped)
+        return FileResult(document.path, problem=document.problem, skipped=document.skipped), NONE
     try:
-        findings = suppress.apply(document.text, check_text(document.text, rules, options), rules)
+        found = find(document.text, rules, options, called)
     except (RuleCrash, *FILE_FAULTS) as error:
-        return FileResult(document.path, problem=problem_of(error, document.text))
-    return FileResult(document.path, tuple(_diagnostics(document, findings)), document.problem)
+        return FileResult(document.path, problem=problem_of(error, document.text)), NONE
+    return FileResult(document.path, tuple(_diagnostics(document, found.findings)), document.problem), found.links
 
 
 def _diagnostics(document: Document, findings: Sequence[Finding]) -> Iterator[Diagnostic]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from perflint.cache import Keys
 from perflint.disk import Unreadable, read_bytes
+from perflint.links import HotCall
 from perflint.results import FileResult
 from perflint.rule import Options, Rule
 
@@ -18,10 +19,11 @@ _GARBAGE_THRESHOLD = 200_000  # new objects; a tree of syntax makes so many that
 
 @dataclass(frozen=True)
 class Task:
-    """A file to check, by the rules of this number."""
+    """A file to check, by the rules of this number; `called` are calls from the hot code of other files."""
 
     path: str
     rules: int
+    called: tuple[HotCall, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,9 @@ class Checker:
 
     def key(self, task: Task, data: bytes) -> bytes | None:
         """The key of a file that holds `data`."""
-        return self.keys[task.rules].key(task.path, data) if self.keys else None
+        return (
+            self.keys[task.rules].key(task.path, data, repr(task.called) if task.called else "") if self.keys else None
+        )
 
     def check(self, task: Task) -> Checked:
         """Read the file and check it; whatever goes wrong is its result."""
@@ -54,9 +58,9 @@ class Checker:
         except Unreadable as error:
             return Checked(encode(FileResult(task.path, problem=error.problem)))
         with _collecting_seldom():
-            result = check_bytes(task.path, data, self.rules[task.rules], self.options)
+            result, links = check_bytes(task.path, data, self.rules[task.rules], self.options, task.called)
         # What a file could not be checked for may be memory, or a defect of ours that is gone the next time.
-        return Checked(encode(result), None if result.problem else self.key(task, data))
+        return Checked(encode(result, links), None if result.problem else self.key(task, data))
 
 
 @contextmanager

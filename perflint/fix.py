@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from perflint.check import check_text
+from perflint.check import find
 from perflint.edits import apply_fixes, collide, fitted, malformed
+from perflint.links import HotCall
 from perflint.proof import Comment, comments, flaw
 from perflint.rule import Finding, Fix, Options, Rule, Safety
-from perflint.suppress import apply as apply_ignores
 
 Find = Callable[[str], Sequence[Finding]]
 Accept = Callable[[str, Finding, Fix], str]
@@ -62,18 +62,16 @@ def fix_text(
     *,
     unsafe: bool = False,
     accept: Accept | None = None,
+    called: Sequence[HotCall] = (),
 ) -> FixResult:
     """`text` with the findings of `rules` fixed, those that comments ignore left alone.
 
     Only exact and rounding fixes are applied unless `unsafe`. `accept(text, finding, fix)` says why a fix is not
-    welcome, or "" where it is.
+    welcome, or "" where it is. `called` are the calls from the hot code of other files.
     Raises what `check_text` does where the text is no program, and NotSettledError.
     """
 
-    def find(now: str) -> Sequence[Finding]:
-        return apply_ignores(now, check_text(now, rules, options), rules)
-
-    return settle(text, find, unsafe=unsafe, accept=accept)
+    return settle(text, lambda now: find(now, rules, options, called).findings, unsafe=unsafe, accept=accept)
 
 
 def settle(text: str, find: Find, *, unsafe: bool = False, accept: Accept | None = None) -> FixResult:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perflint import suppress
-from perflint.check import check_text
+from perflint.check import find
 from perflint.disk import Unreadable, Unwritable
 from perflint.document import read
+from perflint.links import HotCall
 from perflint.results import FileResult, RunResult
 from perflint.rule import Rule
 from perflint.selection import RulesByFile
@@ -37,7 +38,7 @@ def add_ignores(result: RunResult, settings: Settings) -> Ignored:
     errors = []
     for file in result.files:
         try:
-            added = _add(file, rules.at(Path(file.path)), settings)
+            added = _add(file, rules.at(Path(file.path)), settings, result.called.get(file.path, ()))
         except (Unreadable, Unwritable, ValueError) as error:
             errors.append(f"{file.path}: no comment was added: {error}")
             continue
@@ -46,12 +47,12 @@ def add_ignores(result: RunResult, settings: Settings) -> Ignored:
     return Ignored(findings, files, tuple(errors))
 
 
-def _add(file: FileResult, rules: Sequence[Rule], settings: Settings) -> int:
+def _add(file: FileResult, rules: Sequence[Rule], settings: Settings, called: Sequence[HotCall]) -> int:
     wanted = {(each.rule, each.start) for each in file.diagnostics if each.rule != UnusedIgnore.name}
     if not wanted:
         return 0
     document = read(Path(file.path))
-    found = suppress.apply(document.text, check_text(document.text, rules, settings.rules), rules)
+    found = find(document.text, rules, settings.rules, called).findings
     chosen = [each for each in found if (each.rule, document.position(each.start)) in wanted]
     text = suppress.add_ignores(document.text, chosen)
     if ast.dump(ast.parse(document.text)) != ast.dump(ast.parse(text)):

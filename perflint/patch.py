@@ -12,6 +12,7 @@ from perflint.disk import Unreadable
 from perflint.document import Document, read
 from perflint.edits import apply_fixes
 from perflint.fix import FixResult, NotSettledError, fix_text
+from perflint.links import HotCall
 from perflint.problems import FILE_FAULTS, InternalProblem, RuleCrash, problem_of
 from perflint.results import Position, Problem
 from perflint.rule import Finding, Fix, Options, Rule
@@ -67,17 +68,29 @@ class Patch:
             self.document.write(self.after)
 
 
-def patch_file(path: Path, rules: Sequence[Rule], options: Mapping[str, Options], *, unsafe: bool = False) -> Patch:
+def patch_file(
+    path: Path,
+    rules: Sequence[Rule],
+    options: Mapping[str, Options],
+    *,
+    unsafe: bool = False,
+    called: Sequence[HotCall] = (),
+) -> Patch:
     """The patch of the file at `path`; nothing is written. What prevents it is the patch's `problem`."""
     try:
         document = read(path)
     except Unreadable as error:
         return Patch(str(path), problem=error.problem)
-    return patch_document(document, rules, options, unsafe=unsafe)
+    return patch_document(document, rules, options, unsafe=unsafe, called=called)
 
 
 def patch_document(
-    document: Document, rules: Sequence[Rule], options: Mapping[str, Options], *, unsafe: bool = False
+    document: Document,
+    rules: Sequence[Rule],
+    options: Mapping[str, Options],
+    *,
+    unsafe: bool = False,
+    called: Sequence[HotCall] = (),
 ) -> Patch:
     """The patch of `document`. What prevents it is the patch's `problem`."""
     text = document.text
@@ -87,7 +100,7 @@ def patch_document(
         return f"its fix cannot be written: {refusal}" if refusal else ""
 
     try:
-        result = fix_text(text, rules, options, unsafe=unsafe, accept=accept)
+        result = fix_text(text, rules, options, unsafe=unsafe, accept=accept, called=called)
     except NotSettledError as error:
         return _unpatched(document, InternalProblem(f"is left as it is, because of a bug: {error}"))
     except (RuleCrash, *FILE_FAULTS) as error:

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perflint.disk import Unwritable
+from perflint.links import HotCall
 from perflint.patch import Patch, patch_file
 from perflint.problems import problem_of
 from perflint.results import Problem
 from perflint.rule import Options, Rule
+from perflint.run import check_files
 from perflint.selection import RulesByFile
 from perflint.workers import available_cores, work
 
@@ -28,7 +30,8 @@ Progress = Callable[[int, int], None]
 def patch_files(discovery: Discovery, settings: Settings, progress: Progress | None = None) -> tuple[Patch, ...]:
     """The patch of each file that was found, sorted by path; nothing is written."""
     rules = RulesByFile(settings)
-    tasks = [(path, rules.at(path)) for path in discovery.files]
+    called = check_files(discovery, settings).called if len(discovery.files) > 1 else {}
+    tasks = [_Task(path, rules.at(path), called.get(str(path), ())) for path in discovery.files]
     patches = [Patch(str(path), problem=Problem(reason)) for path, reason in discovery.unreadable]
     with closing(_patches(tasks, settings)) as results:
         for number, patch in enumerate(results, 1):
@@ -52,7 +55,7 @@ def _write(patch: Patch) -> str:
     return ""
 
 
-def _patches(tasks: Sequence[tuple[Path, tuple[Rule, ...]]], settings: Settings) -> Generator[Patch, None, None]:
+def _patches(tasks: Sequence[_Task], settings: Settings) -> Generator[Patch, None, None]:
     patcher = _Patcher(settings.rules, settings.unsafe)
     jobs = settings.jobs or available_cores()
     if jobs == 1 or len(tasks) <= _FEW:
@@ -61,7 +64,14 @@ def _patches(tasks: Sequence[tuple[Path, tuple[Rule, ...]]], settings: Settings)
     with closing(work(patcher, tasks, jobs)) as results:
         for number, patch in results:
             lost = Problem("was not fixed: the process that worked on it was killed")
-            yield patch or Patch(str(tasks[number][0]), problem=lost)
+            yield patch or Patch(str(tasks[number].path), problem=lost)
+
+
+@dataclass(frozen=True)
+class _Task:
+    path: Path
+    rules: tuple[Rule, ...]
+    called: tuple[HotCall, ...]
 
 
 @dataclass(frozen=True)
@@ -71,10 +81,9 @@ class _Patcher:
     options: Mapping[str, Options]
     unsafe: bool
 
-    def __call__(self, task: tuple[Path, tuple[Rule, ...]]) -> Patch:
-        path, rules = task
+    def __call__(self, task: _Task) -> Patch:
         try:
-            patch = patch_file(path, rules, self.options, unsafe=self.unsafe)
+            patch = patch_file(task.path, task.rules, self.options, unsafe=self.unsafe, called=task.called)
         except Exception as error:
-            return Patch(str(path), problem=problem_of(error))
+            return Patch(str(task.path), problem=problem_of(error))
         return patch if patch.changed else replace(patch, before="", after="", document=None)

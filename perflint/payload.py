@@ -5,17 +5,28 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from perflint.links import NONE, HotCall, Links
 from perflint.problems import InternalProblem
 from perflint.results import Diagnostic, FileResult, PlacedEdit, PlacedFix, Position, Problem
 from perflint.rule import Safety, Severity
 
 
-def encode(result: FileResult) -> str:
-    """`result` without its path, which the reader knows; empty where there is nothing to tell."""
-    if result == FileResult(result.path):
+def encode(result: FileResult, links: Links = NONE) -> str:
+    """`result` without its path, which the reader knows, and the file's links; empty where there is nothing to tell."""
+    if result == FileResult(result.path) and links == NONE:
         return ""
     content = [[_diagnostic(each) for each in result.diagnostics], _problem(result.problem), result.skipped]
-    return json.dumps(content, separators=(",", ":"))
+    calls = [[call.target, call.heat, call.positional, call.keywords] for call in links.calls]
+    return json.dumps([*content, calls, links.functions, links.bases], separators=(",", ":"))
+
+
+def decode_links(payload: str) -> Links:
+    """The links that `encode` was given; raises as `decode` does."""
+    if not payload:
+        return NONE
+    calls, functions, bases = json.loads(payload)[3:]
+    hot = (HotCall(target, heat, places, tuple((k, v) for k, v in named)) for target, heat, places, named in calls)
+    return Links(tuple(hot), tuple(functions), tuple((name, base) for name, base in bases))
 
 
 def decode(path: str, payload: str) -> FileResult:
@@ -25,7 +36,7 @@ def decode(path: str, payload: str) -> FileResult:
     """
     if not payload:
         return FileResult(path)
-    diagnostics, problem, skipped = json.loads(payload)
+    diagnostics, problem, skipped = json.loads(payload)[:3]
     return FileResult(
         path, tuple(_read_diagnostic(path, *each) for each in diagnostics), _read_problem(problem), skipped
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from perflint.links import HotCall
 from perflint.rule import Safety, Severity
 
 
@@ -81,10 +83,14 @@ class FileResult:
 
 @dataclass(frozen=True)
 class RunResult:
-    """The files of a run, sorted by path, and how long it took in seconds."""
+    """The files of a run, sorted by path, and how long it took in seconds.
+
+    `called` has, by path, the calls from the hot code of other files with which a file was checked.
+    """
 
     files: tuple[FileResult, ...]
     seconds: float
+    called: Mapping[str, tuple[HotCall, ...]] = field(default_factory=dict)
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,9 @@ from perflint.disk import Unreadable, read_bytes
 from perflint.exclude import layer
 from perflint.files import Discovery
 from perflint.fingerprint import source_digest
-from perflint.payload import decode, encode
+from perflint.links import HotCall
+from perflint.payload import decode, decode_links, encode
+from perflint.project import calls_into
 from perflint.results import FileResult, Problem, RunResult
 from perflint.rule import Rule
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 
+_ROUNDS = 3  # of following calls from file to file
 _BYTES_PER_WORKER = 64_000  # less is checked before another process has started
 _LOST = Problem("was not checked: the process that checked it was killed, as happens when memory runs out")
 
@@ -46,24 +49,47 @@ def check_files(discovery: Discovery, settings: Settings, *, progress: Progress 
     """
     started = time.perf_counter()
     checker, tasks = _plan(discovery.files, settings)
-    cache = Cache(settings.cache_dir or settings.root / FOLDER) if settings.cache else None
-    seen = [_look(checker, task) for task in tasks]
-    known = cache.load([each.key for each in seen if each.key]) if cache else {}
-    payloads = {each.task.path: known[each.key] for each in seen if each.key in known}
-    todo = [each for each in seen if each.task.path not in payloads]
-    fresh: dict[bytes, str] = {}
-    with closing(_check_all(checker, todo, settings.jobs)) as results:
-        for task, checked in results:
-            payloads[task.path] = checked.payload
-            if checked.key:
-                fresh[checked.key] = checked.payload
-            if progress:
-                progress(len(payloads), len(tasks))
-    if cache:
-        cache.store(fresh)
+    run = _Run(checker, Cache(settings.cache_dir or settings.root / FOLDER) if settings.cache else None, settings.jobs)
+    payloads = run.payloads(tasks, progress)
+    called: dict[str, tuple[HotCall, ...]] = {}
+    for _ in range(_ROUNDS if len(tasks) > 1 else 0):
+        news = calls_into({path: decode_links(payload) for path, payload in payloads.items()})
+        changed = [path for path, calls in news.items() if calls != called.get(path)]
+        if not changed:
+            break
+        called |= news
+        payloads |= run.payloads([replace(task, called=called[task.path]) for task in tasks if task.path in changed])
     files = [_decoded(path, payload) for path, payload in payloads.items()]
     files += [FileResult(str(path), problem=Problem(reason)) for path, reason in discovery.unreadable]
-    return RunResult(tuple(sorted(files, key=lambda file: file.path)), time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    return RunResult(tuple(sorted(files, key=lambda file: file.path)), seconds, called)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What checks the files of a run, what remembers their results, and how many processes it may use."""
+
+    checker: Checker
+    cache: Cache | None
+    jobs: int | None
+
+    def payloads(self, tasks: Sequence[Task], progress: Progress | None = None) -> dict[str, str]:
+        """The encoded results of `tasks` by path."""
+        seen = [_look(self.checker, task) for task in tasks]
+        known = self.cache.load([each.key for each in seen if each.key]) if self.cache else {}
+        payloads = {each.task.path: known[each.key] for each in seen if each.key in known}
+        todo = [each for each in seen if each.task.path not in payloads]
+        fresh: dict[bytes, str] = {}
+        with closing(_check_all(self.checker, todo, self.jobs)) as results:
+            for task, checked in results:
+                payloads[task.path] = checked.payload
+                if checked.key:
+                    fresh[checked.key] = checked.payload
+                if progress:
+                    progress(len(payloads), len(tasks))
+        if self.cache:
+            self.cache.store(fresh)
+        return payloads
 
 
 def _plan(files: Sequence[Path], settings: Settings) -> tuple[Checker, list[Task]]:

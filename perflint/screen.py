@@ -13,8 +13,13 @@ TORCH_MARKS = (
 )
 
 
+def may_use_torch(text: str) -> bool:
+    """Is there anything of torch in `text`?"""
+    return any(mark in text for mark in TORCH_MARKS)
+
+
 def can_fire(rules: Sequence[Rule], text: str) -> tuple[Rule, ...]:
     """Those of `rules` that may find something in `text`."""
-    if not any(mark in text for mark in TORCH_MARKS):
+    if not may_use_torch(text):
         return ()
     return tuple(rule for rule in rules if not rule.triggers or any(trigger in text for trigger in rule.triggers))

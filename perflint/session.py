@@ -84,7 +84,7 @@ class Session:
         if reason := self.excluded():
             file = FileResult(str(path), skipped=reason)
         else:
-            file = check_bytes(str(path), data, self.rules.at(path), self.settings.rules)
+            file, _ = check_bytes(str(path), data, self.rules.at(path), self.settings.rules)
         return RunResult((file,), time.perf_counter() - started)
 
     def fix_stdin(self, data: bytes) -> tuple[Patch, bytes]:

@@ -16,11 +16,13 @@ _UNUSED = UnusedIgnore()
 _Used = set[tuple[Pragma, str]]
 
 
-def apply(text: str, findings: Iterable[Finding], active_rules: Sequence[Rule]) -> tuple[Finding, ...]:
+def apply(
+    text: str, findings: Iterable[Finding], active_rules: Sequence[Rule], undecided: Sequence[tuple[int, int]] = ()
+) -> tuple[Finding, ...]:
     """`findings` without those that a comment in `text` ignores, and with those about the comments themselves.
 
     `active_rules` ran on this text. The latter are only made where `unused-ignore` is among them, and only about
-    rules that ran.
+    rules that ran. In the spans that are `undecided`, what there is to ignore depends on other files.
     """
     findings = tuple(findings)
     if MARK not in text:
@@ -33,7 +35,8 @@ def apply(text: str, findings: Iterable[Finding], active_rules: Sequence[Rule]) 
     used: _Used = set()
     kept = [finding for finding in findings if not _ignore(finding, source, comments, active, used)]
     if _UNUSED.name in active:
-        new = (finding for pragma in comments.pragmas for finding in _about(pragma, used, active))
+        pragmas = [each for each in comments.pragmas if not any(a <= each.start < b for a, b in undecided)]
+        new = (finding for pragma in pragmas for finding in _about(pragma, used, active))
         kept += [finding for finding in new if not _ignore(finding, source, comments, {}, set())]
     return tuple(sorted(kept, key=lambda finding: (finding.start, finding.end, finding.rule)))
 

@@ -20,7 +20,7 @@ HEAD = "import torch\n"
 
 
 def checked(text: str, *rules: Rule, path: str = "a.py") -> FileResult:
-    result = check_bytes(path, text.encode("utf-8", "surrogatepass"), rules or (EVAL,), {})
+    result, _ = check_bytes(path, text.encode("utf-8", "surrogatepass"), rules or (EVAL,), {})
     assert decode(path, encode(result)) == result
     return result
 
@@ -84,7 +84,7 @@ def test_a_notebook_is_placed_by_cell_and_shown_as_it_is_written() -> None:
 
 @pytest.mark.parametrize("rules", [(EVAL,), ()], ids=["with a rule", "without"])
 def test_a_syntax_error_is_a_problem_with_its_line_whatever_the_rules(rules: tuple[Rule, ...]) -> None:
-    result = check_bytes("a.py", (HEAD + "eval(\n").encode(), rules, {})
+    result, _ = check_bytes("a.py", (HEAD + "eval(\n").encode(), rules, {})
     assert result.problem is not None
     assert (result.problem.message, result.problem.line) == ("is not valid Python: '(' was never closed", 2)
 
@@ -126,7 +126,7 @@ def test_what_is_nested_too_deeply_is_a_problem() -> None:
 
 @pytest.mark.parametrize("data", [b"\xff\n", b"a = 1\0\n", b"# coding: nonsense\n", "x = 1".encode("utf-16")])
 def test_what_is_no_text_is_a_problem(data: bytes) -> None:
-    result = check_bytes("a.py", data, (EVAL,), {})
+    result, _ = check_bytes("a.py", data, (EVAL,), {})
     assert result.problem is not None
     assert not isinstance(result.problem, InternalProblem)
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from typing import TypeVar
 
+from perflint.links import HotCall
 from perflint.program.classes import ClassInfo
 from perflint.program.execute import Executor
 from perflint.program.heat import Heat, Heats
 from perflint.program.hints import roles
 from perflint.program.loaders import Loaders
 from perflint.program.loops import LoopKind, Loops
+from perflint.program.outside import named_functions
 from perflint.program.source import Source
 from perflint.program.timeloops import TimeLoop
 from perflint.program.values import UNKNOWN, Kind, Place, Value
@@ -39,8 +41,9 @@ class Program:
     text is not a program of the running Python.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, called: Sequence[HotCall] = ()) -> None:
         self.text = text
+        self._called = called  # from the hot code of other files
         self.source = Source(text)
         self.tree = ast.parse(text, type_comments=False)
 
@@ -122,6 +125,7 @@ class Program:
             default_device_set=bool(_DEFAULT_DEVICE.search(self.text)),
         )
         executor.roles = roles(self._walk.of_type(ast.Attribute), self._walk.of_type(ast.Call))
+        executor.called = self._called
         executor.run(self.tree)
         return executor
 
@@ -148,6 +152,25 @@ class Program:
         """The class of which `function` is a method."""
         info = self._facts.functions.get(function)
         return info.owner if info is not None else None
+
+    def base_names(self, node: ast.ClassDef) -> tuple[str, ...]:
+        """The qualified names of the bases of a class that are not defined in this file."""
+        info = self._facts.classes.get(node)
+        return info.base_names if info is not None else ()
+
+    def heat_from_outside(self, function: Function) -> int:
+        """How often the hot code of other files calls `function`, as a Heat."""
+        info = self._facts.functions.get(function)
+        return info.outside_heat if info is not None else 0
+
+    def spans_of(self, names: Collection[str]) -> list[tuple[int, int]]:
+        """The whole lines of those functions, by the names that other files know them by."""
+        spans = [(node.lineno, node.end_lineno) for name, node in named_functions(self.tree) if name in names]
+        return [(self.source.line_start(first), self.source.line_end(last or first)) for first, last in spans]
+
+    def is_cold(self, function: Function) -> bool:
+        """Does nothing in this file say that `function` runs often?"""
+        return self._heats.function_heat(function) is Heat.ONCE or self.heat_from_outside(function) > 0
 
     @cached_property
     def loaders(self) -> Loaders:

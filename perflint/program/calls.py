@@ -52,7 +52,10 @@ def apply(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Argume
         info = evaluator.classes[callee.node].method("__call__")
         if info is not None:
             return _call_function(evaluator, Value(Kind.FUNCTION, node=info.node, owner=callee), node, arguments)
-    return derived(arguments)
+    result = derived(arguments)
+    if callee.kind is Kind.UNKNOWN and result.kind is Kind.UNKNOWN and callee.name.rpartition(".")[2][:1].isupper():
+        return callee  # an instance of that class, whatever it is; with tensors, it is the instance that is called
+    return result
 
 
 def derived(arguments: Arguments) -> Value:

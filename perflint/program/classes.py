@@ -64,6 +64,7 @@ class FunctionInfo:
     usage: dict[str, set[str]] | None = None  # which attributes the body takes of each name, once it was asked for
     round: int = 0
     active: bool = False
+    outside_heat: int = 0  # of its calls from other files
 
     @property
     def name(self) -> str:

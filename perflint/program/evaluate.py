@@ -9,7 +9,7 @@ from collections.abc import Callable
 from perflint.program import torch_table
 from perflint.program.calls import call_value
 from perflint.program.classes import ClassInfo, Frame, FunctionInfo
-from perflint.program.hints import looks_like_loader
+from perflint.program.hints import USUAL_NAMES, looks_like_loader
 from perflint.program.iteration import element_of
 from perflint.program.operators import arithmetic, comparison, subscript
 from perflint.program.values import (
@@ -74,7 +74,7 @@ class Evaluator:
         role = self.roles.get(path_of(node))
         if role is None or (role.kind is Kind.TENSOR and value.kind is Kind.TENSOR):
             return value
-        return role._replace(place=self.module_place) if role.kind is Kind.TENSOR else role
+        return role._replace(place=self.module_place) if role.kind is Kind.TENSOR else role._replace(name=value.name)
 
     # -- names and attributes
 
@@ -92,7 +92,12 @@ class Evaluator:
                 return Value(Kind.LIBRARY, name=f"{module}.{name}")
         if name in BUILTINS:
             return Value(Kind.LIBRARY, name=f"builtins.{name}")
-        return UNKNOWN
+        unlisted = [module for module in self.star_imports if not torch_table.exports(module)]
+        if not unlisted:
+            return UNKNOWN
+        if name in USUAL_NAMES:
+            return Value(Kind.LIBRARY, name=USUAL_NAMES[name])
+        return Value(Kind.UNKNOWN, name=f"{unlisted[-1]}.{name}")
 
     def _attribute(self, node: ast.Attribute) -> Value:
         base = self.evaluate(node.value)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
+from perflint.links import HotCall
 from perflint.program import torch_table
+from perflint.program.arguments import Arguments, bind
 from perflint.program.classes import ClassInfo, Frame, FunctionInfo
 from perflint.program.evaluate import Evaluator, is_vague
 from perflint.program.iteration import element_of, parts_of
 from perflint.program.operators import arithmetic
+from perflint.program.outside import arguments_of
 from perflint.program.parameters import parameter_values
 from perflint.program.refine import refined
 from perflint.program.values import (
@@ -35,6 +38,7 @@ class Executor(Evaluator):
     def __init__(self, *, default_place: Place, default_device_set: bool) -> None:
         super().__init__(default_place=default_place)
         self.default_device_set = default_device_set
+        self.called: Sequence[HotCall] = ()  # from other files
         self._loop_exits: dict[ast.AST, dict[str, Value]] = {}
         self._evaluations: dict[ast.AST, int] = {}
         self._statements: dict[type[ast.AST], Callable[..., None]] = {
@@ -97,8 +101,19 @@ class Executor(Evaluator):
         info = self.functions.get(node)
         if info is None:
             info = self.functions[node] = FunctionInfo(node, self.frame, owner)
+            self._receive_from_outside(info)
         info.parent = self.frame
         return info
+
+    def _receive_from_outside(self, info: FunctionInfo) -> None:
+        if info.parent.function is not None:
+            return
+        name = info.name if info.owner is None else f"{info.owner.node.name}.{info.name}"
+        for call in self.called:
+            if call.target == name:
+                positional, keywords = arguments_of(call)
+                info.receive(bind(info.node, Arguments(positional, keywords, False), UNKNOWN if info.owner else None))
+                info.outside_heat = max(info.outside_heat, call.heat)
 
     def _run_classdef(self, node: ast.ClassDef) -> None:
         bases = [self.evaluate(base) for base in node.bases]

@@ -86,6 +86,8 @@ def library_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments:
         return Value(Kind.MODULE, sure=False)
     if name.startswith("torchvision.datasets."):
         return Value(Kind.DATASET, name=name)
+    if name.rpartition(".")[2][:1].isupper():
+        return Value(Kind.UNKNOWN, name=name)  # an instance of that class, whatever it is
     return LIKELY_DEVICE_TENSOR if inner_on_device(arguments) else UNKNOWN
 
 
@@ -244,6 +246,15 @@ def _gradient_norm(evaluator: Evaluator, node: ast.Call, arguments: Arguments) -
     return tensor(evaluator.module_place)
 
 
+def _packed(evaluator: Evaluator, node: ast.Call, arguments: Arguments) -> Value:
+    return _first(evaluator, node, arguments)._replace(sure=False)  # its attribute `data` is a tensor
+
+
+def _unpacked(evaluator: Evaluator, node: ast.Call, arguments: Arguments) -> Value:
+    packed = _first(evaluator, node, arguments)
+    return sequence((packed._replace(sure=True) if packed.kind is Kind.TENSOR else packed, HOST_TENSOR))
+
+
 _Handler = Callable[["Evaluator", ast.Call, Arguments], Value]
 _TORCH: dict[str, _Handler] = {
     "torch.device": _device,
@@ -252,6 +263,8 @@ _TORCH: dict[str, _Handler] = {
     "torch.autograd.Variable": _first,
     "torch.from_numpy": _host,
     "torch.nn.utils.clip_grad_norm_": _gradient_norm,
+    "torch.nn.utils.rnn.pack_padded_sequence": _packed,
+    "torch.nn.utils.rnn.pad_packed_sequence": _unpacked,
     "torch.cuda.is_available": lambda evaluator, node, arguments: NUMBER,
 }
 _HANDLERS: dict[str, _Handler] = {

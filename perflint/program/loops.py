@@ -82,11 +82,13 @@ class Loops:
         callee = self._program.callee(node)
         if callee is not None and self._trains_once(callee):
             return True
-        is_model = self._program.value(node.func).kind in (
-            Kind.MODULE,
-            Kind.TENSOR,
-        )  # a tensor can't be called: a model too
-        return is_model and self._program.without_gradients(node)
+        return self._may_be_model(node) and self._program.without_gradients(node)
+
+    def _may_be_model(self, node: ast.Call) -> bool:
+        callee = self._program.value(node.func)
+        if callee.kind in (Kind.MODULE, Kind.TENSOR):  # a tensor can't be called: a model too
+            return True
+        return callee.kind is Kind.UNKNOWN and any(self._program.value(argument).on_device for argument in node.args)
 
     def _trains_once(self, function: Function) -> bool:
         """Does calling `function` do one step of training, rather than an epoch of them?"""

@@ -98,9 +98,7 @@ def _on_tensor(owner: Value, name: str, arguments: Arguments) -> Value:
     place = common_place([owner, *others]) if others and owner.place is not Place.UNKNOWN else owner.place
     if "like" in entry.traits and "device" in arguments.keywords:
         place = moved_to(owner, Arguments((arguments.keywords["device"],), {}, False))
-    sure = owner.sure or (
-        entry.result == "tensor" and (name == "argmax" or is_tensor_only(name))
-    )
+    sure = owner.sure or (entry.result == "tensor" and (name == "argmax" or is_tensor_only(name)))
     result = from_entry(entry, place, sure=sure)
     return result._replace(dtype=owner.dtype) if not result.dtype and "view" in entry.traits else result
 
@@ -137,6 +135,8 @@ def _on_module(evaluator: Evaluator, owner: Value, name: str, node: ast.Call, ar
         "append",
         "named_modules",
     ):
+        if name == "register_buffer":
+            _register_buffer(evaluator, owner, arguments)
         if name == "append" and arguments.positional:
             _rebind(
                 evaluator,
@@ -146,6 +146,15 @@ def _on_module(evaluator: Evaluator, owner: Value, name: str, node: ast.Call, ar
         return OTHER
     may_compute = arguments.open or any(value.kind in _MAY_HOLD_TENSORS for value in arguments.all)
     return tensor(evaluator.module_place, sure=False) if may_compute else UNKNOWN
+
+
+def _register_buffer(evaluator: Evaluator, owner: Value, arguments: Arguments) -> None:
+    """Know the attribute that a module gets: it moves with the module."""
+    label, value = arguments.get(0, "name"), arguments.get(1, "tensor")
+    info = evaluator.classes.get(owner.node) if owner.node is not None else None
+    if info is not None and label is not None and isinstance(label.literal, str) and value is not None:
+        moved = value._replace(place=evaluator.module_place) if value.kind is Kind.TENSOR else value
+        info.assign(label.literal, moved)
 
 
 def inner_on_device(arguments: Arguments) -> bool:
@@ -233,6 +242,8 @@ def _on_unknown(owner: Value, name: str, arguments: Arguments) -> Value:
         return sequence(arguments.positional)
     if name == "prepare" and arguments.positional:
         return arguments.positional[0]
+    if name in _MODULE_SELF and owner.kind is Kind.UNKNOWN and owner.name:
+        return owner
     if name in ("cuda", "to") and owner.kind is Kind.UNKNOWN:
         place = Place.DEVICE if name == "cuda" else moved_to(Value(Kind.TENSOR, Place.UNKNOWN), arguments)
         return tensor(place, sure=False) if place is not Place.UNKNOWN else UNKNOWN

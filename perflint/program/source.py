@@ -26,10 +26,13 @@ class Source:
         """The offset of the first character of `line`."""
         return self._starts[line - 1]
 
+    def line_end(self, line: int) -> int:
+        """The offset behind the line break of `line`."""
+        return self._starts[line] if line < len(self._starts) else len(self.text)
+
     def line_text(self, line: int) -> str:
         """The text of `line` with its line break."""
-        end = self._starts[line] if line < len(self._starts) else len(self.text)
-        return self.text[self._starts[line - 1] : end]
+        return self.text[self._starts[line - 1] : self.line_end(line)]
 
     def offset(self, line: int, utf8_column: int) -> int:
         """The offset of a position as `ast` gives it: columns there count UTF-8 bytes from 0."""

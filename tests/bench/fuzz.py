@@ -55,7 +55,7 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
 def fault(data: bytes, options: Mapping[str, Options]) -> str:
     """What perflint does to a file that holds `data` that is a fault of ours; empty where nothing."""
     rules = all_rules()
-    checked = check_bytes("fuzzed.py", data, rules, options)
+    checked, _ = check_bytes("fuzzed.py", data, rules, options)
     if isinstance(checked.problem, InternalProblem):
         return checked.problem.traceback
     try:

@@ -1,0 +1,166 @@
+"""Calls across files: hot code of one file makes functions of another hot, however they are imported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perflint.config import Settings
+from perflint.files import discover
+from perflint.links import HotCall, Links
+from perflint.patching import patch_files
+from perflint.project import calls_into
+from perflint.results import RunResult
+from perflint.run import check_files
+
+METRICS = """\
+import torch
+
+
+def accuracy(output, target):
+    hits = output.argmax(dim=1).eq(target)
+    return hits.float().mean().item()
+
+
+class Base:
+    def run(self, loader):
+        for x, y in loader:
+            self.step(x.cuda(), y)
+
+    def step(self, x, y):
+        raise NotImplementedError
+"""
+BETWEEN = """\
+import torch
+from metrics import accuracy
+
+
+def measure(output, target):
+    return accuracy(output, target)
+"""
+SUBCLASS = """\
+import torch
+from metrics import Base
+
+
+class Sub(Base):
+    def step(self, x, y):
+        return x.sum().item()
+"""
+TRAIN = """\
+import torch
+{import_}
+
+
+def train(model, loader, optimizer):
+    for x, y in loader:
+        output = model(x.cuda())
+        loss = output.sum()
+        loss.backward()
+        optimizer.step()
+        {call}
+"""
+
+
+def settings(root: Path) -> Settings:
+    return Settings(root=root, cache=True, jobs=1, select=("item-in-loop",))
+
+
+def check(root: Path) -> RunResult:
+    return check_files(discover([root], settings(root)), settings(root))
+
+
+def write(root: Path, **texts: str) -> None:
+    for name, text in texts.items():
+        path = root / f"{name.replace('__', '/')}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def lines(result: RunResult) -> list[tuple[str, int]]:
+    return [(Path(each.path).name, each.start.line) for each in result.diagnostics]
+
+
+@pytest.mark.parametrize(
+    ("import_", "call"),
+    [
+        ("from metrics import accuracy", "accuracy(output, y)"),
+        ("import metrics", "metrics.accuracy(output, y)"),
+        ("import metrics as m", "m.accuracy(output, y)"),
+        ("from metrics import *", "accuracy(output, y)"),
+        ("from metrics import accuracy as top", "top(output, target=y)"),
+        ("from .metrics import accuracy", "accuracy(output, y)"),
+    ],
+)
+def test_a_function_is_hot_when_hot_code_of_another_file_calls_it(tmp_path: Path, import_: str, call: str) -> None:
+    write(tmp_path, metrics=METRICS, train=TRAIN.format(import_=import_, call=call))
+    assert lines(check(tmp_path)) == [("metrics.py", 6)]
+    assert lines(check(tmp_path)) == [("metrics.py", 6)]  # from the cache
+
+
+def test_a_function_that_cold_code_calls_stays_cold(tmp_path: Path) -> None:
+    call = "pass\n    accuracy(output, y)"
+    write(tmp_path, metrics=METRICS, train=TRAIN.format(import_="from metrics import accuracy", call=call))
+    assert lines(check(tmp_path)) == []
+
+
+def test_another_function_of_the_same_name_stays_cold(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        metrics=METRICS,
+        other=METRICS,
+        train=TRAIN.format(import_="import metrics", call="metrics.accuracy(output, y)"),
+    )
+    assert lines(check(tmp_path)) == [("metrics.py", 6)]
+
+
+def test_calls_are_followed_through_files_between(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        metrics=METRICS,
+        between=BETWEEN,
+        train=TRAIN.format(import_="import between", call="between.measure(output, y)"),
+    )
+    assert lines(check(tmp_path)) == [("metrics.py", 6)]
+
+
+def test_a_method_that_a_hot_loop_of_the_base_calls_is_hot_in_a_subclass_elsewhere(tmp_path: Path) -> None:
+    write(tmp_path, metrics=METRICS, sub=SUBCLASS)
+    assert lines(check(tmp_path)) == [("sub.py", 7)]
+
+
+def test_a_change_in_one_file_is_seen_in_another_whatever_the_cache_holds(tmp_path: Path) -> None:
+    hot = TRAIN.format(import_="from metrics import accuracy", call="accuracy(output, y)")
+    write(tmp_path, metrics=METRICS, train=hot)
+    assert lines(check(tmp_path)) == [("metrics.py", 6)]
+    write(tmp_path, train=hot.replace("accuracy(output, y)", "pass"))
+    assert lines(check(tmp_path)) == []
+
+
+def test_a_fix_sees_what_the_check_sees(tmp_path: Path) -> None:
+    write(tmp_path, metrics=METRICS, train=TRAIN.format(import_="import metrics", call="metrics.accuracy(output, y)"))
+    patches = patch_files(discover([tmp_path], settings(tmp_path)), settings(tmp_path))
+    assert [(Path(patch.path).name, len(patch.remaining)) for patch in patches] == [("metrics.py", 1), ("train.py", 0)]
+
+
+def test_an_ignore_for_what_only_other_files_make_hot_is_not_called_unused(tmp_path: Path) -> None:
+    ignored = METRICS.replace(".item()\n", ".item()  # perflint: ignore[item-in-loop] once in a while\n")
+    write(tmp_path, metrics=ignored)
+    alone = Settings(root=tmp_path, cache=False, jobs=1)
+    assert lines(check_files(discover([tmp_path], alone), alone)) == []
+
+
+def test_imports_are_resolved_from_the_nearest_folder_above() -> None:
+    call = HotCall("utils.f", 1)
+    links = {
+        "a/train.py": Links(calls=(call,)),
+        "a/utils.py": Links(functions=("f",)),
+        "utils.py": Links(functions=("f",)),
+        "b/utils.py": Links(functions=("f",)),
+    }
+    assert list(calls_into(links)) == ["a/utils.py"]
+    del links["a/utils.py"]
+    assert list(calls_into(links)) == ["utils.py"]
+    del links["utils.py"]
+    assert calls_into(links) == {}
