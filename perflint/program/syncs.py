@@ -60,7 +60,11 @@ def syncs(program: Program) -> Iterator[Sync]:
 
 def is_read(value: Value, *, explicit: bool) -> bool:
     """Does reading `value` wait for the device, as far as is known?"""
-    return value.kind is Kind.TENSOR and value.place is Place.DEVICE and (explicit or value.sure)
+    if value.kind is not Kind.TENSOR:
+        return False
+    if value.place is Place.UNKNOWN:  # what is certainly a tensor, and is read on purpose, is rarely on the host
+        return explicit and value.sure
+    return value.place is Place.DEVICE and (explicit or value.sure)
 
 
 def storage_of(node: ast.expr) -> ast.expr:
