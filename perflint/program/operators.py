@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable, Sequence
 
 from perflint.program.values import (
+    GUESSED,
     NUMBER,
     NUMPY,
     PERIODIC,
@@ -31,12 +32,18 @@ def common_place(tensors: Iterable[Value]) -> Place:
     return Place.HOST if places == {Place.HOST} else Place.UNKNOWN
 
 
+def _combined(tensors: Sequence[Value]) -> Value:
+    """A tensor computed of `tensors`, one of which may be none: only of guesses is it a guess itself."""
+    certain = any(value.sure or value.name != GUESSED for value in tensors)
+    return tensor(common_place(tensors), sure=certain)._replace(name="" if certain else GUESSED)
+
+
 def arithmetic(op: ast.operator, left: Value, right: Value) -> Value:
     """What `left op right` gives."""
     operands = (left, right)
     tensors = [value for value in operands if value.kind is Kind.TENSOR]
     if tensors:
-        return tensor(common_place(tensors), sure=any(value.sure for value in tensors))
+        return _combined(tensors)
     if left.kind is Kind.STRING or right.kind is Kind.STRING:
         return STRING
     if any(value.kind is Kind.NUMPY for value in operands):
@@ -76,14 +83,16 @@ def comparison(ops: Sequence[ast.cmpop], left: Value, rights: Sequence[Value]) -
     if not isinstance(ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn):
         tensors = [value for value in operands if value.kind is Kind.TENSOR]
         if tensors:
-            return tensor(common_place(tensors), sure=any(value.sure for value in tensors), dtype="bool")
+            return _combined(tensors)._replace(dtype="bool")
         if any(value.kind is Kind.NUMPY for value in operands):
             return NUMPY
     if len(ops) == 1 and left.name == "modulo" and isinstance(ops[0], ast.Eq):
         return PERIODIC
     if len(ops) == 1 and left.name == "modulo" and isinstance(ops[0], ast.NotEq | ast.Gt):
         return _MODULO  # true but once in n, as the remainder itself
-    if not isinstance(ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn) and all(_may_be_tensor(value) for value in operands):
+    if not isinstance(ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn) and all(
+        _may_be_tensor(value) for value in operands
+    ):
         return UNKNOWN
     return NUMBER
 
@@ -95,7 +104,7 @@ def _may_be_tensor(value: Value) -> bool:
 def subscript(base: Value, index: Value, node: ast.expr) -> Value:
     """What `base[index]` gives."""
     if base.kind is Kind.TENSOR:
-        return tensor(base.place, sure=base.sure, dtype=base.dtype)
+        return tensor(base.place, sure=base.sure, dtype=base.dtype)._replace(name=base.name)
     if base.kind is Kind.SEQUENCE:
         return _sequence_part(base, index, node)
     if base.kind is Kind.MAPPING:
