@@ -22,7 +22,7 @@ def calls_into(links: Mapping[str, Links]) -> dict[str, tuple[HotCall, ...]]:
     found: defaultdict[str, set[HotCall]] = defaultdict(set)
     for path, each in links.items():
         for call in each.calls:
-            if call.target.rpartition(".")[2] in wanted:
+            if call.target.lstrip("?").rpartition(".")[2] in wanted:
                 for place, name in modules.reached(path, call.target):
                     if name in offered[place] and place != path:
                         found[place].add(replace(call, target=name))
@@ -39,14 +39,23 @@ class _Modules:
             if parts:
                 self._paths[parts[-1]].append((parts, path))
         self._module = cache(self._find_module)
+        self._methods: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+        for path, each in links.items():
+            for name in each.functions:
+                if "." in name:
+                    self._methods[name.rpartition(".")[2]].append((path, name))
         self._subclasses: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
         for path, each in links.items():
             for name, base in each.bases:
-                for place, base_name in self._definitions(path, base):
+                bases = [(path, base[1:])] if base.startswith("@") else self._definitions(path, base)
+                for place, base_name in bases:
                     self._subclasses[place, base_name].append((path, name))
 
     def reached(self, path: str, target: str) -> Iterable[tuple[str, str]]:
         """The files in which `target`, as the file at `path` knows it, may be defined, and its name there."""
+        if target.startswith("?"):
+            yield from self._methods.get(target[1:], ())
+            return
         if not target.startswith("@"):
             yield from self._definitions(path, target)
             return

@@ -154,9 +154,9 @@ class Program:
         return info.owner if info is not None else None
 
     def base_names(self, node: ast.ClassDef) -> tuple[str, ...]:
-        """The qualified names of the bases of a class that are not defined in this file."""
+        """The qualified names of the bases of a class; of one that this file defines, its name behind an @."""
         info = self._facts.classes.get(node)
-        return info.base_names if info is not None else ()
+        return (*info.base_names, *(f"@{base.node.name}" for base in info.bases)) if info is not None else ()
 
     def heat_from_outside(self, function: Function) -> int:
         """How often the hot code of other files calls `function`, as a Heat."""

@@ -11,10 +11,12 @@ from perflint.program.iteration import contains_tensor
 from perflint.program.library import library_call
 from perflint.program.methods import method_call
 from perflint.program.values import (
+    GUESSED_TENSOR,
     UNKNOWN,
     Kind,
     Place,
     Value,
+    join,
     sequence,
     tensor,
 )
@@ -61,7 +63,7 @@ def apply(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Argume
 def derived(arguments: Arguments) -> Value:
     """What an unknown call likely gives: something on the device if it was given device tensors."""
     found = [inner for value in arguments.all if (inner := contains_tensor(value)) is not None]
-    return tensor(Place.DEVICE, sure=False) if any(value.on_device for value in found) else UNKNOWN
+    return GUESSED_TENSOR if any(value.on_device for value in found) else UNKNOWN
 
 
 def call_module(evaluator: Evaluator, module: Value, node: ast.Call, arguments: Arguments) -> Value:
@@ -92,6 +94,9 @@ def _call_function(evaluator: Evaluator, callee: Value, node: ast.Call, argument
         return derived(arguments)
     evaluator.callees[node] = info
     result = evaluator.call_function(info, bind(info.node, arguments, callee.owner), node)
+    owner = evaluator.classes.get(callee.owner.node) if callee.owner is not None and callee.owner.node else None
+    for override in owner.overriding(info.name) if owner is not None else ():
+        result = join(result, evaluator.call_function(override, bind(override.node, arguments, UNKNOWN), node))
     if isinstance(node.func, ast.Attribute):
         evaluator.frame.forget(path_of(node.func.value).partition(".")[0])  # the method may have assigned them
     return result if result.kind is not Kind.UNKNOWN else derived(arguments)

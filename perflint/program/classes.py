@@ -90,6 +90,7 @@ class ClassInfo:
     kind: str = ""
     bases: tuple[ClassInfo, ...] = ()
     base_names: tuple[str, ...] = ()
+    subclasses: list[ClassInfo] = field(default_factory=list)
     methods: dict[str, FunctionInfo] = field(default_factory=dict)
     attributes: dict[str, Value] = field(default_factory=dict)
 
@@ -102,6 +103,13 @@ class ClassInfo:
     def method(self, name: str) -> FunctionInfo | None:
         """The method called `name`, inherited ones included."""
         return next((info.methods[name] for info in self.lineage() if name in info.methods), None)
+
+    def overriding(self, name: str) -> Iterator[FunctionInfo]:
+        """The methods called `name` of the subclasses in this file."""
+        for info in self.subclasses:
+            if name in info.methods:
+                yield info.methods[name]
+            yield from info.overriding(name)
 
     def attribute(self, name: str) -> Value | None:
         """What is known of an attribute of the instances."""

@@ -143,7 +143,7 @@ class Evaluator:
         entry = torch_table.attribute(name)
         if entry is None:
             if torch_table.method(name) is None and not base.sure:
-                return tensor(base.place, sure=False)._replace(name=name)  # outputs.loss: a part of what a model gave
+                return base._replace(dtype="", item=None)  # outputs.loss: a part of what a model gave
             return Value(Kind.METHOD, name=name, owner=base)
         if entry.result == "tensor":
             return tensor(base.place, sure=base.sure)

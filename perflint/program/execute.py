@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Callable, Iterable, Sequence
 
 from perflint.links import HotCall
@@ -123,6 +124,9 @@ class Executor(Evaluator):
         )
         info.base_names = tuple(base.name for base in bases if base.kind is Kind.LIBRARY)
         info.kind = next((kind for name in info.base_names if (kind := _kind_of_base(name))), "")
+        for base in info.bases:
+            if info not in base.subclasses:
+                base.subclasses.append(info)
         self.frame.env[node.name] = Value(Kind.CLASS, node=node)
         outer = self.frame
         self.frame = Frame({}, outer, outer.function)
@@ -135,6 +139,8 @@ class Executor(Evaluator):
                 self._statement(statement)
         for name, value in self.frame.env.items():
             info.assign(name, value)
+        if not info.kind and not info.bases and "forward" in info.methods and _is_of_the_project(info.base_names):
+            info.kind = "module"  # what else has a method forward, and a base that is not known
         self.frame = outer
 
     def _run_return(self, node: ast.Return) -> None:
@@ -342,6 +348,11 @@ def joined(environments: list[dict[str, Value]]) -> dict[str, Value]:
             elif known is not value:
                 result[name] = join(known, value)
     return result
+
+
+def _is_of_the_project(base_names: Sequence[str]) -> bool:
+    heads = [name.partition(".")[0] for name in base_names]
+    return any(head not in ("torch", "builtins") and head not in sys.stdlib_module_names for head in heads)
 
 
 def _kind_of_base(name: str) -> str:

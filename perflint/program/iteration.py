@@ -8,7 +8,7 @@ from perflint.program.values import LIKELY_HOST_TENSOR, STRING, UNKNOWN, Kind, V
 def element_of(value: Value) -> Value:
     """What is known of each element."""
     if value.kind is Kind.TENSOR:
-        return tensor(value.place, sure=value.sure, dtype=value.dtype)
+        return tensor(value.place, sure=value.sure, dtype=value.dtype)._replace(name=value.name)
     if value.kind in (Kind.SEQUENCE, Kind.LOADER):
         return value.item or UNKNOWN
     if value.kind is Kind.MODULE:

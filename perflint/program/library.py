@@ -12,8 +12,8 @@ from perflint.program.iteration import contains_tensor, element_of, joined_eleme
 from perflint.program.methods import from_entry, inner_on_device, moved_to
 from perflint.program.operators import common_place
 from perflint.program.values import (
+    GUESSED_TENSOR,
     HOST_TENSOR,
-    LIKELY_DEVICE_TENSOR,
     NUMBER,
     NUMPY,
     OTHER,
@@ -88,7 +88,7 @@ def library_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments:
         return Value(Kind.DATASET, name=name)
     if name.rpartition(".")[2][:1].isupper():
         return Value(Kind.UNKNOWN, name=name)  # an instance of that class, whatever it is
-    return LIKELY_DEVICE_TENSOR if inner_on_device(arguments) else UNKNOWN
+    return GUESSED_TENSOR if inner_on_device(arguments) else UNKNOWN
 
 
 def _builtin(evaluator: Evaluator, name: str, arguments: Arguments) -> Value:
@@ -165,7 +165,7 @@ def _torch(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Argum
     if entry is not None:
         entry = arguments.select(entry)
         return from_entry(entry, _place_of_result(evaluator, entry, arguments))
-    return LIKELY_DEVICE_TENSOR if inner_on_device(arguments) else UNKNOWN
+    return GUESSED_TENSOR if inner_on_device(arguments) else UNKNOWN
 
 
 def _place_of_result(evaluator: Evaluator, entry: torch_table.Entry, arguments: Arguments) -> Place:

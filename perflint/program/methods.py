@@ -12,7 +12,8 @@ from perflint.program.iteration import contains_tensor, element_of
 from perflint.program.operators import common_place
 from perflint.program.values import (
     DEVICE_TENSOR,
-    LIKELY_DEVICE_TENSOR,
+    GUESSED,
+    GUESSED_TENSOR,
     NONE,
     NUMBER,
     NUMPY,
@@ -92,14 +93,17 @@ def _on_tensor(owner: Value, name: str, arguments: Arguments) -> Value:
         return STRING
     entry = torch_table.method(name)
     if entry is None:
-        return tensor(owner.place, sure=False) if not owner.sure else UNKNOWN
+        return owner._replace(dtype="") if not owner.sure else UNKNOWN
     entry = arguments.select(entry)
     others = [value for value in arguments.all if value.kind is Kind.TENSOR]
     place = common_place([owner, *others]) if others and owner.place is not Place.UNKNOWN else owner.place
     if "like" in entry.traits and "device" in arguments.keywords:
         place = moved_to(owner, Arguments((arguments.keywords["device"],), {}, False))
-    sure = owner.sure or (entry.result == "tensor" and (name == "argmax" or is_tensor_only(name)))
+    certain = owner.sure or owner.name != GUESSED
+    sure = certain or (entry.result == "tensor" and (name == "argmax" or is_tensor_only(name)))
     result = from_entry(entry, place, sure=sure)
+    if result.kind is Kind.TENSOR and not sure:
+        result = result._replace(name=GUESSED)
     return result._replace(dtype=owner.dtype) if not result.dtype and "view" in entry.traits else result
 
 
@@ -249,4 +253,4 @@ def _on_unknown(owner: Value, name: str, arguments: Arguments) -> Value:
         return tensor(place, sure=False) if place is not Place.UNKNOWN else UNKNOWN
     if name == "size" and arguments.positional:
         return NUMBER
-    return LIKELY_DEVICE_TENSOR if inner_on_device(arguments) else UNKNOWN
+    return GUESSED_TENSOR if inner_on_device(arguments) else UNKNOWN

@@ -71,11 +71,12 @@ def _targets(program: Program, node: ast.Call) -> Iterator[str]:
     if isinstance(owner.node, ast.ClassDef):
         yield f"@{owner.node.name}.{node.func.attr}"
         if callee.kind is Kind.METHOD:
-            yield from (
-                f"{base}.{node.func.attr}" for base in program.base_names(owner.node) if not base.startswith("torch.")
-            )
+            outer = [base for base in program.base_names(owner.node) if not base.startswith(("torch.", "@"))]
+            yield from (f"{base}.{node.func.attr}" for base in outer)
     elif "." in owner.name and owner.name.partition(".")[0] not in _ELSEWHERE:
         yield f"{owner.name}.{node.func.attr}"
+    elif owner.kind is Kind.MODULE and not owner.name:
+        yield f"?{node.func.attr}"
 
 
 def _code(value: Value) -> str:

@@ -9,7 +9,7 @@ from perflint.program.calls import instance_of
 from perflint.program.classes import FunctionInfo
 from perflint.program.hints import kind_by_usage, looks_like_loader, usage
 from perflint.program.values import (
-    LIKELY_DEVICE_TENSOR,
+    GUESSED_TENSOR,
     LIKELY_LOADER,
     NUMBER,
     STRING,
@@ -75,7 +75,7 @@ def _expected(info: FunctionInfo, parameter: ast.arg, attributes: set[str], defa
         if likely.kind is Kind.TENSOR:
             return likely._replace(place=Place.DEVICE)
         if likely.kind is Kind.UNKNOWN and info.name in STEP_METHODS:
-            return LIKELY_DEVICE_TENSOR
+            return GUESSED_TENSOR
     if likely.kind is Kind.UNKNOWN and looks_like_loader(parameter.arg):
         return LIKELY_LOADER
     return likely

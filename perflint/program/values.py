@@ -81,6 +81,8 @@ PERIODIC = Value(Kind.NUMBER, periodic=True)
 NUMPY = Value(Kind.NUMPY)
 DEVICE_TENSOR = Value(Kind.TENSOR, Place.DEVICE)
 LIKELY_DEVICE_TENSOR = Value(Kind.TENSOR, Place.DEVICE, sure=False)
+GUESSED = "guessed"  # the name of a tensor that may be a number: what an unknown call gave, an untyped parameter
+GUESSED_TENSOR = Value(Kind.TENSOR, Place.DEVICE, sure=False, name=GUESSED)
 HOST_TENSOR = Value(Kind.TENSOR, Place.HOST)
 LIKELY_HOST_TENSOR = Value(Kind.TENSOR, Place.HOST, sure=False)
 TENSOR = Value(Kind.TENSOR)
@@ -135,7 +137,7 @@ def join(a: Value, b: Value) -> Value:
         if one.kind is Kind.NONE:
             return other
         if one.kind is Kind.TENSOR and other.kind in (Kind.UNKNOWN, Kind.NUMBER):
-            return one._replace(sure=False, dtype="")
+            return one._replace(sure=False, name=GUESSED, dtype="")
         if one.kind is Kind.LOADER and other.kind in (Kind.UNKNOWN, Kind.SEQUENCE):
             return one._replace(sure=False)
         if one.kind is Kind.MODULE and other.kind is Kind.UNKNOWN:
@@ -148,6 +150,7 @@ def _join_tensors(a: Value, b: Value) -> Value:
         Kind.TENSOR,
         a.place if a.place is b.place else Place.UNKNOWN,
         a.sure and b.sure,
+        name=GUESSED if GUESSED in (a.name, b.name) else "",
         dtype=a.dtype if a.dtype == b.dtype else "",
         item=a.item if a.item == b.item else None,
     )
