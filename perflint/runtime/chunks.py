@@ -1,0 +1,206 @@
+"""A loop of steps as CUDA graphs of several steps each, with the test for its end between them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from perflint.runtime.capture import Recorder, distinct, refill, twin
+from perflint.runtime.eager import Step, collect, form_of, unpack
+from perflint.runtime.refusal import CannotCapture
+from perflint.runtime.replay import finish, written
+from perflint.runtime.tree import flatten, rebuild
+from perflint.runtime.walk import Walk
+from perflint.runtime.watch import Facts
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a loop is cut up: steps a graph, the dimension that outputs are stacked on, whether steps use their index."""
+
+    chunk: int
+    dim: int
+    counts: bool
+
+
+@dataclass
+class _Chunk:
+    """A captured run of steps: its outputs, stacked, the test of each step, and the state behind each step."""
+
+    graph: torch.cuda.CUDAGraph
+    outputs: list[Tensor]
+    structure: Hashable
+    tests: Tensor | None
+    states: list[list[Tensor]]
+
+
+class LoopReplay:
+    """The captured chunks of one loop. They share a pool and the static state, which each chunk leaves renewed."""
+
+    busy = False
+
+    def __init__(self, walk: Walk, facts: Facts, state: Any, manner: Manner, dice: int) -> None:
+        leaves: list[Any] = []
+        self._structure = flatten(state, leaves)
+        self._form = form_of(state)
+        self._numbers = [number for number, leaf in enumerate(leaves) if _on_device(leaf)]
+        tensors = [leaves[number] for number in self._numbers]
+        self._leaves = [None if _on_device(leaf) else leaf for leaf in leaves]
+        self._statics = [twin(tensor) for tensor in tensors]
+        if any(distinct(static) is not static for static in self._statics):
+            raise CannotCapture("its state is an expanded tensor")
+        inputs = {id(walk.inputs[number]) for number in facts.written_inputs}
+        self._written = [id(tensor) in inputs for tensor in tensors]
+        self._device = next(iter(walk.devices))
+        self._recorder = Recorder(self._device, [*written(walk, facts), *self._statics])
+        self._facts, self._manner, self._dice = facts, manner, dice
+        self._given: list[Tensor] = []
+        self._chunks: dict[tuple[int, int], _Chunk] = {}
+        self.grown = False
+
+    @property
+    def bytes(self) -> int:
+        """Device memory held: the graphs' pool and the static state."""
+        return self._recorder.bytes + sum(static.nbytes for static in self._statics)
+
+    def start(self, state: Any) -> None:
+        """Take in the state that the loop begins with; CannotCapture if it differs from the first one in form."""
+        if form_of(state) != self._form:
+            raise CannotCapture("its state changes shape, layout or values that are not on the device")
+        leaves: list[Any] = []
+        flatten(state, leaves)
+        self.grown, self._given = False, [leaves[number] for number in self._numbers]
+        refill(self._statics, self._given)
+
+    def run(self, step: Step, first: int, count: int, result: Result) -> tuple[int, Any, bool]:
+        """Replay `count` steps from `first`; return how many the loop takes, the state behind them, and its end.
+
+        The state returned is in the graph's memory: `owned` makes it the caller's.
+        """
+        key = (first if self._manner.counts else 0, count)
+        if key not in self._chunks:
+            self._chunks[key] = self._capture(step, first, count)
+            self.grown = True
+        chunk = self._chunks[key]
+        generator = torch.cuda.default_generators[self._device.index]
+        offset = generator.get_offset() if self._dice else 0
+        chunk.graph.replay()
+        result.add(chunk.outputs, chunk.structure, count)
+        finish(Facts((), self._facts.written_state), (), ())
+        taken, ended = _first(chunk.tests.tolist()) if chunk.tests is not None else (count, False)
+        if taken < count:
+            result.drop(count - taken)
+            if self._dice:
+                generator.set_offset(offset + taken * self._dice)
+        return taken, self._state(chunk.states[taken - 1]), ended
+
+    def owned(self, state: Any) -> Any:
+        """A state in the caller's hands: what the steps passed along is the caller's own tensor, the rest copies."""
+        leaves: list[Any] = []
+        flatten(state, leaves)
+        tensors: list[Tensor] = []
+        for place, (number, static) in enumerate(zip(self._numbers, self._statics, strict=True)):
+            if leaves[number] is self._given[place]:
+                tensors.append(leaves[number])
+                continue
+            if leaves[number] is not static:
+                tensors.append(leaves[number].clone())
+                continue
+            tensors.append(self._given[place])
+            if self._written[place]:
+                self._given[place].copy_(static)
+        self._given = []
+        return self._state(tensors)
+
+    def _state(self, tensors: list[Tensor]) -> Any:
+        leaves = list(self._leaves)
+        for number, tensor in zip(self._numbers, tensors, strict=True):
+            leaves[number] = tensor
+        return rebuild(self._structure, iter(leaves))
+
+    def _capture(self, step: Step, first: int, count: int) -> _Chunk:
+        body = functools.partial(self._steps, step, first, count)
+        self._recorder.rehearse(body)
+        graph, chunk = self._recorder.record(body)
+        return _Chunk(graph, *chunk)
+
+    def _steps(self, step: Step, first: int, count: int) -> tuple[Any, ...]:
+        state = self._state(self._statics)
+        outputs, tests, states = [], [], []
+        for index in range(first, first + count):
+            state, output, done = unpack(step(index, state))
+            if form_of(state) != self._form:
+                raise CannotCapture("its state changes shape, layout or values that are not on the device")
+            found: list[Any] = []
+            flatten(state, found)
+            states.append([found[number] for number in self._numbers])
+            outputs.append(output)
+            tests += [] if done is None else [done.reshape(())]
+        stacked, structure = collect(outputs, self._manner.dim)
+        self._apart(states)
+        self._renew(states[-1])
+        return stacked, structure, torch.stack(tests) if tests else None, states
+
+    def _apart(self, states: list[list[Tensor]]) -> None:
+        """Keep what steps leave behind in memory that the next chunk's state isn't written to."""
+        taken = {static.untyped_storage().data_ptr() for static in self._statics}
+        for place, static in enumerate(self._statics):
+            if all(state[place] is static for state in states):
+                continue
+            if self._written[place]:
+                raise CannotCapture("it writes to its state in place and returns another tensor for it")
+            for state in states:
+                if state[place].untyped_storage().data_ptr() in taken:
+                    state[place] = state[place].clone()
+
+    def _renew(self, last: list[Tensor]) -> None:
+        for static, tensor in zip(self._statics, last, strict=True):
+            if tensor is not static:
+                static.copy_(tensor)
+
+
+class Result:
+    """The outputs of all steps so far, in tensors made for the greatest number of steps."""
+
+    def __init__(self, steps: int, dim: int) -> None:
+        self._steps, self._dim, self._count = steps, dim, 0
+        self._tensors: list[Tensor] | None = None
+        self._structure: Hashable = None
+
+    def add(self, stacked: list[Tensor], structure: Hashable, count: int) -> None:
+        """Copy the outputs of `count` steps, stacked."""
+        if self._tensors is None:
+            self._structure = structure
+            self._tensors = [
+                tensor.new_empty(
+                    [self._steps if d == self._dim % tensor.dim() else n for d, n in enumerate(tensor.shape)]
+                )
+                for tensor in stacked
+            ]
+        for whole, part in zip(self._tensors, stacked, strict=True):
+            whole.narrow(self._dim, self._count, count).copy_(part)
+        self._count += count
+
+    def drop(self, count: int) -> None:
+        """Forget the last outputs."""
+        self._count -= count
+
+    def outputs(self) -> Any:
+        """The outputs, stacked, in the structure of one step's output."""
+        tensors = self._tensors or []
+        if self._count < self._steps:
+            tensors = [tensor.narrow(self._dim, 0, self._count).contiguous().clone() for tensor in tensors]
+        return rebuild(self._structure, iter(tensors))
+
+
+def _first(tests: list[bool]) -> tuple[int, bool]:
+    return (tests.index(True) + 1, True) if True in tests else (len(tests), False)
+
+
+def _on_device(leaf: object) -> bool:
+    return isinstance(leaf, Tensor) and leaf.is_cuda

@@ -1,0 +1,189 @@
+"""Runs a function's whole time loop, or chunks of it, as one CUDA graph: `cuda_graph` and `graphed_loop`."""
+
+from __future__ import annotations
+
+try:
+    import torch
+except ImportError as _error:
+    raise ImportError("perflint.runtime.graphs needs PyTorch: pip install torch") from _error
+
+import functools
+import inspect
+from collections.abc import Callable, Hashable
+from types import MethodType
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+from perflint.runtime.loop import graphed_loop
+from perflint.runtime.records import Record, Records
+from perflint.runtime.refusal import CannotCapture, explain
+from perflint.runtime.replay import Call, Replay
+from perflint.runtime.scope import Scope
+from perflint.runtime.training import TrainingReplay
+from perflint.runtime.tree import flatten
+from perflint.runtime.usable import can_capture, check, inside
+from perflint.runtime.walk import Walk
+from perflint.runtime.watch import observe
+
+__all__ = ["GraphedFunction", "cuda_graph", "graphed_loop"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_SLOTS = 4  # captures of one key, for forward passes that wait for their backward passes
+
+
+@overload
+def cuda_graph(
+    function: Callable[P, R], /, *, max_graphs: int = ..., max_bytes: int | None = ...
+) -> GraphedFunction[P, R]: ...
+@overload
+def cuda_graph(
+    *, max_graphs: int = ..., max_bytes: int | None = ...
+) -> Callable[[Callable[P, R]], GraphedFunction[P, R]]: ...
+def cuda_graph(function: Any = None, /, *, max_graphs: int = 8, max_bytes: int | None = None) -> Any:
+    """Decorate a function, method or module so that it runs as one CUDA graph, with bitwise equal results.
+
+        @cuda_graph
+        def decode(model, encoded, steps): ...          # or `fast = cuda_graph(decode)`
+
+    The first call with given arguments is eager and observed, the second is captured, later ones are replayed: the
+    Python code doesn't run then. A graph belongs to the shapes, strides, types and device of the tensors among the
+    arguments, to the values of the others, and to what the function reads besides: parameters and buffers (by
+    address), modules' training mode, attributes, closures and globals that its code names; grad mode and autocast.
+    Weights that are updated or loaded in place are used as they are; replaced ones lead to a new graph.
+
+    Tensors among the arguments may be nested in lists, tuples and dicts; they are copied in. Results are copied out:
+    they belong to the caller and share no memory with arguments or with other results. Gradients flow through a
+    captured backward pass. Random numbers on the device advance the generator as they do in eager mode.
+
+    `max_graphs`, `max_bytes`: how many graphs are kept, and how much device memory they may hold (default: a quarter
+    of the device's); the least recently used ones go first.
+
+    What can't be captured stays eager, with one RuntimeWarning that says why: synchronisation with the host
+    (`.item()`, `if tensor:`, masks as indices), copies between host and device, random numbers of the host, hooks on
+    modules, attributes that are assigned, gradients computed inside, arguments that differ at every call. Without
+    torch.cuda, within other captures, torch.compile or dispatch modes, the function is called unchanged.
+
+    Limits: what the function does besides computing (printing, counting, appending to long lists) happens only while
+    it isn't replayed. Second derivatives raise RuntimeError. Where a parameter is used outside of the function as
+    well, its gradients are summed in another order. Global switches such as TF32 must be set before the first call.
+
+    Raises TypeError for generator functions and coroutines, ValueError if `max_graphs` < 1.
+    """
+    if function is None:
+        return lambda function: GraphedFunction(function, max_graphs, max_bytes)
+    return GraphedFunction(function, max_graphs, max_bytes)
+
+
+class GraphedFunction(Generic[P, R]):
+    """What `cuda_graph` returns: called like the function, and a method where the function would be one."""
+
+    def __init__(self, function: Callable[P, R], max_graphs: int, max_bytes: int | None) -> None:
+        if not callable(function):
+            raise TypeError(f"cuda_graph needs a callable, not {type(function).__name__}")
+        if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function):
+            raise TypeError("cuda_graph can't capture generators or coroutines")
+        self.__qualname__ = type(function).__qualname__
+        functools.update_wrapper(self, function, updated=())
+        self.__wrapped__: Callable[P, R] = function
+        self._records = Records(getattr(function, "__qualname__", type(function).__name__), max_graphs, max_bytes)
+        self._scope: Scope | None = None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function, by replaying its graph where there is one."""
+        if not can_capture():
+            return self.__wrapped__(*args, **kwargs)
+        mode = _mode(self.__wrapped__, args)
+        if mode in self._records.refused:
+            return self.__wrapped__(*args, **kwargs)
+        leaves: list[Any] = []
+        call = Call(self.__wrapped__, flatten((args, kwargs), leaves), leaves)
+        return self._replay(call, mode)  # type: ignore[no-any-return]
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    def __reduce__(self) -> str:
+        return self.__qualname__  # pickled by name, and copied by reference, as functions are
+
+    @property
+    def graphs(self) -> int:
+        """How many graphs are held."""
+        return len(self._records.captures())
+
+    @property
+    def bytes(self) -> int:
+        """How much device memory they hold."""
+        return sum(capture.bytes for capture in self._records.captures())
+
+    @property
+    def eager_because(self) -> tuple[str, ...]:
+        """Why calls stay eager, each reason once."""
+        return tuple(dict.fromkeys(self._records.refused.values()))
+
+    def clear(self) -> None:
+        """Free all graphs and forget what was found out about the function."""
+        self._records.clear()
+
+    def _walk(self, call: Call) -> Walk:
+        if self._scope is None:
+            self._scope = Scope(self.__wrapped__)
+        return Walk(self._scope, call.function, call.structure, call.leaves)
+
+    def _replay(self, call: Call, mode: Hashable) -> Any:
+        walk = self._walk(call)
+        if not walk.devices:
+            return call.run({})
+        if reason := check(walk):
+            self._records.refuse(mode, reason)
+            return call.run({})
+        place = (walk.key, torch.cuda.current_stream().cuda_stream)
+        with self._records.lock:
+            for slot in range(_SLOTS):
+                record = self._records.find((place, slot))
+                if record is None:
+                    break
+                if record.capture is None and not self._capture(record, call, walk, mode):
+                    return call.run({})
+                if not record.capture.busy:
+                    self._records.replayed()
+                    return record.capture(walk.inputs)
+            else:
+                return call.run({})
+        return self._observe(call, walk, mode, slot)
+
+    def _observe(self, call: Call, walk: Walk, mode: Hashable, slot: int) -> Any:
+        assert self._scope is not None
+        while self._scope.learn((*walk.modules, *walk.objects, call.function)):
+            walk = self._walk(call)
+        try:
+            with inside():
+                result, facts = observe(walk, lambda: self._walk(call), lambda: call.run({}))
+        except CannotCapture as refusal:
+            self._records.refuse(mode, refusal.args[0])
+            return refusal.args[1]
+        with self._records.lock:
+            place = (walk.key, torch.cuda.current_stream().cuda_stream)
+            if not self._records.add((place, slot), facts, (*walk.modules, *walk.objects, *walk.state)):
+                self._records.refuse(mode, "its arguments, or what else it reads, differ from call to call")
+        return result
+
+    def _capture(self, record: Record, call: Call, walk: Walk, mode: Hashable) -> bool:
+        trained = torch.is_grad_enabled() and any(t.requires_grad for t in (*walk.inputs, *walk.state))
+        try:
+            with inside():
+                if trained:
+                    capture: Any = TrainingReplay(call, walk, record.facts, self._records.warn)
+                else:
+                    capture = Replay(call, walk, record.facts)
+            reason = self._records.keep(record, capture)
+        except Exception as error:
+            reason = explain(error)
+        if reason is not None:
+            self._records.refuse(mode, reason)
+        return reason is None
+
+
+def _mode(function: object, args: tuple[object, ...]) -> Hashable:
+    """What a function's reasons for staying eager are kept for: grad mode, and training mode of the modules given."""
+    owners = (getattr(function, "__self__", function), *args)
+    return (torch.is_grad_enabled(), *[owner.training for owner in owners if isinstance(owner, torch.nn.Module)])

@@ -1,0 +1,121 @@
+"""What is known about the calls of one function: which were seen, which are captured, which stay eager and why."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+
+import torch
+
+from perflint.runtime.watch import Facts
+
+_SEEN = 64  # keys that were met once and are remembered
+_PATIENCE = 40  # what calls that aren't replayed may cost, beyond those that are
+_CAPTURE_COST = 4  # of such calls
+_SHARE = 4  # a function's graphs may hold one part in so many of the device's memory
+
+
+class Record:
+    """One key: what its eager run showed, and its capture once there is one."""
+
+    def __init__(self, facts: Facts, notes: Any = None) -> None:
+        self.facts, self.notes = facts, notes
+        self.capture: Any = None
+        self.anchors: list[object] = []
+
+    def hold(self, objects: Iterable[object], drop: Callable[[], None]) -> None:
+        """Keep the identities in the key from being used again: `drop` is called when one of the objects dies."""
+        self.anchors += [_anchor(value, drop) for value in objects]
+
+
+def _anchor(value: object, drop: Callable[[], None]) -> object:
+    try:
+        return weakref.ref(value, lambda _: drop())
+    except TypeError:
+        return value
+
+
+class Records:
+    """The records of one function, least recently used first, bounded in number and in device memory."""
+
+    def __init__(self, name: str, max_graphs: int, max_bytes: int | None) -> None:
+        if max_graphs < 1:
+            raise ValueError(f"max_graphs must be at least 1, not {max_graphs}")
+        self.lock = threading.RLock()
+        self.refused: dict[Hashable, str] = {}
+        self._name, self._max_graphs, self._max_bytes = name, max_graphs, max_bytes
+        self._records: OrderedDict[Hashable, Record] = OrderedDict()
+        self._cost = 0
+
+    def find(self, key: Hashable) -> Record | None:
+        """The record of a key, which counts as used."""
+        record = self._records.get(key)
+        if record is not None:
+            self._records.move_to_end(key)
+        return record
+
+    def add(self, key: Hashable, facts: Facts, objects: Iterable[object], notes: Any = None) -> bool:
+        """Remember a key that was met for the first time; False if there have been too many of them."""
+        record = Record(facts, notes)
+        records = weakref.ref(self)
+
+        def drop() -> None:
+            if (still := records()) is not None:
+                still._records.pop(key, None)
+
+        record.hold(objects, drop)
+        self._records[key] = record
+        waiting = [k for k, r in list(self._records.items()) if r.capture is None]
+        for old in waiting[: max(0, len(waiting) - _SEEN)]:
+            self._records.pop(old, None)
+        self._cost += 1
+        return self._cost <= _PATIENCE
+
+    def keep(self, record: Record, capture: Any) -> str | None:
+        """Give a record its capture, and let go of the captures that are too many; return why it can't be kept."""
+        self._cost += _CAPTURE_COST
+        limit = self._max_bytes
+        if limit is None:
+            limit = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory // _SHARE
+        if capture.bytes > limit:
+            return f"a graph of it would hold {capture.bytes / 2**20:.0f} MiB, more than {limit / 2**20:.0f}"
+        record.capture = capture
+        captured = [r for r in list(self._records.values()) if r.capture is not None and r is not record]
+        held = capture.bytes + sum(r.capture.bytes for r in captured)
+        while captured and (len(captured) >= self._max_graphs or held > limit):
+            oldest = captured.pop(0)
+            held -= oldest.capture.bytes
+            oldest.capture = None
+        return None
+
+    def replayed(self) -> None:
+        """Count a call that was replayed."""
+        self._cost = max(0, self._cost - 1)
+
+    def refuse(self, mode: Hashable, reason: str) -> None:
+        """Call through from now on in this mode, and say why, once a reason."""
+        if reason not in self.refused.values():
+            self.warn(f"stays eager: {reason}")
+        self.refused[mode] = reason
+        for key, record in list(self._records.items()):
+            if record.capture is None:
+                self._records.pop(key, None)
+
+    def warn(self, text: str) -> None:
+        """Tell the user about this function."""
+        warnings.warn(f"perflint: {self._name} {text}", RuntimeWarning, stacklevel=2)
+
+    def captures(self) -> list[Any]:
+        """The captures held now, least recently used first."""
+        return [record.capture for record in list(self._records.values()) if record.capture is not None]
+
+    def clear(self) -> None:
+        """Forget everything, reasons for staying eager included, and free the graphs."""
+        with self.lock:
+            self._records.clear()
+            self.refused.clear()
+            self._cost = 0

@@ -1,0 +1,213 @@
+"""A captured call with gradients: the forward pass is one graph, and each form of the backward pass another."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import Module, Parameter
+
+from perflint.runtime.capture import Recorder, distinct, refill, twin
+from perflint.runtime.refusal import CannotCapture, explain
+from perflint.runtime.replay import Call, Outcome, finish, launch, settle, written
+from perflint.runtime.walk import Walk
+from perflint.runtime.watch import Facts
+
+_FORMS = 4  # of the backward pass that are captured; further ones run eagerly
+_Gradients = Sequence[Tensor | None]
+
+
+class TrainingReplay:
+    """A function with gradients. While a forward pass waits for its backward pass it is `busy`: its memory is in use.
+
+    The tape of the captured forward pass is kept. The first backward pass of a form (which outputs have gradients,
+    and their layout) runs eagerly over that tape, which a replay has filled; the form is captured at the next call.
+    """
+
+    def __init__(self, call: Call, walk: Walk, facts: Facts, warn: Callable[[str], None]) -> None:
+        self._recorder = Recorder(walk.inputs[0].device if walk.inputs else walk.state[0].device, written(walk, facts))
+        self._statics = [twin(tensor).requires_grad_(tensor.requires_grad) for tensor in walk.inputs]
+        self._cores = [distinct(static.detach()) for static in self._statics]
+        self._facts, self._warn = facts, warn
+        self._forms: dict[Hashable, _Backward | None] = {}
+        self._wanted: list[tuple[Hashable, list[Tensor | None]]] = []
+        self._turn = 0
+        self._waiting: Callable[[], object] = lambda: None
+        with stand_ins(walk.modules, call.leaves) as parameters:
+            places = {id(tensor): static for tensor, static in zip(walk.inputs, self._statics, strict=True)}
+            kept = {id(tensor): tensor for tensor in walk.state}
+            for alias, parameter in parameters:
+                places[id(parameter)] = alias
+                kept[id(alias)] = parameter
+
+            def body() -> Outcome:
+                # hooks: the tape's own check of versions would forbid the next step's parameters
+                with torch.autograd.graph.saved_tensors_hooks(_detached, _as_it_is):
+                    return settle(call.run(places), self._statics, kept)
+
+            refill(self._cores, [distinct(tensor) for tensor in walk.inputs])
+            self._recorder.rehearse(lambda: call.run(places))
+            self._graph, self._outcome = self._recorder.record(body)
+        self._sort_leaves([parameter for _, parameter in parameters], [alias for alias, _ in parameters])
+
+    def _sort_leaves(self, parameters: list[Tensor], aliases: list[Tensor]) -> None:
+        """Find what the outputs' gradients flow to: inputs, by number, or parameters."""
+        numbers = {id(static): number for number, static in enumerate(self._statics)}
+        known = {id(alias): parameter for alias, parameter in zip(aliases, parameters, strict=True)}
+        self._targets = leaves_of(self._outcome.tensors)
+        self._sources: list[int | Tensor] = []
+        for leaf in self._targets:
+            source = numbers.get(id(leaf), known.get(id(leaf)))
+            if source is None:
+                raise CannotCapture("it trains a tensor that is neither an argument nor a module's parameter")
+            self._sources.append(source)
+
+    @property
+    def bytes(self) -> int:
+        """Device memory held: the graphs' pool and the static inputs."""
+        return self._recorder.bytes + sum(static.nbytes for static in self._statics)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a backward pass may still need what the last forward pass left behind."""
+        return self._waiting() is not None
+
+    def __call__(self, inputs: list[Tensor]) -> Any:
+        """The function's result for the tensors of this call, in the order of `Walk.inputs`."""
+        self._capture_wanted()
+        sources = [inputs[source] if isinstance(source, int) else source for source in self._sources]
+        outputs = _Replayed.apply(self, inputs, *sources)  # type: ignore[no-untyped-call]
+        finish(self._facts, inputs, self._statics)
+        return self._outcome.result(inputs, outputs)
+
+    def forward(self, inputs: list[Tensor], context: _Turn) -> list[Tensor]:
+        """Launch the forward graph; the context's life says how long its memory is needed."""
+        launch(self._graph, self._cores, inputs)
+        self._turn += 1
+        context.number, self._waiting = self._turn, weakref.ref(context)
+        return [tensor.detach().clone() for tensor in self._outcome.tensors]
+
+    def differentiable(self) -> list[bool]:
+        """Which outputs require gradients."""
+        return [tensor.requires_grad for tensor in self._outcome.tensors]
+
+    def backward(self, gradients: _Gradients, context: _Turn) -> list[Tensor | None]:
+        """Gradients of the sources, given those of the outputs; None where nothing flows."""
+        if context.number != self._turn:
+            raise RuntimeError("perflint: this backward pass came after another call of the same captured function")
+        form = tuple(g if g is None else (g.stride(), g.data_ptr() % 16) for g in gradients)
+        captured = self._forms.get(form)
+        if captured is not None:
+            result = captured(gradients)
+        else:
+            result = list(self._over_the_tape(gradients))
+            if form not in self._forms and len(self._forms) < _FORMS:
+                self._forms[form] = None
+                self._wanted.append((form, [None if g is None else twin(g) for g in gradients]))
+        if not torch._C._autograd._get_current_graph_task_keep_graph():
+            self._waiting = lambda: None
+        return result
+
+    def _over_the_tape(self, gradients: _Gradients) -> Sequence[Tensor | None]:
+        pairs = [(o, g) for o, g in zip(self._outcome.tensors, gradients, strict=True) if g is not None]
+        outputs, given = [output for output, _ in pairs], [gradient for _, gradient in pairs]
+        return torch.autograd.grad(outputs, self._targets, given, retain_graph=True, allow_unused=True)
+
+    def _capture_wanted(self) -> None:
+        while self._wanted:
+            form, statics = self._wanted.pop()
+            try:
+                graph, result = self._recorder.record(functools.partial(self._over_the_tape, statics))
+                self._forms[form] = _Backward(graph, [s for s in statics if s is not None], result)
+            except Exception as error:
+                self._warn(f"its backward pass runs eagerly: {explain(error)}")
+
+
+class _Backward:
+    """One form of the backward pass as a graph."""
+
+    def __init__(self, graph: torch.cuda.CUDAGraph, statics: list[Tensor], result: _Gradients) -> None:
+        self._graph, self._cores, self._result = graph, [distinct(static) for static in statics], result
+
+    def __call__(self, gradients: _Gradients) -> list[Tensor | None]:
+        launch(self._graph, self._cores, [gradient for gradient in gradients if gradient is not None])
+        # copies: autograd would keep the static tensors themselves as `.grad`
+        return [None if gradient is None else gradient.clone() for gradient in self._result]
+
+
+class _Turn:
+    """One forward pass, alive as long as its backward pass may come."""
+
+    number = 0
+
+
+class _Replayed(torch.autograd.Function):
+    """What stands on the caller's tape for all that was captured."""
+
+    @staticmethod
+    def forward(ctx: Any, replay: TrainingReplay, inputs: list[Tensor], *sources: Tensor) -> tuple[Tensor, ...]:
+        ctx.replay, ctx.turn = replay, _Turn()
+        ctx.set_materialize_grads(False)
+        outputs = replay.forward(inputs, ctx.turn)
+        fixed = [t for t, differentiable in zip(outputs, replay.differentiable(), strict=True) if not differentiable]
+        ctx.mark_non_differentiable(*fixed)
+        return tuple(outputs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        return (None, None, *ctx.replay.backward(gradients, ctx.turn))
+
+
+@contextmanager
+def stand_ins(modules: list[Module], leaves: list[Any]) -> Iterator[list[tuple[Parameter, Parameter]]]:
+    """Put parameters of the same memory in the places of the trainable ones; yield pairs (stand-in, parameter).
+
+    The tape of a capture then has gradient nodes of its own, on the capturing stream, apart from the caller's.
+    """
+    places = [
+        (module, name, parameter)
+        for module in {id(module): module for module in modules}.values()
+        for name, parameter in module._parameters.items()
+        if parameter is not None and parameter.requires_grad
+    ]
+    trainable = {id(parameter): parameter for _, _, parameter in places}
+    trainable |= {id(leaf): leaf for leaf in leaves if type(leaf) is Parameter and leaf.requires_grad}
+    aliases = {key: Parameter(parameter.detach()) for key, parameter in trainable.items()}
+    try:
+        for module, name, parameter in places:
+            setattr(module, name, aliases[id(parameter)])
+        yield [(aliases[key], parameter) for key, parameter in trainable.items()]
+    finally:
+        for module, name, parameter in places:
+            setattr(module, name, parameter)
+
+
+def leaves_of(outputs: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors at the ends of the tape behind these outputs."""
+    stack: list[Any] = [output.grad_fn for output in outputs if output.grad_fn is not None]
+    seen: set[Any] = set(stack)
+    found: dict[int, Tensor] = {}
+    while stack:
+        node = stack.pop()
+        if (variable := getattr(node, "variable", None)) is not None:
+            found[id(variable)] = variable
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                stack.append(following)
+    return list(found.values())
+
+
+def _detached(tensor: Tensor) -> Tensor:
+    return tensor.detach()
+
+
+def _as_it_is(tensor: Tensor) -> Tensor:
+    return tensor

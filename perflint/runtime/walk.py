@@ -1,0 +1,183 @@
+"""One pass over the arguments of a call and the state that it can read: the key under which a graph is kept."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Hashable
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module, Parameter
+
+from perflint.runtime.scope import Scope
+
+HOST_VALUES = 64  # elements of a host tensor that are part of the key by value
+ITEMS = 32  # items of a container that are looked at one by one
+_DEPTH = 3  # of objects within objects
+_ALIGNMENT = 16  # bytes; kernels are chosen by whether they may load as many at once
+_SCALARS = frozenset(
+    {int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size, range, type(...)}
+)
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+class Walk:
+    """What one call reads. Two calls with equal keys launch the same kernels on the same state.
+
+    `inputs` are the device tensors among the leaves of the arguments, each once; a graph reads copies of them.
+    `state` are the tensors that it reads where they are: parameters, buffers, attributes, closures, globals.
+    `objects` are those whose identity is in the key. `refusal` says what no graph can hold, if there is such a thing.
+    """
+
+    def __init__(self, scope: Scope, function: object, structure: Hashable, leaves: list[Any]) -> None:
+        self.scope = scope
+        self.inputs: list[Tensor] = []
+        self.state: list[Tensor] = []
+        self.modules: list[Module] = []
+        self.objects: list[object] = []
+        self.refusal: str | None = None
+        self._parts: list[Any] = [structure, *modes()]
+        self._caller = leaves[0] if leaves and isinstance(leaves[0], Module) else None
+        self._seen: dict[int, int] = {}
+        for leaf in leaves:
+            if isinstance(leaf, Tensor) and type(leaf) is not Parameter and leaf.is_cuda:
+                self._input(leaf)
+            else:
+                self._value(leaf, 0)
+        if type(function) is FunctionType:
+            for cell in function.__closure__ or ():
+                self._cell(cell)
+        else:
+            self._value(function, 0)
+        for cell in scope.cells:
+            self._cell(cell)
+        for space, name in scope.globals:
+            self._value(space.get(name), 0)
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """All that was read, hashable."""
+        return tuple(self._parts)
+
+    @property
+    def devices(self) -> set[torch.device]:
+        """The devices of all tensors that aren't on the host."""
+        return {tensor.device for tensor in (*self.inputs, *self.state) if tensor.is_cuda}
+
+    def _input(self, tensor: Tensor) -> None:
+        first = self._seen.setdefault(id(tensor), len(self._seen))
+        if first < len(self.inputs):
+            self._parts.append(first)
+            return
+        if type(tensor) is not Tensor or tensor.layout is not torch.strided:
+            self.refusal = f"an argument is a {type(tensor).__name__} of layout {tensor.layout}"
+            return
+        self.inputs.append(tensor)
+        self._parts += (tensor.shape, tensor.stride(), tensor.dtype, tensor.device.index)
+        self._parts += (tensor.requires_grad, tensor.data_ptr() % _ALIGNMENT)
+
+    def _tensor(self, tensor: Tensor) -> None:
+        if type(tensor) not in (Tensor, Parameter) or tensor.layout is not torch.strided:
+            self.refusal = f"it reads a {type(tensor).__name__} of layout {tensor.layout}"
+            self.objects.append(tensor)
+            self._parts.append(id(tensor))
+        elif tensor.is_cuda:
+            self.state.append(tensor)
+            self._parts += (id(tensor), tensor.data_ptr(), tensor.requires_grad)
+        elif tensor.numel() <= HOST_VALUES:
+            self._parts += (tensor.dtype, tensor.shape, str(tensor.tolist()))
+        else:
+            self.refusal = f"it reads a host tensor of more than {HOST_VALUES} elements, whose values may change"
+
+    def _module(self, root: Module) -> None:
+        stack = [root]
+        while stack:
+            module = stack.pop()
+            members = module.__dict__
+            self.modules.append(module)
+            self._parts += (id(module), members["training"])
+            for tensor in members["_parameters"].values():
+                if tensor is not None:
+                    self._tensor(tensor)
+            for tensor in members["_buffers"].values():
+                if tensor is not None:
+                    self._tensor(tensor)
+            if module is not self._caller:  # its own hooks run outside of its forward
+                for name in _HOOKS:
+                    if members.get(name):
+                        self.refusal = f"{type(module).__name__} has {name[1:].replace('_', ' ')}"
+            for name in self.scope.read_from(module, members):
+                self._parts.append(name)
+                self._value(members[name], 1)
+            stack.extend(child for child in members["_modules"].values() if child is not None)
+
+    def _value(self, value: Any, depth: int) -> None:
+        kind = type(value)
+        if kind in _SCALARS:
+            self._parts += (kind, value)
+        elif isinstance(value, Tensor):
+            self._tensor(value)
+        elif isinstance(value, torch.jit.ScriptModule):
+            self._identity(value)
+            self.refusal = f"it calls a scripted module, {kind.__name__}"
+        elif isinstance(value, Module):
+            self._module(value)
+        elif isinstance(value, torch.Generator):
+            self._identity(value)
+            self.refusal = "it draws from a random generator of its own"
+        elif kind in (list, tuple, dict, set):
+            self._container(value, depth)
+        elif kind is FunctionType:
+            self._parts.append(id(value.__code__))
+            if depth < _DEPTH:
+                for cell in value.__closure__ or ():
+                    self._cell(cell, depth + 1)
+        elif kind is MethodType:
+            self._parts.append(id(value.__func__))
+            self._value(value.__self__, depth)
+        else:
+            self._object(value, depth)
+
+    def _container(self, value: Any, depth: int) -> None:
+        self._parts += (type(value), len(value))
+        if len(value) > ITEMS or depth >= _DEPTH:
+            self._identity(value)
+            return
+        for item in value:
+            self._value(item, depth + 1)
+            if type(value) is dict:
+                self._value(value[item], depth + 1)
+
+    def _object(self, value: Any, depth: int) -> None:
+        self._identity(value)
+        if isinstance(value, type | enum.Enum) or depth >= _DEPTH:
+            return
+        members = getattr(value, "__dict__", None)
+        if type(members) is dict:
+            for name in self.scope.read_from(value, members):
+                self._parts.append(name)
+                self._value(members[name], depth + 1)
+
+    def _identity(self, value: object) -> None:
+        self._parts.append(id(value))
+        self.objects.append(value)
+
+    def _cell(self, cell: Any, depth: int = 0) -> None:
+        try:
+            self._value(cell.cell_contents, depth)
+        except ValueError:  # an empty cell: the name isn't bound yet
+            self._parts.append(None)
+
+
+def modes() -> tuple[Hashable, ...]:
+    """The switches of the calling thread that decide which kernels run."""
+    autocast = torch.is_autocast_enabled()
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        autocast and (torch.get_autocast_gpu_dtype(), torch.is_autocast_cache_enabled()),
+        torch.get_default_dtype(),
+        torch.are_deterministic_algorithms_enabled(),
+    )

@@ -1,0 +1,119 @@
+"""Runs a function once as the caller sees it, or once in rehearsal, and notes what a CUDA graph would not repeat."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from perflint.runtime.refusal import CannotCapture, current_line
+from perflint.runtime.walk import Walk
+
+aten = torch.ops.aten
+_READS = {
+    aten._local_scalar_dense.default: "reads a value back (`.item()`, `if tensor:`, `int(tensor)`)",
+    aten.nonzero.default: "makes a tensor whose size depends on data",
+    aten.masked_select.default: "makes a tensor whose size depends on data",
+    aten._unique2.default: "makes a tensor whose size depends on data",
+    aten.repeat_interleave.Tensor: "makes a tensor whose size depends on data",
+    aten.equal.default: "compares tensors on the host",
+}
+_COPIES = (aten._to_copy.default, aten.copy_.default)
+_INDEXED = (aten.index.Tensor, aten.index_put_.default, aten.index_put.default, aten._index_put_impl_.default)
+_MASKS = (torch.bool, torch.uint8)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What one eager run showed: which inputs, by number, and which state tensors it wrote."""
+
+    written_inputs: tuple[int, ...]
+    written_state: tuple[Tensor, ...]
+
+
+def observe(walk: Walk, again: Callable[[], Walk], run: Callable[[], Any]) -> tuple[Any, Facts]:
+    """Run eagerly; return the result and what was written. `again` walks once more behind the run.
+
+    Raises CannotCapture, with the result as its second argument, if a replay would not do all that the run did.
+    """
+    key, dice = walk.key, _host_dice()
+    stamps = {id(tensor): _stamp(tensor) for tensor in (*walk.inputs, *walk.state)}
+    gradients = [_gradient(tensor) for tensor in walk.state]
+    result = run()
+    if dice != _host_dice():
+        raise CannotCapture("it draws random numbers on the host", result)
+    if gradients != [_gradient(tensor) for tensor in walk.state]:
+        raise CannotCapture("it computes parameters' gradients itself", result)
+    if key != again().key:
+        raise CannotCapture("it assigns attributes, globals or items of what it reads, or changes a module", result)
+    changed = {id(t) for t in (*walk.inputs, *walk.state) if not _unchanged(t, stamps[id(t)])}
+    inputs = tuple(number for number, tensor in enumerate(walk.inputs) if id(tensor) in changed)
+    if inputs and torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*walk.inputs, *walk.state)):
+        raise CannotCapture("it writes to its arguments in place while gradients are recorded", result)
+    if _share(walk.inputs, inputs, walk.state):
+        raise CannotCapture("it writes to an argument that shares memory with another one or with a module", result)
+    return result, Facts(inputs, tuple(tensor for tensor in walk.state if id(tensor) in changed))
+
+
+def _stamp(tensor: Tensor) -> int | Tensor:
+    return tensor.clone() if tensor.is_inference() else tensor._version
+
+
+def _unchanged(tensor: Tensor, stamp: int | Tensor) -> bool:
+    return torch.equal(tensor, stamp) if isinstance(stamp, Tensor) else tensor._version == stamp
+
+
+def _gradient(tensor: Tensor) -> tuple[int, int] | None:
+    gradient = tensor.grad if tensor.is_leaf else None
+    return None if gradient is None else (id(gradient), gradient._version)
+
+
+def _share(inputs: list[Tensor], written: Iterable[int], state: list[Tensor]) -> bool:
+    """Whether the memory of a written input is that of another tensor too."""
+    places = [tensor.untyped_storage().data_ptr() for tensor in (*inputs, *state)]
+    return any(places.count(places[number]) > 1 for number in written)
+
+
+def _host_dice() -> tuple[Any, ...]:
+    numpy = sys.modules.get("numpy.random")
+    return (
+        random.getstate(),
+        torch.get_rng_state().numpy().tobytes(),
+        [part.tobytes() if hasattr(part, "tobytes") else part for part in numpy.get_state()] if numpy else None,
+    )
+
+
+class Rehearsal(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Raises CannotCapture at the first operation that waits for the device or reads the host's memory."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.refusal: str | None = None
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Check one operation, then run it."""
+        kwargs = kwargs or {}
+        if reason := _reason(func, args, kwargs):
+            self.refusal = f"{current_line()}: {reason}"
+            raise CannotCapture(self.refusal)
+        return func(*args, **kwargs)
+
+
+def _reason(func: Any, args: Any, kwargs: dict[str, Any]) -> str | None:
+    if func in _READS:
+        return _READS[func] if args[0].is_cuda else None
+    if func in _COPIES:
+        source = args[1] if func is aten.copy_.default else args[0]
+        target = args[0].device if func is aten.copy_.default else kwargs.get("device") or source.device
+        if source.is_cuda != (torch.device(target).type == "cuda"):
+            return "copies a tensor from host to device or back"
+    if func in _INDEXED and any(index is not None and index.is_cuda and index.dtype in _MASKS for index in args[1]):
+        one_value = func is not aten.index.Tensor and args[2].numel() == 1
+        return None if one_value else "indexes with a mask, which makes the host wait for its count"
+    return None

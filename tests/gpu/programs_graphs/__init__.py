@@ -1,0 +1,1 @@
+"""Loops that must stay loops, as programs write them."""
