@@ -56,7 +56,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Resolved:
-    """Settings, and for each by its key (`jobs`, `rules.dataloader-defaults.workers`) where it came from."""
+    """Settings, and for each by its key (`jobs`, `rules.<rule>.workers`) where it came from."""
 
     settings: Settings
     origins: Mapping[str, str]

@@ -31,7 +31,7 @@ _WORDS = """
 
 ## Saying no
 
-`# perflint: ignore[item-in-loop] the reason` on a line, a statement, or the `def` of a function; alone above the first
+`# perflint: ignore[rule] the reason` on a line, a statement, or the `def` of a function; alone above the first
 statement it holds for the file. `perflint check --add-ignore` writes these comments, and `perflint check
 --write-baseline FILE` sets today's findings aside in a file instead.
 """

@@ -10,6 +10,8 @@ from pathlib import PurePath
 
 from perflint.links import HotCall, Links
 
+_NAMESAKES = 8  # classes with a method of one name, beyond which the name says nothing of the class
+
 
 def calls_into(links: Mapping[str, Links]) -> dict[str, tuple[HotCall, ...]]:
     """For each file that hot code of others calls, by path, those calls, their targets as the file itself knows them.
@@ -54,7 +56,8 @@ class _Modules:
     def reached(self, path: str, target: str) -> Iterable[tuple[str, str]]:
         """The files in which `target`, as the file at `path` knows it, may be defined, and its name there."""
         if target.startswith("?"):
-            yield from self._methods.get(target[1:], ())
+            methods = self._methods.get(target[1:], ())
+            yield from methods if len(methods) <= _NAMESAKES else ()
             return
         if not target.startswith("@"):
             yield from self._definitions(path, target)

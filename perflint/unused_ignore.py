@@ -9,7 +9,7 @@ It is not. But a comment that outlives its reason hides the next defect on that 
 
 ## Example
 ```python
-loss = criterion(output, target)  # perflint: ignore[item-in-loop] logged every step
+loss = criterion(output, target)  # perflint: ignore[sync] logged every step
 ```
 
 ## Use instead

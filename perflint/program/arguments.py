@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perflint.program import torch_table
-from perflint.program.values import UNKNOWN, Kind, Value
+from perflint.program.values import Kind, Value
 from perflint.program.walk import Function
 
 if TYPE_CHECKING:
@@ -85,4 +85,4 @@ def bind(function: Function, arguments: Arguments, owner: Value | None) -> dict[
     bound = {parameter.arg: value for parameter, value in zip(parameters, positional, strict=False)}
     names = {parameter.arg for parameter in (*parameters, *function.args.kwonlyargs)}
     bound.update((name, value) for name, value in arguments.keywords.items() if name in names)
-    return {name: value for name, value in bound.items() if value != UNKNOWN}
+    return {name: value for name, value in bound.items() if not value.is_blank}

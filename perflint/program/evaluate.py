@@ -126,7 +126,8 @@ class Evaluator:
             return self.arguments.get(name, UNKNOWN)
         if base.kind is Kind.MAPPING and name in base.keys and base.items is not None:
             return base.items[base.keys.index(name)]
-        return Value(Kind.METHOD, name=name, owner=base, sure=base.kind is not Kind.UNKNOWN)
+        known = base.kind is not Kind.UNKNOWN and not isinstance(base.node, ast.ClassDef)
+        return Value(Kind.METHOD, name=name, owner=base, sure=known)
 
     def _member(self, base: Value, name: str) -> Value | None:
         info = self.classes.get(base.node) if base.node is not None else None

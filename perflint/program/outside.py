@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from perflint.program import Program
 
 _ELSEWHERE = sys.stdlib_module_names | {"torch", "torchvision", "torchaudio", "numpy", "pandas", "scipy", "tqdm", "PIL"}
+# Methods of Python's and torch's own types say nothing of whose they are.
+_COMMON_METHODS = frozenset(name for cls in (list, dict, set, str) for name in dir(cls)) | {
+    "to",
+    "size",
+    "step",
+    "close",
+}
 _CODES = {
     (Place.DEVICE, True): "D",
     (Place.DEVICE, False): "d",
@@ -75,7 +82,7 @@ def _targets(program: Program, node: ast.Call) -> Iterator[str]:
             yield from (f"{base}.{node.func.attr}" for base in outer)
     elif "." in owner.name and owner.name.partition(".")[0] not in _ELSEWHERE:
         yield f"{owner.name}.{node.func.attr}"
-    elif owner.kind is Kind.MODULE and not owner.name:
+    elif owner.kind is Kind.MODULE or (owner.is_blank and node.func.attr not in _COMMON_METHODS):
         yield f"?{node.func.attr}"
 
 

@@ -67,6 +67,11 @@ class Value(NamedTuple):
     periodic: bool = False
 
     @property
+    def is_blank(self) -> bool:
+        """Is nothing known of it at all?"""
+        return (self.kind is Kind.UNKNOWN and not self.name) or (self.kind is Kind.METHOD and not self.sure)
+
+    @property
     def on_device(self) -> bool:
         """Is it a tensor on the device, or likely one?"""
         return self.kind is Kind.TENSOR and self.place is Place.DEVICE
