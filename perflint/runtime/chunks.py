@@ -194,7 +194,10 @@ class Result:
         """The outputs, stacked, in the structure of one step's output."""
         tensors = self._tensors or []
         if self._count < self._steps:
-            tensors = [tensor.narrow(self._dim, 0, self._count).contiguous().clone() for tensor in tensors]
+            tensors = [
+                tensor.narrow(self._dim, 0, self._count).clone(memory_format=torch.contiguous_format)
+                for tensor in tensors
+            ]
         return rebuild(self._structure, iter(tensors))
 
 

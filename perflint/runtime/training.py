@@ -6,7 +6,7 @@ import functools
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,7 +36,7 @@ class TrainingReplay:
         self._cores = [distinct(static.detach()) for static in self._statics]
         self._facts, self._warn = facts, warn
         self._forms: dict[Hashable, _Backward | None] = {}
-        self._wanted: list[tuple[Hashable, list[Tensor | None]]] = []
+        self._wanted: list[tuple[Hashable, _Casts, list[Tensor | None]]] = []
         self._turn = 0
         self._waiting: Callable[[], object] = lambda: None
         with stand_ins(walk.modules, call.leaves) as parameters:
@@ -101,7 +101,8 @@ class TrainingReplay:
         """Gradients of the sources, given those of the outputs; None where nothing flows."""
         if context.number != self._turn:
             raise RuntimeError("perflint: this backward pass came after another call of the same captured function")
-        form = tuple(g if g is None else (g.stride(), g.data_ptr() % 16) for g in gradients)
+        casts = _Casts(torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda"))
+        form = (casts, *[g if g is None else (g.stride(), g.data_ptr() % 16) for g in gradients])
         captured = self._forms.get(form)
         if captured is not None:
             result = captured(gradients)
@@ -109,7 +110,7 @@ class TrainingReplay:
             result = list(self._over_the_tape(gradients))
             if form not in self._forms and len(self._forms) < _FORMS:
                 self._forms[form] = None
-                self._wanted.append((form, [None if g is None else twin(g) for g in gradients]))
+                self._wanted.append((form, casts, [None if g is None else twin(g) for g in gradients]))
         if not torch._C._autograd._get_current_graph_task_keep_graph():
             self._waiting = lambda: None
         return result
@@ -121,12 +122,20 @@ class TrainingReplay:
 
     def _capture_wanted(self) -> None:
         while self._wanted:
-            form, statics = self._wanted.pop()
+            form, casts, statics = self._wanted.pop()
             try:
-                graph, result = self._recorder.record(functools.partial(self._over_the_tape, statics))
+                with torch.autocast("cuda", casts.dtype, casts.enabled):
+                    graph, result = self._recorder.record(functools.partial(self._over_the_tape, statics))
                 self._forms[form] = _Backward(graph, [s for s in statics if s is not None], result)
             except Exception as error:
                 self._warn(f"its backward pass runs eagerly: {explain(error)}")
+
+
+class _Casts(NamedTuple):
+    """Autocast as it is where the backward pass runs, often outside of the forward pass's region."""
+
+    enabled: bool
+    dtype: torch.dtype
 
 
 class _Backward:

@@ -173,11 +173,10 @@ class Walk:
 
 def modes() -> tuple[Hashable, ...]:
     """The switches of the calling thread that decide which kernels run."""
-    autocast = torch.is_autocast_enabled()
     return (
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
-        autocast and (torch.get_autocast_gpu_dtype(), torch.is_autocast_cache_enabled()),
+        torch.is_autocast_enabled("cuda") and (torch.get_autocast_dtype("cuda"), torch.is_autocast_cache_enabled()),
         torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),
     )
