@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from perflint.accumulator import Accumulator, Blocked, accumulator_of, behind, indent_of
 from perflint.host_reads import Read
+from perflint.program import torch_table
 from perflint.program.dtypes import FLOAT, INTEGER, number_kind
 from perflint.program.occurrences import occurrences, start_region
 from perflint.program.values import Kind, Value
@@ -34,8 +35,19 @@ def collection(program: Program, read: Read, statement: ast.stmt, path: str) -> 
     _check_list(program, found)
     indent = "\n" + indent_of(program, found.loop)
     text = f"if {path}:{indent}    {path}[:] = {torch}.stack({path}).flatten().tolist()"
-    edits = (read.replaced(program, ".detach().clone()"), behind(program, found.loop, text))
+    kept = ".detach()" if _is_new(program, read.base) else ".detach().clone()"
+    edits = (read.replaced(program, kept), behind(program, found.loop, text))
     return Fix(f"collect `{path}` on the device and read it once, behind the loop", Safety.EXACT, edits)
+
+
+def _is_new(program: Program, node: ast.expr) -> bool:
+    """Is `node` a call that gives a tensor with memory of its own, which nobody else can write to?"""
+    if not isinstance(node, ast.Call) or any(keyword.arg == "out" for keyword in node.keywords):
+        return False
+    callee = program.value(node.func)
+    is_method = callee.kind is Kind.METHOD and callee.owner is not None and callee.owner.kind is Kind.TENSOR
+    entry = torch_table.method(callee.name) if is_method else torch_table.function(program.qualified(node.func))
+    return entry is not None and not entry.variants and entry.traits.isdisjoint(("view", "inplace"))
 
 
 def _check_list(program: Program, found: Accumulator) -> None:
