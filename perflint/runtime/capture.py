@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -88,8 +89,9 @@ class Recorder:
         """
         graph = torch.cuda.CUDAGraph()
         stream = torch.cuda.current_stream()
-        ended = False
+        ended, collects = False, gc.isenabled()
         with _ONE_AT_A_TIME:
+            gc.disable()  # a graph that is freed meanwhile would end the capture
             try:
                 # thread_local: a loader's pinning thread may allocate meanwhile
                 with (
@@ -101,6 +103,8 @@ class Recorder:
                     held = torch.cuda.memory_reserved(self.device) - held
                 ended = True
             finally:
+                if collects:
+                    gc.enable()
                 torch.cuda.set_stream(stream)
                 if not ended:
                     self._clean_up()

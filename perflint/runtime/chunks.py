@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from perflint.runtime.capture import Recorder, distinct, refill, twin
-from perflint.runtime.eager import Step, collect, form_of, unpack
+from perflint.runtime.eager import Step, Until, collect, form_of, unpack
 from perflint.runtime.refusal import CannotCapture
 from perflint.runtime.replay import finish, written
 from perflint.runtime.tree import flatten, rebuild
@@ -77,14 +77,16 @@ class LoopReplay:
         self.grown, self._given = False, [leaves[number] for number in self._numbers]
         refill(self._statics, self._given)
 
-    def run(self, step: Step, first: int, count: int, result: Result) -> tuple[int, Any, bool]:
+    def run(self, step: Step, until: Until | None, first: int, count: int, result: Result) -> tuple[int, Any, bool]:
         """Replay `count` steps from `first`; return how many the loop takes, the state behind them, and its end.
 
         The state returned is in the graph's memory: `owned` makes it the caller's.
         """
         key = (first if self._manner.counts else 0, count)
         if key not in self._chunks:
-            self._chunks[key] = self._capture(step, first, count)
+            self._step, self._until = step, until
+            self._chunks[key] = self._capture(first, count)
+            del self._step, self._until
             self.grown = True
         chunk = self._chunks[key]
         generator = torch.cuda.default_generators[self._device.index]
@@ -123,28 +125,38 @@ class LoopReplay:
             leaves[number] = tensor
         return rebuild(self._structure, iter(leaves))
 
-    def _capture(self, step: Step, first: int, count: int) -> _Chunk:
-        body = functools.partial(self._steps, step, first, count)
+    def _capture(self, first: int, count: int) -> _Chunk:
+        body = functools.partial(self._steps, first, count)
         self._recorder.rehearse(body)
         graph, chunk = self._recorder.record(body)
         return _Chunk(graph, *chunk)
 
-    def _steps(self, step: Step, first: int, count: int) -> tuple[Any, ...]:
+    def _steps(self, first: int, count: int) -> tuple[Any, ...]:
         state = self._state(self._statics)
-        outputs, tests, states = [], [], []
+        outputs, states = [], []
         for index in range(first, first + count):
-            state, output, done = unpack(step(index, state))
+            state, output = unpack(self._step(index, state))
             if form_of(state) != self._form:
                 raise CannotCapture("its state changes shape, layout or values that are not on the device")
             found: list[Any] = []
             flatten(state, found)
             states.append([found[number] for number in self._numbers])
             outputs.append(output)
-            tests += [] if done is None else [done.reshape(())]
         stacked, structure = collect(outputs, self._manner.dim)
+        tests = None if self._until is None else self._tests(self._until, outputs, rebuild(structure, iter(stacked)))
         self._apart(states)
         self._renew(states[-1])
-        return stacked, structure, torch.stack(tests) if tests else None, states
+        return stacked, structure, tests, states
+
+    def _tests(self, until: Until, outputs: list[Any], stacked: Any) -> Tensor:
+        """The test of each step: all at once where vmap can, for small kernels for each step would cost as much."""
+        try:
+            tests: Tensor = torch.vmap(until, in_dims=self._manner.dim)(stacked)
+        except CannotCapture:
+            raise
+        except Exception:
+            tests = torch.stack([until(output) for output in outputs])
+        return tests.reshape(len(outputs)).bool()
 
     def _apart(self, states: list[list[Tensor]]) -> None:
         """Keep what steps leave behind in memory that the next chunk's state isn't written to."""

@@ -15,7 +15,8 @@ from torch import Tensor
 from perflint.runtime.refusal import CannotCapture
 from perflint.runtime.tree import flatten, rebuild
 
-Step = Callable[[int, Any], tuple[Any, ...]]
+Step = Callable[[int, Any], tuple[Any, Any]]
+Until = Callable[[Any], Any]
 Form = tuple[Hashable, ...]
 
 
@@ -50,26 +51,28 @@ class Course:
         raise CannotCapture("its state changes shape, layout or values that are not on the device")
 
 
-def run(step: Step, state: Any, first: int, steps: int, course: Course | None = None) -> tuple[Any, list[Any], bool]:
-    """Run from step `first` on until `steps` or the step's own test; return state, outputs, and whether it ended."""
+def run(
+    step: Step, until: Until | None, state: Any, first: int, steps: int, course: Course | None = None
+) -> tuple[Any, list[Any], bool]:
+    """Run from step `first` to `steps` or until the test holds; return state, outputs, and whether it did."""
     outputs = []
     if course:
         course.note(state)
     for index in range(first, steps):
-        state, output, done = unpack(step(index, state))
+        state, output = unpack(step(index, state))
         outputs.append(output)
         if course:
             course.note(state)
-        if done is not None and bool(done):
+        if until is not None and until(output):
             return state, outputs, True
     return state, outputs, False
 
 
-def unpack(result: tuple[Any, ...]) -> tuple[Any, Any, Any]:
-    """State, output and test of a step, which is None where the step returned two values."""
-    if not isinstance(result, tuple) or len(result) not in (2, 3):
-        raise TypeError("a step of graphed_loop must return (state, output) or (state, output, done)")
-    return result if len(result) == 3 else (*result, None)
+def unpack(result: tuple[Any, Any]) -> tuple[Any, Any]:
+    """State and output of a step."""
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise TypeError("a step of graphed_loop must return (state, output)")
+    return result
 
 
 def collect(outputs: list[Any], dim: int) -> tuple[list[Tensor], Hashable]:

@@ -19,138 +19,157 @@ from perflint.runtime.walk import Walk
 from perflint.runtime.watch import observe
 
 S = TypeVar("S")
-_loops: dict[CodeType, _Loop] = {}
+Out = TypeVar("Out")
+_loops: dict[tuple[CodeType, CodeType | None], _Loop] = {}
 
 
 def graphed_loop(
-    step: Callable[[int, S], tuple[Any, ...]], state: S, steps: int, *, dim: int = 0, chunk: int = 32
-) -> tuple[S, Any]:
+    step: Callable[[int, S], tuple[S, Out]],
+    state: S,
+    steps: int,
+    *,
+    until: Callable[[Out], Any] | None = None,
+    dim: int = 0,
+    chunk: int = 32,
+) -> tuple[S, Out]:
     """Run `step` up to `steps` times, as CUDA graphs of `chunk` steps each; return the last state and all outputs.
 
-    `step(t, state)` returns `(state, output)`, or `(state, output, done)`: the loop ends behind the first step whose
-    `done`, a boolean tensor of one element, is true. It means the same as
+    `step(t, state)` returns `(state, output)`; the loop ends behind the first step for which `until(output)`, a
+    boolean tensor of one element, is true. It means the same as
 
         outputs = []
         for t in range(steps):
-            state, output, done = step(t, state)
+            state, output = step(t, state)
             outputs.append(output)
-            if done:
+            if until(output):
                 break
         return state, torch.stack(outputs, dim)
 
-    and returns bitwise the same, but `done` is read once a chunk and not at each step: up to `chunk - 1` more steps
-    are computed and dropped. State and outputs are tensors or nested lists, tuples or dicts of them; each output leaf
-    is stacked along `dim`. The state must keep its shapes: a cache that grows has to be allocated at full length and
-    written in place (slots behind the last step hold undefined values, then). `step` may be a local function.
+    and returns bitwise the same, but `until` is computed for a whole chunk at once and read once a chunk: up to
+    `chunk - 1` more steps are computed and dropped. State and outputs are tensors or nested lists, tuples or dicts of
+    them; each output leaf is stacked along `dim`. What the test needs must be among the outputs. The state must keep
+    its shapes: a cache that grows has to be allocated at full length and written in place (what lies behind the last
+    step's slot is undefined, then). `step` and `until` may be local functions.
 
-    The graphs are kept for the code of `step`, under the same conditions as those of `cuda_graph`, without gradients:
-    where gradients are recorded, without torch.cuda, and where a step can't be captured (one RuntimeWarning says why)
-    the loop above is what runs.
+    The graphs are kept for the code of `step` and `until`, under the same conditions as those of `cuda_graph`, and
+    without gradients: where gradients are recorded, without torch.cuda, and where a step can't be captured (one
+    RuntimeWarning says why), the loop above is what runs.
 
     Raises ValueError if `steps` or `chunk` < 1, TypeError if a step returns something else.
     """
     if steps < 1 or chunk < 1:
         raise ValueError(f"steps and chunk must be at least 1, not {steps} and {chunk}")
-    function = plain_function(step)
+    function, test = plain_function(step), plain_function(until)
     if function is None or not can_capture():
-        return _plain(step, state, steps, dim)
-    loop = _loops.get(function.__code__)
+        return _plain(step, until, state, steps, dim)
+    key = (function.__code__, test.__code__ if test else None)
+    loop = _loops.get(key)
     if loop is None:
-        loop = _loops[function.__code__] = _Loop(function)
-    return loop.run(step, state, steps, Manner(chunk, dim, _counts(step, function)))  # type: ignore[no-any-return]
+        loop = _loops[key] = _Loop(function, test)
+    manner = Manner(chunk, dim, eager.uses_parameter(function.__code__, 0 if step is function else 1))
+    return _Run(loop, step, until, state, steps, manner)()
 
 
-def _plain(step: eager.Step, state: Any, steps: int, dim: int) -> tuple[Any, Any]:
-    state, outputs, _ = eager.run(step, state, 0, steps)
+def _plain(step: eager.Step, until: eager.Until | None, state: Any, steps: int, dim: int) -> tuple[Any, Any]:
+    state, outputs, _ = eager.run(step, until, state, 0, steps)
     return state, eager.stack(outputs, dim)
 
 
-def _counts(step: object, function: FunctionType) -> bool:
-    return eager.uses_parameter(function.__code__, 0 if step is function else 1)
-
-
 class _Loop:
-    """The captures of one step function, or of all local functions made by the same code."""
+    """The captures of one step function and test, or of all local functions made by the same code."""
 
-    def __init__(self, function: FunctionType) -> None:
+    def __init__(self, function: FunctionType, test: FunctionType | None) -> None:
         self.records = Records(function.__qualname__, max_graphs=8, max_bytes=None)
-        self.scope = Scope(function)
+        self.scope = Scope(function, test)
 
-    def run(self, step: eager.Step, state: Any, steps: int, manner: Manner) -> Any:
+
+class _Run:
+    """One call of graphed_loop where graphs may be used."""
+
+    def __init__(
+        self, loop: _Loop, step: eager.Step, until: eager.Until | None, state: Any, steps: int, manner: Manner
+    ) -> None:
+        self._records, self._scope = loop.records, loop.scope
+        self._step, self._until, self._state, self._steps, self._manner = step, until, state, steps, manner
+
+    def __call__(self) -> tuple[Any, Any]:
         mode = torch.is_grad_enabled()
-        if mode in self.records.refused:
-            return _plain(step, state, steps, manner.dim)
-        walk = self._walk(step, state)
+        if mode in self._records.refused:
+            return self._plain()
+        walk = self._walk()
         if not walk.devices:
-            return _plain(step, state, steps, manner.dim)
+            return self._plain()
         reason = check(walk)
         if mode and any(tensor.requires_grad for tensor in (*walk.inputs, *walk.state)):
             reason = "gradients are recorded; call it under torch.no_grad()"
         if reason:
-            self.records.refuse(mode, reason)
-            return _plain(step, state, steps, manner.dim)
-        with self.records.lock:
-            record = self.records.find(_place(walk, manner))
+            self._records.refuse(mode, reason)
+            return self._plain()
+        with self._records.lock:
+            record = self._records.find(self._place(walk))
             if record is not None:
-                return self._replay(record, step, state, steps, manner, walk)
-        return self._observe(step, state, steps, manner, walk)
+                return self._replay(record, walk)
+        return self._observe(walk)
 
-    def _walk(self, step: eager.Step, state: Any) -> Walk:
+    def _plain(self) -> tuple[Any, Any]:
+        return _plain(self._step, self._until, self._state, self._steps, self._manner.dim)
+
+    def _walk(self) -> Walk:
         leaves: list[Any] = []
-        structure = flatten(state, leaves)
-        return Walk(self.scope, step, structure, leaves)
+        structure = flatten(self._state, leaves)
+        return Walk(self._scope, (self._step, self._until), structure, leaves)
 
-    def _observe(self, step: eager.Step, state: Any, steps: int, manner: Manner, walk: Walk) -> Any:
+    def _place(self, walk: Walk) -> Any:
+        return (walk.key, self._manner, torch.cuda.current_stream().cuda_stream)
+
+    def _observe(self, walk: Walk) -> tuple[Any, Any]:
         mode = torch.is_grad_enabled()
-        while self.scope.learn((*walk.modules, *walk.objects, step)):
-            walk = self._walk(step, state)
+        while self._scope.learn((*walk.modules, *walk.objects, self._step, self._until)):
+            walk = self._walk()
         course = eager.Course()
         try:
             with inside():
-                result, facts = observe(
-                    walk,
-                    lambda: self._walk(step, state),
-                    lambda: eager.run(step, state, 0, steps, course),
-                )
+                result, facts = observe(walk, self._walk, lambda: self._eager(self._state, 0, self._steps, course))
         except CannotCapture as refusal:
-            self.records.refuse(mode, refusal.args[0])
-            return refusal.args[1][0], eager.stack(refusal.args[1][1], manner.dim)
-        with self.records.lock:
+            self._records.refuse(mode, refusal.args[0])
+            return refusal.args[1][0], eager.stack(refusal.args[1][1], self._manner.dim)
+        with self._records.lock:
             held = (*walk.modules, *walk.objects, *walk.state)
-            if not self.records.add(_place(walk, manner), facts, held, course):
-                self.records.refuse(mode, "its state, or what else it reads, differs from call to call")
-        return result[0], eager.stack(result[1], manner.dim)
+            if not self._records.add(self._place(walk), facts, held, course):
+                self._records.refuse(mode, "its state, or what else it reads, differs from call to call")
+        return result[0], eager.stack(result[1], self._manner.dim)
 
-    def _replay(self, record: Record, step: eager.Step, state: Any, steps: int, manner: Manner, walk: Walk) -> Any:
+    def _eager(self, state: Any, first: int, steps: int, course: eager.Course | None = None) -> Any:
+        return eager.run(self._step, self._until, state, first, steps, course)
+
+    def _replay(self, record: Record, walk: Walk) -> tuple[Any, Any]:
         course: eager.Course = record.notes
-        result = Result(steps, manner.dim)
+        steps, dim, state = self._steps, self._manner.dim, self._state
+        result = Result(steps, dim)
         taken, ended, reason = 0, False, None
         running: LoopReplay | None = None
         try:
             if course.warm_up:  # the state takes its lasting form in the first step
-                state, outputs, ended = eager.run(step, state, 0, course.warm_up)
+                state, outputs, ended = self._eager(state, 0, course.warm_up)
                 taken = course.warm_up
-                result.add(*eager.collect(outputs, manner.dim), taken)
+                result.add(*eager.collect(outputs, dim), taken)
             with inside():
-                replay = record.capture or LoopReplay(walk, record.facts, state, manner, course.dice)
+                replay = record.capture or LoopReplay(walk, record.facts, state, self._manner, course.dice)
                 replay.start(state)
                 running = replay
                 while taken < steps and not ended:
-                    count, state, ended = replay.run(step, taken, min(manner.chunk, steps - taken), result)
+                    length = min(self._manner.chunk, steps - taken)
+                    count, state, ended = replay.run(self._step, self._until, taken, length, result)
                     taken += count
-            reason = self.records.keep(record, replay) if replay.grown else None
+            reason = self._records.keep(record, replay) if replay.grown else None
         except Exception as error:
             reason = explain(error)
         if running is not None:
             state = running.owned(state)
-        self.records.replayed()
+        self._records.replayed()
         if reason:
-            self.records.refuse(torch.is_grad_enabled(), reason)
+            self._records.refuse(torch.is_grad_enabled(), reason)
         if taken < steps and not ended:
-            state, outputs, _ = eager.run(step, state, taken, steps)
-            result.add(*eager.collect(outputs, manner.dim), len(outputs))
+            state, outputs, _ = self._eager(state, taken, steps)
+            result.add(*eager.collect(outputs, dim), len(outputs))
         return state, result.outputs()
-
-
-def _place(walk: Walk, manner: Manner) -> Any:
-    return (walk.key, manner, torch.cuda.current_stream().cuda_stream)

@@ -21,15 +21,16 @@ class Scope:
     It grows: `learn` adds the methods of objects met at run time. Nothing is guessed from types that were not met.
     """
 
-    def __init__(self, function: object) -> None:
+    def __init__(self, *functions: object) -> None:
         self.names: frozenset[str] = _ALWAYS
         self.globals: tuple[tuple[dict[str, Any], str], ...] = ()
         self.cells: tuple[CellType, ...] = ()
         self._found: dict[tuple[type, int], tuple[str, ...]] = {}
         self._functions: set[FunctionType] = set()
         self._types: set[type] = set()
-        start = plain_function(function)
-        self._read([start] if start else [])
+        starts = [start for start in map(plain_function, functions) if start]
+        self._starts = frozenset(starts)  # where these are local functions, their cells differ from call to call
+        self._read(starts)
 
     def learn(self, objects: Iterable[object]) -> bool:
         """Take in the methods of these objects' types; return whether anything is known now that was not before."""
@@ -63,7 +64,6 @@ class Scope:
             function = functions.pop()
             if function in self._functions:
                 continue
-            first = not self._functions
             self._functions.add(function)
             names = {name for code in codes(function.__code__) for name in code.co_names}
             self.names |= names
@@ -74,7 +74,7 @@ class Scope:
                     functions.append(helper)
                 elif not _is_constant(value):
                     self.globals += ((function.__globals__, name),)
-            if not first:  # the first function's cells differ from call to call where it is a local function
+            if function not in self._starts:
                 self.cells += function.__closure__ or ()
 
 

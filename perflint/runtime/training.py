@@ -16,7 +16,7 @@ from torch.nn import Module, Parameter
 from perflint.runtime.capture import Recorder, distinct, refill, twin
 from perflint.runtime.refusal import CannotCapture, explain
 from perflint.runtime.replay import Call, Outcome, finish, launch, settle, written
-from perflint.runtime.walk import Walk
+from perflint.runtime.walk import Walk, casts_once
 from perflint.runtime.watch import Facts
 
 _FORMS = 4  # of the backward pass that are captured; further ones run eagerly
@@ -32,7 +32,7 @@ class TrainingReplay:
 
     def __init__(self, call: Call, walk: Walk, facts: Facts, warn: Callable[[str], None]) -> None:
         self._recorder = Recorder(walk.inputs[0].device if walk.inputs else walk.state[0].device, written(walk, facts))
-        self._statics = [twin(tensor).requires_grad_(tensor.requires_grad) for tensor in walk.inputs]
+        self._statics = [_leaf(tensor) for tensor in walk.inputs]
         self._cores = [distinct(static.detach()) for static in self._statics]
         self._facts, self._warn = facts, warn
         self._forms: dict[Hashable, _Backward | None] = {}
@@ -172,6 +172,13 @@ class _Replayed(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         return (None, None, *ctx.replay.backward(gradients, ctx.turn))
+
+
+def _leaf(tensor: Tensor) -> Tensor:
+    static = twin(tensor)  # a view, whose casts autocast doesn't keep
+    if casts_once(tensor) == "leaf":
+        static = static.detach()
+    return static.requires_grad_(tensor.requires_grad)
 
 
 @contextmanager

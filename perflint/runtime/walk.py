@@ -15,7 +15,7 @@ from perflint.runtime.scope import Scope
 
 HOST_VALUES = 64  # elements of a host tensor that are part of the key by value
 ITEMS = 32  # items of a container that are looked at one by one
-_DEPTH = 3  # of objects within objects
+_DEPTH = 4  # of objects within objects
 _ALIGNMENT = 16  # bytes; kernels are chosen by whether they may load as many at once
 _SCALARS = frozenset(
     {int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size, range, type(...)}
@@ -76,7 +76,7 @@ class Walk:
             return
         self.inputs.append(tensor)
         self._parts += (tensor.shape, tensor.stride(), tensor.dtype, tensor.device.index)
-        self._parts += (tensor.requires_grad, tensor.data_ptr() % _ALIGNMENT)
+        self._parts += (tensor.requires_grad and casts_once(tensor), tensor.data_ptr() % _ALIGNMENT)
 
     def _tensor(self, tensor: Tensor) -> None:
         if type(tensor) not in (Tensor, Parameter) or tensor.layout is not torch.strided:
@@ -169,6 +169,11 @@ class Walk:
             self._value(cell.cell_contents, depth)
         except ValueError:  # an empty cell: the name isn't bound yet
             self._parts.append(None)
+
+
+def casts_once(tensor: Tensor) -> str:
+    """Whether autocast keeps its cast of a tensor that requires gradients: "leaf" if so."""
+    return "leaf" if tensor.is_leaf and not tensor._is_view() else "inner"
 
 
 def modes() -> tuple[Hashable, ...]:

@@ -112,14 +112,13 @@ def _until(model: LstmDecoder, batch: int, floor: float, end: int, note: str = "
     inputs = _start(batch)
 
     def in_chunks(token: Tensor, h: Tensor, c: Tensor) -> Tensor:
-        def step(_t: int, state: Any) -> Any:
+        def step(_t: int, state: Any) -> tuple[Any, Tensor]:
             token, memory = state
             logits, memory = model.step(token, memory)
             token = logits.argmax(-1)
-            return (token, memory), token, (token == end).all()
+            return (token, memory), token
 
-        tokens: Tensor = graphed_loop(step, (token, (h, c)), STEPS, dim=1)[1]
-        return tokens
+        return graphed_loop(step, (token, (h, c)), STEPS, until=lambda token: (token == end).all(), dim=1)[1]
 
     return Case(
         f"the same with a test for the end at each step, {note or f'B={batch}'}",
