@@ -27,8 +27,17 @@ def calls_into(links: Mapping[str, Links]) -> dict[str, tuple[HotCall, ...]]:
             if call.target.lstrip("?").rpartition(".")[2] in wanted:
                 for place, name in modules.reached(path, call.target):
                     if name in offered[place] and place != path:
-                        found[place].add(replace(call, target=name))
+                        found[place].add(replace(_weakened(call), target=name))
     return {path: tuple(sorted(calls)) for path, calls in found.items()}
+
+
+def _weakened(call: HotCall) -> HotCall:
+    """`call`, of whose arguments nothing is sure where it is not sure either whom it reaches."""
+    if not call.target.startswith("?"):
+        return call
+    weaker = str.maketrans("DdHh", "gg--")
+    keywords = tuple((name, code.translate(weaker)) for name, code in call.keywords)
+    return replace(call, positional=call.positional.translate(weaker), keywords=keywords)
 
 
 class _Modules:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -52,13 +52,14 @@ class Loops:
         if time_loop(self._program, loop) is not None:
             return LoopKind.TIME
         nodes = list(self._one_iteration(loop.body))
-        if any(self._marks_a_step(node) for node in nodes):
-            return (
-                LoopKind.STEP
-                if brings_data(self._program, loop, nodes) and not self._is_rollout(loop)
-                else LoopKind.OTHER
-            )
-        return LoopKind.OTHER
+        if not any(self._marks_a_step(node) for node in nodes) or self._is_rollout(loop) or self._is_epoch(nodes):
+            return LoopKind.OTHER
+        return LoopKind.STEP if brings_data(self._program, loop, nodes) else LoopKind.OTHER
+
+    def _is_epoch(self, nodes: Sequence[ast.AST]) -> bool:
+        """Do the steps run in a loop inside, and is all that is done out here to set the gradients to zero?"""
+        has_steps = any(isinstance(node, LOOPS) and self.kind(node) is LoopKind.STEP for node in nodes)
+        return has_steps and all(_zeroes(node) for node in nodes if self._marks_a_step(node))
 
     def _one_iteration(self, statements: Iterable[ast.AST]) -> Iterator[ast.AST]:
         """The nodes that run about once an iteration: not those in step and time loops inside, nor in definitions."""
@@ -111,6 +112,10 @@ class Loops:
         return any(
             steps_an_environment(self._program, node) for each in inner for node in self._one_iteration(each.body)
         )
+
+
+def _zeroes(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "zero_grad"
 
 
 def is_training_call(program: Program, node: ast.Call) -> bool:

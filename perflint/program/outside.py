@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from perflint.links import HotCall, Links
-from perflint.program.values import UNKNOWN, Kind, Place, Value, tensor
+from perflint.program.values import GUESSED, GUESSED_TENSOR, UNKNOWN, Kind, Place, Value, tensor
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -21,13 +21,14 @@ _COMMON_METHODS = frozenset(name for cls in (list, dict, set, str) for name in d
     "step",
     "close",
 }
+_GUESS = "g"
 _CODES = {
     (Place.DEVICE, True): "D",
     (Place.DEVICE, False): "d",
     (Place.HOST, True): "H",
     (Place.HOST, False): "h",
 }
-_VALUES = {code: tensor(place, sure=sure) for (place, sure), code in _CODES.items()}
+_VALUES = {code: tensor(place, sure=sure) for (place, sure), code in _CODES.items()} | {_GUESS: GUESSED_TENSOR}
 
 
 def links_of(program: Program) -> Links:
@@ -87,4 +88,6 @@ def _targets(program: Program, node: ast.Call) -> Iterator[str]:
 
 
 def _code(value: Value) -> str:
-    return _CODES.get((value.place, value.sure), "-") if value.kind is Kind.TENSOR else "-"
+    if value.kind is not Kind.TENSOR:
+        return "-"
+    return _GUESS if value.name == GUESSED and value.on_device else _CODES.get((value.place, value.sure), "-")

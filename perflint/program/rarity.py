@@ -6,13 +6,14 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from perflint.program.values import Kind
+from perflint.program.values import Kind, Value
 from perflint.program.walk import FUNCTIONS, LOOPS, path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
 
 _PERIODIC_NAME = re.compile(r"(^|_)(should|every|interval|freq)(_|$)|^is_(first|last)|_interval$|_every$")
+_FEW = 10  # steps
 _CLOCKS = frozenset({"time.time", "time.perf_counter", "time.monotonic", "timeit.default_timer"})
 
 
@@ -20,9 +21,9 @@ def makes_rare(program: Program, parent: ast.AST, child: ast.AST) -> bool:
     """Does `parent` run its part `child` only now and then?"""
     if isinstance(parent, ast.If):
         if child in parent.body:
-            return isinstance(parent.body[-1], ast.Raise) or is_periodic(program, parent.test)
+            return _complains(program, parent.body) or is_periodic(program, parent.test)
         if child in parent.orelse:
-            return isinstance(parent.orelse[-1], ast.Raise) or is_mostly_true(program, parent.test)
+            return _complains(program, parent.orelse) or is_mostly_true(program, parent.test)
     if isinstance(parent, ast.IfExp):
         return (child is parent.body and is_periodic(program, parent.test)) or (
             child is parent.orelse and is_mostly_true(program, parent.test)
@@ -50,6 +51,12 @@ def is_escape(program: Program, statement: ast.stmt, parent: ast.AST) -> type[as
     if isinstance(last, ast.Return | ast.Raise) or _exits(program, last):
         return ast.Return
     return None
+
+
+def _complains(program: Program, block: list[ast.stmt]) -> bool:
+    """Does the block say that something is wrong? Then it is not supposed to run."""
+    calls = (each.value for each in block if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call))
+    return isinstance(block[-1], ast.Raise) or any(program.qualified(call.func) == "warnings.warn" for call in calls)
 
 
 def _exits(program: Program, statement: ast.stmt) -> bool:
@@ -117,8 +124,15 @@ def _is_periodic_comparison(program: Program, test: ast.Compare) -> bool:
     if isinstance(op, ast.Gt | ast.GtE | ast.Lt | ast.LtE):
         if program.value(left).name == "modulo":
             return isinstance(op, ast.Lt | ast.LtE)
+        if isinstance(op, ast.Lt | ast.LtE) and _is_few(program.value(right)) and _is_counter(program, left):
+            return True
         return any(isinstance(part, ast.Call) and program.qualified(part.func) in _CLOCKS for part in ast.walk(test))
     return False
+
+
+def _is_few(value: Value) -> bool:
+    """Is it a number of steps so small that what runs in those alone is no matter?"""
+    return isinstance(value.literal, int) and value.literal <= _FEW
 
 
 def _is_counter(program: Program, node: ast.expr) -> bool:
