@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from perflint.accumulate import accumulation
@@ -47,11 +46,10 @@ _ALL_VALUES = {
 }
 
 
-def remedies(program: Program) -> Iterator[tuple[Sync, tuple[Fix, ...], str]]:
+def remedies(program: Program) -> list[tuple[Sync, tuple[Fix, ...], str]]:
     """Each costly read of the program with its fixes or, where there is none, what blocks them."""
     found = hot_syncs(program)
-    for sync in first_reads(program, found):
-        yield sync, *_remedy(program, sync, found)
+    return [(sync, *_remedy(program, sync, found)) for sync in first_reads(program, found)]
 
 
 def _remedy(program: Program, sync: Sync, found: list[Sync]) -> tuple[tuple[Fix, ...], str]:

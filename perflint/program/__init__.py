@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from perflint.links import HotCall
 from perflint.program.classes import ClassInfo
@@ -24,6 +24,7 @@ from perflint.program.walk import FUNCTIONS, Function, Loop, Walk, own_nodes, pa
 __all__ = ["Heat", "Kind", "LoopKind", "Place", "Program", "TimeLoop", "Value"]
 
 Node = TypeVar("Node", bound=ast.AST)
+Fact = TypeVar("Fact")
 
 _ACCELERATOR = re.compile(
     r"cuda|device|accelerat|\bmps\b|\bxpu\b|\bnpu\b|[lL]ightning|[fF]abric|DataParallel|\.to\(|horovod|deepspeed"
@@ -46,6 +47,14 @@ class Program:
         self._called = called  # from the hot code of other files
         self.source = Source(text)
         self.tree = ast.parse(text, type_comments=False)
+        self._known: dict[Callable[[Program], Any], Any] = {}
+
+    def once(self, work_out: Callable[[Program], Fact]) -> Fact:
+        """What `work_out` makes of this program, worked out when the first of several rules asks for it."""
+        if work_out not in self._known:
+            self._known[work_out] = work_out(self)
+        fact: Fact = self._known[work_out]
+        return fact
 
     # -- structure
 

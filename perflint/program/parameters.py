@@ -36,8 +36,9 @@ def parameter_values(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Valu
     """What is known of each parameter when the body of `info` starts."""
     arguments = info.node.args
     parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    missing = [parameter for parameter in parameters if parameter.arg not in info.arguments]
-    if missing and info.usage is None:
+    is_bound = info.owner is not None and bool(parameters) and "staticmethod" not in _decorators(info.node)
+    unknown = any(parameter.arg not in info.arguments for parameter in parameters[is_bound:])
+    if unknown and info.usage is None:
         info.usage = usage(info.node)
     used = info.usage or {}
     defaults = _defaults(info.node)
@@ -47,7 +48,7 @@ def parameter_values(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Valu
         values[name] = info.arguments.get(name) or _expected(info, parameter, used.get(name, set()), defaults.get(name))
         if name in info.arguments and name in defaults:
             values[name] = join(values[name], _constant(defaults[name]))
-    if info.owner is not None and parameters and "staticmethod" not in _decorators(info.node):
+    if info.owner is not None and is_bound:
         first = parameters[0].arg
         if first not in info.arguments:
             values[first] = instance_of(evaluator, info.owner.node)

@@ -12,7 +12,7 @@ Loop = ast.For | ast.AsyncFor | ast.While
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
-_DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
+_DEFINITIONS = frozenset({*FUNCTIONS, ast.ClassDef})
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 Node = TypeVar("Node", bound=ast.AST)
@@ -36,24 +36,31 @@ _LEAVES = frozenset(
         "type_comment",
         "type_ignores",
         "asname",
+        "rest",
+        "kwd_attrs",
     }
 )
-_FIELDS: dict[type[ast.AST], tuple[str, ...]] = {
-    ast.ExceptHandler: ("type", "body"),
-    ast.keyword: ("value",),
-    ast.arg: ("annotation",),
-    ast.Constant: (),
-    ast.Global: (),
-    ast.Nonlocal: (),
-}
 
 
-def child_fields(cls: type[ast.AST]) -> tuple[str, ...]:
-    """The fields of a node class which may hold further expressions or statements."""
-    fields = _FIELDS.get(cls)
-    if fields is None:
-        fields = _FIELDS[cls] = tuple(field for field in cls._fields if field not in _LEAVES)
-    return fields
+class _ChildFields(dict[type[ast.AST], tuple[str, ...]]):
+    """The fields of each node class which may hold further expressions or statements; filled as classes are met."""
+
+    def __missing__(self, cls: type[ast.AST]) -> tuple[str, ...]:
+        fields = self[cls] = tuple(field for field in cls._fields if field not in _LEAVES)
+        return fields
+
+
+_FIELDS = _ChildFields(
+    {
+        ast.ExceptHandler: ("type", "body"),
+        ast.keyword: ("value",),
+        ast.arg: ("annotation",),
+        ast.Constant: (),
+        ast.MatchSingleton: (),
+        ast.Global: (),
+        ast.Nonlocal: (),
+    }
+)
 
 
 class Walk:
@@ -62,27 +69,30 @@ class Walk:
     def __init__(self, tree: ast.Module) -> None:
         self.parents: dict[ast.AST, ast.AST] = {}
         self._of_type: defaultdict[type[ast.AST], list[ast.AST]] = defaultdict(list)
-        parents, of_type, fields = self.parents, self._of_type, child_fields
+        self._sorted: dict[tuple[type[ast.AST], ...], list[ast.AST]] = {}
+        parents, of_type, fields = self.parents, self._of_type, _FIELDS
         stack: list[ast.AST] = [tree]
         while stack:
             node = stack.pop()
             cls = node.__class__
             of_type[cls].append(node)
-            for field in fields(cls):
+            for field in fields[cls]:
                 child = getattr(node, field)
                 if child.__class__ is list:
                     for each in child:
                         if each is not None:
                             parents[each] = node
-                    stack.extend(each for each in child if each is not None)
+                            stack.append(each)
                 elif child is not None:
                     parents[child] = node
                     stack.append(child)
 
     def of_type(self, *classes: type[Node]) -> list[Node]:
         """The nodes of these classes, in source order."""
-        found = [node for cls in classes for node in self._of_type.get(cls, ())]
-        return sorted(found, key=_place)  # type: ignore[arg-type]
+        if classes not in self._sorted:
+            found = [node for cls in classes for node in self._of_type.get(cls, ())]
+            self._sorted[classes] = sorted(found, key=_place)  # type: ignore[arg-type]
+        return list(self._sorted[classes])  # type: ignore[arg-type]
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         """The parents of `node`, the nearest first."""
@@ -116,24 +126,28 @@ class Walk:
 
 def own_nodes(root: ast.AST) -> Iterator[ast.AST]:
     """`root` and the nodes below it, in source order, without the bodies of nested functions and classes."""
-    stack = [root]
+    yield root
+    stack = children(root)[::-1]
     while stack:
         node = stack.pop()
         yield node
-        if node is root or not isinstance(node, _DEFINITIONS):
-            stack.extend(reversed(children(node)))
+        cls = node.__class__
+        if _FIELDS[cls] and cls not in _DEFINITIONS:
+            below = children(node)
+            below.reverse()
+            stack += below
 
 
 def children(node: ast.AST) -> list[ast.AST]:
     """The expressions and statements directly below `node`."""
     found: list[ast.AST] = []
-    for field in child_fields(node.__class__):
+    for field in _FIELDS[node.__class__]:
         child = getattr(node, field)
         if child.__class__ is list:
-            found += [each for each in child if each is not None]
+            found += child
         elif child is not None:
             found.append(child)
-    return found
+    return [each for each in found if each is not None] if None in found else found
 
 
 def path_of(node: ast.AST) -> str:
