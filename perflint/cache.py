@@ -21,7 +21,7 @@ FOLDER = ".perflint_cache"
 KEEP_DAYS = 30
 KEEP_ROWS = 100_000  # some 20 MB of mostly empty results
 
-_FORMAT = 1
+_FORMAT = 2
 _FILE = f"results-{_FORMAT}.sqlite3"
 _WAIT_S = 1.0  # for another process to finish writing
 _BATCH = 500  # below the least number of parameters that a build of sqlite accepts
@@ -42,11 +42,23 @@ class Keys:
 
     seed: bytes
 
-    def key(self, path: str, data: bytes, context: str = "") -> bytes:
-        """The key of a file with the content `data`, checked in `context`; of `path` only the kind of file counts."""
+    def key(self, path: str, data: bytes) -> bytes:
+        """The key of a file with the content `data`; of `path` only the kind of file counts."""
         kind = b"notebook" if path.lower().endswith(".ipynb") else b"python"
-        salt = blake2b(context.encode(), digest_size=16).digest() if context else b""
-        return blake2b(data, digest_size=16, key=self.seed, salt=salt, person=kind).digest()
+        return blake2b(data, digest_size=16, key=self.seed, person=kind).digest()
+
+
+def in_context(key: bytes, context: str) -> bytes:
+    """The key of a file that has `key` by itself, where its result also depends on `context`."""
+    return blake2b(context.encode("utf-8", "surrogatepass"), digest_size=16, key=key).digest() if context else key
+
+
+def key_of_all(keys: Mapping[str, bytes]) -> bytes:
+    """The key of what depends on all the files of a run; `keys` has the key of each by path."""
+    digest = blake2b(digest_size=16, person=b"run")
+    for path, key in sorted(keys.items()):
+        digest.update(f"{path}\0".encode("utf-8", "surrogatepass") + key)
+    return digest.digest()
 
 
 def keys_for(rules: Sequence[Rule], options: Mapping[str, Options], source: bytes) -> Keys:

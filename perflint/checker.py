@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from perflint.cache import Keys
+from perflint.cache import Keys, in_context
 from perflint.disk import Unreadable, read_bytes
 from perflint.links import HotCall
 from perflint.results import FileResult
@@ -24,6 +24,11 @@ class Task:
     path: str
     rules: int
     called: tuple[HotCall, ...] = ()
+
+    @property
+    def context(self) -> str:
+        """What the result depends on beside the file; empty for nothing."""
+        return repr(self.called) if self.called else ""
 
 
 @dataclass(frozen=True)
@@ -44,9 +49,9 @@ class Checker:
 
     def key(self, task: Task, data: bytes) -> bytes | None:
         """The key of a file that holds `data`."""
-        return (
-            self.keys[task.rules].key(task.path, data, repr(task.called) if task.called else "") if self.keys else None
-        )
+        if not self.keys:
+            return None
+        return in_context(self.keys[task.rules].key(task.path, data), task.context)
 
     def check(self, task: Task) -> Checked:
         """Read the file and check it; whatever goes wrong is its result."""
@@ -57,14 +62,15 @@ class Checker:
             data = read_bytes(Path(task.path))
         except Unreadable as error:
             return Checked(encode(FileResult(task.path, problem=error.problem)))
-        with _collecting_seldom():
+        with collecting_seldom():
             result, links = check_bytes(task.path, data, self.rules[task.rules], self.options, task.called)
         # What a file could not be checked for may be memory, or a defect of ours that is gone the next time.
         return Checked(encode(result, links), None if result.problem else self.key(task, data))
 
 
 @contextmanager
-def _collecting_seldom() -> Iterator[None]:
+def collecting_seldom() -> Iterator[None]:
+    """Let objects become more before Python looks for unreachable ones among them."""
     before = gc.get_threshold()
     gc.set_threshold(_GARBAGE_THRESHOLD, *before[1:])
     try:

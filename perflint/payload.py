@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perflint.links import NONE, HotCall, Links
@@ -16,8 +17,7 @@ def encode(result: FileResult, links: Links = NONE) -> str:
     if result == FileResult(result.path) and links == NONE:
         return ""
     content = [[_diagnostic(each) for each in result.diagnostics], _problem(result.problem), result.skipped]
-    calls = [[call.target, call.heat, call.positional, call.keywords] for call in links.calls]
-    return json.dumps([*content, calls, links.functions, links.bases], separators=(",", ":"))
+    return _dumps([*content, _calls(links.calls), links.functions, links.bases])
 
 
 def decode_links(payload: str) -> Links:
@@ -25,8 +25,17 @@ def decode_links(payload: str) -> Links:
     if not payload:
         return NONE
     calls, functions, bases = json.loads(payload)[3:]
-    hot = (HotCall(target, heat, places, tuple((k, v) for k, v in named)) for target, heat, places, named in calls)
-    return Links(tuple(hot), tuple(functions), tuple((name, base) for name, base in bases))
+    return Links(_read_calls(calls), tuple(functions), tuple((name, base) for name, base in bases))
+
+
+def encode_calls(called: Mapping[str, Sequence[HotCall]]) -> str:
+    """The calls into each file of a run, by path."""
+    return _dumps({path: _calls(calls) for path, calls in called.items()})
+
+
+def decode_calls(payload: str) -> dict[str, tuple[HotCall, ...]]:
+    """The calls that `encode_calls` was given; raises as `decode` does."""
+    return {path: _read_calls(calls) for path, calls in json.loads(payload).items()}
 
 
 def decode(path: str, payload: str) -> FileResult:
@@ -39,6 +48,20 @@ def decode(path: str, payload: str) -> FileResult:
     diagnostics, problem, skipped = json.loads(payload)[:3]
     return FileResult(
         path, tuple(_read_diagnostic(path, *each) for each in diagnostics), _read_problem(problem), skipped
+    )
+
+
+def _dumps(content: object) -> str:
+    return json.dumps(content, separators=(",", ":"))
+
+
+def _calls(calls: Sequence[HotCall]) -> list[Any]:
+    return [[call.target, call.heat, call.positional, call.keywords] for call in calls]
+
+
+def _read_calls(content: list[Any]) -> tuple[HotCall, ...]:
+    return tuple(
+        HotCall(target, heat, places, tuple((k, v) for k, v in named)) for target, heat, places, named in content
     )
 
 

@@ -112,5 +112,6 @@ def _parts(path: str) -> tuple[str, ...]:
     return pure.parent.parts if pure.name == "__init__.py" else (*pure.parent.parts, pure.stem)
 
 
+@cache
 def _parts_of_folder(path: str) -> tuple[str, ...]:
     return PurePath(path).parent.parts

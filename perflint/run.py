@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perflint.cache import FOLDER, Cache, Keys, keys_for
+from perflint.cache import FOLDER, Cache, Keys, in_context, key_of_all, keys_for
 from perflint.catalogue import selected_rules
-from perflint.checker import Checked, Checker, Task
+from perflint.checker import Checked, Checker, Task, collecting_seldom
 from perflint.disk import Unreadable, read_bytes
 from perflint.exclude import layer
 from perflint.files import Discovery
 from perflint.fingerprint import source_digest
-from perflint.links import HotCall
-from perflint.payload import decode, decode_links, encode
+from perflint.links import HotCall, Links
+from perflint.payload import decode, decode_calls, decode_links, encode, encode_calls
 from perflint.project import calls_into
 from perflint.results import FileResult, Problem, RunResult
 from perflint.rule import Rule
@@ -32,6 +32,9 @@ _BYTES_PER_WORKER = 64_000  # less is checked before another process has started
 _LOST = Problem("was not checked: the process that checked it was killed, as happens when memory runs out")
 
 
+Called = dict[str, tuple[HotCall, ...]]
+
+
 @dataclass(frozen=True)
 class _Seen:
     """A task, the size of its file in bytes, and the key of its result in the cache, if there is one."""
@@ -39,6 +42,11 @@ class _Seen:
     task: Task
     size: int
     key: bytes | None
+
+    def called(self, calls: tuple[HotCall, ...]) -> _Seen:
+        """The same file, which had no calls so far, with `calls` from others."""
+        task = replace(self.task, called=calls)
+        return replace(self, task=task, key=in_context(self.key, task.context) if self.key else None)
 
 
 def check_files(discovery: Discovery, settings: Settings, *, progress: Progress | None = None) -> RunResult:
@@ -50,16 +58,9 @@ def check_files(discovery: Discovery, settings: Settings, *, progress: Progress 
     started = time.perf_counter()
     checker, tasks = _plan(discovery.files, settings)
     run = _Run(checker, Cache(settings.cache_dir or settings.root / FOLDER) if settings.cache else None, settings.jobs)
-    payloads = run.payloads(tasks, progress)
-    called: dict[str, tuple[HotCall, ...]] = {}
-    for _ in range(_ROUNDS if len(tasks) > 1 else 0):
-        news = calls_into({path: decode_links(payload) for path, payload in payloads.items()})
-        changed = [path for path, calls in news.items() if calls != called.get(path)]
-        if not changed:
-            break
-        called |= news
-        payloads |= run.payloads([replace(task, called=called[task.path]) for task in tasks if task.path in changed])
-    files = [_decoded(path, payload) for path, payload in payloads.items()]
+    with collecting_seldom():
+        checked, called = run.check_all(tasks, progress)
+    files = [_decoded(path, each.payload) for path, each in checked.items()]
     files += [FileResult(str(path), problem=Problem(reason)) for path, reason in discovery.unreadable]
     seconds = time.perf_counter() - started
     return RunResult(tuple(sorted(files, key=lambda file: file.path)), seconds, called)
@@ -73,23 +74,53 @@ class _Run:
     cache: Cache | None
     jobs: int | None
 
-    def payloads(self, tasks: Sequence[Task], progress: Progress | None = None) -> dict[str, str]:
-        """The encoded results of `tasks` by path."""
-        seen = [_look(self.checker, task) for task in tasks]
+    def check_all(self, tasks: Sequence[Task], progress: Progress | None) -> tuple[dict[str, Checked], Called]:
+        """The results by path, and the calls across files that they took into account.
+
+        To know these calls takes the results of all files: so they are remembered for the files together.
+        """
+        seen = {task.path: _look(self.checker, task) for task in tasks}
+        keys = {path: each.key for path, each in seen.items() if each.key}
+        whole = key_of_all(keys) if 1 < len(tasks) == len(keys) else None
+        if whole and self.cache and (known := self.cache.load([whole])):
+            called = decode_calls(known[whole])
+            return self._check([each.called(called.get(path, ())) for path, each in seen.items()], progress), called
+        checked, called = self._follow_calls(seen, progress)
+        as_seen = all(each.key == seen[path].called(called.get(path, ())).key for path, each in checked.items())
+        if whole and self.cache and as_seen:
+            self.cache.store({whole: encode_calls(called)})
+        return checked, called
+
+    def _follow_calls(self, seen: dict[str, _Seen], progress: Progress | None) -> tuple[dict[str, Checked], Called]:
+        """Check each file by itself; then again those that the hot code of others turns out to call."""
+        checked = self._check(list(seen.values()), progress)
+        called: Called = {}
+        links: dict[str, Links] = {}
+        changed = list(seen)
+        for _ in range(_ROUNDS if len(seen) > 1 else 0):
+            links |= {path: decode_links(checked[path].payload) for path in changed}
+            news = calls_into(links)
+            changed = [path for path, calls in news.items() if calls != called.get(path)]
+            if not changed:
+                break
+            called |= news
+            checked |= self._check([seen[path].called(called[path]) for path in changed])
+        return checked, called
+
+    def _check(self, seen: Sequence[_Seen], progress: Progress | None = None) -> dict[str, Checked]:
+        """The results by path: those that are remembered, and the others made."""
         known = self.cache.load([each.key for each in seen if each.key]) if self.cache else {}
-        payloads = {each.task.path: known[each.key] for each in seen if each.key in known}
-        todo = [each for each in seen if each.task.path not in payloads]
-        fresh: dict[bytes, str] = {}
-        with closing(_check_all(self.checker, todo, self.jobs)) as results:
+        done = {each.task.path: Checked(known[each.key], each.key) for each in seen if each.key in known}
+        todo = [each for each in seen if each.task.path not in done]
+        with closing(_check_each(self.checker, todo, self.jobs)) as results:
             for task, checked in results:
-                payloads[task.path] = checked.payload
-                if checked.key:
-                    fresh[checked.key] = checked.payload
+                done[task.path] = checked
                 if progress:
-                    progress(len(payloads), len(tasks))
+                    progress(len(done), len(seen))
         if self.cache:
-            self.cache.store(fresh)
-        return payloads
+            fresh = (done[each.task.path] for each in todo)
+            self.cache.store({checked.key: checked.payload for checked in fresh if checked.key})
+        return done
 
 
 def _plan(files: Sequence[Path], settings: Settings) -> tuple[Checker, list[Task]]:
@@ -122,7 +153,7 @@ def _look(checker: Checker, task: Task) -> _Seen:
     return _Seen(task, len(data), checker.key(task, data))
 
 
-def _check_all(
+def _check_each(
     checker: Checker, todo: Sequence[_Seen], jobs: int | None
 ) -> Generator[tuple[Task, Checked], None, None]:
     """The results as they come: the largest files first, so that no core is left alone with one at the end."""

@@ -99,7 +99,7 @@ def test_a_payload_under_another_key_is_not_believed(tmp_path: Path) -> None:
 def test_a_row_of_another_make_is_not_believed(tmp_path: Path, value: object) -> None:
     Cache(tmp_path).store({KEY: "a"})
     database(tmp_path).unlink()
-    connection = sqlite3.connect(tmp_path / "results-1.sqlite3")
+    connection = sqlite3.connect(tmp_path / "results-2.sqlite3")
     with connection:
         connection.execute("CREATE TABLE results (key, checksum, used, payload)")
         connection.execute("INSERT INTO results VALUES (?, ?, ?, ?)", (KEY, value, value, value))

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from perflint import run
+from perflint.checker import Checker, Task
 from perflint.config import Settings
 from perflint.files import discover
 from perflint.links import HotCall, Links
@@ -135,6 +137,38 @@ def test_a_change_in_one_file_is_seen_in_another_whatever_the_cache_holds(tmp_pa
     write(tmp_path, metrics=METRICS, train=hot)
     assert lines(check(tmp_path)) == [("metrics.py", 6)]
     write(tmp_path, train=hot.replace("accuracy(output, y)", "pass"))
+    assert lines(check(tmp_path)) == []
+
+
+def test_a_second_run_knows_the_calls_without_following_them_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hot = TRAIN.format(import_="from metrics import accuracy", call="accuracy(output, y)")
+    write(tmp_path, metrics=METRICS, train=hot)
+    first = check(tmp_path)
+    monkeypatch.setattr("perflint.run.calls_into", None)
+    second = check(tmp_path)
+    assert lines(second) == [("metrics.py", 6)]
+    assert second.called == first.called
+
+
+def test_calls_of_a_file_that_changes_during_the_run_are_not_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hot = TRAIN.format(import_="from metrics import accuracy", call="accuracy(output, y)")
+    cold = hot.replace("accuracy(output, y)", "pass")
+    write(tmp_path, metrics=METRICS, train=cold)
+    with monkeypatch.context() as patch:
+        look = run._look
+
+        def looking(checker: Checker, task: Task) -> run._Seen:
+            seen = look(checker, task)
+            write(tmp_path, train=hot)
+            return seen
+
+        patch.setattr(run, "_look", looking)
+        assert lines(check(tmp_path)) == [("metrics.py", 6)]
+    write(tmp_path, train=cold)
     assert lines(check(tmp_path)) == []
 
 
