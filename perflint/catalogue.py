@@ -6,6 +6,7 @@ import difflib
 import importlib
 import pkgutil
 import sys
+from abc import ABCMeta
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -94,7 +95,7 @@ def _rule_of(module: ModuleType) -> Rule:
     own = [
         v
         for v in vars(module).values()
-        if isinstance(v, type) and issubclass(v, Rule) and v.__module__ == module.__name__
+        if type(v) is ABCMeta and issubclass(v, Rule) and v.__module__ == module.__name__
     ]
     if len(own) != 1:
         raise TypeError(f"{module.__file__}: a rule's file defines exactly one Rule, this one {len(own)}")
