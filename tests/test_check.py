@@ -119,7 +119,8 @@ def test_syntax_of_a_newer_python_is_recognised() -> None:
 
 
 def test_what_is_nested_too_deeply_is_a_problem() -> None:
-    for text in ("-" * 100_000 + "1", "a" + ".b" * 50_000, "(" * 500 + ")" * 500, "1" + "+1" * 50_000):
+    long = ("a" + ".b" * 50_000, "1" + "+1" * 50_000) if sys.version_info >= (3, 11) else ()  # 3.10 parses these
+    for text in ("-" * 100_000 + "1", "(" * 500 + ")" * 500, *long):
         assert problem(HEAD + text)[0].startswith(("is nested too deeply", "is not valid Python: too many nested"))
     assert problem(HEAD + "bottomless = True\n", BOTTOMLESS)[0].startswith("is nested too deeply")
 
