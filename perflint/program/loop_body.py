@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from perflint.program.dataflow import LoopFlow, TimeSlice
 from perflint.program.loop_expressions import Expressions
+from perflint.program.loop_writes import root_path, written_paths, written_places
 from perflint.program.time_header import Element, Header
 from perflint.program.trace import CAT, INDEX, INVARIANT, Trace, merged
 from perflint.program.values import Kind
-from perflint.program.walk import FUNCTIONS, LOOPS, Loop, own_nodes, path_of
+from perflint.program.walk import FUNCTIONS, LOOPS, Loop, path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -46,43 +47,6 @@ def loop_flow(program: Program, loop: Loop, header: Header) -> LoopFlow:
         body.trace(loop.test)
     body.block(loop.body)
     return body.finish()
-
-
-def written_paths(loop: Loop) -> set[str]:
-    """The paths that the body of `loop` binds or changes in place."""
-    found: set[str] = set()
-    for statement in loop.body:
-        for node in own_nodes(statement):
-            if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
-                found.add(root_path(node))
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                name = node.func.attr
-                if name in ("append", "extend", "appendleft", "insert") or (
-                    name.endswith("_") and not name.startswith("_") and name != "requires_grad_"
-                ):
-                    found.add(root_path(node.func.value))
-    return found - {""}
-
-
-def written_places(loop: Loop) -> dict[str, set[str]]:
-    """The places, as the text of the index, at which the body of `loop` assigns to parts of each path."""
-    found: dict[str, set[str]] = {}
-    for statement in loop.body:
-        for node in own_nodes(statement):
-            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-                found.setdefault(root_path(node), set()).add(ast.unparse(node.slice))
-            elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
-                found.setdefault(path_of(node), set()).add("")
-    return found
-
-
-def root_path(node: ast.expr) -> str:
-    """The path of which `node` is a part: of `x.data[0][t]`, x."""
-    while isinstance(node, ast.Subscript) or (
-        isinstance(node, ast.Attribute) and (node.attr == "data" or not path_of(node))
-    ):
-        node = node.value
-    return path_of(node)
 
 
 class Body(Expressions):

@@ -157,8 +157,10 @@ def _has_axis(program: Program, node: ast.Call) -> bool:
     value = program.value(node.func)
     if value.kind is Kind.LIBRARY and not value.name.startswith("torch."):
         return False
-    counted = len(node.args) - (1 if value.kind is Kind.LIBRARY else 0)
-    return counted > 0 or any(keyword.arg in ("dim", "axis") for keyword in node.keywords)
+    given = node.args[1:] if value.kind is Kind.LIBRARY else node.args
+    return any(program.value(each).kind is not Kind.TENSOR for each in given) or any(
+        keyword.arg in ("dim", "axis") for keyword in node.keywords
+    )
 
 
 def runs_model(program: Program, function: Function, depth: int) -> bool:

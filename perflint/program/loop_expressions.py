@@ -85,6 +85,8 @@ class Expressions:
         while path:
             if path in self.env:
                 return self.env[path]
+            if path in self.written and any(owner in self.env for owner in _owners(path)):
+                return self.env[next(owner for owner in _owners(path) if owner in self.env)]
             if path in self.header.indices:
                 return INDEX
             if path in self.written:
@@ -101,7 +103,8 @@ class Expressions:
     def _subscript(self, node: ast.Subscript) -> Trace:
         index = self.trace(node.slice)
         base_path = path_of(node.value)
-        if index.is_index and not index.carried and not index.slices and picks_one(node.slice, self._is_indexed):
+        own = any(self._is_index(part) for part in _parts(node.slice)) and not index.carried
+        if own or (index.is_index and not index.carried and not index.slices and picks_one(node.slice, self._is_indexed)):
             step = self._step(node, base_path)
             if step is not None:
                 return step
@@ -119,7 +122,7 @@ class Expressions:
 
     def note_chunks(self, index: ast.expr) -> None:
         """Note that the loop takes, or fills, a range of steps at a time."""
-        parts = index.elts if isinstance(index, ast.Tuple) else [index]
+        parts = _parts(index)
         self.flow.chunks |= any(isinstance(part, ast.Slice) and self._strides(part) for part in parts)
 
     def _strides(self, part: ast.Slice) -> bool:
@@ -221,16 +224,16 @@ class Expressions:
                 (CHOICE, sort.choice),
                 (CAT, sort.cat),
                 (RESIZE, sort.resize),
+                (ARITHMETIC, sort.launches),
             )
             if has
         ]
         result = given.through(*ops)
+        result = self._through_object(node, sort.model, result)
         direct = tuple((name, position) for position, value, trace in arguments for name in self._direct(value, trace))
-        call = Call(node, sort, result, direct)
-        self.flow.calls.append(call)
+        self.flow.calls.append(Call(node, sort, result, direct))
         if sort.launches and given.varies:
             self.flow.operations.append(node)
-        result = self._through_object(node, sort.model, result)
         if sort.view:
             inner = arguments[0][2] if self.program.value(node.func).kind is Kind.LIBRARY and arguments else owner
             return result._replace(definitions=inner.definitions)
@@ -289,6 +292,8 @@ class Expressions:
         if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant | ast.Name):
             if isinstance(value.slice, ast.Constant) and not isinstance(value.slice.value, int):
                 return []
+            if isinstance(value.slice, ast.Name) and self.trace(value.slice).slices:
+                return []  # a key that the loop walks through
             return self._direct(value.value, trace)
         path = path_of(value)
         return [path] if path and path in trace.carried and path not in self.env else []
@@ -352,3 +357,13 @@ class Expressions:
         return bool(names & self.header.indices) and not any(
             isinstance(part, ast.Call) and not is_metadata(part) for part in ast.walk(test)
         )
+
+
+def _owners(path: str) -> list[str]:
+    """The objects that `a.b.c` is a part of: a.b and a."""
+    parts = path.split(".")
+    return [".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1)]
+
+
+def _parts(index: ast.expr) -> list[ast.expr]:
+    return index.elts if isinstance(index, ast.Tuple) else [index]

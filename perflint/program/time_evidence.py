@@ -1,14 +1,13 @@
-"""Evidence, outside the flow of values, that a loop walks a time axis or that it does not."""
+"""Evidence, in what surrounds a loop and what it calls, that it walks a time axis or that it does not."""
 
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from perflint.program.dataflow import LoopFlow, TimeSlice
-from perflint.program.time_header import Header, called
+from perflint.program.dataflow import LoopFlow
+from perflint.program.time_header import called
 from perflint.program.values import Kind
 from perflint.program.walk import Function, Loop, own_nodes, path_of
 
@@ -29,17 +28,6 @@ _SETUP = frozenset(
         "_reset_parameters",
     }
 )
-_GRIDS = frozenset({"linspace", "arange", "logspace"})
-_TIME_INDEX = re.compile(r"^(t|ti|ts|tt|time\w*|(\w+_)?step(_?(i|id|idx|index))?|frame\w*)$")
-_TIME_BOUND = re.compile(
-    r"(^|_)(time|step|seq|sequence|len|length|frame|horizon|window)s?(\d|_|$)|timestep|seq_?len|^T(_|$)"
-)
-_ROUND_WORDS = re.compile(r"iter(s|ation|ations)?($|_)|epoch|layer|optimi[sz]", re.IGNORECASE)
-_OTHER_WORDS = re.compile(
-    r"batch|bs|class|head|layer|scale|level|image|img|sample|anchor|chan|group|view|expert|stage|epoch|iter|dim|feature"
-    r"|part_|agent|box|train|test|data|sentence|doc|file",
-    re.IGNORECASE,
-)
 
 
 def never_over_time(program: Program, loop: Loop) -> bool:
@@ -47,7 +35,8 @@ def never_over_time(program: Program, loop: Loop) -> bool:
     function = program.function_of(loop)
     if function is not None:
         owner = program.class_of(function)
-        if getattr(function, "name", "") in _SETUP or (
+        name = getattr(function, "name", "")
+        if name in _SETUP or name.startswith("test_") or (
             owner is not None and (owner.is_a("dataset") or owner.is_a("optimizer"))
         ):
             return True
@@ -76,11 +65,11 @@ def never_over_time(program: Program, loop: Loop) -> bool:
 
 def _steps(program: Program, node: ast.Call, function: ast.Attribute) -> bool:
     """Does it step an environment, an optimizer or a scheduler, rather than a module of this file?"""
-    return (
-        function.attr in _STEPS
-        and program.callee(node) is None
-        and program.value(function.value).kind is not Kind.MODULE
-    )
+    if function.attr not in _STEPS or program.value(function.value).kind is Kind.MODULE:
+        return False
+    callee = program.callee(node)
+    owner = program.class_of(callee) if callee is not None else None
+    return callee is None or (owner is not None and path_of(function.value) != "self" and not owner.is_a("module"))
 
 
 def is_parameter(program: Program, node: ast.expr) -> bool:
@@ -120,23 +109,6 @@ def _trains(program: Program, function: Function, depth: int) -> bool:
     return False
 
 
-def is_grid(program: Program, step: TimeSlice) -> bool:
-    """Is the sequence a grid of numbers, such as the times or the noise levels of a solver, rather than data?"""
-    scope = program.function_of(step.node) or program.tree
-    if any(
-        isinstance(node, ast.Attribute) and node.attr in ("expand", "repeat") and node.value is step.node
-        for node in own_nodes(scope)
-    ):
-        return True  # one number, repeated for the batch
-    return any(called(value) in _GRIDS for value in _bindings(scope, step.base))
-
-
-def _bindings(scope: ast.AST, path: str) -> Iterator[ast.expr]:
-    for node in own_nodes(scope):
-        if isinstance(node, ast.Assign) and any(path_of(target) == path for target in node.targets):
-            yield node.value
-
-
 def is_collected(program: Program, loop: Loop, flow: LoopFlow) -> bool:
     """Do the steps' results become one tensor: by slots, yields, a growing cat, or a stack or cat behind the loop?"""
     kept = {each.name for each in flow.collected if each.how == "append" and each.trace.varies}
@@ -171,57 +143,3 @@ def _parameter(program: Program, callee: Function, position: int) -> str:
     names = [parameter.arg for parameter in (*callee.args.posonlyargs, *callee.args.args)]
     position += program.class_of(callee) is not None
     return names[position] if position < len(names) else ""
-
-
-def walks_time(program: Program, loop: Loop, header: Header, flow: LoopFlow) -> bool:
-    """Where nothing is carried, a map over time looks like one over anything else: is there a sign that it is time?"""
-    if any(_is_prepended(program, loop, each.base) for each in flow.slices):
-        return True
-    if names_another_axis(header) or not any(each.is_tensor for each in flow.slices):
-        return False
-    return any(map(_TIME_INDEX.search, header.indices)) or any(map(_TIME_BOUND.search, _words(header) - header.indices))
-
-
-def names_another_axis(header: Header) -> bool:
-    """Does the program call what it counts batches, classes, layers or the like?"""
-    return any(_OTHER_WORDS.search(word) for word in _words(header))
-
-
-def counts_rounds(header: Header) -> bool:
-    """Does the program call what it counts iterations of an optimisation, epochs or layers?"""
-    return any(_ROUND_WORDS.search(word) for word in _words(header))
-
-
-def _words(header: Header) -> set[str]:
-    words = set(header.indices)
-    for bound in header.bounds:
-        words |= {part.attr if isinstance(part, ast.Attribute) else part.id for part in _named(bound)}
-    return words
-
-
-def _named(node: ast.expr) -> Iterator[ast.Name | ast.Attribute]:
-    """The variables that a bound is computed from, not those whose size it is."""
-    if isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and path_of(node)):
-        yield node
-    elif isinstance(node, ast.BinOp):
-        yield from _named(node.left)
-        yield from _named(node.right)
-    elif isinstance(node, ast.Call) and called(node) in ("int", "min", "max"):
-        for argument in node.args:
-            yield from _named(argument)
-
-
-def _is_prepended(program: Program, loop: Loop, base: str) -> bool:
-    """Was it built from its end to its beginning, as returns are: by `insert(0, x)` or `appendleft`?"""
-    scope = program.function_of(loop) or program.tree
-    names = {base}
-    for value in list(_bindings(scope, base)):
-        names |= {path_of(part) for part in ast.walk(value) if isinstance(part, ast.Name)}
-    for node in own_nodes(scope):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and path_of(node.func.value) in names:
-            first = node.args[0] if node.args else None
-            if node.func.attr == "appendleft" or (
-                node.func.attr == "insert" and isinstance(first, ast.Constant) and first.value == 0
-            ):
-                return True
-    return False

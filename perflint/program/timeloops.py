@@ -10,15 +10,16 @@ from perflint.program.dataflow import LoopFlow
 from perflint.program.loop_body import loop_flow
 from perflint.program.loop_calls import rnn_kind
 from perflint.program.loop_state import is_carried_by_rnn, rnn_name
-from perflint.program.time_evidence import (
+from perflint.program.time_evidence import is_collected, never_over_time
+from perflint.program.time_header import Header, read_header
+from perflint.program.time_signs import (
     counts_rounds,
-    is_collected,
     is_grid,
     names_another_axis,
-    never_over_time,
+    solves,
+    spans_sequence,
     walks_time,
 )
-from perflint.program.time_header import Header, read_header
 from perflint.program.trace import CHOICE, MODEL, RESIZE, RNN, Trace
 from perflint.program.values import Kind
 from perflint.program.walk import Loop
@@ -42,7 +43,7 @@ class TimeLoop:
 def time_loop(program: Program, loop: Loop) -> TimeLoop | None:
     """`loop` as a loop over time, or None if it is none."""
     header = read_header(program, loop)
-    if header.is_other or never_over_time(program, loop):
+    if header.is_other or never_over_time(program, loop) or solves(loop):
         return None
     flow = loop_flow(program, loop, header)
     if flow.members or not (flow.operations or any(call.sort.model for call in flow.calls)):
@@ -74,7 +75,7 @@ def _generation(
             continue
         grows = any(each.name == name and each.how == "cat" for each in flow.collected)
         chosen = CHOICE in end.ops and not _returned(flow, name, end)
-        if (chosen or grows) and not (CHOICE not in end.ops and RESIZE in end.ops) and _launches_torch(program, flow):
+        if (chosen or grows) and RESIZE not in end.ops and _launches_torch(program, flow):
             what = (
                 f"{name!r} is built from what the step before chose"
                 if chosen
@@ -116,18 +117,20 @@ def _recurrence(
     if not states:
         return None
     if has_model and not has_rnn and not returned:
-        solves = all(
+        sums = all(
             any(each.name == name and each.how == "sum" for each in flow.collected)
             for name, end in states.items()
             if MODEL in end.ops
         )
-        if solves or flow.index_as_data or not is_collected(program, loop, flow):
+        if sums or flow.index_as_data or not is_collected(program, loop, flow):
             return None  # a sampler or a solver of differential equations
     if not has_model:
-        states = {name: end for name, end in states.items() if _is_tensor(program, flow, name)}
+        states = {name: end for name, end in states.items() if end.ops and _is_tensor(program, flow, name)}
         if not states or flow.permuted or not flow.operations:
             return None
-    if not has_rnn and not returned and names_another_axis(header):
+    known = any(call.sort.model and not call.sort.unsure and call.trace.carried & set(states) for call in flow.calls)
+    steps = returned and any(each.axis == 1 for each in flow.slices)
+    if names_another_axis(header) or not (known or steps or spans_sequence(program, loop, header, flow)):
         return None
     given = f"steps of {_names(truth)} go in"
     if flow.forced and (has_model or has_rnn):
@@ -148,6 +151,8 @@ def _rollout(program: Program, loop: Loop, flow: LoopFlow, states: dict[str, Tra
     """Nothing given goes in; what comes out is kept as one tensor."""
     if flow.index_as_data or any(RESIZE in end.ops for end in states.values()) or flow.truth():
         return None
+    if flow.chunks or not _launches_torch(program, flow):
+        return None
     through_model = {name for name, end in states.items() if MODEL in end.ops}
     if not through_model or not is_collected(program, loop, flow):
         return None
@@ -166,9 +171,21 @@ def _map(program: Program, loop: Loop, header: Header, flow: LoopFlow) -> Verdic
     if not flow.operations or not flow.slices or not flow.collected or flow.forced:
         return None
     used = {each.base for each in flow.slices}
+    if flow.chunks or all(each.offset is None for each in flow.slices) or _may_hide_state(flow):
+        return None
     if not walks_time(program, loop, header, flow):
         return None
     return VECTORIZABLE, f"each step only reads its own part of {_names(used)}; nothing is carried"
+
+
+def _may_hide_state(flow: LoopFlow) -> bool:
+    """Is a model handed a cache, which carries what it saw from call to call?"""
+    return any(
+        "cache" in (keyword.arg or "") or "past" in (keyword.arg or "")
+        for call in flow.calls
+        if call.sort.model
+        for keyword in call.node.keywords
+    )
 
 
 def _returned(flow: LoopFlow, name: str, end: Trace) -> bool:

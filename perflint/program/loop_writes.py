@@ -1,0 +1,57 @@
+"""What the body of a loop binds or changes in place, and where."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from perflint.program.walk import Loop, own_nodes, path_of
+
+_GROWS = frozenset({"append", "extend", "appendleft", "insert"})
+
+
+def written_paths(loop: Loop) -> set[str]:
+    """The paths that the body of `loop` binds or changes in place."""
+    found: set[str] = set()
+    for node in _nodes(loop):
+        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+            found.add(root_path(node))
+        elif (changed := changed_in_place(node)) is not None:
+            found.add(root_path(changed))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GROWS:
+            found.add(root_path(node.func.value))
+    return found - {""}
+
+
+def written_places(loop: Loop) -> dict[str, set[str]]:
+    """The places, as the text of the index, at which the body of `loop` writes parts of each path; "" for the whole."""
+    found: dict[str, set[str]] = {}
+    for node in _nodes(loop):
+        target = node if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) else changed_in_place(node)
+        if isinstance(target, ast.Subscript):
+            found.setdefault(root_path(target), set()).add(ast.unparse(target.slice))
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found.setdefault(path_of(node), set()).add("")
+    return found
+
+
+def changed_in_place(node: ast.AST) -> ast.expr | None:
+    """What `node` changes, if it is a call of a method such as `x.add_(y)`."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+        return None
+    name = node.func.attr
+    return node.func.value if name.endswith("_") and name[0] != "_" and name != "requires_grad_" else None
+
+
+def root_path(node: ast.expr) -> str:
+    """The path of which `node` is a part: of `x.data[0][t]`, x."""
+    while isinstance(node, ast.Subscript) or (
+        isinstance(node, ast.Attribute) and (node.attr == "data" or not path_of(node))
+    ):
+        node = node.value
+    return path_of(node)
+
+
+def _nodes(loop: Loop) -> Iterator[ast.AST]:
+    for statement in loop.body:
+        yield from own_nodes(statement)

@@ -1,0 +1,177 @@
+"""Signs, in the names and bounds of a loop, that it walks a time axis, or that it walks something else."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from perflint.program.dataflow import LoopFlow, TimeSlice
+from perflint.program.time_header import Header, called
+from perflint.program.walk import Loop, own_nodes, path_of
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+_GRIDS = frozenset({"linspace", "arange", "logspace"})
+_GRID_NAME = re.compile(
+    r"^(time_?(steps|points|grid|span)|t_?(span|grid)|sigmas?|alphas?|lambdas?|noise_levels?|(noise_)?schedule(s|r)?)$"
+)
+_SOLVER_NAME = re.compile(r"^(time_?(steps|points|grid|span)|t_span|sigmas|noise_levels|noise_schedule)$")
+_TIME_INDEX = re.compile(r"^(t|ti|ts|tt|time\w*|(\w+_)?step(_?(i|id|idx|index))?|frame\w*)$")
+_SURELY_TIME = re.compile(r"^(t|time\w*)$")
+_TIME_ELEMENT = re.compile(r"^(\w+_t|word|char|tok(en)?|reward|(cur\w*_)?(position|len|length))$")
+_TIME_BOUND = re.compile(
+    r"(^|_)(time|step|seq|sequence|len|length|frame|horizon|window)s?(\d|_|$)|timestep|seq_?len|^T(_|$)"
+)
+_ROUND_WORDS = re.compile(
+    r"iter(s|ation|ations)?($|_)|epoch|layer|optimi[sz]|hop|codebook|quanti[lz]e|loop|canvas|chunks|subdivision",
+    re.IGNORECASE,
+)
+_OTHER_WORDS = re.compile(
+    r"batch|bs|class|head|layer|scale|level|image|img|sample|anchor|chan|group|view|expert|stage|epoch|iter|dim|feature"
+    r"|part_|agent|box|train|test|data|sentence|doc|file|chunks|num_?chunk|block|segment|tile|patch|depth|quantile|codebook|hop",
+    re.IGNORECASE,
+)
+_OTHER_ELEMENTS = re.compile(
+    r"(^|_)(batch|layer|head|scale|level|size|dim|box|store|edge|node|freq|frequency|offset|shape|class|chunk|segment|seg"
+    r"|block|tile|patch|order|key|attr|quantile|param|group|stage|anchor|neighbor|channel|view|image|img|hop)(s|es)?(_|\d|$)",
+    re.IGNORECASE,
+)
+
+
+def walks_time(program: Program, loop: Loop, header: Header, flow: LoopFlow) -> bool:
+    """Is there a sign that the axis is time: a name, or a sequence that was built from its end?"""
+    if any(_is_prepended(program, loop, each.base) for each in flow.slices):
+        return True
+    if names_another_axis(header) or not any(each.is_tensor for each in flow.slices):
+        return False
+    return _names_time(header)
+
+
+def _names_time(header: Header) -> bool:
+    """Does the program call what it counts, or the bound, steps of time?"""
+    return any(map(_TIME_INDEX.search, header.indices)) or any(map(_TIME_BOUND.search, _words(header) - header.indices))
+
+
+def spans_sequence(program: Program, loop: Loop, header: Header, flow: LoopFlow) -> bool:
+    """Does the loop run over the whole of an axis of what it walks through, backwards over it, or over named time?"""
+    targets = {part.id for each in header.elements for part in ast.walk(each.target) if isinstance(part, ast.Name)}
+    if _names_time(header) or any(_TIME_INDEX.search(name) or _TIME_ELEMENT.search(name) for name in targets):
+        return True
+    if any(_TIME_ELEMENT.search(name) for name in header.indices) or any(_is_prepended(program, loop, each.base) for each in flow.slices):
+        return True
+    if isinstance(loop, ast.For) and called(loop.iter) in ("reversed", "zip", "enumerate"):
+        if any(called(part) == "reversed" for part in ast.walk(loop.iter) if isinstance(part, ast.Call)):
+            return True
+    scope = program.function_of(loop) or program.tree
+    bounds = [loop.test] if isinstance(loop, ast.While) else [*header.bounds]
+    for name in [name for bound in header.bounds for name in _named(bound)]:
+        bounds.extend(_bindings(scope, path_of(name)))
+    axes = {axis for bound in bounds for part in ast.walk(bound) if (axis := _sized_axis(part)) is not None}
+    return bool(axes & {each.axis for each in flow.slices if each.axis is not None})
+
+
+def _sized_axis(node: ast.AST) -> int | None:
+    """The axis whose size `x.size(1)`, `x.shape[1]` or `len(x)` is."""
+    if isinstance(node, ast.Call) and called(node) in ("size", "len", "numel"):
+        if called(node) != "size" or not node.args:
+            return None if called(node) == "size" else 0
+        index = node.args[0]
+    elif isinstance(node, ast.Subscript) and (
+        called(node.value) == "size" or (isinstance(node.value, ast.Attribute) and node.value.attr == "shape")
+    ):
+        index = node.slice
+    else:
+        return None
+    return index.value if isinstance(index, ast.Constant) and isinstance(index.value, int) else None
+
+
+def names_another_axis(header: Header) -> bool:
+    """Does the program call what it counts or walks through batches, classes, layers or the like?"""
+    if any(map(_SURELY_TIME.search, header.indices)):
+        return False
+    return any(map(_OTHER_WORDS.search, _words(header))) or any(map(_OTHER_ELEMENTS.search, _walked(header)))
+
+
+def counts_rounds(header: Header) -> bool:
+    """Does the program call what it counts iterations of an optimisation, epochs, layers or windows?"""
+    return any(map(_ROUND_WORDS.search, _words(header)))
+
+
+def is_grid(program: Program, step: TimeSlice) -> bool:
+    """Is the sequence a grid of numbers, such as the times or the noise levels of a solver, rather than data?"""
+    if _GRID_NAME.search(step.base.rpartition(".")[2]):
+        return True
+    scope = program.function_of(step.node) or program.tree
+    if any(
+        isinstance(node, ast.Attribute) and node.attr in ("expand", "repeat") and node.value is step.node
+        for node in own_nodes(scope)
+    ):
+        return True  # one number, repeated for the batch
+    return any(called(value) in _GRIDS for value in _bindings(scope, step.base))
+
+
+def solves(loop: Loop) -> bool:
+    """Does the loop step through the times or the noise levels of a sampler or a solver of differential equations?"""
+    walked = [] if isinstance(loop, ast.While) else _sequences(loop.iter)
+    parts = (node for root in loop.body for node in own_nodes(root) if isinstance(node, ast.Subscript))
+    read = [node.value for node in parts if isinstance(node.ctx, ast.Load)]
+    return any(_SOLVER_NAME.search(path_of(node).rpartition(".")[2]) for node in (*walked, *read))
+
+
+def _sequences(node: ast.expr) -> list[ast.expr]:
+    """What `zip(x[1:], enumerate(y))` walks through: x and y; not the bound of a range."""
+    if isinstance(node, ast.Call):
+        return [] if called(node) in ("range", "trange") else [part for each in node.args for part in _sequences(each)]
+    return _sequences(node.value) if isinstance(node, ast.Subscript) else [node]
+
+
+def _words(header: Header) -> set[str]:
+    words = set(header.indices)
+    for bound in header.bounds:
+        words |= {part.attr if isinstance(part, ast.Attribute) else part.id for part in _named(bound)}
+    return words
+
+
+def _walked(header: Header) -> set[str]:
+    """The names of the elements that are walked through, and of what they are elements of."""
+    words = {each.base.rpartition(".")[2] for each in header.elements if each.base.replace(".", "").isidentifier()}
+    for target in (*(each.target for each in header.elements), *header.members):
+        words |= {part.id for part in ast.walk(target) if isinstance(part, ast.Name)}
+    return words
+
+
+def _named(node: ast.expr) -> Iterator[ast.Name | ast.Attribute]:
+    """The variables that a bound is computed from, not those whose size it is."""
+    if isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and path_of(node)):
+        yield node
+    elif isinstance(node, ast.BinOp):
+        yield from _named(node.left)
+        yield from _named(node.right)
+    elif isinstance(node, ast.Call) and called(node) in ("int", "min", "max"):
+        for argument in node.args:
+            yield from _named(argument)
+
+
+def _bindings(scope: ast.AST, path: str) -> Iterator[ast.expr]:
+    for node in own_nodes(scope):
+        if isinstance(node, ast.Assign) and any(path_of(target) == path for target in node.targets):
+            yield node.value
+
+
+def _is_prepended(program: Program, loop: Loop, base: str) -> bool:
+    """Was it built from its end to its beginning, as returns are: by `insert(0, x)` or `appendleft`?"""
+    scope = program.function_of(loop) or program.tree
+    names = {base}
+    for value in list(_bindings(scope, base)):
+        names |= {path_of(part) for part in ast.walk(value) if isinstance(part, ast.Name)}
+    for node in own_nodes(scope):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and path_of(node.func.value) in names:
+            first = node.args[0] if node.args else None
+            if node.func.attr == "appendleft" or (
+                node.func.attr == "insert" and isinstance(first, ast.Constant) and first.value == 0
+            ):
+                return True
+    return False
