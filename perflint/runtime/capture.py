@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -55,8 +55,9 @@ class Recorder:
     `body` may be run several times: `state`, whatever it writes to, is put back after each rehearsal.
     """
 
-    def __init__(self, device: torch.device, state: Sequence[Tensor]) -> None:
-        self.device = device
+    def __init__(self, devices: Iterable[int], state: Sequence[Tensor]) -> None:
+        (number,) = devices
+        self.device = device = torch.device("cuda", number)
         self.pool = torch.cuda.graph_pool_handle()
         self.bytes = 0
         self._state = state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -30,7 +30,7 @@ class Manner:
 
 @dataclass
 class _Chunk:
-    """A captured run of steps: its outputs, stacked, the test of each step, and the state behind each step."""
+    """A captured run of steps: its outputs, stacked, the tests of all steps (on the host), the state behind each."""
 
     graph: torch.cuda.CUDAGraph
     outputs: list[Tensor]
@@ -56,11 +56,11 @@ class LoopReplay:
             raise CannotCapture("its state is an expanded tensor")
         inputs = {id(walk.inputs[number]) for number in facts.written_inputs}
         self._written = [id(tensor) in inputs for tensor in tensors]
-        self._device = next(iter(walk.devices))
-        self._recorder = Recorder(self._device, [*written(walk, facts), *self._statics])
-        self._facts, self._manner, self._dice = facts, manner, dice
+        self._recorder = Recorder(walk.devices, [*written(walk, facts), *self._statics])
+        self._facts, self._manner, self._dice = replace(facts, written_inputs=()), manner, dice
         self._given: list[Tensor] = []
         self._chunks: dict[tuple[int, int], _Chunk] = {}
+        self._tested = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self.grown = False
 
     @property
@@ -68,19 +68,21 @@ class LoopReplay:
         """Device memory held: the graphs' pool and the static state."""
         return self._recorder.bytes + sum(static.nbytes for static in self._statics)
 
-    def start(self, state: Any) -> None:
-        """Take in the state that the loop begins with; CannotCapture if it differs from the first one in form."""
-        if form_of(state) != self._form:
+    def start(self, state: Any, check: bool) -> None:
+        """Take in the state that the loop begins with; if asked to `check`, CannotCapture if it has another form."""
+        if check and form_of(state) != self._form:
             raise CannotCapture("its state changes shape, layout or values that are not on the device")
         leaves: list[Any] = []
         flatten(state, leaves)
         self.grown, self._given = False, [leaves[number] for number in self._numbers]
         refill(self._statics, self._given)
 
-    def run(self, step: Step, until: Until | None, first: int, count: int, result: Result) -> tuple[int, Any, bool]:
+    def run(
+        self, step: Step, until: Until | None, first: int, count: int, result: Result
+    ) -> tuple[int, list[Tensor], bool]:
         """Replay `count` steps from `first`; return how many the loop takes, the state behind them, and its end.
 
-        The state returned is in the graph's memory: `owned` makes it the caller's.
+        The state's tensors are in the graph's memory: `owned` makes a state of the caller's from them.
         """
         key = (first if self._manner.counts else 0, count)
         if key not in self._chunks:
@@ -89,29 +91,29 @@ class LoopReplay:
             del self._step, self._until
             self.grown = True
         chunk = self._chunks[key]
-        generator = torch.cuda.default_generators[self._device.index]
+        generator = torch.cuda.default_generators[self._recorder.device.index]
         offset = generator.get_offset() if self._dice else 0
         chunk.graph.replay()
+        if chunk.tests is not None:
+            self._tested.record()
         result.add(chunk.outputs, chunk.structure, count)
-        finish(Facts((), self._facts.written_state), (), ())
-        taken, ended = _first(chunk.tests.tolist()) if chunk.tests is not None else (count, False)
+        finish(self._facts, (), ())
+        taken, ended = count, False
+        if chunk.tests is not None:
+            self._tested.synchronize()
+            taken, ended = _first(chunk.tests.tolist())
         if taken < count:
             result.drop(count - taken)
             if self._dice:
                 generator.set_offset(offset + taken * self._dice)
-        return taken, self._state(chunk.states[taken - 1]), ended
+        return taken, chunk.states[taken - 1], ended
 
-    def owned(self, state: Any) -> Any:
+    def owned(self, last: list[Tensor]) -> Any:
         """A state in the caller's hands: what the steps passed along is the caller's own tensor, the rest copies."""
-        leaves: list[Any] = []
-        flatten(state, leaves)
         tensors: list[Tensor] = []
-        for place, (number, static) in enumerate(zip(self._numbers, self._statics, strict=True)):
-            if leaves[number] is self._given[place]:
-                tensors.append(leaves[number])
-                continue
-            if leaves[number] is not static:
-                tensors.append(leaves[number].clone())
+        for place, (tensor, static) in enumerate(zip(last, self._statics, strict=True)):
+            if tensor is not static:
+                tensors.append(tensor.clone())
                 continue
             tensors.append(self._given[place])
             if self._written[place]:
@@ -156,7 +158,11 @@ class LoopReplay:
             raise
         except Exception:
             tests = torch.stack([until(output) for output in outputs])
-        return tests.reshape(len(outputs)).bool()
+        tests = tests.reshape(len(outputs)).bool()
+        if not torch.cuda.is_current_stream_capturing():
+            return tests
+        host = torch.empty(len(outputs), dtype=torch.bool, pin_memory=True)
+        return host.copy_(tests, non_blocking=True)
 
     def _apart(self, states: list[list[Tensor]]) -> None:
         """Keep what steps leave behind in memory that the next chunk's state isn't written to."""

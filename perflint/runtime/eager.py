@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dis
-import functools
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from types import CodeType
@@ -110,7 +109,6 @@ def _form_of_leaf(leaf: Any) -> Hashable:
     return leaf if isinstance(leaf, Hashable) else id(leaf)
 
 
-@functools.lru_cache(maxsize=256)
 def uses_parameter(code: CodeType, number: int) -> bool:
     """Whether a function reads its parameter of that number."""
     if number >= code.co_argcount:

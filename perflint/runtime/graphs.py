@@ -136,10 +136,11 @@ class GraphedFunction(Generic[P, R]):
         if reason := check(walk):
             self._records.refuse(mode, reason)
             return call.run({})
-        place = (walk.key, torch.cuda.current_stream().cuda_stream)
+        stream = torch.cuda.current_stream().cuda_stream
         with self._records.lock:
             for slot in range(_SLOTS):
-                record = self._records.find((place, slot))
+                key = walk.key(stream, slot)
+                record = self._records.find(key)
                 if record is None:
                     break
                 if record.capture is None and not self._capture(record, call, walk, mode):
@@ -162,8 +163,8 @@ class GraphedFunction(Generic[P, R]):
             self._records.refuse(mode, refusal.args[0])
             return refusal.args[1]
         with self._records.lock:
-            place = (walk.key, torch.cuda.current_stream().cuda_stream)
-            if not self._records.add((place, slot), facts, (*walk.modules, *walk.objects, *walk.state)):
+            key = walk.key(torch.cuda.current_stream().cuda_stream, slot)
+            if not self._records.add(key, facts, (*walk.modules, *walk.objects, *walk.state)):
                 self._records.refuse(mode, "its arguments, or what else it reads, differ from call to call")
         return result
 

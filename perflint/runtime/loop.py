@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from perflint.runtime import eager
 from perflint.runtime.chunks import LoopReplay, Manner, Result
@@ -20,7 +21,7 @@ from perflint.runtime.watch import observe
 
 S = TypeVar("S")
 Out = TypeVar("Out")
-_loops: dict[tuple[CodeType, CodeType | None], _Loop] = {}
+_loops: dict[tuple[int, int, bool], _Loop] = {}  # by the identities of code, which the loops keep
 
 
 def graphed_loop(
@@ -62,12 +63,11 @@ def graphed_loop(
     function, test = plain_function(step), plain_function(until)
     if function is None or not can_capture():
         return _plain(step, until, state, steps, dim)
-    key = (function.__code__, test.__code__ if test else None)
+    key = (id(function.__code__), id(test.__code__) if test else 0, step is function)
     loop = _loops.get(key)
     if loop is None:
-        loop = _loops[key] = _Loop(function, test)
-    manner = Manner(chunk, dim, eager.uses_parameter(function.__code__, 0 if step is function else 1))
-    return _Run(loop, step, until, state, steps, manner)()
+        loop = _loops[key] = _Loop(function, test, step is function)
+    return _Run(loop, step, until, state, steps, Manner(chunk, dim, loop.counts))()
 
 
 def _plain(step: eager.Step, until: eager.Until | None, state: Any, steps: int, dim: int) -> tuple[Any, Any]:
@@ -78,9 +78,11 @@ def _plain(step: eager.Step, until: eager.Until | None, state: Any, steps: int, 
 class _Loop:
     """The captures of one step function and test, or of all local functions made by the same code."""
 
-    def __init__(self, function: FunctionType, test: FunctionType | None) -> None:
+    def __init__(self, function: FunctionType, test: FunctionType | None, plain: bool) -> None:
         self.records = Records(function.__qualname__, max_graphs=8, max_bytes=None)
         self.scope = Scope(function, test)
+        self.counts = eager.uses_parameter(function.__code__, 0 if plain else 1)
+        self._code = (function.__code__, test and test.__code__)
 
 
 class _Run:
@@ -120,7 +122,7 @@ class _Run:
         return Walk(self._scope, (self._step, self._until), structure, leaves)
 
     def _place(self, walk: Walk) -> Any:
-        return (walk.key, self._manner, torch.cuda.current_stream().cuda_stream)
+        return walk.key(self._manner, torch.cuda.current_stream().cuda_stream)
 
     def _observe(self, walk: Walk) -> tuple[Any, Any]:
         mode = torch.is_grad_enabled()
@@ -148,6 +150,7 @@ class _Run:
         result = Result(steps, dim)
         taken, ended, reason = 0, False, None
         running: LoopReplay | None = None
+        last: list[Tensor] = []
         try:
             if course.warm_up:  # the state takes its lasting form in the first step
                 state, outputs, ended = self._eager(state, 0, course.warm_up)
@@ -155,17 +158,17 @@ class _Run:
                 result.add(*eager.collect(outputs, dim), taken)
             with inside():
                 replay = record.capture or LoopReplay(walk, record.facts, state, self._manner, course.dice)
-                replay.start(state)
+                replay.start(state, check=course.warm_up > 0)
                 running = replay
                 while taken < steps and not ended:
                     length = min(self._manner.chunk, steps - taken)
-                    count, state, ended = replay.run(self._step, self._until, taken, length, result)
+                    count, last, ended = replay.run(self._step, self._until, taken, length, result)
                     taken += count
             reason = self._records.keep(record, replay) if replay.grown else None
         except Exception as error:
             reason = explain(error)
-        if running is not None:
-            state = running.owned(state)
+        if running is not None and last:
+            state = running.owned(last)
         self._records.replayed()
         if reason:
             self._records.refuse(torch.is_grad_enabled(), reason)

@@ -97,7 +97,7 @@ class Replay:
     busy = False  # a graph without a backward pass is free again at once
 
     def __init__(self, call: Call, walk: Walk, facts: Facts) -> None:
-        self._recorder = Recorder(walk.inputs[0].device if walk.inputs else walk.state[0].device, written(walk, facts))
+        self._recorder = Recorder(walk.devices, written(walk, facts))
         self._statics = [twin(tensor) for tensor in walk.inputs]
         self._cores = [distinct(static) for static in self._statics]
         self._facts = facts

@@ -31,7 +31,7 @@ class TrainingReplay:
     """
 
     def __init__(self, call: Call, walk: Walk, facts: Facts, warn: Callable[[str], None]) -> None:
-        self._recorder = Recorder(walk.inputs[0].device if walk.inputs else walk.state[0].device, written(walk, facts))
+        self._recorder = Recorder(walk.devices, written(walk, facts))
         self._statics = [_leaf(tensor) for tensor in walk.inputs]
         self._cores = [distinct(static.detach()) for static in self._statics]
         self._facts, self._warn = facts, warn

@@ -47,8 +47,8 @@ def check(walk: Walk) -> str | None:
     """Why a call with these arguments and this state can't be captured at all."""
     if walk.refusal:
         return walk.refusal
-    if walk.devices != {torch.device("cuda", torch.cuda.current_device())}:
-        return f"it uses {', '.join(sorted(map(str, walk.devices)))}, and not the current device alone"
+    if walk.devices != {torch.cuda.current_device()}:
+        return f"it uses devices {sorted(walk.devices)}, and not the current one alone"
     for module in walk.modules:
         if isinstance(module, torch.nn.RNNBase) and module.training and module.dropout:
             return f"cuDNN keeps the random state of the dropout inside {type(module).__name__} to itself"

@@ -23,12 +23,28 @@ _SCALARS = frozenset(
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
+class Key:
+    """A key that is hashed once."""
+
+    __slots__ = ("_hash", "parts")
+
+    def __init__(self, parts: tuple[Any, ...]) -> None:
+        self.parts, self._hash = parts, hash(parts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Key) and self._hash == other._hash and self.parts == other.parts
+
+
 class Walk:
     """What one call reads. Two calls with equal keys launch the same kernels on the same state.
 
     `inputs` are the device tensors among the leaves of the arguments, each once; a graph reads copies of them.
     `state` are the tensors that it reads where they are: parameters, buffers, attributes, closures, globals.
-    `objects` are those whose identity is in the key. `refusal` says what no graph can hold, if there is such a thing.
+    `devices` are the numbers of the devices that these are on; `objects` are those whose identity is in the key.
+    `refusal` says what no graph can hold, if there is such a thing.
     """
 
     def __init__(self, scope: Scope, function: object, structure: Hashable, leaves: list[Any]) -> None:
@@ -37,6 +53,7 @@ class Walk:
         self.state: list[Tensor] = []
         self.modules: list[Module] = []
         self.objects: list[object] = []
+        self.devices: set[int] = set()
         self.refusal: str | None = None
         self._parts: list[Any] = [structure, *modes()]
         self._caller = leaves[0] if leaves and isinstance(leaves[0], Module) else None
@@ -56,15 +73,9 @@ class Walk:
         for space, name in scope.globals:
             self._value(space.get(name), 0)
 
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """All that was read, hashable."""
-        return tuple(self._parts)
-
-    @property
-    def devices(self) -> set[torch.device]:
-        """The devices of all tensors that aren't on the host."""
-        return {tensor.device for tensor in (*self.inputs, *self.state) if tensor.is_cuda}
+    def key(self, *more: Hashable) -> Key:
+        """All that was read, and `more`."""
+        return Key((*more, *self._parts))
 
     def _input(self, tensor: Tensor) -> None:
         first = self._seen.setdefault(id(tensor), len(self._seen))
@@ -75,7 +86,8 @@ class Walk:
             self.refusal = f"an argument is a {type(tensor).__name__} of layout {tensor.layout}"
             return
         self.inputs.append(tensor)
-        self._parts += (tensor.shape, tensor.stride(), tensor.dtype, tensor.device.index)
+        self.devices.add(tensor.get_device())
+        self._parts += (tensor.shape, tensor.stride(), tensor.dtype)
         self._parts += (tensor.requires_grad and casts_once(tensor), tensor.data_ptr() % _ALIGNMENT)
 
     def _tensor(self, tensor: Tensor) -> None:
@@ -85,6 +97,7 @@ class Walk:
             self._parts.append(id(tensor))
         elif tensor.is_cuda:
             self.state.append(tensor)
+            self.devices.add(tensor.get_device())
             self._parts += (id(tensor), tensor.data_ptr(), tensor.requires_grad)
         elif tensor.numel() <= HOST_VALUES:
             self._parts += (tensor.dtype, tensor.shape, str(tensor.tolist()))

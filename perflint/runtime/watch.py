@@ -42,7 +42,7 @@ def observe(walk: Walk, again: Callable[[], Walk], run: Callable[[], Any]) -> tu
 
     Raises CannotCapture, with the result as its second argument, if a replay would not do all that the run did.
     """
-    key, dice = walk.key, _host_dice()
+    key, dice = walk.key(), _host_dice()
     stamps = {id(tensor): _stamp(tensor) for tensor in (*walk.inputs, *walk.state)}
     gradients = [_gradient(tensor) for tensor in walk.state]
     result = run()
@@ -50,7 +50,7 @@ def observe(walk: Walk, again: Callable[[], Walk], run: Callable[[], Any]) -> tu
         raise CannotCapture("it draws random numbers on the host", result)
     if gradients != [_gradient(tensor) for tensor in walk.state]:
         raise CannotCapture("it computes parameters' gradients itself", result)
-    if key != again().key:
+    if key != again().key():
         raise CannotCapture("it assigns attributes, globals or items of what it reads, or changes a module", result)
     changed = {id(t) for t in (*walk.inputs, *walk.state) if not _unchanged(t, stamps[id(t)])}
     inputs = tuple(number for number, tensor in enumerate(walk.inputs) if id(tensor) in changed)

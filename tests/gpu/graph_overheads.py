@@ -35,7 +35,7 @@ def _key(function: Any, *arguments: Any) -> float:
     def run() -> None:
         leaves: list[Any] = []
         structure = flatten((arguments, {}), leaves)
-        hash(Walk(scope, function, structure, leaves).key)
+        Walk(scope, function, structure, leaves).key()
 
     return _microseconds(run, 500)
 
