@@ -114,7 +114,7 @@ class Recorder:
 
     def _clean_up(self) -> None:
         """After an invalidated capture: close what torch leaves open, by an empty capture that succeeds."""
-        with suppress(RuntimeError):
+        with suppress(RuntimeError, AttributeError):  # older versions of torch name it otherwise
             torch._C._cuda_endAllocateToPool(self.device.index, self.pool)
         torch.cuda.synchronize(self.device)
         self.pool = torch.cuda.graph_pool_handle()
