@@ -30,7 +30,7 @@ class Loops:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._kinds: dict[ast.AST, LoopKind] = {}
-        self._time_loops: dict[ast.AST, TimeLoop | None] = {}
+        self._time_loops: dict[ast.AST, TimeLoop] = {}
         self._trains: dict[ast.AST, bool] = {}
 
     def kind(self, loop: Loop) -> LoopKind:
@@ -42,14 +42,14 @@ class Loops:
 
     def time_loop(self, loop: Loop) -> TimeLoop | None:
         """What is known of `loop` as a loop over time, if it is one."""
-        if loop not in self._time_loops:
-            self._time_loops[loop] = time_loop(self._program, loop) if self.kind(loop) is not LoopKind.STEP else None
-        return self._time_loops[loop]
+        return self._time_loops.get(loop) if self.kind(loop) is LoopKind.TIME else None
 
     def _classify(self, loop: Loop) -> LoopKind:
         if isinstance(loop, ast.For) and self._program.value(loop.iter).kind is Kind.LOADER:
             return LoopKind.STEP
-        if time_loop(self._program, loop) is not None:
+        found = time_loop(self._program, loop)
+        if found is not None:
+            self._time_loops[loop] = found
             return LoopKind.TIME
         nodes = list(self._one_iteration(loop.body))
         if not any(self._marks_a_step(node) for node in nodes) or self._is_rollout(loop) or self._is_epoch(nodes):
