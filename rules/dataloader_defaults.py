@@ -59,8 +59,8 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from perflint.guard import Guarding, add_guard, is_notebook
-from perflint.keywords import add_keywords
+from perflint.fixes.guard import Guarding, add_guard, is_notebook
+from perflint.fixes.keywords import add_keywords
 from perflint.program import Kind, Program
 from perflint.program.datasets import Datasets, Source
 from perflint.program.loaders import LoaderCall, Setting, State

@@ -59,7 +59,7 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar
 
-from perflint.guard import add_guard, is_notebook
+from perflint.fixes.guard import add_guard, is_notebook
 from perflint.program import Program
 from perflint.program.starts import Likelihood, Starts
 from perflint.rule import Finding, Fix, Options, Rule, Safety, Severity

@@ -56,7 +56,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from perflint.remedy import remedies
+from perflint.fixes.remedy import remedies
 from perflint.rule import Finding, Options, Rule
 
 if TYPE_CHECKING:

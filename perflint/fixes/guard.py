@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from perflint.indent import code_lines, file_unit, insertion_point
+from perflint.fixes.indent import code_lines, file_unit, insertion_point
 from perflint.program import Program, is_main_guard
 from perflint.program.scopes import bound_names, definition_names, used_names
 from perflint.program.walk import FUNCTIONS

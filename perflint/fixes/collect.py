@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from perflint.accumulator import Accumulator, Blocked, accumulator_of, behind, indent_of
-from perflint.host_reads import Read
+from perflint.fixes.accumulator import Accumulator, Blocked, accumulator_of, behind, indent_of
+from perflint.fixes.host_reads import Read
 from perflint.program import torch_table
 from perflint.program.dtypes import FLOAT, INTEGER, number_kind
 from perflint.program.occurrences import occurrences, start_region

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from perflint.accumulator import Accumulator, Blocked, accumulator_of, behind
-from perflint.collect import collection
-from perflint.host_reads import Read, read_of, way_to
+from perflint.fixes.accumulator import Accumulator, Blocked, accumulator_of, behind
+from perflint.fixes.collect import collection
+from perflint.fixes.host_reads import Read, read_of, way_to
 from perflint.program.dtypes import FLOAT, INTEGER, number_kind
 from perflint.program.heat import Heat
 from perflint.program.occurrences import occurrences, start_region

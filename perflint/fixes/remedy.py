@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from perflint.accumulate import accumulation
-from perflint.accumulator import Blocked
-from perflint.host_reads import read_of
+from perflint.fixes.accumulate import accumulation
+from perflint.fixes.accumulator import Blocked
+from perflint.fixes.host_reads import read_of
 from perflint.program.hot_syncs import first_reads, hot_syncs, is_repeated
 from perflint.program.syncs import Sync
 from perflint.program.walk import FUNCTIONS

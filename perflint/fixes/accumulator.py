@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perflint.host_reads import Read
+from perflint.fixes.host_reads import Read
 from perflint.program.occurrences import occurrences, seen_elsewhere
 from perflint.program.walk import FUNCTIONS, LOOPS, Loop, own_nodes, path_of
 from perflint.rule import Edit
