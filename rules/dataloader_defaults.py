@@ -62,9 +62,9 @@ from typing import ClassVar
 from perflint.fixes.guard import Guarding, add_guard, is_notebook
 from perflint.fixes.keywords import add_keywords
 from perflint.program import Kind, Program
-from perflint.program.datasets import Datasets, Source
-from perflint.program.loaders import LoaderCall, Setting, State
-from perflint.program.starts import Starts
+from perflint.program.loading.datasets import Datasets, Source
+from perflint.program.loading.loaders import LoaderCall, Setting, State
+from perflint.program.loading.starts import Starts
 from perflint.rule import Edit, Finding, Fix, Option, Options, Rule, Safety, Severity
 
 _OPTIONS = ("num_workers", "pin_memory")

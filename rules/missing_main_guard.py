@@ -61,7 +61,7 @@ from typing import ClassVar
 
 from perflint.fixes.guard import add_guard, is_notebook
 from perflint.program import Program
-from perflint.program.starts import Likelihood, Starts
+from perflint.program.loading.starts import Likelihood, Starts
 from perflint.rule import Finding, Fix, Options, Rule, Safety, Severity
 
 

@@ -9,11 +9,11 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from perflint.links import HotCall
-from perflint.program.classes import ClassInfo
-from perflint.program.execute import Executor
 from perflint.program.heat import Heat, Heats
-from perflint.program.hints import roles
-from perflint.program.loaders import Loaders
+from perflint.program.inference.classes import ClassInfo
+from perflint.program.inference.execute import Executor
+from perflint.program.inference.hints import roles
+from perflint.program.loading.loaders import Loaders
 from perflint.program.loops import LoopKind, Loops
 from perflint.program.outside import named_functions
 from perflint.program.source import Source

@@ -6,8 +6,8 @@ import ast
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from perflint.program.inference.parameters import STEP_METHODS
 from perflint.program.loops import LoopKind
-from perflint.program.parameters import STEP_METHODS
 from perflint.program.rarity import is_escape, makes_rare
 from perflint.program.values import Kind
 from perflint.program.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, Function

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from perflint.program.iteration import element_of
+from perflint.program.inference.iteration import element_of
 from perflint.program.values import Kind
 from perflint.program.walk import Loop, own_nodes, path_of
 

@@ -73,7 +73,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from perflint.program.consumers import Flow
-from perflint.program.shapes import Shapes
+from perflint.program.shapes.infer import Shapes
 from perflint.rule import Finding, Options, Rule
 
 from .copies import recognise

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perflint.program.shape import integer
+from perflint.program.shapes.shape import integer
 from perflint.program.values import Kind
 
 if TYPE_CHECKING:

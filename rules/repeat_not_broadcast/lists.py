@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from perflint.program.shape import integer
+from perflint.program.shapes.shape import integer
 
 from .copies import Copy
 

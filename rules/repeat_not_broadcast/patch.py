@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perflint.program.consumers import Flow, Reading, Role
-from perflint.program.shape import integer
-from perflint.program.shapes import Shapes
+from perflint.program.shapes.infer import Shapes
+from perflint.program.shapes.shape import integer
 from perflint.program.values import Kind
 from perflint.rule import Edit, Fix, Safety
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perflint.program.consumers import CONCATENATIONS, Reading
-from perflint.program.shape import Shape, integer
-from perflint.program.shapes import Shapes
+from perflint.program.shapes.infer import Shapes
+from perflint.program.shapes.shape import Shape, integer
 
 from .copies import Copy
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from perflint.program import Heat
 from perflint.program.consumers import Consumer, Flow, Reading, Role
 from perflint.program.rarity import makes_rare
-from perflint.program.shapes import Shapes
+from perflint.program.shapes.infer import Shapes
 from perflint.program.values import Kind, Place
 from perflint.program.walk import FUNCTIONS, LOOPS, Loop, path_of
 

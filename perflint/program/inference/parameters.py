@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from perflint.program.calls import instance_of
-from perflint.program.classes import FunctionInfo
-from perflint.program.hints import kind_by_usage, looks_like_loader, usage
+from perflint.program.inference.calls import instance_of
+from perflint.program.inference.classes import FunctionInfo
+from perflint.program.inference.hints import kind_by_usage, looks_like_loader, usage
 from perflint.program.values import (
     GUESSED_TENSOR,
     LIKELY_LOADER,
@@ -26,7 +26,7 @@ from perflint.program.values import (
 from perflint.program.walk import Function, path_of
 
 if TYPE_CHECKING:
-    from perflint.program.evaluate import Evaluator
+    from perflint.program.inference.evaluate import Evaluator
 
 STEP_METHODS = frozenset({"forward", "training_step", "validation_step", "test_step", "predict_step", "train_step"})
 _ANNOTATIONS = {"int": NUMBER, "float": NUMBER, "bool": NUMBER, "str": STRING}

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from perflint.program import torch_table
-from perflint.program.arguments import Arguments
-from perflint.program.iteration import contains_tensor, element_of, joined_element
-from perflint.program.methods import from_entry, inner_on_device, moved_to
-from perflint.program.operators import common_place
+from perflint.program.inference.arguments import Arguments
+from perflint.program.inference.iteration import contains_tensor, element_of, joined_element
+from perflint.program.inference.methods import from_entry, inner_on_device, moved_to
+from perflint.program.inference.operators import common_place
 from perflint.program.values import (
     GUESSED_TENSOR,
     HOST_TENSOR,
@@ -30,7 +30,7 @@ from perflint.program.values import (
 )
 
 if TYPE_CHECKING:
-    from perflint.program.evaluate import Evaluator
+    from perflint.program.inference.evaluate import Evaluator
 
 _PASS_THROUGH = frozenset({"iter", "list", "tuple", "sorted", "reversed", "set"})
 _NUMBERS = frozenset(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from perflint.program import torch_table
-from perflint.program.origins import Origins
+from perflint.program.loading.origins import Origins
 from perflint.program.values import Kind
 from perflint.program.walk import FUNCTIONS, Function
 

@@ -12,7 +12,7 @@ from perflint.program.values import Kind, Value
 from perflint.program.walk import Function
 
 if TYPE_CHECKING:
-    from perflint.program.evaluate import Evaluator
+    from perflint.program.inference.evaluate import Evaluator
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import ast
 from typing import TYPE_CHECKING
 
 from perflint.program.consumers import Flow, bound
-from perflint.program.shape import NOTHING, Shape, integer, known, swapped
-from perflint.program.shape_calls import called
+from perflint.program.shapes.calls import called
+from perflint.program.shapes.shape import NOTHING, Shape, integer, known, swapped
 from perflint.program.values import Kind
 from perflint.program.walk import path_of
 

@@ -6,10 +6,10 @@ import ast
 from typing import TYPE_CHECKING
 
 from perflint.program import torch_table
-from perflint.program.arguments import Arguments
-from perflint.program.hints import is_tensor_only
-from perflint.program.iteration import contains_tensor, element_of
-from perflint.program.operators import common_place
+from perflint.program.inference.arguments import Arguments
+from perflint.program.inference.hints import is_tensor_only
+from perflint.program.inference.iteration import contains_tensor, element_of
+from perflint.program.inference.operators import common_place
 from perflint.program.values import (
     DEVICE_TENSOR,
     GUESSED,
@@ -33,7 +33,7 @@ from perflint.program.values import (
 from perflint.program.walk import path_of
 
 if TYPE_CHECKING:
-    from perflint.program.evaluate import Evaluator
+    from perflint.program.inference.evaluate import Evaluator
 
 
 def method_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Arguments) -> Value:
@@ -127,7 +127,7 @@ def _on_module(evaluator: Evaluator, owner: Value, name: str, node: ast.Call, ar
     if name == "values":
         return sequence_of(owner.item or Value(Kind.MODULE, sure=False))
     if name == "forward":
-        from perflint.program.calls import call_module
+        from perflint.program.inference.calls import call_module
 
         return call_module(evaluator, owner, node, arguments)
     if name in (

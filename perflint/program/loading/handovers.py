@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from perflint.program.draws import method_of
+from perflint.program.loading.draws import method_of
 from perflint.program.values import Kind
 
 if TYPE_CHECKING:

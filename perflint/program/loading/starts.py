@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from perflint.program.handovers import Handovers
-from perflint.program.loaders import LoaderCall, Setting, State
+from perflint.program.loading.handovers import Handovers
+from perflint.program.loading.loaders import LoaderCall, Setting, State
 from perflint.program.values import Kind
 from perflint.program.walk import COMPREHENSIONS, FUNCTIONS, Function, children
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from perflint.program import torch_table
-from perflint.program.origins import Origins, default_of
+from perflint.program.loading.origins import Origins, default_of
 from perflint.program.values import Kind, Value
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ import builtins
 from collections.abc import Callable
 
 from perflint.program import torch_table
-from perflint.program.calls import call_value
-from perflint.program.classes import ClassInfo, Frame, FunctionInfo
-from perflint.program.hints import USUAL_NAMES, looks_like_loader
-from perflint.program.iteration import element_of
-from perflint.program.operators import arithmetic, comparison, subscript
+from perflint.program.inference.calls import call_value
+from perflint.program.inference.classes import ClassInfo, Frame, FunctionInfo
+from perflint.program.inference.hints import USUAL_NAMES, looks_like_loader
+from perflint.program.inference.iteration import element_of
+from perflint.program.inference.operators import arithmetic, comparison, subscript
 from perflint.program.values import (
     LIKELY_LOADER,
     NUMBER,

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 from perflint.links import HotCall
 from perflint.program import torch_table
-from perflint.program.arguments import Arguments, bind
-from perflint.program.classes import ClassInfo, Frame, FunctionInfo
-from perflint.program.evaluate import Evaluator, is_vague
-from perflint.program.iteration import element_of, parts_of
-from perflint.program.operators import arithmetic
+from perflint.program.inference.arguments import Arguments, bind
+from perflint.program.inference.classes import ClassInfo, Frame, FunctionInfo
+from perflint.program.inference.evaluate import Evaluator, is_vague
+from perflint.program.inference.iteration import element_of, parts_of
+from perflint.program.inference.operators import arithmetic
+from perflint.program.inference.parameters import parameter_values
+from perflint.program.inference.refine import refined
 from perflint.program.outside import arguments_of
-from perflint.program.parameters import parameter_values
-from perflint.program.refine import refined
 from perflint.program.values import (
     LIKELY_HOST_TENSOR,
     LIKELY_LOADER,

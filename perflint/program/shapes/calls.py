@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from perflint.program import torch_table
 from perflint.program.consumers import CONCATENATIONS, CONVERSIONS
-from perflint.program.shape import NOTHING, Shape, integer, known, swapped
+from perflint.program.shapes.shape import NOTHING, Shape, integer, known, swapped
 from perflint.program.values import Kind
 
 if TYPE_CHECKING:
     from perflint.program import Program
-    from perflint.program.shapes import Shapes
+    from perflint.program.shapes.infer import Shapes
 
 _SAME = CONVERSIONS | frozenset(
     "contiguous clone detach requires_grad_ pin_memory softmax log_softmax cumsum Variable Parameter".split()

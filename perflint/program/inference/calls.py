@@ -6,10 +6,10 @@ import ast
 from typing import TYPE_CHECKING
 
 from perflint.program import torch_table
-from perflint.program.arguments import Arguments, bind
-from perflint.program.iteration import contains_tensor
-from perflint.program.library import library_call
-from perflint.program.methods import method_call
+from perflint.program.inference.arguments import Arguments, bind
+from perflint.program.inference.iteration import contains_tensor
+from perflint.program.inference.library import library_call
+from perflint.program.inference.methods import method_call
 from perflint.program.values import (
     GUESSED_TENSOR,
     UNKNOWN,
@@ -23,7 +23,7 @@ from perflint.program.values import (
 from perflint.program.walk import path_of
 
 if TYPE_CHECKING:
-    from perflint.program.evaluate import Evaluator
+    from perflint.program.inference.evaluate import Evaluator
 
 
 def call_value(evaluator: Evaluator, node: ast.Call) -> Value:

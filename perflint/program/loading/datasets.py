@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perflint.program import torch_table
-from perflint.program.draws import Draws, calls_in, method_of
-from perflint.program.iteration import contains_tensor
-from perflint.program.loaders import LoaderCall
+from perflint.program.inference.iteration import contains_tensor
+from perflint.program.loading.draws import Draws, calls_in, method_of
+from perflint.program.loading.loaders import LoaderCall
 from perflint.program.values import Kind, Place
 from perflint.program.walk import FUNCTIONS, Function
 

@@ -9,7 +9,7 @@ from perflint.program.values import NONE, NUMBER, STRING, UNKNOWN, Kind, Value, 
 from perflint.program.walk import path_of
 
 if TYPE_CHECKING:
-    from perflint.program.evaluate import Evaluator
+    from perflint.program.inference.evaluate import Evaluator
 
 
 def refined(evaluator: Evaluator, test: ast.expr, outcome: bool) -> dict[str, Value]:
