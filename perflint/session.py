@@ -11,6 +11,7 @@ import click
 
 from perflint import options
 from perflint.config import Resolved, Settings, load
+from perflint.errors import UserError
 from perflint.files import Discovery, discover
 from perflint.selection import RulesByFile, reasons_off
 
@@ -25,6 +26,10 @@ UNNAMED = Path("<stdin>")
 
 def resolve(paths: Sequence[Path], typed: Mapping[str, Any]) -> Resolved:
     """The settings for `paths`: the configuration is the nearest one to the folder which holds them all."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise UserError("the working directory does not exist any more") from None
     named = [(typed.get("stdin_filename") or Path()) if path == STDIN else path for path in paths or [Path()]]
     folders = [path.resolve() if path.is_dir() else path.resolve().parent for path in named]
     above = (folders[0], *folders[0].parents)

@@ -375,3 +375,9 @@ def test_ctrl_c_ends_the_run_quietly(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate()
     assert (process.returncode, output, errors) == (130, b"", b"")
+
+
+def test_a_working_directory_that_is_gone_is_one_line(tmp_path: Path) -> None:
+    script = "import os, sys, perflint.cli as c; os.rmdir(os.getcwd()); sys.argv = ['perflint', 'check']; c.cli()"
+    result = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (2, "perflint: the working directory does not exist any more\n")
