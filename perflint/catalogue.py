@@ -10,7 +10,6 @@ from abc import ABCMeta
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
@@ -81,8 +80,25 @@ def _packages() -> Iterable[ModuleType]:
     import perflint.rules
 
     yield perflint.rules
-    for entry in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda entry: entry.name):
-        yield entry.load()
+    if _may_offer_rules(sys.path):
+        from importlib.metadata import entry_points  # here: it takes longer to import than all that a commit hook needs
+
+        for entry in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda entry: entry.name):
+            yield entry.load()
+
+
+def _may_offer_rules(folders: Iterable[str]) -> bool:
+    """Does a distribution in `folders` mention our entry points, or is one of them an archive that may hold one?"""
+    for folder in map(Path, folders):
+        if folder.is_file():
+            return True
+        for file in folder.glob("*.*-info/entry_points.txt"):
+            try:
+                if ENTRY_POINT_GROUP.encode() in file.read_bytes():
+                    return True
+            except OSError:
+                return True
+    return False
 
 
 def _modules(package: ModuleType) -> Iterable[ModuleType]:

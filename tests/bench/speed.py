@@ -1,10 +1,11 @@
 """Times perflint against TorchFix and hotpath-ai on the sources of timm, and alone on those of transformers.
 
-    python tests/bench/speed.py WORK_FOLDER [--rounds 5] [--torchfix-rounds 1]
+    python tests/bench/speed.py WORK_FOLDER [--rounds 5] [--slow-rounds 1]
 
 Into WORK_FOLDER it downloads both wheels, and installs each rival in an environment of its own (their dependencies
 clash). Rivals and perflint take turns within each round, so that a busy machine slows them alike; the ratios are of
-medians. Prints a table and exits with 1 where a target is missed.
+medians. Prints each measurement as it comes, then a table with the machine's load, and exits with 1 where a target is
+missed. It takes about ten minutes, most of them TorchFix's.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from pathlib import Path
 WHEELS = {"timm": "timm==1.0.31", "transformers": "transformers==5.23.0"}
 RIVALS = {"torchfix": "torchfix==0.7.0", "hotpath": "hotpath-ai==0.1.0"}
 CHANGED = "timm/models/vision_transformer.py"  # a large file: the worst that a commit hook is likely to meet
-MEMORY_EVERY_S = 0.02
+MEMORY_EVERY_S = 0.1
+PATIENCE_S = 400  # what takes longer is stopped and counts as this, which is in its favour
 
 Command = Sequence[str | Path]
 
@@ -56,20 +58,27 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--torchfix-rounds", type=int, default=1, help="it takes minutes")
+    parser.add_argument("--slow-rounds", type=int, default=1, help="of what takes minutes: TorchFix, transformers")
     arguments = parser.parse_args()
     work = arguments.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
     sources = {name: fetch(work, name, requirement) for name, requirement in WHEELS.items()}
     rivals = {name: install(work, name, requirement) for name, requirement in RIVALS.items()}
-    print(f"{os.cpu_count()} cores, Python {sys.version.split()[0]}, medians of {arguments.rounds} rounds\n")
+    seconds(perflint("--version"))  # so that the bytecode is there
+    print(f"{os.cpu_count()} cores, Python {sys.version.split()[0]}, {load()}")
     targets = [
-        *against_rivals(sources["timm"], rivals, arguments.rounds, arguments.torchfix_rounds),
+        *against_rivals(sources["timm"], rivals, arguments.rounds, arguments.slow_rounds),
         *alone(work, sources["timm"], arguments.rounds),
-        *large(work, sources["transformers"], arguments.rounds),
+        *large(work, sources["transformers"], arguments.rounds, arguments.slow_rounds),
     ]
-    print("\n| what | measured | target | |\n|---|---|---|---|", *targets, sep="\n")
+    print(f"\n{load()}, medians of {arguments.rounds} rounds, of slow runs {arguments.slow_rounds}\n")
+    print("| what | measured | target | |\n|---|---|---|---|", *targets, sep="\n")
     return 0 if all(target.kept for target in targets) else 1
+
+
+def load() -> str:
+    """How busy the machine is: above the number of cores, times are longer than they need be."""
+    return f"load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "load unknown"
 
 
 def fetch(work: Path, name: str, requirement: str) -> Path:
@@ -108,16 +117,32 @@ def check(folder: Path, *arguments: str | Path) -> list[str | Path]:
 def seconds(command: Command) -> float:
     """How long `command` takes from start to end; 2 and more are failures, for all three programs."""
     started = time.perf_counter()
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        done = subprocess.run(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S, env=environment()
+        )
+    except subprocess.TimeoutExpired:
+        return PATIENCE_S
     taken = time.perf_counter() - started
     if done.returncode > 1:
         raise SystemExit(f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stderr[-2000:]}")
     return taken
 
 
-def median(command: Command, rounds: int) -> float:
+def environment() -> dict[str, str]:
+    """The environment, but for what keeps Python from storing its bytecode: an installed program has it."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
+def measured(what: str, times: Sequence[float]) -> float:
+    """The median of `times`, which are printed."""
+    print(f"{what}: {statistics.median(times):.3f} s ({min(times):.3f} to {max(times):.3f}), {load()}", flush=True)
+    return statistics.median(times)
+
+
+def median(what: str, command: Command, rounds: int) -> float:
     """The median time of `command`."""
-    return statistics.median(seconds(command) for _ in range(rounds))
+    return measured(what, [seconds(command) for _ in range(rounds)])
 
 
 def against_rivals(timm: Path, rivals: Mapping[str, Path], rounds: int, slow_rounds: int) -> Iterator[Target]:
@@ -132,21 +157,19 @@ def against_rivals(timm: Path, rivals: Mapping[str, Path], rounds: int, slow_rou
         for name, command in commands.items():
             if name != "torchfix" or number < slow_rounds:
                 times[name].append(seconds(command))
-    for name, taken in times.items():
-        print(f"{name} on timm: {statistics.median(taken):.2f} s ({min(taken):.2f} to {max(taken):.2f})")
-    own = statistics.median(times["perflint"])
-    yield Target("timm: TorchFix's time / ours", statistics.median(times["torchfix"]) / own, 25, "x", least=True)
-    yield Target("timm: our time / hotpath-ai's", own / statistics.median(times["hotpath"]), 2.5, "x")
+    took = {name: measured(f"{name} on timm", taken) for name, taken in times.items()}
+    yield Target("timm: TorchFix's time / ours", took["torchfix"] / took["perflint"], 25, "x", least=True)
+    yield Target("timm: our time / hotpath-ai's", took["perflint"] / took["hotpath"], 2.5, "x")
 
 
 def alone(work: Path, timm: Path, rounds: int) -> Iterator[Target]:
     """What perflint takes with a cache, to say its version, and in a commit hook."""
     with fresh_cache(work) as cache:
         seconds(check(timm, "--cache-dir", cache))
-        yield Target("timm, warm", median(check(timm, "--cache-dir", cache), rounds), 0.4)
+        yield Target("timm, warm", median("timm, warm", check(timm, "--cache-dir", cache), rounds), 0.4)
         hook = [hooked(timm, work, number, cache) for number in range(rounds)]
-        yield Target("timm, one changed file", statistics.median(hook), 0.4)
-    yield Target("--version", median(perflint("--version"), rounds), 0.12)
+        yield Target("timm, one changed file", measured("timm, one changed file", hook), 0.4)
+    yield Target("--version", median("--version", perflint("--version"), rounds), 0.12)
 
 
 def hooked(timm: Path, work: Path, number: int, cache: Path) -> float:
@@ -156,12 +179,14 @@ def hooked(timm: Path, work: Path, number: int, cache: Path) -> float:
     return seconds(check(changed, "--cache-dir", cache, "--force-exclude"))
 
 
-def large(work: Path, transformers: Path, rounds: int) -> Iterator[Target]:
+def large(work: Path, transformers: Path, rounds: int, slow_rounds: int) -> Iterator[Target]:
     """Time and memory on transformers."""
     with fresh_cache(work) as cache:
-        yield Target("transformers, cold", median(check(transformers, "--no-cache"), min(rounds, 3)), 40)
+        cold = median("transformers, cold", check(transformers, "--no-cache"), slow_rounds)
+        yield Target("transformers, cold", cold, 40)
         seconds(check(transformers, "--cache-dir", cache))
-        yield Target("transformers, warm", median(check(transformers, "--cache-dir", cache), rounds), 1)
+        warm = median("transformers, warm", check(transformers, "--cache-dir", cache), rounds)
+        yield Target("transformers, warm", warm, 1)
     if sys.platform == "linux":
         yield Target("transformers, peak memory", peak_memory(check(transformers, "--no-cache")) / 2**20, 1000, "MiB")
 
@@ -177,7 +202,7 @@ def fresh_cache(work: Path) -> Iterator[Path]:
 def peak_memory(command: Command) -> int:
     """The most memory in bytes that `command` and its workers hold together; pages that they share count once."""
     peak = 0
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment()) as process:
         while process.poll() is None:
             peak = max(peak, sum(proportional_bytes(pid) for pid in family(process.pid)))
             time.sleep(MEMORY_EVERY_S)
