@@ -59,6 +59,7 @@ class LoopFlow:
     operations: list[ast.expr] = field(default_factory=list)  # on tensors, that vary with the iteration
     index_as_data: bool = False
     members: bool = False
+    host: set[str] = field(default_factory=set)  # sequences, steps of which go to numpy
     chunks: bool = False  # a range of steps is taken each time
     painted: set[str] = field(default_factory=set)  # changed at places that have nothing to do with the step's number
     permuted: set[str] = field(

@@ -210,7 +210,8 @@ class Body(Expressions):
         if not base:
             return
         self.note_chunks(target.slice)
-        if index.is_index and base not in self.env:
+        is_key = any(isinstance(part, ast.Constant) and isinstance(part.value, str) for part in ast.walk(target.slice))
+        if index.is_index and base not in self.env and not is_key:
             self.slots.setdefault(base, []).append((ast.unparse(target.slice), trace, self.conditional == 0))
             self.collect(base, "slot", target, trace)
             return

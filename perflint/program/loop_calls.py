@@ -94,7 +94,14 @@ def rnn_kind(program: Program, function: ast.expr) -> str:
 
 
 def sort_of(program: Program, node: ast.Call) -> CallSort:
-    """What sort of call it is."""
+    """What sort of call it is: one that is unknown and gets an array is none of a model."""
+    sort = _sort_of(program, node)
+    if sort.unsure and any(program.value(each).kind is Kind.NUMPY for each in node.args):
+        return CallSort()
+    return sort
+
+
+def _sort_of(program: Program, node: ast.Call) -> CallSort:
     name, value, result = called(node), program.value(node.func), program.value(node)
     choice = name in CHOICES or (name == "max" and _has_axis(program, node))
     is_tensor = result.kind is Kind.TENSOR or _holds_tensors(result)

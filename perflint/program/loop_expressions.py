@@ -62,7 +62,7 @@ class Expressions:
 
     def _arithmetic(self, node: ast.expr, parts: Trace) -> Trace:
         if isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare) and self.program.value(node).kind is Kind.TENSOR:
-            if parts.varies:
+            if parts.varies and not any(isinstance(each, ast.List) for each in ast.iter_child_nodes(node)):
                 self.flow.operations.append(node)
             operands = (node.left, node.right) if isinstance(node, ast.BinOp) else ()
             if any(self.program.value(each).kind is not Kind.TENSOR and self._is_index(each) for each in operands):
@@ -103,11 +103,14 @@ class Expressions:
     def _subscript(self, node: ast.Subscript) -> Trace:
         index = self.trace(node.slice)
         base_path = path_of(node.value)
+        plain = index.is_index and not index.carried and not index.slices
         own = any(self._is_index(part) for part in _parts(node.slice)) and not index.carried
-        if own or (index.is_index and not index.carried and not index.slices and picks_one(node.slice, self._is_indexed)):
+        if own or (plain and picks_one(node.slice, self._is_indexed)):
             step = self._step(node, base_path)
             if step is not None:
                 return step
+        if self._is_other_key(node, base_path):
+            return INVARIANT
         base = self.trace(node.value)
         if not base.varies:
             self.note_chunks(node.slice)
@@ -119,6 +122,18 @@ class Expressions:
             return base._replace(definitions=definitions)
         moved = base if isinstance(node.slice, ast.Slice) else base.number()
         return merged((moved, Trace(index.slices, index.carried, index.ops)))
+
+    def _is_other_key(self, node: ast.Subscript, base: str) -> bool:
+        """Is it an entry of a dictionary of which the loop writes other entries only?"""
+        keys = self.places.get(base, set())
+        return (
+            isinstance(node.slice, ast.Constant)
+            and isinstance(node.slice.value, str)
+            and base not in self.env
+            and bool(keys)
+            and all(key[:1] in ("'", '"') for key in keys)
+            and ast.unparse(node.slice) not in keys
+        )
 
     def note_chunks(self, index: ast.expr) -> None:
         """Note that the loop takes, or fills, a range of steps at a time."""
@@ -214,6 +229,9 @@ class Expressions:
         owner = self._owner(node)
         given = merged([owner, *(trace for _, _, trace in arguments)])
         self._note_members(node, owner)
+        function = self.program.value(node.func)
+        if function.kind is Kind.LIBRARY and function.name.startswith("numpy."):
+            self.flow.host |= given.slices
         if any(trace.is_index for _, _, trace in arguments) and (sort.model or makes_a_value(node)):
             self.flow.index_as_data = True
         ops = [

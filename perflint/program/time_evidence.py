@@ -32,12 +32,16 @@ _SETUP = frozenset(
 
 def never_over_time(program: Program, loop: Loop) -> bool:
     """Does the loop train, differentiate or step an environment or a scheduler, or stand where a program is set up?"""
+    if any(map(_imports_tests, program.tree.body)):
+        return True
     function = program.function_of(loop)
     if function is not None:
         owner = program.class_of(function)
         name = getattr(function, "name", "")
-        if name in _SETUP or name.startswith("test_") or (
-            owner is not None and (owner.is_a("dataset") or owner.is_a("optimizer"))
+        if (
+            name in _SETUP
+            or name.startswith("test_")
+            or (owner is not None and (owner.is_a("dataset") or owner.is_a("optimizer")))
         ):
             return True
     has_operations = False
@@ -61,6 +65,13 @@ def never_over_time(program: Program, loop: Loop) -> bool:
             elif isinstance(node, ast.BinOp | ast.AugAssign):
                 has_operations = True
     return not has_operations
+
+
+def _imports_tests(statement: ast.stmt) -> bool:
+    """Does it import a test framework, which makes the program a test?"""
+    names = [alias.name for alias in statement.names] if isinstance(statement, ast.Import) else []
+    names += [statement.module or ""] if isinstance(statement, ast.ImportFrom) else []
+    return any(name.partition(".")[0] in ("unittest", "pytest") for name in names)
 
 
 def _steps(program: Program, node: ast.Call, function: ast.Attribute) -> bool:
@@ -101,7 +112,9 @@ def own_nodes_of_class(node: ast.ClassDef) -> Iterator[ast.AST]:
 def _trains(program: Program, function: Function, depth: int) -> bool:
     for node in own_nodes(function):
         if isinstance(node, ast.Call):
-            if isinstance(node.func, ast.Attribute) and node.func.attr in ("backward", "manual_backward", "zero_grad"):
+            if isinstance(node.func, ast.Attribute) and node.func.attr in _TRAINS:
+                return True
+            if path_of(node.func) in ("torch.autograd.grad", "autograd.grad"):
                 return True
             inner = program.callee(node)
             if inner is not None and inner is not function and depth and _trains(program, inner, depth - 1):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from perflint.program.dataflow import LoopFlow, TimeSlice
-from perflint.program.time_header import Header, called
+from perflint.program.time_header import Header, called, split_size
 from perflint.program.walk import Loop, own_nodes, path_of
 
 if TYPE_CHECKING:
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 _GRIDS = frozenset({"linspace", "arange", "logspace"})
 _GRID_NAME = re.compile(
-    r"^(time_?(steps|points|grid|span)|t_?(span|grid)|sigmas?|alphas?|lambdas?|noise_levels?|(noise_)?schedule(s|r)?)$"
+    r"^(time_?(steps|points|grid|span)|t_?(span|grid)|sigmas?|alphas?|betas|lambdas?|noise_levels?|(noise_)?schedule(s|r)?)$"
 )
-_SOLVER_NAME = re.compile(r"^(time_?(steps|points|grid|span)|t_span|sigmas|noise_levels|noise_schedule)$")
+_SOLVER_NAME = re.compile(r"^(time_?(steps|points|grid|span)|t_span|sigmas|betas|noise_levels|noise_schedule)$")
 _TIME_INDEX = re.compile(r"^(t|ti|ts|tt|time\w*|(\w+_)?step(_?(i|id|idx|index))?|frame\w*)$")
 _SURELY_TIME = re.compile(r"^(t|time\w*)$")
-_TIME_ELEMENT = re.compile(r"^(\w+_t|word|char|tok(en)?|reward|(cur\w*_)?(position|len|length))$")
+_TIME_ELEMENT = re.compile(r"^(\w+_t|word|char|tok(en)?|reward)$")
 _TIME_BOUND = re.compile(
     r"(^|_)(time|step|seq|sequence|len|length|frame|horizon|window)s?(\d|_|$)|timestep|seq_?len|^T(_|$)"
 )
@@ -31,7 +31,7 @@ _ROUND_WORDS = re.compile(
 )
 _OTHER_WORDS = re.compile(
     r"batch|bs|class|head|layer|scale|level|image|img|sample|anchor|chan|group|view|expert|stage|epoch|iter|dim|feature"
-    r"|part_|agent|box|train|test|data|sentence|doc|file|chunks|num_?chunk|block|segment|tile|patch|depth|quantile|codebook|hop",
+    r"|part_|agent|box|train|test|data|sentence|doc|file|chunks|num_?chunk|block|segment|tile|patch|depth|topk|quantile|codebook|hop",
     re.IGNORECASE,
 )
 _OTHER_ELEMENTS = re.compile(
@@ -60,11 +60,12 @@ def spans_sequence(program: Program, loop: Loop, header: Header, flow: LoopFlow)
     targets = {part.id for each in header.elements for part in ast.walk(each.target) if isinstance(part, ast.Name)}
     if _names_time(header) or any(_TIME_INDEX.search(name) or _TIME_ELEMENT.search(name) for name in targets):
         return True
-    if any(_TIME_ELEMENT.search(name) for name in header.indices) or any(_is_prepended(program, loop, each.base) for each in flow.slices):
+    if any(_is_prepended(program, loop, each.base) for each in flow.slices):
         return True
-    if isinstance(loop, ast.For) and called(loop.iter) in ("reversed", "zip", "enumerate"):
-        if any(called(part) == "reversed" for part in ast.walk(loop.iter) if isinstance(part, ast.Call)):
-            return True
+    if isinstance(loop, ast.For) and any(
+        called(part) == "reversed" for part in ast.walk(loop.iter) if isinstance(part, ast.Call)
+    ):
+        return True
     scope = program.function_of(loop) or program.tree
     bounds = [loop.test] if isinstance(loop, ast.While) else [*header.bounds]
     for name in [name for bound in header.bounds for name in _named(bound)]:
@@ -93,6 +94,18 @@ def names_another_axis(header: Header) -> bool:
     if any(map(_SURELY_TIME.search, header.indices)):
         return False
     return any(map(_OTHER_WORDS.search, _words(header))) or any(map(_OTHER_ELEMENTS.search, _walked(header)))
+
+
+def walks_chunks(program: Program, loop: Loop, header: Header) -> bool:
+    """Are the elements that it walks through pieces of many steps, split off before the loop?"""
+    bases = {each.base for each in header.elements}
+    for node in own_nodes(program.function_of(loop) or program.tree):
+        if isinstance(node, ast.Assign) and called(node.value) == "split" and isinstance(node.value, ast.Call):
+            targets = {path_of(part) for each in node.targets for part in ast.walk(each) if isinstance(part, ast.expr)}
+            size = split_size(node.value)
+            if bases & targets - {""} and not (isinstance(size, ast.Constant) and size.value == 1):
+                return True
+    return False
 
 
 def counts_rounds(header: Header) -> bool:

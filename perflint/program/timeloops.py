@@ -11,13 +11,14 @@ from perflint.program.loop_body import loop_flow
 from perflint.program.loop_calls import rnn_kind
 from perflint.program.loop_state import is_carried_by_rnn, rnn_name
 from perflint.program.time_evidence import is_collected, never_over_time
-from perflint.program.time_header import Header, read_header
+from perflint.program.time_header import Header, called, read_header
 from perflint.program.time_signs import (
     counts_rounds,
     is_grid,
     names_another_axis,
     solves,
     spans_sequence,
+    walks_chunks,
     walks_time,
 )
 from perflint.program.trace import CHOICE, MODEL, RESIZE, RNN, Trace
@@ -43,7 +44,7 @@ class TimeLoop:
 def time_loop(program: Program, loop: Loop) -> TimeLoop | None:
     """`loop` as a loop over time, or None if it is none."""
     header = read_header(program, loop)
-    if header.is_other or never_over_time(program, loop) or solves(loop):
+    if header.is_other or never_over_time(program, loop) or solves(loop) or walks_chunks(program, loop, header):
         return None
     flow = loop_flow(program, loop, header)
     if flow.members or not (flow.operations or any(call.sort.model for call in flow.calls)):
@@ -53,7 +54,7 @@ def time_loop(program: Program, loop: Loop) -> TimeLoop | None:
     if verdict is None and flow.truth() and states:
         verdict = _recurrence(program, loop, header, flow, states)
     if verdict is None and states:
-        verdict = _rollout(program, loop, flow, states)
+        verdict = _rollout(program, loop, header, flow, states)
     if verdict is None and not states:
         verdict = _map(program, loop, header, flow)
     return TimeLoop(*verdict, header, flow) if verdict is not None else None
@@ -71,7 +72,7 @@ def _generation(
     entering = {name for call in flow.calls if call.sort.model for name in call.trace.carried}
     for name in states:
         end = flow.closure(name)
-        if name not in entering or MODEL not in end.ops or name not in end.carried:
+        if name not in entering or MODEL not in end.ops or name not in end.carried or _is_refined(program, flow, name):
             continue
         grows = any(each.name == name and each.how == "cat" for each in flow.collected)
         chosen = CHOICE in end.ops and not _returned(flow, name, end)
@@ -83,6 +84,17 @@ def _generation(
             )
             return _own_output(flow, f"{what}, and goes back into the model")
     return None
+
+
+def _is_refined(program: Program, flow: LoopFlow, name: str) -> bool:
+    """Is the state a whole sequence, parts of which each iteration replaces, rather than one step after the other?"""
+    for read in flow.reads.get(name, ()):
+        parent = program.parent(read)
+        if isinstance(parent, ast.Call) and called(parent) == "where" and read in parent.args:
+            return True
+        if isinstance(parent, ast.Attribute) and parent.attr == "masked_scatter":
+            return True
+    return False
 
 
 def _own_output(flow: LoopFlow, because: str) -> Verdict:
@@ -99,7 +111,7 @@ def _recurrence(
 ) -> Verdict | None:
     """Steps of a given sequence go in, and a state is carried."""
     grids = {each.base for each in flow.slices if is_grid(program, each)}
-    truth = flow.truth() - grids
+    truth = flow.truth() - grids - flow.host
     if not truth or (flow.chunks and not any(rnn_kind(program, call.node.func) == "rnn-cell" for call in flow.calls)):
         return None
     tensors = {each.base for each in flow.slices if each.is_tensor}
@@ -147,11 +159,11 @@ def _recurrence(
     return RECURRENCE, f"{given}, and the state {_names(states)} is carried through more than a torch RNN"
 
 
-def _rollout(program: Program, loop: Loop, flow: LoopFlow, states: dict[str, Trace]) -> Verdict | None:
+def _rollout(program: Program, loop: Loop, header: Header, flow: LoopFlow, states: dict[str, Trace]) -> Verdict | None:
     """Nothing given goes in; what comes out is kept as one tensor."""
     if flow.index_as_data or any(RESIZE in end.ops for end in states.values()) or flow.truth():
         return None
-    if flow.chunks or not _launches_torch(program, flow):
+    if flow.chunks or names_another_axis(header) or not _launches_torch(program, flow):
         return None
     through_model = {name for name, end in states.items() if MODEL in end.ops}
     if not through_model or not is_collected(program, loop, flow):
