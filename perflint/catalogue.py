@@ -89,16 +89,17 @@ def _packages() -> Iterable[ModuleType]:
 
 def _may_offer_rules(folders: Iterable[str]) -> bool:
     """Does a distribution in `folders` mention our entry points, or is one of them an archive that may hold one?"""
-    for folder in map(Path, folders):
-        if folder.is_file():
-            return True
-        for file in folder.glob("*.*-info/entry_points.txt"):
-            try:
-                if ENTRY_POINT_GROUP.encode() in file.read_bytes():
-                    return True
-            except OSError:
-                return True
-    return False
+    return any(
+        folder.is_file() or any(map(_mentions_rules, folder.glob("*.*-info/entry_points.txt")))
+        for folder in map(Path, folders)
+    )
+
+
+def _mentions_rules(file: Path) -> bool:
+    try:
+        return ENTRY_POINT_GROUP.encode() in file.read_bytes()
+    except OSError:
+        return True
 
 
 def _modules(package: ModuleType) -> Iterable[ModuleType]:
