@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from perflint.fixes.accumulator import Accumulator, Blocked, accumulator_of, behind
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from perflint.program import Program
 
 _NO_DOUBLES = ("mps", "xpu")  # devices without 64-bit floats
+_GIVE_LONG = frozenset({"sum", "prod", "count_nonzero", "argmax", "argmin", "long"})  # of integers, and of bools
 _ORDER = [Safety.EXACT, Safety.ROUNDING, Safety.BEHAVIOUR]
 
 
@@ -58,9 +59,9 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
     may_be_integer = any(isinstance(each, int) for each in starts)
     kind = _kind(program, read, starts)
     if kind == INTEGER:
-        if added is not read.top and not _adds_integers(added):
-            raise Blocked("it is scaled by what may be no integer")
-        suffix, convert = "", "int"
+        if not all(_is_integer(program, other) for other in _others(program, read.top, added)):
+            raise Blocked("it is combined with what may be no integer")
+        suffix, convert = "" if _is_long(program, read.base) else ".long()", "int"
     else:
         if read.converts_to == "int":
             raise Blocked("int() cuts the value off in every iteration")
@@ -103,11 +104,11 @@ def _linear(program: Program, read: Read, added: ast.expr) -> Safety:
             continue
         if not isinstance(operation, ast.BinOp) or not isinstance(operation.op, ast.Add | ast.Sub | ast.Mult | ast.Div):
             raise Blocked("host arithmetic needs it in every iteration")
-        other = operation.right if part is operation.left else operation.left
         if isinstance(operation.op, ast.Div):
             if part is not operation.left:
                 raise Blocked("host arithmetic needs it in every iteration")
             safety = Safety.ROUNDING  # a device divides by multiplying with the reciprocal
+    for other in _others(program, read.top, added):
         is_double = (
             isinstance(other, ast.Call) and isinstance(other.func, ast.Attribute) and other.func.attr == "double"
         )
@@ -116,10 +117,19 @@ def _linear(program: Program, read: Read, added: ast.expr) -> Safety:
     return safety
 
 
-def _adds_integers(added: ast.expr) -> bool:
-    return all(
-        not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div | ast.Mult) for node in ast.walk(added)
-    ) and all(not isinstance(node, ast.Constant) or isinstance(node.value, int) for node in ast.walk(added))
+def _others(program: Program, read: ast.expr, added: ast.expr) -> Iterator[ast.expr]:
+    """What the read is combined with before it is added."""
+    for operation, part in way_to(program, read, added):
+        if isinstance(operation, ast.BinOp):
+            yield operation.right if part is operation.left else operation.left
+
+
+def _is_long(program: Program, node: ast.expr) -> bool:
+    """Is it an integer tensor of 64 bits, which can hold a sum: not one of bools, or of bytes, which would wrap?"""
+    if not isinstance(node, ast.Call) or any(keyword.arg in ("dtype", "out") for keyword in node.keywords):
+        return False
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else program.qualified(node.func)
+    return name.rpartition(".")[2] in _GIVE_LONG
 
 
 def _starting_values(program: Program, found: Accumulator) -> list[int | float]:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from perflint.program import Program
 
 
+_SUPPRESS = "contextlib.suppress"
+
+
 class Blocked(Exception):
     """No fix: the message says what stands in the way."""
 
@@ -91,12 +94,22 @@ def _check_exits(program: Program, loop: Loop, scope: ast.AST, path: str) -> Non
     for parent in program.ancestors(loop):
         if parent is scope:
             break
-        if isinstance(parent, ast.Try) and child in parent.body and (parent.handlers or parent.finalbody):
-            inside = {node for each in parent.body for node in own_nodes(each)}
-            later = [node for node in occurrences(scope, path) if node not in inside and node.lineno > parent.lineno]
+        if body := _survived(program, parent, child):
+            inside = {node for each in body for node in own_nodes(each)}
+            later = [node for node in occurrences(scope, path) if node not in inside and node.lineno > body[0].lineno]
             if later or "." in path:
                 raise Blocked(f"an exception may leave the loop, and `{path}` is read behind it")
         child = parent
+
+
+def _survived(program: Program, block: ast.AST, child: ast.AST) -> list[ast.stmt]:
+    """The body that an exception in `child` may leave without leaving the function; empty where there is none."""
+    if isinstance(block, ast.Try):
+        return block.body if child in block.body and (block.handlers or block.finalbody) else []
+    if isinstance(block, ast.With):
+        calls = [item.context_expr for item in block.items if isinstance(item.context_expr, ast.Call)]
+        return block.body if any(program.qualified(call.func) == _SUPPRESS for call in calls) else []
+    return []
 
 
 def indent_of(program: Program, loop: Loop) -> str:

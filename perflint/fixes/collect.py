@@ -60,6 +60,8 @@ def _check_list(program: Program, found: Accumulator) -> None:
         or len(occurrences(region[-1], found.path)) != uses
     ):
         raise Blocked(f"`{found.path}` is not known to be empty when the loop starts")
+    if isinstance(region[0], ast.Assign) and len(region[0].targets) > 1:
+        raise Blocked(f"`{found.path}` is known by another name, too")
     if len(found.additions) > 1:
         raise Blocked(f"several lines append to `{found.path}`")
     if any(

@@ -66,7 +66,8 @@ def read_of(program: Program, sync: Sync) -> Read:
             and len(base.args) == 1
             and not base.keywords
         ):
-            scalar, converts_to = True, converts_to or program.qualified(base.func).rpartition(".")[2]
+            name = program.qualified(base.func).rpartition(".")[2]
+            scalar, converts_to = True, "int" if "int" in (converts_to, name) else name  # float(int(x)) cuts, too
             base = base.args[0]
         elif isinstance(base, ast.Attribute) and base.attr == "data":
             base = base.value

@@ -25,6 +25,7 @@ device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def train(model, loader, optimizer, epochs, report):
+    bonus = 0.5
 """
 STEP = """
 x, y = x.to(device), y.to(device)
@@ -46,9 +47,14 @@ READS = st.sampled_from(
         "int(hits)",
         "float(hits)",
         "-loss.item()",
+        "float(int(loss * 3))",
+        "(out > y).any().item()",
+        "-(out > y).any().item()",
+        "(out > y).byte().max().item()",
+        "out.argmax().item()",
     ]
 )
-SCALES = st.sampled_from(["", " * x.size(0)", " * 0.5", " * len(x)"])
+SCALES = st.sampled_from(["", " * x.size(0)", " * 0.5", " * len(x)", " + bonus", " - 1"])
 NAMES = st.sampled_from(["a", "b", "c"])
 
 
