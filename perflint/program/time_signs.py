@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 _GRIDS = frozenset({"linspace", "arange", "logspace"})
 _GRID_NAME = re.compile(
-    r"^(time_?(steps|points|grid|span)|t_?(span|grid)|sigmas?|alphas?|betas|lambdas?|noise_levels?|(noise_)?schedule(s|r)?)$"
+    r"^(time_?(steps|points|grid|span|range)|t_?(span|grid)|sigmas?|alphas?|betas|lambdas?|noise_levels?|(noise_)?schedule(s|r)?)$"
 )
-_SOLVER_NAME = re.compile(r"^(time_?(steps|points|grid|span)|t_span|sigmas|betas|noise_levels|noise_schedule)$")
+_SOLVER_NAME = re.compile(r"^(time_?(steps|points|grid|span|range)|t_span|sigmas|betas|noise_levels|noise_schedule)$")
 _TIME_INDEX = re.compile(r"^(t|ti|ts|tt|time\w*|(\w+_)?step(_?(i|id|idx|index))?|frame\w*)$")
 _SURELY_TIME = re.compile(r"^(t|time\w*)$")
 _TIME_ELEMENT = re.compile(r"^(\w+_t|word|char|tok(en)?|reward)$")
@@ -26,7 +26,7 @@ _TIME_BOUND = re.compile(
     r"(^|_)(time|step|seq|sequence|len|length|frame|horizon|window)s?(\d|_|$)|timestep|seq_?len|^T(_|$)"
 )
 _ROUND_WORDS = re.compile(
-    r"iter(s|ation|ations)?($|_)|epoch|layer|optimi[sz]|hop|codebook|quanti[lz]e|loop|canvas|chunks|subdivision",
+    r"iter(s|ation|ations)?($|_)|epoch|layer|block_id|depth|stage|optim|hop|codebook|quanti[lz]e|loop|canvas|chunks|subdivision",
     re.IGNORECASE,
 )
 _OTHER_WORDS = re.compile(
@@ -89,11 +89,14 @@ def _sized_axis(node: ast.AST) -> int | None:
     return index.value if isinstance(index, ast.Constant) and isinstance(index.value, int) else None
 
 
-def names_another_axis(header: Header) -> bool:
+def names_another_axis(header: Header, flow: LoopFlow | None = None) -> bool:
     """Does the program call what it counts or walks through batches, classes, layers or the like?"""
     if any(map(_SURELY_TIME.search, header.indices)):
         return False
-    return any(map(_OTHER_WORDS.search, _words(header))) or any(map(_OTHER_ELEMENTS.search, _walked(header)))
+    walked = _walked(header)
+    if flow is not None:
+        walked |= {each.base.rpartition(".")[2] for each in flow.slices if not each.is_tensor and _is_name(each.base)}
+    return any(map(_OTHER_WORDS.search, _words(header))) or any(map(_OTHER_ELEMENTS.search, walked))
 
 
 def walks_chunks(program: Program, loop: Loop, header: Header) -> bool:
@@ -134,6 +137,17 @@ def solves(loop: Loop) -> bool:
     return any(_SOLVER_NAME.search(path_of(node).rpartition(".")[2]) for node in (*walked, *read))
 
 
+def numbers_noise(loop: Loop, header: Header) -> bool:
+    """Does each step fill a tensor with its number, as samplers tell a denoiser the level of the noise?"""
+    numbers = header.indices | {path_of(each.target) for each in header.elements} | set(map(path_of, header.members))
+    return any(
+        called(node) in ("full", "full_like", "new_full") and any(path_of(each) in numbers for each in node.args)
+        for root in loop.body
+        for node in own_nodes(root)
+        if isinstance(node, ast.Call)
+    )
+
+
 def _sequences(node: ast.expr) -> list[ast.expr]:
     """What `zip(x[1:], enumerate(y))` walks through: x and y; not the bound of a range."""
     if isinstance(node, ast.Call):
@@ -150,10 +164,14 @@ def _words(header: Header) -> set[str]:
 
 def _walked(header: Header) -> set[str]:
     """The names of the elements that are walked through, and of what they are elements of."""
-    words = {each.base.rpartition(".")[2] for each in header.elements if each.base.replace(".", "").isidentifier()}
+    words = {each.base.rpartition(".")[2] for each in header.elements if _is_name(each.base)}
     for target in (*(each.target for each in header.elements), *header.members):
         words |= {part.id for part in ast.walk(target) if isinstance(part, ast.Name)}
     return words
+
+
+def _is_name(base: str) -> bool:
+    return base.replace(".", "").isidentifier()
 
 
 def _named(node: ast.expr) -> Iterator[ast.Name | ast.Attribute]:
@@ -163,6 +181,8 @@ def _named(node: ast.expr) -> Iterator[ast.Name | ast.Attribute]:
     elif isinstance(node, ast.BinOp):
         yield from _named(node.left)
         yield from _named(node.right)
+    elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+        yield node.value
     elif isinstance(node, ast.Call) and called(node) in ("int", "min", "max"):
         for argument in node.args:
             yield from _named(argument)

@@ -16,6 +16,7 @@ from perflint.program.time_signs import (
     counts_rounds,
     is_grid,
     names_another_axis,
+    numbers_noise,
     solves,
     spans_sequence,
     walks_chunks,
@@ -51,6 +52,8 @@ def time_loop(program: Program, loop: Loop) -> TimeLoop | None:
         return None
     states = flow.states()
     verdict = _generation(program, loop, header, flow, states)
+    if verdict is None and numbers_noise(loop, header):
+        return None
     if verdict is None and flow.truth() and states:
         verdict = _recurrence(program, loop, header, flow, states)
     if verdict is None and states:
@@ -142,7 +145,7 @@ def _recurrence(
             return None
     known = any(call.sort.model and not call.sort.unsure and call.trace.carried & set(states) for call in flow.calls)
     steps = returned and any(each.axis == 1 for each in flow.slices)
-    if names_another_axis(header) or not (known or steps or spans_sequence(program, loop, header, flow)):
+    if names_another_axis(header, flow) or not (known or steps or spans_sequence(program, loop, header, flow)):
         return None
     given = f"steps of {_names(truth)} go in"
     if flow.forced and (has_model or has_rnn):
@@ -163,7 +166,7 @@ def _rollout(program: Program, loop: Loop, header: Header, flow: LoopFlow, state
     """Nothing given goes in; what comes out is kept as one tensor."""
     if flow.index_as_data or any(RESIZE in end.ops for end in states.values()) or flow.truth():
         return None
-    if flow.chunks or names_another_axis(header) or not _launches_torch(program, flow):
+    if flow.chunks or names_another_axis(header, flow) or not _launches_torch(program, flow):
         return None
     through_model = {name for name, end in states.items() if MODEL in end.ops}
     if not through_model or not is_collected(program, loop, flow):
