@@ -6,19 +6,17 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
-from importlib.util import find_spec
 from pathlib import Path
 
 from perflint.rule import Rule
 
 _SUFFIXES = (".py", ".json", ".so", ".pyd")
-_LIBRARIES = ("libcst",)  # its version shapes the code of some fixes
 
 
 def source_digest(rules: Sequence[Rule]) -> bytes:
     """A digest of every source file of perflint and of the packages that `rules` come from."""
     digest = blake2b(digest_size=16)
-    for file in sorted({*_files(_folders(rules)), *_library_versions()}):
+    for file in sorted(set(_files(_folders(rules)))):
         digest.update(f"\0{Path(file).name}\0".encode())
         digest.update(Path(file).read_bytes())
     return digest.digest()
@@ -43,12 +41,3 @@ def _files(folders: Iterable[str]) -> Iterator[str]:
             for name in names:
                 if name.endswith(_SUFFIXES):
                     yield f"{folder}{os.sep}{name}"
-
-
-def _library_versions() -> Iterator[str]:
-    for library in _LIBRARIES:
-        spec = find_spec(library)
-        for folder in (spec.submodule_search_locations or ()) if spec else ():
-            version = Path(folder) / "_version.py"
-            if version.exists():
-                yield str(version)
