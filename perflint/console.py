@@ -42,7 +42,8 @@ def show(text: str, *, err: bool = False) -> None:
     """Write `text` for a human, as is; characters that the stream's encoding lacks are escaped."""
     stream = sys.stderr if err else sys.stdout
     encoding = stream.encoding or "utf-8"
-    click.echo(text.encode(encoding, "backslashreplace").decode(encoding), nl=False, err=err, color=True)
+    with _writing():
+        click.echo(text.encode(encoding, "backslashreplace").decode(encoding), nl=False, err=err, color=True)
 
 
 def show_markdown(text: str, color: bool) -> None:
@@ -63,8 +64,21 @@ def show_markdown(text: str, color: bool) -> None:
 
 def emit(data: bytes) -> None:
     """Write `data` for a program, to the byte."""
-    sys.stdout.buffer.write(data)
-    sys.stdout.flush()
+    with _writing():
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """Turn a failure to write into a UserError, but for the reader who has gone: that is no mistake."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115  # what is still in the buffer has nowhere to go
+        raise UserError(f"the output can't be written: {error.strerror}") from None
 
 
 def write_file(path: Path, text: str) -> None:

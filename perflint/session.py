@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,8 @@ def resolve(paths: Sequence[Path], typed: Mapping[str, Any]) -> Resolved:
     except FileNotFoundError:
         raise UserError("the working directory does not exist any more") from None
     named = [(typed.get("stdin_filename") or Path()) if path == STDIN else path for path in paths or [Path()]]
-    folders = [path.resolve() if path.is_dir() else path.resolve().parent for path in named]
+    real = [Path(os.path.realpath(path)) for path in named]  # Path.resolve would raise where links go in circles
+    folders = [path if path.is_dir() else path.parent for path in real]
     above = (folders[0], *folders[0].parents)
     start = next((each for each in above if all(folder.is_relative_to(each) for folder in folders)), folders[0])
     return load(start, isolated=typed["isolated"], config_path=typed["config"], overrides=options.overrides(typed))

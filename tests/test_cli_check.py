@@ -381,3 +381,20 @@ def test_a_working_directory_that_is_gone_is_one_line(tmp_path: Path) -> None:
     script = "import os, sys, perflint.cli as c; os.rmdir(os.getcwd()); sys.argv = ['perflint', 'check']; c.cli()"
     result = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stderr) == (2, "perflint: the working directory does not exist any more\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("format_", ["full", "json"])
+def test_output_that_cannot_be_written_is_one_line(tmp_path: Path, format_: str) -> None:
+    (tmp_path / "a.py").write_text("import torch\n")
+    command = [sys.executable, "-m", "perflint", "check", "--output-format", format_, "."]
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (result.returncode, result.stderr) == (2, "perflint: the output can't be written: No space left on device\n")
+
+
+def test_links_in_a_circle_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").symlink_to("loop.py")
+    command = [sys.executable, "-m", "perflint", "check", "loop.py"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (2, "perflint: loop.py: Symlink loop from 'loop.py'\n")
