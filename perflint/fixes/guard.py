@@ -106,7 +106,11 @@ class _Plan:
                 return f"what workers use is made from {missing[0]}, which would move under the guard"
         if missing := sorted(self._workers_read & lost):
             return f"code that runs in workers uses {missing[0]}, which would move under the guard"
+        shared = self._workers_read | {getattr(each, "name", "") for each in _worker_definitions(self._program)}
         for each in self.moved():
+            changed = next((name for name in _changed_objects(self._program, each) if name in shared), None)
+            if changed is not None:
+                return f"what workers use of {changed} is set by a statement that would move under the guard"
             hidden = next(self._own_classes(each), None)
             if hidden is not None:
                 return f"the class {hidden.name} is defined under a condition, and workers may need it"
@@ -166,6 +170,17 @@ def _worker_definitions(program: Program) -> list[ast.stmt]:
         reached.update(dict.fromkeys(fresh))
         stack += fresh
     return list(reached)
+
+
+def _changed_objects(program: Program, statement: ast.stmt) -> Iterator[str]:
+    """The names of objects of which a statement sets an attribute or an item."""
+    for node in program.own_nodes(statement):
+        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+            root: ast.expr = node
+            while isinstance(root, ast.Attribute | ast.Subscript):
+                root = root.value
+            if isinstance(root, ast.Name):
+                yield root.id
 
 
 def _is_callee(program: Program, node: ast.Name) -> bool:

@@ -6,13 +6,14 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from perflint.program import Heat
+from perflint.program import Heat, torch_table
 from perflint.program.consumers import Consumer, Flow, Reading, Role
 from perflint.program.rarity import makes_rare
 from perflint.program.shapes.infer import Shapes
 from perflint.program.values import Kind, Place
 from perflint.program.walk import FUNCTIONS, LOOPS, Loop, path_of
 
+from .aliases import names_of
 from .copies import MATERIALISING, Copy
 from .gradients import may_have_gradient
 
@@ -152,6 +153,11 @@ def source_changes(program: Program, flow: Flow, copy: Copy, reading: Reading) -
     root = path_of(_base(copy.source))
     if not root:
         return False
+    function = program.function_of(copy.call) or program.tree
+    return any(_changes(program, flow, copy, reading, name) for name in sorted(names_of(function, root)))
+
+
+def _changes(program: Program, flow: Flow, copy: Copy, reading: Reading, root: str) -> bool:
     function = program.function_of(copy.call) or program.tree
     statement = program.statement_of(copy.call)
     loop = next((each for each in program.ancestors(copy.call) if isinstance(each, LOOPS)), None)
