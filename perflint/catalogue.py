@@ -124,15 +124,3 @@ def _rule_of(module: ModuleType) -> Rule:
     if rule.group not in GROUPS:
         raise TypeError(f"{module.__file__}: {rule.group!r} is not one of the groups {', '.join(GROUPS)}")
     return rule()
-
-
-def rules_fingerprint() -> str:
-    """A digest of the rules' own source, so that a cache made by other rules is not read."""
-    import hashlib
-
-    digest = hashlib.blake2b(digest_size=16)
-    for rule in all_rules():
-        file = sys.modules[type(rule).__module__].__file__
-        assert file is not None
-        digest.update(Path(file).read_bytes())
-    return digest.hexdigest()

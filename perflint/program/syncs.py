@@ -93,11 +93,7 @@ def _of_call(program: Program, call: ast.Call) -> Iterator[Sync]:
         return
     head, _, rest = name.partition(".")
     if head == "torch":
-        if (
-            rest.rpartition(".")[2] in _DATA_DEPENDENT
-            and call.args
-            and _entry_syncs(program, torch_table.function(name), call, 0)
-        ):
+        if rest.rpartition(".")[2] in _DATA_DEPENDENT and call.args and _waits(torch_table.function(name)):
             yield from _implicit(program, call.args[0], rest.rpartition(".")[2], call)
     elif name.startswith(_HOST_MODULES):
         yield from _first(program, call, call.args, "math")
@@ -135,7 +131,7 @@ def _of_method(program: Program, call: ast.Call, func: ast.Attribute) -> Iterato
     elif name == "to" and owner.kind is Kind.TENSOR and program.value(call).place is Place.HOST:
         kind = "cpu"
     elif name in _DATA_DEPENDENT:
-        if _entry_syncs(program, torch_table.method(name), call, 0):
+        if _waits(torch_table.method(name)):
             yield from _at_method(program, call, func, name, explicit=False)
         return
     else:
@@ -149,7 +145,7 @@ def _at_method(program: Program, call: ast.Call, func: ast.Attribute, kind: str,
         yield Sync(call, func.value, kind, end - len(func.attr), program.span(call)[1], explicit)
 
 
-def _entry_syncs(program: Program, entry: torch_table.Entry | None, call: ast.Call, skip: int) -> bool:
+def _waits(entry: torch_table.Entry | None) -> bool:
     return entry is not None and entry.syncs
 
 

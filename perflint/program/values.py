@@ -85,7 +85,6 @@ OTHER = Value(Kind.OTHER)
 PERIODIC = Value(Kind.NUMBER, periodic=True)
 NUMPY = Value(Kind.NUMPY)
 DEVICE_TENSOR = Value(Kind.TENSOR, Place.DEVICE)
-LIKELY_DEVICE_TENSOR = Value(Kind.TENSOR, Place.DEVICE, sure=False)
 GUESSED = "guessed"  # the name of a tensor that may be a number: what an unknown call gave, an untyped parameter
 GUESSED_TENSOR = Value(Kind.TENSOR, Place.DEVICE, sure=False, name=GUESSED)
 HOST_TENSOR = Value(Kind.TENSOR, Place.HOST)

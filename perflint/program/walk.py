@@ -9,7 +9,6 @@ from typing import TypeVar
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Loop = ast.For | ast.AsyncFor | ast.While
-Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _DEFINITIONS = frozenset({*FUNCTIONS, ast.ClassDef})

@@ -47,7 +47,7 @@ def _ones(function: ast.AST, name: str) -> str | None:
     if integer(index) == 0 and integer(value) == 1:
         return "front"
     is_tail = isinstance(index, ast.Slice) and integer(index.lower) == 1 and index.upper is None and index.step is None
-    times = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult) and isinstance(value.left, ast.List)
-    if is_tail and times and [integer(each) for each in value.left.elts] == [1]:  # type: ignore[attr-defined]
-        return "back"
-    return None
+    if not is_tail or not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Mult):
+        return None
+    is_one = isinstance(value.left, ast.List) and [integer(each) for each in value.left.elts] == [1]
+    return "back" if is_one else None

@@ -11,6 +11,7 @@ from perflint.program.shapes.infer import Shapes
 from perflint.program.shapes.shape import Shape, integer
 
 from .copies import Copy
+from .lists import filled_in_turn
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -37,7 +38,7 @@ def proved(program: Program, shapes: Shapes, copy: Copy, reading: Reading) -> Re
     if copy.form in ("interleave", "cat"):
         return Repeated((copy.axis,), new=False) if copy.axis is not None and shape.size(copy.axis) == "1" else None
     if copy.counts is None:
-        return _by_lists(program, shapes, copy)
+        return Repeated((0,), new=False) if filled_in_turn(program, copy) else None
     counts = copy.counts
     repeated = [position for position, count in enumerate(counts) if integer(count) != 1]
     if not repeated or any(_is_below_one(counts[position]) for position in repeated):
@@ -115,10 +116,3 @@ def _result_shows(program: Program, shapes: Shapes, reading: Reading, count: ast
             if shape.size(axis) == f"x{symbol}" and axis != joined % shape.rank and symbol in others:
                 return True
     return False
-
-
-def _by_lists(program: Program, shapes: Shapes, copy: Copy) -> Repeated | None:
-    """Where sizes and counts are lists that are filled with ones in turn: `view(sizes).repeat(counts)`."""
-    from .lists import filled_in_turn
-
-    return Repeated((0,), new=False) if filled_in_turn(program, copy) else None

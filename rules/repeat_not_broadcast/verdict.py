@@ -84,8 +84,7 @@ def other_operands(consumer: Consumer) -> list[ast.expr]:
     elif isinstance(node, ast.Compare):
         operands = [node.left, *node.comparators]
     elif isinstance(node, ast.Call):
-        method = isinstance(node.func, ast.Attribute)
-        operands = [*([node.func.value] if method else []), *node.args]  # type: ignore[attr-defined]
+        operands = [*([node.func.value] if isinstance(node.func, ast.Attribute) else []), *node.args]
     elif isinstance(node, ast.Subscript):
         operands = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else []
     else:
@@ -164,17 +163,19 @@ def _changes(program: Program, flow: Flow, copy: Copy, reading: Reading, root: s
     if loop is not None and not _rebinds(loop, root):
         return any(_writes(each, root) for each in ast.walk(loop))
     writes = [
-        each for each in ast.walk(function) if getattr(each, "lineno", 0) >= statement.lineno and _writes(each, root)
+        each
+        for each in ast.walk(function)
+        if isinstance(each, ast.stmt | ast.expr) and each.lineno >= statement.lineno and _writes(each, root)
     ]
     if not writes:
         return False
     return may_have_gradient(program, flow, copy) or any(_is_read_behind(write, reading) for write in writes)
 
 
-def _is_read_behind(write: ast.AST, reading: Reading) -> bool:
+def _is_read_behind(write: ast.stmt | ast.expr, reading: Reading) -> bool:
     """Is the copy read behind the write? What an assignment computes is computed before it writes."""
     for consumer in reading.consumers:
-        before = (consumer.operand.lineno, consumer.operand.col_offset) < (write.lineno, write.col_offset)  # type: ignore[attr-defined]
+        before = (consumer.operand.lineno, consumer.operand.col_offset) < (write.lineno, write.col_offset)
         inside = isinstance(write, ast.Assign) and any(each is consumer.node for each in ast.walk(write.value))
         if not (before or inside) or consumer.in_place:
             return True
@@ -217,6 +218,3 @@ def _base(node: ast.expr) -> ast.expr:
             node = node.value
         else:
             return node
-
-
-__all__ = ["is_one_time", "is_worth_it", "kind_of", "other_operands", "source_changes"]

@@ -150,13 +150,13 @@ class Shapes:
         if isinstance(node, ast.Subscript):
             return self._indexed(node)
         if isinstance(node, ast.Call):
-            return self._call(node)
+            return called(self, self._program, node)
         if isinstance(node, ast.UnaryOp):
             return self.shape(node.operand)
         if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.MatMult):
-            return self._broadcast(node.left, node.right)
+            return self.broadcast(node.left, node.right)
         if isinstance(node, ast.Compare):
-            return self._broadcast(node.left, node.comparators[0])
+            return self.broadcast(node.left, node.comparators[0])
         return NOTHING
 
     def _name(self, node: ast.Name) -> Shape:
@@ -188,7 +188,8 @@ class Shapes:
         ]  # fmt: skip
         return self.shape(values[0]) if len(values) == 1 else NOTHING
 
-    def _broadcast(self, left: ast.expr, right: ast.expr) -> Shape:
+    def broadcast(self, left: ast.expr, right: ast.expr) -> Shape:
+        """The shape of an elementwise result."""
         if self._program.value(right).kind is Kind.NUMBER or isinstance(right, ast.Constant):
             return self.shape(left)
         if self._program.value(left).kind is Kind.NUMBER or isinstance(left, ast.Constant):
@@ -222,9 +223,6 @@ class Shapes:
             return Shape(None, (*front, *shape.first[taken:]), ())
         return Shape(None, (*front, *shape.first[taken:]), (*shape.last[: len(shape.last) - cut], *back[::-1]))
 
-    def _call(self, node: ast.Call) -> Shape:
-        return called(self, self._program, node)
-
     def expand(self, sizes: list[ast.expr]) -> Shape:
         """The shape that a list of sizes asks for; -1 and what follows a star are unknown."""
         if any(isinstance(each, ast.Starred) for each in sizes):
@@ -232,10 +230,6 @@ class Shapes:
             behind = sizes[star + 1 :] if not any(isinstance(each, ast.Starred) for each in sizes[star + 1 :]) else []
             return Shape(None, tuple(map(self.size, sizes[:star])), tuple(map(self.size, behind)))
         return known(tuple("" if _is_minus_one(each) else self.size(each) for each in sizes))
-
-    def broadcast(self, left: ast.expr, right: ast.expr) -> Shape:
-        """The shape of an elementwise result."""
-        return self._broadcast(left, right)
 
 
 def _walk(indices: list[ast.expr], sizes: tuple[str, ...]) -> tuple[list[str], int]:

@@ -22,11 +22,6 @@ class Shape(NamedTuple):
             return self.first[axis] if axis < len(self.first) else ""
         return self.last[axis] if -axis <= len(self.last) else ""
 
-    @property
-    def least_rank(self) -> int:
-        """The tensor has at least so many axes."""
-        return self.rank or 0
-
 
 NOTHING = Shape(None)
 
