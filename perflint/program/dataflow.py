@@ -101,4 +101,11 @@ class LoopFlow:
             found |= end.slices - {name}
             for other in end.carried & delayed:
                 found |= self.ends[other].slices
-        return frozenset(found - set(states))
+        return frozenset(found - set(states)) | self.filtered()
+
+    def filtered(self) -> frozenset[str]:
+        """The sequences that are changed in place, each step by the step before: `x[t] = x[t] + c * x[t - 1]`."""
+        slots = {each.name for each in self.collected if each.how == "slot"}
+        return frozenset(
+            name for name, end in self.states().items() if name in end.slices & end.carried and name in slots
+        )

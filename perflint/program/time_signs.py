@@ -47,10 +47,10 @@ def walks_time(program: Program, loop: Loop, header: Header, flow: LoopFlow) -> 
         return True
     if names_another_axis(header) or not any(each.is_tensor for each in flow.slices):
         return False
-    return _names_time(header)
+    return counts_time(header)
 
 
-def _names_time(header: Header) -> bool:
+def counts_time(header: Header) -> bool:
     """Does the program call what it counts, or the bound, steps of time?"""
     return any(map(_TIME_INDEX.search, header.indices)) or any(map(_TIME_BOUND.search, _words(header) - header.indices))
 
@@ -58,7 +58,7 @@ def _names_time(header: Header) -> bool:
 def spans_sequence(program: Program, loop: Loop, header: Header, flow: LoopFlow) -> bool:
     """Does the loop run over the whole of an axis of what it walks through, backwards over it, or over named time?"""
     targets = {part.id for each in header.elements for part in ast.walk(each.target) if isinstance(part, ast.Name)}
-    if _names_time(header) or any(_TIME_INDEX.search(name) or _TIME_ELEMENT.search(name) for name in targets):
+    if counts_time(header) or any(_TIME_INDEX.search(name) or _TIME_ELEMENT.search(name) for name in targets):
         return True
     if any(_is_prepended(program, loop, each.base) for each in flow.slices):
         return True

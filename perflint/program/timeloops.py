@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perflint.program.dataflow import LoopFlow
+from perflint.program.indices import place
 from perflint.program.loop_body import loop_flow
 from perflint.program.loop_calls import rnn_kind
 from perflint.program.loop_state import is_carried_by_rnn, rnn_name
@@ -14,6 +15,7 @@ from perflint.program.time_evidence import is_collected, never_over_time
 from perflint.program.time_header import Header, called, read_header
 from perflint.program.time_signs import (
     counts_rounds,
+    counts_time,
     is_grid,
     names_another_axis,
     numbers_noise,
@@ -137,7 +139,8 @@ def _recurrence(
             for name, end in states.items()
             if MODEL in end.ops
         )
-        if sums or flow.index_as_data or not is_collected(program, loop, flow):
+        last = any(_reads_step_before(program, header, flow, name) for name in states)
+        if sums or (flow.index_as_data and not last) or not is_collected(program, loop, flow):
             return None  # a sampler or a solver of differential equations
     if not has_model:
         states = {name: end for name, end in states.items() if end.ops and _is_tensor(program, flow, name)}
@@ -169,6 +172,9 @@ def _rollout(program: Program, loop: Loop, header: Header, flow: LoopFlow, state
     if flow.chunks or names_another_axis(header, flow) or not _launches_torch(program, flow):
         return None
     through_model = {name for name, end in states.items() if MODEL in end.ops}
+    scored = {name for each in flow.collected if each.how == "sum" for name in each.trace.carried & through_model}
+    if scored and counts_time(header) and not counts_rounds(header):
+        return _own_output(flow, f"{_names(scored)}, the output of the step before, goes back into the model")
     if not through_model or not is_collected(program, loop, flow):
         return None
     fed = _fed_back(flow, states)
@@ -211,6 +217,14 @@ def _returned(flow: LoopFlow, name: str, end: Trace) -> bool:
         if call.sort.model and any(given == name for given, _ in call.direct)
         for part in (None, *range(8))
     )
+
+
+def _reads_step_before(program: Program, header: Header, flow: LoopFlow, name: str) -> bool:
+    """Is the state a tensor with a step for each iteration, of which the last one is read, behind the batch axis?"""
+    slots = {each.name for each in flow.collected if each.how == "slot"}
+    parts = (program.parent(read) for read in flow.reads.get(name, ()))
+    places = (place(part, header.indices) for part in parts if isinstance(part, ast.Subscript))
+    return name in slots and any(axis is not None and axis >= 1 and offset == -1 for axis, offset in places)
 
 
 def _updates_itself(flow: LoopFlow, name: str) -> bool:
