@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from perflint.program import Heat, torch_table
+from perflint.program import Heat
 from perflint.program.consumers import Consumer, Flow, Reading, Role
 from perflint.program.rarity import makes_rare
 from perflint.program.shapes.infer import Shapes
