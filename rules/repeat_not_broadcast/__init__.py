@@ -50,8 +50,9 @@ return torch.cat([context, states], dim=2)
 tensor in place, whose shape holds anyway, the repeating is dropped. Results and gradients are bitwise the same.
 
 `rounding` where a sum may be taken in another order: the gradient of `torch.cat([x] * n)` and `torch.stack([x] * n)`,
-and of a tensor that gets a new axis and is repeated along a second one; matrix products and reductions over a view; a
-move or cast that is put before the expansion. Only tensors into which a gradient may flow are concerned by the first.
+of a tensor that gets a new axis and is repeated along a second one, and of one whose repeating is dropped, for the
+operation may repeat it along others; matrix products and reductions over a view; a move or cast that is put before
+the expansion. Only tensors into which a gradient may flow are concerned by the first three.
 
 Not fixed where the counts are kept in a list, where the number of axes can't be told and `expand` needs it, where a
 comment stands in the way, and next to a transposed tensor: there the view would give the result another layout in

@@ -42,7 +42,8 @@ def patch(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Rea
     if copy.form == "expanded":
         return _unmade(program, copy, safety)
     edits = _dropped(program, copy, reading)
-    if edits:
+    if edits:  # the operation may repeat other axes, too: the gradient is then summed over all of them at once
+        safety = Safety.ROUNDING if may_have_gradient(program, flow, copy) else safety
         return Patch((Fix("leave the repeating to the operation, which broadcasts", safety, edits),))
     rank = shapes.shape(copy.source).rank
     edits, blocked = _rewritten(program, copy, rank)

@@ -197,3 +197,13 @@ def test_code_that_runs_once_is_left_alone() -> None:
     once = "import torch\nmask = torch.ones(3, 1).repeat(1, 4)\nprint(mask * 2)\n"
     setup = "import torch\nclass A:\n    def __init__(self, y):\n        self.z = torch.ones(3, 1).repeat(1, 4) * y\n"
     assert findings(once) == () and findings(setup) == ()
+
+
+@pytest.mark.parametrize(("copied", "safety"), [("x", Safety.ROUNDING), ("torch.ones(3, 5)", Safety.EXACT)])
+def test_a_dropped_repeat_is_exact_only_where_no_gradient_is_summed_in_another_order(
+    copied: str, safety: Safety
+) -> None:
+    text = f"import torch\n\ndef f(x, y):\n    y.mul_({copied}[:, None].repeat(1, y.size(1), 1))\n    return y\n"
+    (finding,) = findings(text)
+    assert [fix.safety for fix in finding.fixes] == [safety]
+    assert ".repeat" not in fixed(text)
