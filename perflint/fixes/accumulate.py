@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from perflint.rule import Edit, Fix, Safety
 if TYPE_CHECKING:
     from perflint.program import Program
 
-_NO_DOUBLES = ("mps", "xpu")  # devices without 64-bit floats
+_NO_DOUBLES = re.compile(r"\b(mps|xpu)\b")  # devices without 64-bit floats
 _GIVE_LONG = frozenset({"sum", "prod", "count_nonzero", "argmax", "argmin", "long"})  # of integers, and of bools
 _ORDER = [Safety.EXACT, Safety.ROUNDING, Safety.BEHAVIOUR]
 
@@ -58,6 +59,8 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
     starts = _starting_values(program, found)
     may_be_integer = any(isinstance(each, int) for each in starts)
     kind = _kind(program, read, starts)
+    if may_be_integer and kind == FLOAT and number_kind(program, read.base) == INTEGER and not read.converts_to:
+        raise Blocked("it starts as an integer here and as a float there")
     if kind == INTEGER:
         if not all(_is_integer(program, other) for other in _others(program, read.top, added)):
             raise Blocked("it is combined with what may be no integer")
@@ -68,7 +71,7 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
         if kind != FLOAT and may_be_integer:
             safety = Safety.BEHAVIOUR  # were it an integer, the sum would have been one
         suffix, convert = ".detach().double()", "float"
-        if any(word in program.text for word in _NO_DOUBLES):
+        if _NO_DOUBLES.search(program.text):
             suffix, safety = ".detach().float()", max(safety, Safety.ROUNDING, key=_ORDER.index)
     _check_other_additions(program, found, statement, kind)
     keeps_integer = convert == "float" and may_be_integer

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from perflint.fixes.accumulator import Accumulator, Blocked, accumulator_of, behind, indent_of
 from perflint.fixes.host_reads import Read
 from perflint.program import torch_table
-from perflint.program.dtypes import FLOAT, INTEGER, number_kind
+from perflint.program.dtypes import FLOAT, INTEGER, assigned, number_kind
 from perflint.program.occurrences import occurrences, start_region
 from perflint.program.values import Kind, Value
 from perflint.program.walk import own_nodes
@@ -24,6 +24,8 @@ def collection(program: Program, read: Read, statement: ast.stmt, path: str) -> 
         raise Blocked(
             "a whole tensor is collected in every iteration: copy all behind the loop, if the device's memory allows"
         )
+    if not read.converts_to and _differs(program, read.base):
+        raise Blocked("its type or shape may differ between iterations")
     if read.converts_to:
         wanted = FLOAT if read.converts_to == "float" else INTEGER
         if number_kind(program, read.base) != wanted:
@@ -38,6 +40,12 @@ def collection(program: Program, read: Read, statement: ast.stmt, path: str) -> 
     kept = ".detach()" if _is_new(program, read.base) else ".detach().clone()"
     edits = (read.replaced(program, kept), behind(program, found.loop, text))
     return Fix(f"collect `{path}` on the device and read it once, behind the loop", Safety.EXACT, edits)
+
+
+def _differs(program: Program, node: ast.expr) -> bool:
+    """May one iteration read another kind of tensor here than the next, as the branch that it took decides?"""
+    values = (assigned(program, node) if isinstance(node, ast.Name) else None) or [node]
+    return (len(values) > 1 or isinstance(values[0], ast.IfExp)) and number_kind(program, node) not in (FLOAT, INTEGER)
 
 
 def _is_new(program: Program, node: ast.expr) -> bool:

@@ -23,6 +23,7 @@ _KEEPS = frozenset(
     "sum max min amax amin detach cpu cuda abs squeeze unsqueeze view reshape flatten contiguous clone data prod"
     " clamp relu neg t transpose permute expand mul add sub".split()
 )
+_WIDENS = frozenset("sum prod argmax argmin count_nonzero".split())  # 64 bits, however narrow the integers are
 _LOSSES = "torch.nn.functional."
 _DEPTH = 6
 
@@ -46,6 +47,23 @@ def number_kind(program: Program, node: ast.expr, depth: int = _DEPTH) -> str:
     if isinstance(node, ast.Constant):
         return FLOAT if isinstance(node.value, float) else INTEGER if isinstance(node.value, int) else UNKNOWN
     return _of_path(program, node, depth) if isinstance(node, ast.Name) else UNKNOWN
+
+
+def is_wide_integer(program: Program, node: ast.expr, depth: int = _DEPTH) -> bool:
+    """Does `node`, which holds integers, hold them in 64 bits, so that adding them up neither wraps nor fails?"""
+    if depth == 0:
+        return False
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if any(keyword.arg == "dtype" for keyword in node.keywords):
+            return False
+        is_function = program.qualified(node.func).startswith("torch.")
+        operand = node.func.value if not is_function else node.args[0] if node.args else None
+        kept = operand is not None and node.func.attr in _KEEPS and is_wide_integer(program, operand, depth - 1)
+        return node.func.attr in _WIDENS or kept
+    if isinstance(node, ast.Subscript):
+        return is_wide_integer(program, node.value, depth - 1)
+    values = assigned(program, node) if isinstance(node, ast.Name) else None
+    return bool(values) and all(is_wide_integer(program, value, depth - 1) for value in values or ())
 
 
 def _of_call(program: Program, node: ast.Call, depth: int) -> str:
@@ -79,10 +97,17 @@ def _of_operation(program: Program, node: ast.BinOp, depth: int) -> str:
 
 def _of_path(program: Program, node: ast.Name, depth: int) -> str:
     scope = program.function_of(node) or program.tree
-    values: list[ast.expr] = []
     for each in own_nodes(scope):
         if isinstance(each, ast.Attribute) and each.attr == "backward" and path_of(each.value) == node.id:
             return FLOAT  # only floats have gradients
+    kinds = {number_kind(program, value, depth - 1) for value in assigned(program, node) or ()}
+    return kinds.pop() if len(kinds) == 1 else UNKNOWN
+
+
+def assigned(program: Program, node: ast.Name) -> list[ast.expr] | None:
+    """What the function assigns to the variable `node`, also by adding; None where something else sets it too."""
+    values: list[ast.expr] = []
+    for each in own_nodes(program.function_of(node) or program.tree):
         if isinstance(each, ast.Name) and each.id == node.id and not isinstance(each.ctx, ast.Load):
             statement = program.statement_of(each)
             if (isinstance(statement, ast.Assign) and statement.targets == [each]) or (
@@ -90,6 +115,5 @@ def _of_path(program: Program, node: ast.Name, depth: int) -> str:
             ):
                 values.append(statement.value)
             else:
-                return UNKNOWN
-    kinds = {number_kind(program, value, depth - 1) for value in values}
-    return kinds.pop() if len(kinds) == 1 else UNKNOWN
+                return None
+    return values
