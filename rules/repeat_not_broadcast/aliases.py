@@ -1,35 +1,56 @@
-"""Under which names a function reaches the memory of a tensor."""
+"""Under which names a function reaches the memory of a tensor, and what writes to it."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from perflint.program import torch_table
+from perflint.program.consumers import bound
 from perflint.program.walk import own_nodes, path_of
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+_DEPTH = 2
 
 
 def names_of(function: ast.AST, path: str) -> frozenset[str]:
     """`path`, and each variable or attribute that is assigned a view of it, or of which it is assigned one."""
     pairs = [
-        (path_of(target), path_of(viewed(each.value)))
+        {path_of(target), path_of(viewed(value))}
         for each in own_nodes(function)
         if isinstance(each, ast.Assign)
-        for target in each.targets
+        for target, value in _assignments(each)
     ]
     names, before = {path}, 0
     while len(names) > before:
         before = len(names)
         for pair in pairs:
-            if all(pair) and not names.isdisjoint(pair):
-                names.update(pair)
+            if "" not in pair and not names.isdisjoint(pair):
+                names |= pair
     return frozenset(names)
+
+
+def _assignments(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
+    for target in node.targets:
+        if not isinstance(target, ast.Tuple | ast.List):
+            yield target, node.value
+        elif isinstance(node.value, ast.Tuple | ast.List) and len(node.value.elts) == len(target.elts):
+            yield from zip(target.elts, node.value.elts, strict=True)
+        else:  # `first, rest = x.split(1)`
+            yield from ((each, node.value) for each in target.elts)
 
 
 def viewed(node: ast.expr) -> ast.expr:
     """The tensor whose memory `node` may show; `node` itself where it is no view."""
     while True:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_view(node.func.attr):
-            node = node.func.value
+            is_function = path_of(node.func.value) == "torch"
+            if is_function and not node.args:
+                return node
+            node = node.args[0] if is_function else node.func.value
         elif isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr in ("T", "mT", "data")):
             node = node.value
         else:
@@ -39,3 +60,35 @@ def viewed(node: ast.expr) -> ast.expr:
 def _is_view(method: str) -> bool:
     entry = torch_table.method(method)
     return entry is not None and "view" in entry.traits
+
+
+def writes(program: Program, node: ast.AST, name: str, depth: int = _DEPTH) -> bool:
+    """Does `node` itself write to the tensor `name`, or hand it to a function of the file that does?"""
+    if isinstance(node, ast.AugAssign):
+        return path_of(viewed(node.target)) == name
+    if isinstance(node, ast.Assign):
+        return any(isinstance(each, ast.Subscript) and path_of(viewed(each)) == name for each in node.targets)
+    if not isinstance(node, ast.Call):
+        return False
+    callee = program.callee(node)
+    if callee is not None:
+        given = (parameter.arg for parameter, value in bound(program, callee, node) if path_of(viewed(value)) == name)
+        return depth > 0 and any(
+            writes(program, inner, each, depth - 1) for each in given for inner in own_nodes(callee)
+        )
+    return any(path_of(viewed(each)) == name for each in _written(program, node))
+
+
+def _written(program: Program, call: ast.Call) -> Iterator[ast.expr]:
+    """What a call of a library's function writes to: by the underscore at its end, `out=` or `inplace=True`."""
+    func = call.func
+    word = func.attr if isinstance(func, ast.Attribute) else path_of(func)
+    is_inplace = word.endswith("_") and not word.endswith("__")
+    if isinstance(func, ast.Attribute) and is_inplace:
+        yield func.value
+    for keyword in call.keywords:
+        if keyword.arg == "out":
+            yield from keyword.value.elts if isinstance(keyword.value, ast.Tuple) else [keyword.value]
+        is_inplace |= keyword.arg == "inplace" and getattr(keyword.value, "value", False) is True
+    if is_inplace and call.args and program.qualified(func):
+        yield call.args[0]

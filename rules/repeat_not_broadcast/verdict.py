@@ -13,7 +13,7 @@ from perflint.program.shapes.infer import Shapes
 from perflint.program.values import Kind, Place
 from perflint.program.walk import FUNCTIONS, LOOPS, Loop, path_of
 
-from .aliases import names_of
+from .aliases import names_of, writes
 from .copies import MATERIALISING, Copy
 from .gradients import may_have_gradient
 
@@ -161,15 +161,15 @@ def _changes(program: Program, flow: Flow, copy: Copy, reading: Reading, root: s
     statement = program.statement_of(copy.call)
     loop = next((each for each in program.ancestors(copy.call) if isinstance(each, LOOPS)), None)
     if loop is not None and not _rebinds(loop, root):
-        return any(_writes(each, root) for each in ast.walk(loop))
-    writes = [
+        return any(writes(program, each, root) for each in ast.walk(loop))
+    later = [
         each
         for each in ast.walk(function)
-        if isinstance(each, ast.stmt | ast.expr) and each.lineno >= statement.lineno and _writes(each, root)
+        if isinstance(each, ast.stmt | ast.expr) and each.lineno >= statement.lineno and writes(program, each, root)
     ]
-    if not writes:
+    if not later:
         return False
-    return may_have_gradient(program, flow, copy) or any(_is_read_behind(write, reading) for write in writes)
+    return may_have_gradient(program, flow, copy) or any(_is_read_behind(each, reading) for each in later)
 
 
 def _is_read_behind(write: ast.stmt | ast.expr, reading: Reading) -> bool:
@@ -192,21 +192,6 @@ def _rebinds(loop: ast.AST, root: str) -> bool:
         )
         for each in ast.walk(loop)
     )
-
-
-def _writes(node: ast.AST, root: str) -> bool:
-    if isinstance(node, ast.AugAssign):
-        target = node.target.value if isinstance(node.target, ast.Subscript) else node.target
-        return path_of(target) == root
-    if isinstance(node, ast.Assign):
-        return any(isinstance(target, ast.Subscript) and path_of(target.value) == root for target in node.targets)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        return (
-            node.func.attr.endswith("_")
-            and not node.func.attr.endswith("__")
-            and path_of(node.func.value) in (root, f"{root}.data")
-        )
-    return False
 
 
 def _base(node: ast.expr) -> ast.expr:
