@@ -12,10 +12,11 @@ torch operations in each step. The kind says, by data flow, what may be done abo
   one's own, masks, discounted returns.
 
 It assumes that a loop over time is one in which steps of a tensor, or of a list of tensors, meet a carried state, or in
-which a model's output goes back into the model. Where nothing is carried, an axis only passes for time if the program
-says so: by the name of the loop's variable or its bound, or by a sequence that was built from its end. Loops over
-layers, heads, scales, classes, batches and samples, loops that train or step an environment, walks in chunks, samplers
-and solvers of differential equations are left alone.
+which a model's output goes back into the model. Where no module of yours carries that state, or nothing is carried at
+all, an axis only passes for time if the program says so: by the name of the loop's variable or its bound, by running
+over the whole of the axis that it indexes, or backwards, or by a sequence that was built from its end. Loops over
+layers, heads, scales, classes, chunks, tiles, codebooks, batches and samples, loops that train or step an environment,
+samplers, solvers of differential equations, refinements of a whole sequence, host arrays and tests are left alone.
 
 ## Why it is slow
 Each step launches a handful of kernels which are small: the GPU finishes them faster than Python can launch the next,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from perflint.program.loop_calls import CallSort
@@ -40,7 +41,7 @@ class Call:
     direct: tuple[tuple[str, int], ...]
 
 
-@dataclass
+@dataclass(frozen=True)
 class LoopFlow:
     """The data flow of one iteration, seen from its end.
 
@@ -50,21 +51,19 @@ class LoopFlow:
     module, or another object, is picked by the iteration.
     """
 
-    slices: list[TimeSlice] = field(default_factory=list)
-    reads: dict[str, list[ast.expr]] = field(default_factory=dict)
-    ends: dict[str, Trace] = field(default_factory=dict)
-    collected: list[Collected] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
-    forced: set[str] = field(default_factory=set)
-    operations: list[ast.expr] = field(default_factory=list)  # on tensors, that vary with the iteration
-    index_as_data: bool = False
-    members: bool = False
-    host: set[str] = field(default_factory=set)  # sequences, steps of which go to numpy
-    chunks: bool = False  # a range of steps is taken each time
-    painted: set[str] = field(default_factory=set)  # changed at places that have nothing to do with the step's number
-    permuted: set[str] = field(
-        default_factory=set
-    )  # written at one place and read at one that bears no fixed relation to it
+    slices: tuple[TimeSlice, ...]
+    reads: Mapping[str, tuple[ast.expr, ...]]
+    ends: Mapping[str, Trace]
+    collected: tuple[Collected, ...]
+    calls: tuple[Call, ...]
+    operations: tuple[ast.expr, ...]  # on tensors, that vary with the iteration
+    forced: frozenset[str]
+    host: frozenset[str]  # sequences, steps of which go to numpy
+    painted: frozenset[str]  # changed at places that have nothing to do with the step's number
+    permuted: frozenset[str]  # written at one place and read at one that bears no fixed relation to it
+    index_as_data: bool
+    members: bool
+    chunks: bool  # a range of steps is taken each time
 
     def sums(self) -> set[str]:
         """The names that only ever add up what the iterations give."""
@@ -108,4 +107,39 @@ class LoopFlow:
         slots = {each.name for each in self.collected if each.how == "slot"}
         return frozenset(
             name for name, end in self.states().items() if name in end.slices & end.carried and name in slots
+        )
+
+
+@dataclass
+class Draft:
+    """A data flow while it is being traced."""
+
+    slices: list[TimeSlice] = field(default_factory=list)
+    reads: dict[str, list[ast.expr]] = field(default_factory=dict)
+    collected: list[Collected] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    operations: list[ast.expr] = field(default_factory=list)
+    forced: set[str] = field(default_factory=set)
+    host: set[str] = field(default_factory=set)
+    permuted: set[str] = field(default_factory=set)
+    index_as_data: bool = False
+    members: bool = False
+    chunks: bool = False
+
+    def finished(self, ends: Mapping[str, Trace], painted: set[str]) -> LoopFlow:
+        """The flow, now that it is known what the iteration leaves behind."""
+        return LoopFlow(
+            slices=tuple(self.slices),
+            reads={name: tuple(places) for name, places in self.reads.items()},
+            ends=ends,
+            collected=tuple(self.collected),
+            calls=tuple(self.calls),
+            operations=tuple(self.operations),
+            forced=frozenset(self.forced),
+            host=frozenset(self.host),
+            painted=frozenset(painted),
+            permuted=frozenset(self.permuted),
+            index_as_data=self.index_as_data,
+            members=self.members,
+            chunks=self.chunks,
         )

@@ -34,7 +34,7 @@ def is_next(lower: ast.expr, upper: ast.expr) -> bool:
     )  # fmt: skip
 
 
-def place(node: ast.Subscript, indices: set[str]) -> tuple[int | None, int | None]:
+def place(node: ast.Subscript, indices: frozenset[str]) -> tuple[int | None, int | None]:
     """The axis that the loop's index walks in `node`, and how far ahead of it."""
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     for axis, part in enumerate(parts):
@@ -46,7 +46,7 @@ def place(node: ast.Subscript, indices: set[str]) -> tuple[int | None, int | Non
     return None, None
 
 
-def _offset(node: ast.expr, indices: set[str]) -> int | None:
+def _offset(node: ast.expr, indices: frozenset[str]) -> int | None:
     if path_of(node) in indices:
         return 0
     if (

@@ -54,18 +54,14 @@ class Body(Expressions):
 
     def finish(self) -> LoopFlow:
         """The flow, once every statement was traced."""
-        self.flow.painted = {
-            base for base, places in self.places.items() if "" not in places and base not in self.slots
-        }
-        self.flow.ends = dict(self.env)
+        painted = {base for base, places in self.places.items() if "" not in places and base not in self.slots}
+        ends = dict(self.env)
         for base, written in self.slots.items():
-            self.flow.ends[base] = merged(
-                [trace for _, trace, _ in written] + ([self.env[base]] if base in self.env else [])
-            )
+            ends[base] = merged([trace for _, trace, _ in written] + ([self.env[base]] if base in self.env else []))
         for each in self.flow.collected:
             if each.how in ("append", "cat") and each.name in self.flow.reads and each.name not in self.env:
-                self.flow.ends[each.name] = merged((self.flow.ends.get(each.name, INVARIANT), each.trace))
-        return self.flow
+                ends[each.name] = merged((ends.get(each.name, INVARIANT), each.trace))
+        return self.flow.finished(ends, painted)
 
     def bind_element(self, element: Element) -> None:
         """Bind a target that is a step of a sequence."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from perflint.program.dataflow import Call, Collected, LoopFlow, TimeSlice
+from perflint.program.dataflow import Call, Collected, Draft, TimeSlice
 from perflint.program.indices import is_next, picks_one, place, starts_alike
 from perflint.program.loop_calls import LISTS, is_metadata, makes_a_value, object_state, sort_of
 from perflint.program.time_evidence import is_parameter
@@ -29,7 +29,7 @@ class Expressions:
         self.program = program
         self.header = header
         self.written = written
-        self.flow = LoopFlow()
+        self.flow = Draft()
         self.env: dict[str, Trace] = {}
         self.slots: dict[str, list[tuple[str, Trace, bool]]] = {}  # by base: where it is written, what, and always?
         self.contents: dict[str, Trace] = {}  # by list: what this iteration put into it

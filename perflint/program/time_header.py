@@ -37,25 +37,38 @@ class Element:
     axis: int | None = 0
 
 
-@dataclass
+@dataclass(frozen=True)
 class Header:
     """What the head of a loop tells. `is_other`: it shows that the loop walks no time axis."""
 
+    indices: frozenset[str]
+    elements: tuple[Element, ...]
+    members: tuple[ast.expr, ...]  # targets that are neither steps of a sequence nor numbers
+    bounds: tuple[ast.expr, ...]
+    is_other: bool
+
+
+@dataclass
+class _Draft:
+    """A header while it is being read."""
+
     indices: set[str] = field(default_factory=set)
     elements: list[Element] = field(default_factory=list)
-    members: list[ast.expr] = field(default_factory=list)  # targets that are neither steps of a sequence nor numbers
+    members: list[ast.expr] = field(default_factory=list)
     bounds: list[ast.expr] = field(default_factory=list)
     is_other: bool = False
 
 
 def read_header(program: Program, loop: Loop) -> Header:
     """What the head of `loop` tells."""
-    header = Header(is_other=isinstance(loop, ast.AsyncFor))
+    draft = _Draft(is_other=isinstance(loop, ast.AsyncFor))
     if isinstance(loop, ast.While):
-        header.indices = set(_counters(loop))
+        draft.indices = set(_counters(loop))
     else:
-        _read(program, loop.target, loop.iter, header)
-    return header
+        _read(program, loop.target, loop.iter, draft)
+    return Header(
+        frozenset(draft.indices), tuple(draft.elements), tuple(draft.members), tuple(draft.bounds), draft.is_other
+    )
 
 
 def _counters(loop: ast.While) -> Iterator[str]:
@@ -76,7 +89,7 @@ def _counters(loop: ast.While) -> Iterator[str]:
                 yield left
 
 
-def _read(program: Program, target: ast.expr, iterated: ast.expr, header: Header) -> None:
+def _read(program: Program, target: ast.expr, iterated: ast.expr, header: _Draft) -> None:
     name = called(iterated)
     if isinstance(iterated, ast.Subscript) and isinstance(iterated.slice, ast.Slice) and _is_flip(iterated.slice):
         _read(program, target, iterated.value, header)
@@ -102,7 +115,7 @@ def _read(program: Program, target: ast.expr, iterated: ast.expr, header: Header
         _read_sequence(program, target, iterated, header)
 
 
-def _read_range(program: Program, node: ast.Call, target: ast.expr, header: Header) -> None:
+def _read_range(program: Program, node: ast.Call, target: ast.expr, header: _Draft) -> None:
     header.indices.update(filter(None, [path_of(target)]))
     header.bounds.extend(node.args)
     if any(
@@ -130,7 +143,7 @@ def _is_flip(node: ast.Slice) -> bool:
     return node.step is not None and isinstance(node.step, ast.UnaryOp) and _is_unit(node.step)
 
 
-def _read_sequence(program: Program, target: ast.expr, iterated: ast.expr, header: Header) -> None:
+def _read_sequence(program: Program, target: ast.expr, iterated: ast.expr, header: _Draft) -> None:
     value = program.value(iterated)
     name = called(iterated)
     if (
