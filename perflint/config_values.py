@@ -83,10 +83,15 @@ def read_option(rule: Rule, name: str, value: object) -> bool | int | str:
     """The value of an option of `rule`; ValueError for an option it does not have, or a value of another type."""
     if name not in rule.options:
         raise ValueError(unknown("option", name, rule.options))
-    wanted = type(rule.options[name].default)
-    if isinstance(value, (bool, int, str)) and type(value) is wanted:
+    option = rule.options[name]
+    wanted = type(option.default)
+    if (
+        isinstance(value, (bool, int, str))
+        and type(value) is wanted
+        and not (wanted is int and int(value) < option.least)
+    ):
         return value
-    expected = {bool: "true or false", int: "a whole number", str: "a string"}[wanted]
+    expected = {bool: "true or false", int: f"a whole number from {option.least} up", str: "a string"}[wanted]
     raise ValueError(f"expected {expected}, got {_shown(value)}")
 
 

@@ -81,6 +81,7 @@ class Option:
 
     default: OptionValue
     help: str
+    least: int = 0  # the smallest whole number that it accepts
 
 
 class Rule(ABC):

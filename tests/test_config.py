@@ -20,7 +20,7 @@ class _Example(Rule):
     page = "Example.\n"
     group = "data"
     options: ClassVar = {
-        "workers": Option(4, "How many."),
+        "workers": Option(4, "How many.", least=1),
         "pin": Option(True, "Whether to pin."),
         "device": Option("cuda", "Which device."),
     }
@@ -171,8 +171,9 @@ def test_a_byte_order_mark_in_a_file_is_no_mistake(here: Path) -> None:
         ("rules.dataloader-exampel = {}", "unknown rule 'dataloader-exampel'; did you mean dataloader-example?"),
         ("rules.dataloader-example.worker = 1", "unknown option 'worker'; did you mean workers?"),
         ("rules.plain-example.worker = 1", "unknown option 'worker'; there are none"),
-        ('rules.dataloader-example.workers = "2"', "workers: expected a whole number, got '2'"),
-        ("rules.dataloader-example.workers = true", "workers: expected a whole number, got true"),
+        ('rules.dataloader-example.workers = "2"', "workers: expected a whole number from 1 up, got '2'"),
+        ("rules.dataloader-example.workers = true", "workers: expected a whole number from 1 up, got true"),
+        ("rules.dataloader-example.workers = 0", "workers: expected a whole number from 1 up, got 0"),
         ("rules.dataloader-example.pin = 1", "pin: expected true or false, got 1"),
         ("rules.dataloader-example.device = 1", "device: expected a string, got 1"),
         ("jobs = = 3", "pyproject.toml: not valid TOML: "),
