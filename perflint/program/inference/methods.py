@@ -81,10 +81,22 @@ def moved_to(value: Value, arguments: Arguments) -> Place:
     return Place.DEVICE
 
 
+_INTEGERS = frozenset("uint8 int8 int16 short int32 int int64 long".split())
+
+
+def _converted(owner: Value, arguments: Arguments) -> str:
+    """What `.to(...)` makes of the type of a tensor's numbers."""
+    types = [value for value in arguments.all if value.kind in (Kind.LIBRARY, Kind.OTHER, Kind.TENSOR)]
+    if not types:
+        return owner.dtype
+    name = types[0].name.rpartition(".")[2] if types[0].kind is Kind.LIBRARY else ""
+    return "bool" if name == "bool" else "int" if name in _INTEGERS else ""
+
+
 def _on_tensor(owner: Value, name: str, arguments: Arguments) -> Value:
     if name == "to":
         sure = owner.sure or "dtype" in arguments.keywords or len(arguments.positional) > 1
-        return owner._replace(place=moved_to(owner, arguments), sure=sure)
+        return owner._replace(place=moved_to(owner, arguments), sure=sure, dtype=_converted(owner, arguments))
     if name == "cuda":
         return tensor(Place.DEVICE, sure=owner.sure, dtype=owner.dtype)
     if name == "cpu":
