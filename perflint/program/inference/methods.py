@@ -236,8 +236,7 @@ def _grow(evaluator: Evaluator, owner: Value, node: ast.Call, item: Value) -> No
 
 def _rebind(evaluator: Evaluator, node: ast.Call, value: Value) -> None:
     """After a method changed its object: give the object's name, or attribute of self, the new value."""
-    assert isinstance(node.func, ast.Attribute)
-    if path_of(node.func.value):
+    if isinstance(node.func, ast.Attribute) and path_of(node.func.value):  # not so for `add = rows.append`
         evaluator.assign(node.func.value, value)
 
 
