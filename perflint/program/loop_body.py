@@ -197,6 +197,9 @@ class Body(Expressions):
         elif isinstance(target, ast.Subscript):
             self._assign_part(target, trace)
         elif path := path_of(target):
+            summed = any(each.name == path and each.how == "sum" for each in self.flow.collected)
+            if summed and path in trace.carried and value is not None:
+                self.flow.reads.setdefault(path, []).append(value)  # what was added up goes on in another form
             self.env[path] = trace
             for known in [known for known in self.env if known.startswith(f"{path}.")]:
                 del self.env[known]

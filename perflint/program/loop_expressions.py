@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from perflint.program import torch_table
 from perflint.program.dataflow import Call, Collected, Draft, TimeSlice
 from perflint.program.indices import is_next, picks_one, place, starts_alike
-from perflint.program.loop_calls import LISTS, is_metadata, makes_a_value, object_state, sort_of
+from perflint.program.loop_calls import LISTS, VIEWS, is_metadata, makes_a_value, object_state, sort_of
 from perflint.program.time_evidence import is_parameter
 from perflint.program.time_header import Header, called
 from perflint.program.trace import ARITHMETIC, CAT, CHOICE, INDEX, INVARIANT, MODEL, RESIZE, RNN, Trace, merged
@@ -296,12 +297,18 @@ class Expressions:
             is_object = value.kind in (Kind.MODULE, Kind.INSTANCE) or any(
                 path_of(member) == root for member in self.header.members
             )
+            is_method = called(node) in LISTS | VIEWS or torch_table.method(called(node)) is not None
+            if value.kind is Kind.UNKNOWN and root in self._elements() and not is_method:
+                is_object = True  # an element with methods of its own is no step
             if is_object and owner.varies and not owner.carried:
                 self.flow.members = True
         elif ((owner.is_index or owner.slices) and not owner.carried and not isinstance(node.func, ast.Call)) or (
             isinstance(node.func, ast.Call) and called(node.func) == "getattr" and owner.is_index
         ):
             self.flow.members = True
+
+    def _elements(self) -> set[str]:
+        return {path_of(each.target) for each in self.header.elements if not each.is_tensor}
 
     def _direct(self, value: ast.expr, trace: Trace) -> list[str]:
         """The carried names that an argument hands on as they are."""

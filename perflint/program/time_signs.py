@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _GRIDS = frozenset({"linspace", "arange", "logspace"})
 _GRID_NAME = re.compile(
-    r"^(time_?(steps|points|grid|span|range)|t_?(span|grid)|sigmas?|alphas?|betas|lambdas?|noise_levels?|(noise_)?schedule(s|r)?)$"
+    r"^(time_?(steps|points|grid|span|range)|t_?(span|grid)|sigmas?|betas|noise_levels?|(noise_)?schedule(s|r)?)$"
 )
 _SOLVER_NAME = re.compile(r"^(time_?(steps|points|grid|span|range)|t_span|sigmas|betas|noise_levels|noise_schedule)$")
 _TIME_INDEX = re.compile(r"^(t|ti|ts|tt|time\w*|(\w+_)?step(_?(i|id|idx|index))?|frame\w*)$")
@@ -134,7 +134,10 @@ def solves(loop: Loop) -> bool:
     walked = [] if isinstance(loop, ast.While) else _sequences(loop.iter)
     parts = (node for root in loop.body for node in own_nodes(root) if isinstance(node, ast.Subscript))
     read = [node.value for node in parts if isinstance(node.ctx, ast.Load)]
-    return any(_SOLVER_NAME.search(path_of(node).rpartition(".")[2]) for node in (*walked, *read))
+    if any(_SOLVER_NAME.search(path_of(node).rpartition(".")[2]) for node in (*walked, *read)):
+        return True
+    calls = (node for root in loop.body for node in own_nodes(root) if isinstance(node, ast.Call))
+    return any(called(node).startswith("odeint") or "solver" in path_of(node.func).split(".") for node in calls)
 
 
 def numbers_noise(loop: Loop, header: Header) -> bool:
