@@ -52,3 +52,9 @@ def test_no_fixture_is_empty() -> None:
 
 def test_heat_is_ordered() -> None:
     assert Heat.ONCE < Heat.STEP < Heat.TIME
+
+
+@pytest.mark.parametrize("lines", ["x = []\ny = x.append\ny(3)", "x = {}\ny = x.update\ny(a=3)"])
+def test_a_method_that_has_a_name_of_its_own_changes_no_other_variable(lines: str) -> None:
+    program = Program(f"{lines}\nz = 3\nreveal(z)\n")
+    assert [describe(program.value(node.args[0])) for node, _ in expectations(program, "reveal")] == ["number"]
