@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from perflint.program import torch_table
 from perflint.program.inference.iteration import contains_tensor
+from perflint.program.loading.changes import change_while_read
 from perflint.program.loading.draws import Draws, calls_in, method_of
 from perflint.program.loading.loaders import LoaderCall
 from perflint.program.values import Kind, Place
@@ -28,7 +29,6 @@ _FIXED_DATASETS = frozenset(
 _HANDLES = frozenset(
     {"builtins.open", "h5py.File", "lmdb.open", "sqlite3.connect", "zipfile.ZipFile", "tarfile.open", "netCDF4.Dataset"}
 )
-_GROWS = frozenset({"append", "extend", "add", "insert", "setdefault", "pop", "popitem", "remove", "clear"})
 
 
 @dataclass(frozen=True)
@@ -150,11 +150,7 @@ class Datasets:
         resident = any(
             (t := contains_tensor(program.value(value))) is not None and t.on_device and t.sure for value in returned
         )
-        obstacle = (
-            self._argument_obstacle(call)
-            or self._handle(node)
-            or next(filter(None, map(self._state_kept, functions)), "")
-        )
+        obstacle = self._argument_obstacle(call) or self._handle(node) or change_while_read(program, functions)
         if moved is not None:
             obstacle = f"{node.name}.__getitem__ uses the device, which a forked worker cannot"
         return Source(
@@ -204,23 +200,6 @@ class Datasets:
             if isinstance(target, ast.Attribute) and self._program.qualified(each.value.func) in _HANDLES:
                 return f"{node.name} keeps an open file in self.{target.attr}, which workers cannot share"
         return ""
-
-    def _state_kept(self, function: Function) -> str:
-        """What `function` changes in its object from item to item."""
-        for node in self._program.own_nodes(function):
-            attribute = _changed(node)
-            if attribute and not self._is_lazy(node, attribute):
-                return f"it changes self.{attribute} as it is read, and every worker would have its own"
-        return ""
-
-    def _is_lazy(self, node: ast.AST, attribute: str) -> bool:
-        """Is `node` guarded by a test of the same attribute, as when a file is opened at its first use?"""
-        tests = [parent.test for parent in self._program.ancestors(node) if isinstance(parent, ast.If)]
-        return (
-            isinstance(node, ast.Assign)
-            and isinstance(node.targets[0], ast.Attribute)
-            and any(attribute in ast.dump(test) for test in tests)
-        )
 
     # -- what is handed over
 
@@ -279,20 +258,3 @@ def _arguments(call: ast.Call) -> list[ast.expr]:
 
 def _is_iterable(name: str) -> bool:
     return name == "iterable-dataset" or torch_table.class_kind(name) == "iterable-dataset"
-
-
-def _changed(node: ast.AST) -> str:
-    """The attribute of self that `node` assigns to or makes grow."""
-    targets: list[ast.expr] = []
-    if isinstance(node, ast.Assign):
-        targets = node.targets
-    elif isinstance(node, ast.AugAssign):
-        targets = [node.target]
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GROWS:
-        targets = [node.func.value]
-    for target in targets:
-        while isinstance(target, ast.Subscript):
-            target = target.value
-        if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self":
-            return target.attr
-    return ""
