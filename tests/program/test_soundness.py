@@ -40,7 +40,7 @@ _TYPES: dict[Kind, tuple[type, ...]] = {
     Kind.NUMBER: (bool, int, float, complex, np.generic),
     Kind.STRING: (str, bytes),
     Kind.MODULE: (torch.nn.Module,),
-    Kind.LOADER: (torch.utils.data.DataLoader,),
+    Kind.LOADER: (Iterable,),  # whatever yields batches: also what enumerates a loader
     Kind.DATASET: (torch.utils.data.Dataset,),
     Kind.OPTIMIZER: (torch.optim.Optimizer,),
     Kind.NUMPY: (np.ndarray, np.generic, bool, int, float),
