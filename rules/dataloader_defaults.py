@@ -40,7 +40,8 @@ draw from streams of their own.
 
 Workers are not added (and the reason is given) where they would fail or read something else: lambdas and local
 functions or classes, which cannot be pickled; a dataset that uses the GPU, keeps an open file, or changes as it is
-read; a number that comes from a variable. If workers would then be started while the module is being imported, the
+read; a number that comes from a variable. Neither option is added where items are handed out uncollated
+(`batch_size=None`): what a loop writes to them in place is written to the dataset. If workers would then be started while the module is being imported, the
 same fix puts the main guard in.
 
 The option `workers` of this rule says how many to ask for. The default of 4 is a start that few machines cannot
@@ -68,6 +69,7 @@ from perflint.program.loading.starts import Starts
 from perflint.rule import Edit, Finding, Fix, Option, Options, Rule, Safety, Severity
 
 _OPTIONS = ("num_workers", "pin_memory")
+_OWN_ITEMS = "its items are handed out as they are, and what is written to them in place would no longer be kept"
 
 
 class DataloaderDefaults(Rule):
@@ -116,7 +118,10 @@ class DataloaderDefaults(Rule):
                 blocked="it is the user's choice",
                 severity=Severity.ADVICE,
             )
-        fix, reason = _fix(program, loader, source, missing, int(options["workers"]))
+        if Datasets(program).hands_out_own_items(loader):
+            fix, reason = None, _OWN_ITEMS
+        else:
+            fix, reason = _fix(program, loader, source, missing, int(options["workers"]))
         return self.finding(
             program.span(loader.call),
             _message(loader, missing, reason if fix else ""),

@@ -234,6 +234,21 @@ class Datasets:
                 return f"{name} uses the device, which a forked worker cannot"
         return ""
 
+    def hands_out_own_items(self, loader: LoaderCall) -> bool:
+        """Are items given as they are, so that what a loop does to them in place is done to the dataset?"""
+        size, collate = loader.argument("batch_size"), loader.argument("collate_fn")
+        if size is not None and self._program.value(size).kind is Kind.NONE:
+            return True
+        return any(
+            isinstance(origin, FUNCTIONS) and self._returns_argument(origin)
+            for origin in (self._origins.of(collate) if collate is not None else ())
+        )
+
+    def _returns_argument(self, function: Function) -> bool:
+        names = {argument.arg for argument in function.args.args}
+        returned = [node.value for node in self._program.own_nodes(function) if isinstance(node, ast.Return)]
+        return any(isinstance(value, ast.Name) and value.id in names for value in returned)
+
     def _callbacks_draw(self, loader: LoaderCall) -> bool:
         callback = loader.argument("collate_fn")
         return callback is not None and self._draws.may_call(callback)

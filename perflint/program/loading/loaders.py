@@ -23,6 +23,7 @@ _TORCH_ONLY = frozenset(
 )
 _POSITIONS = {
     "dataset": 0,
+    "batch_size": 1,
     "sampler": 3,
     "batch_sampler": 4,
     "num_workers": 5,
