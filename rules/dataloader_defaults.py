@@ -41,8 +41,8 @@ draw from streams of their own.
 Workers are not added (and the reason is given) where they would fail or read something else: lambdas and local
 functions or classes, which cannot be pickled; a dataset that uses the GPU, keeps an open file, or changes as it is
 read; a number that comes from a variable. Neither option is added where items are handed out uncollated
-(`batch_size=None`): what a loop writes to them in place is written to the dataset. If workers would then be started while the module is being imported, the
-same fix puts the main guard in.
+(`batch_size=None`): what a loop writes to them in place is written to the dataset. If workers would then be started
+while the module is being imported, the same fix puts the main guard in.
 
 The option `workers` of this rule says how many to ask for. The default of 4 is a start that few machines cannot
 bear, for each process on a GPU; more may be faster (see below), and for small data in memory none may be.
