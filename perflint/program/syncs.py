@@ -140,7 +140,10 @@ def _of_method(program: Program, call: ast.Call, func: ast.Attribute) -> Iterato
 
 
 def _at_method(program: Program, call: ast.Call, func: ast.Attribute, kind: str, *, explicit: bool) -> Iterator[Sync]:
-    if is_read(program.value(func.value), explicit=explicit):
+    owner = program.value(func.value)
+    if kind == "numpy" and owner.place is Place.UNKNOWN:
+        return  # which fails for a tensor on the device: it has been brought to the host before
+    if is_read(owner, explicit=explicit):
         end = program.span(func)[1]
         yield Sync(call, func.value, kind, end - len(func.attr), program.span(call)[1], explicit)
 

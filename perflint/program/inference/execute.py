@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from perflint.links import HotCall
 from perflint.program import torch_table
 from perflint.program.inference.arguments import Arguments, bind
+from perflint.program.inference.choices import moved_by_choice
 from perflint.program.inference.classes import ClassInfo, Frame, FunctionInfo
 from perflint.program.inference.evaluate import Evaluator, is_vague
 from perflint.program.inference.iteration import element_of, parts_of
@@ -252,6 +253,8 @@ class Executor(Evaluator):
         then = self._branch(node.body, {**before, **refined(self, node.test, True)})
         other = self._branch(node.orelse, {**before, **refined(self, node.test, False)})
         self._merge(before, [then, other])
+        if then is not None and other is not None:
+            self.frame.env.update(moved_by_choice(node, before, then, other))
 
     def _run_for(self, node: ast.For | ast.AsyncFor) -> None:
         iterated = self.evaluate(node.iter)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from perflint.program import torch_table
 from perflint.program.values import LIKELY_LOADER, UNKNOWN, Kind, Place, Value, tensor
@@ -26,6 +26,7 @@ _FOREIGN = frozenset(
     "float double apply share_memory dim name names unique trunc is_shared register_hook remove grad sub div "
     "mul eq ne lt gt le ge where size lower log".split()
 )
+_USAGES = frozenset({"size()", "[:, ]"})
 
 USUAL_NAMES = {  # what a star import of a project's own module passes on
     "torch": "torch",
@@ -45,14 +46,20 @@ def looks_like_loader(name: str) -> bool:
 
 
 def usage(function: Function) -> dict[str, set[str]]:
-    """Which attributes the body of `function` takes of each name."""
+    """Which attributes the body of `function` takes of each name; as "[:, ]", that it takes slices in several axes."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for node in own_nodes(function):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             found[node.value.id].add(node.attr)
         elif isinstance(node, ast.Call) and (name := path_of(node.func)).endswith(".size"):
             found[name.removesuffix(".size")].add("size()")
+        elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and _takes_slices(node.slice):
+            found[node.value.id].add("[:, ]")
     return found
+
+
+def _takes_slices(index: ast.expr) -> bool:
+    return isinstance(index, ast.Tuple) and any(isinstance(part, ast.Slice) for part in index.elts)
 
 
 def kind_by_usage(name: str, attributes: set[str]) -> Value:
@@ -62,7 +69,7 @@ def kind_by_usage(name: str, attributes: set[str]) -> Value:
     if attributes & _MODULE_ONLY and ("eval" in attributes or "train" in attributes or "parameters" in attributes):
         return Value(Kind.MODULE, sure=False)
     if "backward" in attributes:
-        return tensor(Place.DEVICE)
+        return tensor(Place.DEVICE) if all(map(_has_tensor, attributes)) else UNKNOWN
     if looks_like_loader(name):
         return LIKELY_LOADER
     if any(is_tensor_only(attribute) for attribute in attributes):
@@ -70,14 +77,27 @@ def kind_by_usage(name: str, attributes: set[str]) -> Value:
     return UNKNOWN
 
 
-def roles(attributes: Iterable[ast.Attribute], calls: Iterable[ast.Call]) -> dict[str, Value]:
+def roles(attributes: Sequence[ast.Attribute], calls: Iterable[ast.Call]) -> dict[str, Value]:
     """What the names and paths of a file likely are, by what the file does with them: modules, optimizers, losses."""
     taken: defaultdict[str, set[str]] = defaultdict(set)
     for node in attributes:
         if node.attr in _TELLING and (path := path_of(node.value)):
             taken[path].add(node.attr)
     called = {path_of(call.func) for call in calls} & taken.keys()
-    return {path: role for path, names in taken.items() if (role := _role(names, path in called)) is not None}
+    found = {path: role for path, names in taken.items() if (role := _role(names, path in called)) is not None}
+    if any(role.kind is Kind.TENSOR for role in found.values()):
+        objects = {path_of(node.value) for node in attributes if not _has_tensor(node.attr)}
+        found = {path: role for path, role in found.items() if role.kind is not Kind.TENSOR or path not in objects}
+    return found
+
+
+def _has_tensor(attribute: str) -> bool:
+    """Is it an attribute which tensors have, or an entry of `usage` that fits them?"""
+    return (
+        attribute in _USAGES
+        or torch_table.method(attribute) is not None
+        or torch_table.attribute(attribute) is not None
+    )
 
 
 def _role(names: set[str], called: bool) -> Value | None:

@@ -41,6 +41,8 @@ def method_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: 
     owner = callee.owner or UNKNOWN
     name = callee.name
     if owner.kind is Kind.TENSOR:
+        if owner.name == GUESSED and is_tensor_only(name):  # had it been a number, the call would have failed
+            _rebind(evaluator, node, tensor(owner.place))
         return _on_tensor(owner, name, arguments)
     if owner.kind is Kind.MODULE:
         return _on_module(evaluator, owner, name, node, arguments)
@@ -264,4 +266,8 @@ def _on_unknown(owner: Value, name: str, arguments: Arguments) -> Value:
         return tensor(place, sure=False) if place is not Place.UNKNOWN else UNKNOWN
     if name == "size" and arguments.positional:
         return NUMBER
+    entry = torch_table.method(name) if owner.is_blank and is_tensor_only(name) else None
+    if entry is not None:
+        others = [value for value in arguments.all if value.kind is Kind.TENSOR]
+        return from_entry(arguments.select(entry), common_place(others))
     return GUESSED_TENSOR if inner_on_device(arguments) else UNKNOWN

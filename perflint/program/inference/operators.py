@@ -22,6 +22,7 @@ from perflint.program.values import (
 )
 
 _MODULO = Value(Kind.NUMBER, name="modulo")
+_LOGICAL = (ast.BitAnd, ast.BitOr, ast.BitXor)  # of masks they make a mask
 
 
 def common_place(tensors: Iterable[Value]) -> Place:
@@ -43,7 +44,8 @@ def arithmetic(op: ast.operator, left: Value, right: Value) -> Value:
     operands = (left, right)
     tensors = [value for value in operands if value.kind is Kind.TENSOR]
     if tensors:
-        return _combined(tensors)
+        masks = isinstance(op, _LOGICAL) and all(value.dtype == "bool" for value in operands)
+        return _combined(tensors)._replace(dtype="bool" if masks else "")
     if left.kind is Kind.STRING or right.kind is Kind.STRING:
         return STRING
     if any(value.kind is Kind.NUMPY for value in operands):

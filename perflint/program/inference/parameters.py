@@ -9,6 +9,7 @@ from perflint.program.inference.calls import instance_of
 from perflint.program.inference.classes import FunctionInfo
 from perflint.program.inference.hints import kind_by_usage, looks_like_loader, usage
 from perflint.program.values import (
+    DEVICE_TENSOR,
     GUESSED_TENSOR,
     LIKELY_LOADER,
     NUMBER,
@@ -76,7 +77,7 @@ def _expected(info: FunctionInfo, parameter: ast.arg, attributes: set[str], defa
         if likely.kind is Kind.TENSOR:
             return likely._replace(place=Place.DEVICE)
         if likely.kind is Kind.UNKNOWN and info.name in STEP_METHODS:
-            return GUESSED_TENSOR
+            return DEVICE_TENSOR if "[:, ]" in attributes else GUESSED_TENSOR
     if likely.kind is Kind.UNKNOWN and looks_like_loader(parameter.arg):
         return LIKELY_LOADER
     return likely

@@ -1,0 +1,31 @@
+"""Where a tensor is behind a branch that moves it to the device, as programs do that may run without one."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+
+from perflint.program.values import Kind, Place, Value, join
+from perflint.program.walk import path_of
+
+
+def moved_by_choice(
+    node: ast.If, before: Mapping[str, Value], then: Mapping[str, Value], other: Mapping[str, Value]
+) -> dict[str, Value]:
+    """The tensors that a branch moves, as in `if use_cuda: x = x.cuda()`: on the device, wherever one is used."""
+    moved = {}
+    for name, value in before.items():
+        a, b = then.get(name, value), other.get(name, value)
+        if a is b or not value.kind is a.kind is b.kind is Kind.TENSOR or value.on_device:
+            continue
+        if a.on_device is not b.on_device and _remakes(node.body if a.on_device else node.orelse, name):
+            moved[name] = join(a, b)._replace(place=Place.DEVICE)
+    return moved
+
+
+def _remakes(block: Sequence[ast.stmt], name: str) -> bool:
+    """Does a statement of the block make a new value of `name` out of its old one?"""
+    return any(
+        isinstance(statement, ast.Assign) and any(path_of(part) == name for part in ast.walk(statement.value))
+        for statement in block
+    )
