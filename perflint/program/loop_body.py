@@ -9,7 +9,7 @@ from perflint.program.dataflow import LoopFlow, TimeSlice
 from perflint.program.loop_expressions import Expressions
 from perflint.program.loop_writes import root_path, written_paths, written_places
 from perflint.program.time_header import Element, Header
-from perflint.program.trace import CAT, INDEX, INVARIANT, Trace, merged
+from perflint.program.trace import CAT, INDEX, INVARIANT, MODEL, Trace, merged
 from perflint.program.values import Kind
 from perflint.program.walk import FUNCTIONS, LOOPS, Loop, path_of
 
@@ -197,10 +197,11 @@ class Body(Expressions):
         elif isinstance(target, ast.Subscript):
             self._assign_part(target, trace)
         elif path := path_of(target):
-            summed = any(each.name == path and each.how == "sum" for each in self.flow.collected)
-            if summed and path in trace.carried and value is not None:
+            grown = any(each.name == path and each.how in ("sum", "cat") for each in self.flow.collected)
+            if grown and value is not None and (path in trace.carried or MODEL in trace.ops):
                 self.flow.reads.setdefault(path, []).append(value)  # what was added up goes on in another form
             self.env[path] = trace
+            self.half_bound.discard(path)
             for known in [known for known in self.env if known.startswith(f"{path}.")]:
                 del self.env[known]
 
@@ -251,16 +252,18 @@ class Body(Expressions):
         for branch in (node.body, node.orelse):
             self.env = dict(before)
             self.block(branch)
-            leaves = bool(branch) and isinstance(branch[-1], ast.Break | ast.Return | ast.Raise)
-            ends.append(before if leaves else self.env)
+            if not (branch and isinstance(branch[-1], ast.Break | ast.Return | ast.Raise)):
+                ends.append(self.env)
         self.conditional -= at_run_time
-        self.env = self._join(node.test, ends[0], ends[1])
+        self.env = self._join(node.test, ends[0], ends[1]) if len(ends) == 2 else ends[0] if ends else before
 
     def _join(self, test: ast.expr, one: dict[str, Trace], other: dict[str, Trace]) -> dict[str, Trace]:
         joined = {}
         for name in {**one, **other}:
             traces = [env[name] if name in env else self._unbound(name) for env in (one, other)]
             bound = name in one and name in other
+            if not bound:
+                self.half_bound.add(name)
             joined[name] = (
                 self.meet(test, traces[0], traces[1], name) if bound and traces[0] != traces[1] else merged(traces)
             )

@@ -37,6 +37,10 @@ _SIZES = frozenset(
     }
 )
 _METADATA = frozenset({"shape", "device", "dtype", "ndim", "is_cuda", "requires_grad", "layout"})
+_FACTORIES = frozenset(
+    "zeros ones empty full rand randn zeros_like ones_like empty_like full_like rand_like randn_like new_zeros new_ones"
+    " new_empty new_full".split()
+)
 _FACTORY_VALUES = frozenset(
     {"full", "full_like", "tensor", "fill_", "as_tensor", "LongTensor", "FloatTensor", "new_full", "new_tensor"}
 )
@@ -79,6 +83,11 @@ def is_metadata(node: ast.expr) -> bool:
     if isinstance(node, ast.Attribute):
         return node.attr in _METADATA
     return called(node) in _SIZES or called(node) in ("len", "isinstance", "hasattr", "range", "print")
+
+
+def is_factory(node: ast.Call) -> bool:
+    """Does it make a tensor that has a given size, or the size of its first argument?"""
+    return called(node) in _FACTORIES
 
 
 def makes_a_value(node: ast.Call) -> bool:

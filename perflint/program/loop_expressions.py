@@ -3,39 +3,35 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
 from perflint.program import torch_table
-from perflint.program.dataflow import Call, Collected, Draft, TimeSlice
-from perflint.program.indices import is_next, picks_one, place, starts_alike
-from perflint.program.loop_calls import LISTS, VIEWS, is_metadata, makes_a_value, object_state, sort_of
-from perflint.program.time_evidence import is_parameter
-from perflint.program.time_header import Header, called
-from perflint.program.trace import ARITHMETIC, CAT, CHOICE, INDEX, INVARIANT, MODEL, RESIZE, RNN, Trace, merged
+from perflint.program.dataflow import Call, Collected
+from perflint.program.loop_calls import LISTS, VIEWS, is_factory, is_metadata, makes_a_value, object_state, sort_of
+from perflint.program.loop_steps import Steps
+from perflint.program.time_header import called
+from perflint.program.trace import (
+    ARITHMETIC,
+    CAT,
+    CHOICE,
+    INDEX,
+    INVARIANT,
+    MODEL,
+    RESIZE,
+    RNN,
+    Trace,
+    is_forced,
+    merged,
+)
 from perflint.program.values import Kind
 from perflint.program.walk import COMPREHENSIONS, path_of
-
-if TYPE_CHECKING:
-    from perflint.program import Program
 
 _QUIET = frozenset(
     {"print", "info", "debug", "warning", "add_scalar", "set_postfix", "set_description", "write", "log"}
 )
 
 
-class Expressions:
+class Expressions(Steps):
     """Where each expression of one iteration comes from; the statements are `loop_body.Body`'s, which extends this."""
-
-    def __init__(self, program: Program, header: Header, written: set[str]) -> None:
-        self.program = program
-        self.header = header
-        self.written = written
-        self.flow = Draft()
-        self.env: dict[str, Trace] = {}
-        self.slots: dict[str, list[tuple[str, Trace, bool]]] = {}  # by base: where it is written, what, and always?
-        self.contents: dict[str, Trace] = {}  # by list: what this iteration put into it
-        self.places: dict[str, set[str]] = {}  # by base: every place where the body writes it, "" for the whole
-        self.conditional = 0  # depth of run-time tests around
 
     def trace(self, node: ast.expr | None) -> Trace:
         """Where the value of `node` comes from."""
@@ -71,150 +67,6 @@ class Expressions:
             return parts.through(ARITHMETIC)
         return parts.number()
 
-    def _is_index(self, node: ast.expr) -> bool:
-        return path_of(node) in self.header.indices
-
-    # -- names
-
-    def _path(self, node: ast.Name | ast.Attribute) -> Trace:
-        if is_metadata(node):
-            return INVARIANT
-        path = path_of(node)
-        if not path:
-            assert isinstance(node, ast.Attribute)
-            return self.trace(node.value)
-        while path:
-            if path in self.env:
-                return self.env[path]
-            if path in self.written and any(owner in self.env for owner in _owners(path)):
-                return self.env[next(owner for owner in _owners(path) if owner in self.env)]
-            if path in self.header.indices:
-                return INDEX
-            if path in self.written:
-                return self._carried(path, node)
-            path = path.rpartition(".")[0]
-        return INVARIANT
-
-    def _carried(self, path: str, node: ast.expr) -> Trace:
-        self.flow.reads.setdefault(path, []).append(node)
-        return merged((Trace(carried=frozenset({path})), self.contents.get(path, INVARIANT).number()))
-
-    # -- subscripts
-
-    def _subscript(self, node: ast.Subscript) -> Trace:
-        index = self.trace(node.slice)
-        base_path = path_of(node.value)
-        plain = index.is_index and not index.carried and not index.slices
-        own = any(self._is_index(part) for part in _parts(node.slice)) and not index.carried
-        if own or (plain and picks_one(node.slice, self._is_indexed)):
-            step = self._step(node, base_path)
-            if step is not None:
-                return step
-        if self._is_other_key(node, base_path):
-            return INVARIANT
-        base = self.trace(node.value)
-        if not base.varies:
-            self.note_chunks(node.slice)
-        constant = (
-            node.slice.value if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, int) else None
-        )
-        if constant is not None:
-            definitions = frozenset((call, constant if part is None else part) for call, part in base.definitions)
-            return base._replace(definitions=definitions)
-        moved = base if isinstance(node.slice, ast.Slice) else base.number()
-        return merged((moved, Trace(index.slices, index.carried, index.ops)))
-
-    def _is_other_key(self, node: ast.Subscript, base: str) -> bool:
-        """Is it an entry of a dictionary of which the loop writes other entries only?"""
-        keys = self.places.get(base, set())
-        return (
-            isinstance(node.slice, ast.Constant)
-            and isinstance(node.slice.value, str)
-            and base not in self.env
-            and bool(keys)
-            and all(key[:1] in ("'", '"') for key in keys)
-            and ast.unparse(node.slice) not in keys
-        )
-
-    def note_chunks(self, index: ast.expr) -> None:
-        """Note that the loop takes, or fills, a range of steps at a time."""
-        parts = _parts(index)
-        self.flow.chunks |= any(isinstance(part, ast.Slice) and self._strides(part) for part in parts)
-
-    def _strides(self, part: ast.Slice) -> bool:
-        """Do both ends of a slice move with the loop, by more than one step?"""
-        if part.lower is None or part.upper is None or is_next(part.lower, part.upper):
-            return False
-        ends = [self.trace(part.lower), self.trace(part.upper)]
-        return all(end.is_index or end.slices or end.carried for end in ends)
-
-    def _is_indexed(self, node: ast.expr) -> bool:
-        return self.trace(node).is_index
-
-    def _step(self, node: ast.Subscript, base_path: str) -> Trace | None:
-        """The trace of `x[t]` where x is a sequence; None where it is something else."""
-        kind = self.program.value(node.value).kind
-        if kind is Kind.MODULE or self.program.value(node).kind is Kind.MODULE:
-            self.flow.members = True
-            return INVARIANT
-        if kind in (Kind.NUMPY, Kind.MAPPING, Kind.STRING, Kind.DATASET):
-            return INVARIANT
-        if is_parameter(self.program, node.value):
-            self.flow.members = True
-            return INVARIANT
-        written = self.slots.get(base_path)
-        if written is not None:
-            return self._written_step(node, base_path, written)
-        if (self._is_made_here(node.value) and not self._is_only_replaced(base_path, node)) or self._depends(
-            node.value
-        ):
-            return None
-        text = base_path or ast.unparse(node.value)
-        axis, offset = place(node, self.header.indices)
-        self.flow.slices.append(TimeSlice(text, node, axis, offset, kind is Kind.TENSOR))
-        return Trace(slices=frozenset({text}))
-
-    def _is_made_here(self, node: ast.expr) -> bool:
-        """Does the loop bind or change the sequence, or an object that it is a part of?"""
-        path = self._root(node)
-        while path:
-            if path in self.env or path in self.written:
-                return True
-            path = path.rpartition(".")[0]
-        return False
-
-    def _is_only_replaced(self, base: str, node: ast.Subscript) -> bool:
-        """Does the loop change the sequence at nothing but the step that it reads?"""
-        places = self.places.get(base)
-        return (
-            places is not None
-            and base not in self.env
-            and all(starts_alike(each, ast.unparse(node.slice)) for each in places)
-        )
-
-    def _depends(self, node: ast.expr) -> bool:
-        return not isinstance(node, ast.Name | ast.Attribute) and self.trace(node).varies
-
-    def _written_step(self, node: ast.Subscript, base: str, written: list[tuple[str, Trace, bool]]) -> Trace:
-        """A step of what the loop itself writes step by step."""
-        text = ast.unparse(node.slice)
-        for where, trace, always in reversed(written):
-            if where == text or starts_alike(where, text):
-                if always:
-                    return trace
-                self.flow.slices.append(TimeSlice(base, node, *place(node, self.header.indices), True))
-                if trace.carried:
-                    self.flow.forced.add(base)
-                return merged((trace, Trace(slices=frozenset({base}))))
-        if place(node, self.header.indices)[1] is None:
-            self.flow.permuted.add(base)
-        return self._carried(base, node)
-
-    def _root(self, node: ast.expr) -> str:
-        while isinstance(node, ast.Subscript | ast.Attribute) and not path_of(node):
-            node = node.value
-        return path_of(node)
-
     # -- calls
 
     def _call(self, node: ast.Call) -> Trace:
@@ -229,6 +81,8 @@ class Expressions:
             return INVARIANT
         owner = self._owner(node)
         given = merged([owner, *(trace for _, _, trace in arguments)])
+        if is_factory(node):
+            given = merged(trace for position, _, trace in arguments if position > 0)  # a size and a type are no data
         self._note_members(node, owner)
         function = self.program.value(node.func)
         if function.kind is Kind.LIBRARY and function.name.startswith("numpy."):
@@ -371,9 +225,8 @@ class Expressions:
 
     def meet(self, test: ast.expr, one: Trace, other: Trace, name: str) -> Trace:
         """What comes out where two branches meet; notes a choice between what is given and what the loop made."""
-        for given, own in ((one, other), (other, one)):
-            if given.slices and not given.carried and own.carried and not self._tests_the_index(test):
-                self.flow.forced.add(name or "?")
+        if not self._tests_the_index(test) and (is_forced(one, other, name) or is_forced(other, one, name)):
+            self.flow.forced.add(name or "?")
         return merged((one, other))
 
     def _tests_the_index(self, test: ast.expr) -> bool:
@@ -382,13 +235,3 @@ class Expressions:
         return bool(names & self.header.indices) and not any(
             isinstance(part, ast.Call) and not is_metadata(part) for part in ast.walk(test)
         )
-
-
-def _owners(path: str) -> list[str]:
-    """The objects that `a.b.c` is a part of: a.b and a."""
-    parts = path.split(".")
-    return [".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1)]
-
-
-def _parts(index: ast.expr) -> list[ast.expr]:
-    return index.elts if isinstance(index, ast.Tuple) else [index]

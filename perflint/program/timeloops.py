@@ -156,10 +156,6 @@ def _recurrence(
             MIXED,
             f"{_names(flow.forced)} is taken from a given sequence or from the loop's own output, decided at run time",
         )
-    slots = {each.name for each in flow.collected if each.how == "slot"}
-    fed = {name for name in _fed_back(flow, states) - slots if not _updates_itself(flow, name)}
-    if fed and returned and has_model and fed - returned:
-        return AUTOREGRESSIVE, f"{_names(fed - returned)}, the output of the step before, goes back into the model"
     if all(is_carried_by_rnn(program, flow, name) for name in states):
         return VECTORIZABLE, f"{given}, and only {rnn_name(program, flow)}'s own state {_names(states)} is carried"
     return RECURRENCE, f"{given}, and the state {_names(states)} is carried through more than a torch RNN"
@@ -227,17 +223,6 @@ def _reads_step_before(program: Program, header: Header, flow: LoopFlow, name: s
     return name in slots and any(axis is not None and axis >= 1 and offset == -1 for axis, offset in places)
 
 
-def _updates_itself(flow: LoopFlow, name: str) -> bool:
-    """Is the state handed, in whatever form, to the very call that gives the next?"""
-    calls = [
-        call.node
-        for call in flow.calls
-        if any(id(call.node) == definition for definition, _ in flow.ends[name].definitions)
-    ]
-    inside = {id(part) for call in calls for part in ast.walk(call)}
-    return any(id(read) in inside for read in flow.reads.get(name, ()))
-
-
 def _is_keyed(program: Program, flow: LoopFlow, name: str) -> bool:
     """Is it a dictionary, read by keys that are strings?"""
     parents = (program.parent(read) for read in flow.reads.get(name, ()))
@@ -255,7 +240,7 @@ def _fed_back(flow: LoopFlow, states: dict[str, Trace]) -> set[str]:
     results = {
         definition
         for each in flow.collected
-        if each.how in ("append", "slot", "yield")
+        if each.how in ("append", "slot", "yield", "cat")
         for definition in each.trace.definitions
     }
     slots = {each.name for each in flow.collected if each.how == "slot" and MODEL in each.trace.ops}

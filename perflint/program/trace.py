@@ -41,6 +41,14 @@ INVARIANT = Trace()
 INDEX = Trace(is_index=True)
 
 
+def is_forced(given: Trace, own: Trace, name: str) -> bool:
+    """Is `given` a step of a given sequence, and `own`, which `name` may be instead, what the loop itself put out?"""
+    if not given.slices or not own.carried or (given.slices <= own.slices and CHOICE not in own.ops):
+        return False
+    through_model = MODEL in given.ops & own.ops and name in own.carried - given.carried
+    return not given.carried or through_model
+
+
 def merged(traces: Iterable[Trace]) -> Trace:
     """What went into a value that is made of all of these, or is one of them."""
     slices, carried, ops, definitions, is_index = NOTHING, NOTHING, NOTHING, frozenset[Definition](), False
