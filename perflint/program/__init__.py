@@ -235,8 +235,18 @@ class Program:
             if isinstance(parent, FUNCTIONS):
                 decorators = getattr(parent, "decorator_list", [])
                 names = {self.qualified(d.func if isinstance(d, ast.Call) else d) for d in decorators}
-                return bool(names & _NO_GRADIENTS)
+                return bool(names & _NO_GRADIENTS) or parent in self._gradients_off
         return False
+
+    @cached_property
+    def _gradients_off(self) -> frozenset[ast.AST | None]:
+        """The functions that call `torch.set_grad_enabled(False)`."""
+        if "set_grad_enabled" not in self.text:
+            return frozenset()
+        switches = (node for node in self.of_type(ast.Call) if self.qualified(node.func) == "torch.set_grad_enabled")
+        return frozenset(
+            self.function_of(node) for node in switches if node.args and self.value(node.args[0]).literal is False
+        )
 
 
 def is_main_guard(statement: ast.stmt) -> bool:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _DEPTH = 3  # of calls through which the number of an iteration is followed
 _DRAWING_METHODS = ("sample", "batch", "next", "pop", "get_data", "fetch", "choice", "recv")
+_READING_METHODS = frozenset({"read", "readline"})  # of a camera, a video, a file
 
 
 def brings_data(program: Program, loop: Loop, nodes: Sequence[ast.AST]) -> bool:
@@ -79,7 +80,7 @@ def _computes(program: Program, node: ast.Call) -> bool:
 
 def _fresh_names(program: Program, nodes: Iterable[ast.AST], seeds: set[str]) -> set[str]:
     """The names that are bound to something new in each iteration."""
-    fresh = set(seeds)
+    fresh = seeds | {name for node in nodes if isinstance(node, ast.Call) for name in _redrawn(program, node)}
     bindings = [
         (targets, value)
         for node in nodes
@@ -93,6 +94,15 @@ def _fresh_names(program: Program, nodes: Iterable[ast.AST], seeds: set[str]) ->
                 fresh.update(name for target in targets for name in names_in(target))
         growing = len(fresh) > size
     return fresh
+
+
+def _redrawn(program: Program, node: ast.Call) -> list[str]:
+    """The names in `noise.normal_()` and the like, which fills a tensor with new random numbers."""
+    if not isinstance(node.func, ast.Attribute) or program.value(node.func.value).kind is not Kind.TENSOR:
+        return []
+    entry = torch_table.method(node.func.attr)
+    is_draw = entry is not None and {"random", "inplace"} <= entry.traits
+    return names_in(node.func.value) if is_draw else []
 
 
 def _targets(node: ast.AST) -> list[ast.expr]:
@@ -130,7 +140,8 @@ def _draws_data(program: Program, node: ast.Call) -> bool:
     if function is not None:
         return callee.kind is not Kind.MODULE and _draws(program, function, 2)
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    return steps_an_environment(program, node) or any(word in name for word in _DRAWING_METHODS)
+    is_drawing = name in _READING_METHODS or any(word in name for word in _DRAWING_METHODS)
+    return is_drawing or steps_an_environment(program, node)
 
 
 def _draws(program: Program, function: Function, depth: int) -> bool:

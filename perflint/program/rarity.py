@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from perflint.program.values import Kind, Value
+from perflint.program.values import Kind
 from perflint.program.walk import FUNCTIONS, LOOPS, path_of
 
 if TYPE_CHECKING:
@@ -124,14 +124,17 @@ def _is_periodic_comparison(program: Program, test: ast.Compare) -> bool:
     if isinstance(op, ast.Gt | ast.GtE | ast.Lt | ast.LtE):
         if program.value(left).name == "modulo":
             return isinstance(op, ast.Lt | ast.LtE)
-        if isinstance(op, ast.Lt | ast.LtE) and _is_few(program.value(right)) and _is_counter(program, left):
+        if isinstance(op, ast.Lt | ast.LtE) and _is_few(program, right) and _is_counter(program, left):
             return True
         return any(isinstance(part, ast.Call) and program.qualified(part.func) in _CLOCKS for part in ast.walk(test))
     return False
 
 
-def _is_few(value: Value) -> bool:
-    """Is it a number of steps so small that what runs in those alone is no matter?"""
+def _is_few(program: Program, node: ast.expr) -> bool:
+    """Is it a number of steps so small that what runs in those alone is no matter, or that of the items of a list?"""
+    value = program.value(node)
+    if isinstance(node, ast.Call) and program.qualified(node.func) == "builtins.len" and node.args:
+        return program.value(node.args[0]).kind is Kind.SEQUENCE
     return isinstance(value.literal, int) and value.literal <= _FEW
 
 

@@ -180,16 +180,18 @@ def _of_subscript(program: Program, node: ast.Subscript) -> Iterator[Sync]:
         return  # x[mask] = scalar fills without a look at the mask
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     base = program.value(node.value)
-    for part in parts:
-        value = program.value(part)
-        if (
-            value.dtype == "bool"
-            and is_read(value, explicit=False)
-            and base.kind is Kind.TENSOR
-            and base.place is not Place.HOST
-        ):
-            start, end = program.span(node)
-            yield Sync(node, node, "mask", start, end, False)
+    if any(_selects(program.value(part), base) for part in parts):
+        start, end = program.span(node)
+        yield Sync(node, node, "mask", start, end, False)
+
+
+def _selects(mask: Value, base: Value) -> bool:
+    """Does the host wait to learn how many elements of `base` a boolean mask selects?"""
+    if mask.dtype != "bool" or base.kind not in (Kind.TENSOR, Kind.UNKNOWN) or base.place is Place.HOST:
+        return False  # what may be indexed by a mask on the device is a tensor there, or holds some
+    if mask.place is Place.UNKNOWN and base.on_device and base.sure:
+        mask = mask._replace(place=Place.DEVICE)
+    return is_read(mask, explicit=False)
 
 
 def _truth_values(program: Program) -> Iterator[ast.expr]:

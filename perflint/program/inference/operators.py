@@ -42,12 +42,12 @@ def _combined(tensors: Sequence[Value]) -> Value:
 def arithmetic(op: ast.operator, left: Value, right: Value) -> Value:
     """What `left op right` gives."""
     operands = (left, right)
+    if left.kind is Kind.STRING or right.kind is Kind.STRING:
+        return STRING
     tensors = [value for value in operands if value.kind is Kind.TENSOR]
     if tensors:
         masks = isinstance(op, _LOGICAL) and all(value.dtype == "bool" for value in operands)
         return _combined(tensors)._replace(dtype="bool" if masks else "")
-    if left.kind is Kind.STRING or right.kind is Kind.STRING:
-        return STRING
     if any(value.kind is Kind.NUMPY for value in operands):
         return NUMPY
     if isinstance(op, ast.Mod) and left.kind in (Kind.NUMBER, Kind.UNKNOWN, Kind.METHOD):
