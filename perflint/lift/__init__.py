@@ -1,0 +1,1 @@
+"""Lifts loops over time: rewrites them as operations on all steps of a sequence at once."""

@@ -1,0 +1,168 @@
+"""Lifts what names axes by number: they move behind the time axis."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import replace
+
+from perflint.lift.scope import Scope, tensor
+from perflint.lift.steps import Cannot, Lifted, Steps, atom, loosened, squeezed, unsqueezed
+from perflint.program.shapes.shape import integer
+
+Lift = Callable[[Scope, ast.expr], Lifted]
+
+_ON_AXIS = frozenset({"softmax", "log_softmax", "cumsum"})
+_REDUCTIONS = frozenset({"sum", "mean", "argmax", "argmin", "prod", "logsumexp", "amax", "amin"})
+
+
+def with_axes_behind(value: Steps, count: int, node: ast.AST) -> Steps:
+    """`value` so that at least `count` axes are behind the time axis; raises Cannot."""
+    if value.behind >= count:
+        return value
+    if value.kept or value.least < count:
+        raise Cannot(f"`{value.text}` is not known to have an axis for features", node)
+    return value.at(0)
+
+
+def lift_axes(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr], value: Steps) -> Steps:
+    """A method or function, called `name`, of one tensor and numbers of axes; raises Cannot."""
+    if name == "unsqueeze" and len(operands) == 2:
+        return _unsqueezed(scope, node, value, operands)
+    if name == "squeeze" and len(operands) == 2:
+        return _squeezed(scope, node, value, operands)
+    if name in _ON_AXIS or name in _REDUCTIONS:
+        return _along(scope, node, name, operands, value)
+    if name in ("view", "reshape"):
+        return _reshaped(scope, node, operands, value)
+    raise Cannot(f"there is no rule for all steps of `{name}` at once", node)
+
+
+def _axis_argument(node: ast.Call, operands: list[ast.expr]) -> ast.expr | None:
+    for keyword in node.keywords:
+        if keyword.arg in ("dim", "axis"):
+            return keyword.value
+    return operands[1] if len(operands) > 1 else None
+
+
+def _along(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr], value: Steps) -> Steps:
+    argument = _axis_argument(node, operands)
+    axis = integer(argument)
+    if argument is None and name in ("sum", "mean") and value.least and not value.kept and len(operands) == 1:
+        return Steps(f"{atom(value.at(0).text)}.flatten(1).{name}(1)", 0, least=0, rank=0)
+    if argument is None or axis is None:
+        raise Cannot(f"`{name}` is told no single axis", node)
+    if value.kept and (axis == value.axis or name in _REDUCTIONS):
+        raise Cannot(f"`{name}` works along the axis for time", node)
+    if axis < 0:
+        value = with_axes_behind(value, -axis, node)
+        new = axis
+    else:
+        value = value if value.kept else value.at(0)
+        new = axis if value.kept else axis + 1
+    replaced: dict[ast.expr, str] = {operands[0]: _operand(node, operands[0], value.text)}
+    if new != axis:
+        replaced[argument] = str(new)
+    text = scope.text(node, replaced)
+    if name in _ON_AXIS:
+        return replace(value, text=text, dense=False)
+    keeps = next((each.value for each in node.keywords if each.arg in ("keepdim", "keepdims")), None)
+    if keeps is None and len(operands) > 2:
+        keeps = operands[2]
+    if keeps is not None and isinstance(keeps, ast.Constant) and keeps.value is True:
+        return replace(value, text=text, dense=False)
+    if keeps is not None and not isinstance(keeps, ast.Constant):
+        raise Cannot("it is not known whether the axis is kept", node)
+    return replace(
+        value, text=text, least=value.least - 1, rank=None if value.rank is None else value.rank - 1, dense=False
+    )
+
+
+def _operand(node: ast.Call, operand: ast.expr, text: str) -> str:
+    return atom(text) if isinstance(node.func, ast.Attribute) and node.func.value is operand else text
+
+
+def _unsqueezed(scope: Scope, node: ast.Call, value: Steps, operands: list[ast.expr]) -> Steps:
+    axis = integer(operands[1])
+    if axis is None:
+        raise Cannot("the new axis is no constant", node)
+    if value.kept:
+        raise Cannot("a step gets a second axis of size 1", node)
+    if axis >= 0 and axis <= 1 and value.least >= axis:
+        return unsqueezed(value, axis)
+    if axis < 0:
+        value = with_axes_behind(value, -axis - 1, node)
+        rank = None if value.rank is None else value.rank + 1
+        text = scope.text(node, {operands[0]: _operand(node, operands[0], value.text)})
+        return replace(value, text=text, least=value.least + 1, rank=rank)
+    raise Cannot("it is not known where the new axis stands among all steps", node)
+
+
+def _squeezed(scope: Scope, node: ast.Call, value: Steps, operands: list[ast.expr]) -> Steps:
+    axis = integer(operands[1])
+    if axis is None:
+        raise Cannot("which axis is dropped is no constant", node)
+    if value.kept:
+        if axis != value.axis:
+            raise Cannot("it is not known whether the axis has size 1", node)
+        return squeezed(value)
+    raise Cannot("it is not known whether the axis has size 1", node)
+
+
+def _reshaped(scope: Scope, node: ast.Call, operands: list[ast.expr], value: Steps) -> Steps:
+    """`x.view(batch, -1)` as `x.reshape(steps, batch, -1)`, time in front."""
+    sizes = operands[1:]
+    if len(sizes) == 1 and isinstance(sizes[0], ast.Tuple | ast.List):
+        sizes = sizes[0].elts
+    if not sizes or any(scope.varies(size) or isinstance(size, ast.Starred) for size in sizes):
+        raise Cannot("the new shape differs from step to step", node)
+    front = atom(loosened(value).at(0).text)
+    texts = [scope.text(size) for size in sizes]
+    if front.count("(") > 2:
+        raise Cannot("the number of steps has no name", node)
+    if integer(sizes[0]) == 1 and len(sizes) > 1:
+        text = f"{front}.reshape({', '.join([f'{front}.size(0)', *texts[1:]])})"
+        return Steps(text, 0, least=len(sizes), rank=len(sizes), kept=True)
+    if len(sizes) > 2 and integer(sizes[1]) == 1:
+        text = f"{front}.reshape({', '.join([f'{front}.size(0)', texts[0], *texts[2:]])}).transpose(0, 1)"
+        return Steps(text, 1, least=len(sizes), rank=len(sizes), kept=True)
+    text = f"{front}.reshape({', '.join([f'{front}.size(0)', *texts])})"
+    return Steps(text, 0, least=len(sizes), rank=len(sizes))
+
+
+def concatenated(scope: Scope, node: ast.Call, lift: Lift) -> Steps:
+    """`torch.cat([a, b], dim=-1)` of steps, along an axis of one step."""
+    parts = node.args[0] if node.args else None
+    axis_node = next((each.value for each in node.keywords if each.arg in ("dim", "axis")), None)
+    axis_node = axis_node or (node.args[1] if len(node.args) > 1 else None)
+    axis = integer(axis_node) if axis_node is not None else 0
+    if not isinstance(parts, ast.List | ast.Tuple) or axis is None:
+        raise Cannot("what is concatenated is not in sight", node)
+    values = [tensor(lift(scope, part), part) for part in parts.elts]
+    steps = [value for value in values if isinstance(value, Steps)]
+    if len(steps) != len(values):
+        raise Cannot("what is the same in every step is concatenated with what is not", node)
+    if len({value.kept for value in steps}) > 1 or (steps[0].kept and len({value.axis for value in steps}) > 1):
+        raise Cannot("steps with and without an axis for time meet", node)
+    least = max(value.least for value in steps)
+    rank = next((value.rank for value in steps if value.rank is not None), None)
+    steps = [replace(value, least=least, rank=rank) for value in steps]  # cat wants as many axes of each
+    if axis < 0 and min(value.behind for value in steps) >= -axis:
+        steps = [value if value.kept else value.at(steps[0].axis) for value in steps]
+        new = axis
+    elif steps[0].kept:
+        if axis == steps[0].axis or axis < 0:
+            raise Cannot("steps are concatenated along time", node)
+        new = axis
+    else:
+        steps = [value.at(0) for value in steps]
+        new = axis if axis < 0 else axis + 1
+        if axis < 0:
+            with_axes_behind(steps[0], -axis, node)
+    replaced: dict[ast.expr, str] = {part: value.text for part, value in zip(parts.elts, steps, strict=True)}
+    if axis_node is not None:
+        replaced[axis_node] = str(new)
+    text = scope.text(node, replaced)
+    if axis_node is None:
+        text = f"{text[:-1]}, dim={new})"
+    return replace(steps[0], text=text)

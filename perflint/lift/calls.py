@@ -1,0 +1,140 @@
+"""Lifts calls: of torch's functions, of tensors' methods, and of torch's modules."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import replace
+
+from perflint.lift import axes, losses
+from perflint.lift.modules import Module, module_of
+from perflint.lift.scope import Scope, tensor
+from perflint.lift.steps import Cannot, Lifted, Same, State, Steps, atom
+from perflint.program import torch_table
+from perflint.program.loop_calls import rnn_kind
+from perflint.program.shapes.shape import integer
+from perflint.program.values import Kind
+
+Lift = Callable[[Scope, ast.expr], Lifted]
+
+_PURE = frozenset(
+    f"builtins.{name}" for name in "len int float bool min max abs range isinstance tuple list round".split()
+)
+_PURE_METHODS = frozenset({"size", "dim", "numel", "ndimension"})
+_CONVERSIONS = frozenset({"float", "long", "double", "half", "int", "bool", "detach", "contiguous", "clone"})
+
+
+def is_pure(scope: Scope, node: ast.Call) -> bool:
+    """Does the call give the same each time, and change nothing?"""
+    value = scope.program.value(node.func)
+    if value.kind is Kind.LIBRARY and value.name in _PURE:
+        return True
+    if isinstance(node.func, ast.Attribute) and node.func.attr in _PURE_METHODS:
+        return True
+    entry = _entry(scope, node)
+    return entry is not None and entry.result == "tensor" and entry.traits.isdisjoint({"random", "inplace"})
+
+
+def _entry(scope: Scope, node: ast.Call) -> torch_table.Entry | None:
+    value = scope.program.value(node.func)
+    if any(keyword.arg == "out" or keyword.arg == "inplace" or keyword.arg is None for keyword in node.keywords):
+        return None
+    if value.kind is Kind.LIBRARY:
+        return torch_table.function(value.name)
+    if value.kind is Kind.METHOD and value.owner is not None and value.owner.kind is Kind.TENSOR:
+        return torch_table.method(value.name)
+    return None
+
+
+def lift_call(scope: Scope, node: ast.Call, lift: Lift) -> Lifted:
+    """The value of a call in all steps; raises Cannot."""
+    if not scope.varies(node):
+        if not is_pure(scope, node):
+            raise Cannot(f"`{scope.program.segment(node)}` may give something else each time", node)
+        return scope.same(node)
+    if rnn_kind(scope.program, node.func):
+        raise Cannot("an RNN's output and state are not kept apart", node)
+    module = module_of(scope.program, node.func)
+    loss = losses.loss_of(scope, node)
+    if loss:
+        return losses.lift_loss(scope, node, loss, [tensor(lift(scope, each), each) for each in node.args])
+    if module is not None:
+        return _module(scope, node, module, lift)
+    entry = _entry(scope, node)
+    if entry is None:
+        raise Cannot(f"`{scope.program.segment(node.func)}` is not known well enough", node)
+    return _torch(scope, node, entry, lift)
+
+
+def _only_argument(scope: Scope, node: ast.Call, lift: Lift) -> Steps:
+    if len(node.args) != 1 or node.keywords:
+        raise Cannot(f"`{scope.program.segment(node.func)}` gets more than one tensor", node)
+    value = tensor(lift(scope, node.args[0]), node)
+    assert isinstance(value, Steps)
+    return value
+
+
+def _module(scope: Scope, node: ast.Call, module: Module, lift: Lift) -> Steps:
+    value = _only_argument(scope, node, lift)
+    name = scope.program.segment(node.func)
+    if module.is_dropout or module.argument("inplace", 99) is not None:
+        scope.behaviour = f"`{name}` draws other random numbers"
+    if module.is_pointwise or module.is_dropout:
+        return value.named(scope.text(node, {node.args[0]: value.text}))
+    if module.name == "Embedding":
+        if module.argument("max_norm", 3) is not None:
+            raise Cannot(f"`{name}` changes its weights as it is read", node)
+        text = scope.text(node, {node.args[0]: value.text})
+        rank = None if value.rank is None else value.rank + 1
+        return replace(value, text=text, least=value.least + 1, rank=rank, dense=True)
+    if module.reads_last_axis:
+        value = axes.with_axes_behind(value, 1, node)
+        return replace(value, text=scope.text(node, {node.args[0]: value.text}), dense=module.name == "Linear")
+    if module.softmax_axis is not None:
+        axis = integer(module.softmax_axis)
+        if axis is None or axis >= 0:
+            raise Cannot(f"`{name}` works along an axis counted from the front", node)
+        value = axes.with_axes_behind(value, -axis, node)
+        return replace(value, text=scope.text(node, {node.args[0]: value.text}), dense=False)
+    raise Cannot(f"there is no rule for all steps of `nn.{module.name}` at once", node)
+
+
+def _torch(scope: Scope, node: ast.Call, entry: torch_table.Entry, lift: Lift) -> Lifted:
+    """A function of torch, or a method of a tensor."""
+    method = isinstance(node.func, ast.Attribute) and scope.program.value(node.func).kind is Kind.METHOD
+    name = scope.program.value(node.func).name.rpartition(".")[2]
+    operands = [node.func.value, *node.args] if method and isinstance(node.func, ast.Attribute) else list(node.args)
+    if name in ("cat", "concat", "concatenate") and not method:
+        return axes.concatenated(scope, node, lift)
+    if "inplace" in entry.traits or name.endswith("_"):
+        raise Cannot(f"`{name}` changes a tensor in place", node)
+    if not operands:
+        raise Cannot(f"`{scope.program.segment(node)}` has no tensor in sight", node)
+    first = lift(scope, operands[0])
+    if isinstance(first, State) and name == "squeeze" and first.outputs is not None:
+        return first.outputs  # of one layer
+    if name == "dropout":
+        scope.behaviour = "dropout draws other random numbers"
+    elif "random" in entry.traits:
+        raise Cannot(f"`{name}` draws random numbers", node)
+    if "pointwise" in entry.traits and name not in ("where", "addcmul", "addcdiv", "lerp", "heaviside", "clone"):
+        return _pointwise(scope, node, operands, lift)
+    value = tensor(first, operands[0])
+    if not isinstance(value, Steps) or any(scope.varies(each) for each in operands[1:]):
+        raise Cannot(f"there is no rule for all steps of `{name}` at once", node)
+    if name in _CONVERSIONS or name == "dropout" or (name == "to" and not scope.varies_any(node.args)):
+        text = scope.text(node, {operands[0]: atom(value.text) if method else value.text})
+        return replace(value, text=text, dense=False)
+    return axes.lift_axes(scope, node, name, operands, value)
+
+
+def _pointwise(scope: Scope, node: ast.Call, operands: list[ast.expr], lift: Lift) -> Steps:
+    from perflint.lift.expressions import pointwise
+
+    if any(isinstance(keyword.value, ast.expr) and scope.varies(keyword.value) for keyword in node.keywords):
+        raise Cannot("a keyword differs from step to step", node)
+    tensors = [each for each in operands if scope.program.value(each).kind is not Kind.NUMBER or scope.varies(each)]
+    return pointwise(scope, node, tensors)
+
+
+__all__ = ["Same", "is_pure", "lift_call"]

@@ -1,0 +1,100 @@
+"""Reads the head of a loop: what its targets are when all steps are computed at once."""
+
+from __future__ import annotations
+
+import ast
+
+from perflint.lift.scope import Scope
+from perflint.lift.steps import Cannot, Index, Lifted, Steps, atom
+from perflint.program.shapes.shape import integer
+from perflint.program.time_header import called, split_axis, split_base, split_size
+from perflint.program.values import Kind
+
+
+def bind(scope: Scope, loop: ast.For) -> None:
+    """Give the targets of `loop` their values in `scope`; raises Cannot."""
+    if loop.orelse:
+        raise Cannot("the loop has an else", loop)
+    _bind(scope, loop.target, loop.iter)
+
+
+def _bind(scope: Scope, target: ast.expr, walked: ast.expr) -> None:
+    name = called(walked)
+    if isinstance(walked, ast.Call) and scope.program.qualified(walked.func) == "builtins.range":
+        _assign(scope, target, _counter(scope, walked))
+    elif isinstance(walked, ast.Call) and name == "enumerate" and len(walked.args) == 1 and not walked.keywords:
+        parts = _parts(target, 2)
+        sequence = _sequence(scope, walked.args[0])
+        _assign(scope, parts[1], sequence)
+        _assign(scope, parts[0], Index("0", f"{atom(sequence.text)}.size({sequence.axis})"))
+    elif isinstance(walked, ast.Call) and name == "zip" and not walked.keywords:
+        sequences = [_sequence(scope, each) for each in walked.args]
+        if len({_length(scope, each) for each in walked.args}) != 1 or not _length(scope, walked.args[0]):
+            raise Cannot("the sequences are not known to be equally long", walked)
+        for part, sequence in zip(_parts(target, len(sequences)), sequences, strict=True):
+            _assign(scope, part, sequence)
+    else:
+        _assign(scope, target, _sequence(scope, walked))
+
+
+def _parts(target: ast.expr, count: int) -> list[ast.expr]:
+    if not isinstance(target, ast.Tuple | ast.List) or len(target.elts) != count:
+        raise Cannot("the loop's targets are no plain names", target)
+    return target.elts
+
+
+def _assign(scope: Scope, target: ast.expr, value: Lifted) -> None:
+    if not isinstance(target, ast.Name):
+        raise Cannot("the loop's targets are no plain names", target)
+    scope.values[target.id] = value
+
+
+def _counter(scope: Scope, walked: ast.Call) -> Index:
+    if walked.keywords or not 1 <= len(walked.args) <= 2:
+        raise Cannot("the loop does not go forward step by step", walked)
+    if any(scope.varies(bound) for bound in walked.args):
+        raise Cannot("the loop changes its own bounds", walked)
+    stop = walked.args[-1]
+    scope.stops[scope.text(stop)] = stop
+    first = scope.text(walked.args[0]) if len(walked.args) == 2 else "0"
+    if len(walked.args) == 2 and (integer(walked.args[0]) is None or first.startswith("-")):
+        raise Cannot("the loop does not begin at a constant", walked)
+    return Index(first, scope.text(stop))
+
+
+def _split(walked: ast.expr) -> ast.expr | None:
+    """What is taken apart into its steps, where `walked` is a call that does so."""
+    if called(walked) not in ("split", "unbind") or not isinstance(walked, ast.Call):
+        return None
+    if called(walked) == "split" and integer(split_size(walked)) != 1:
+        raise Cannot("several steps are taken at once", walked)
+    return split_base(walked)
+
+
+def _sequence(scope: Scope, walked: ast.expr) -> Steps:
+    if scope.varies(walked):
+        raise Cannot("the loop walks what it changes", walked)
+    base = _split(walked)
+    if base is None:
+        if scope.program.value(walked).kind is not Kind.TENSOR or not scope.program.value(walked).sure:
+            raise Cannot(f"`{scope.program.segment(walked)}` is not known to be a tensor", walked)
+        rank = scope.rank(walked)
+        return Steps(scope.text(walked), 0, least=(rank or 1) - 1, rank=None if rank is None else rank - 1)
+    assert isinstance(walked, ast.Call)
+    axis, kept = split_axis(walked), called(walked) == "split"
+    rank = scope.rank(base)
+    if axis is None or (axis < 0 and rank is None):
+        raise Cannot("the axis for time is not known", walked)
+    axis = axis if axis >= 0 else axis + (rank or 0)
+    fewer = 0 if kept else 1
+    return Steps(scope.text(base), axis, max(axis + 1, rank or 0) - fewer, None if rank is None else rank - fewer, kept)
+
+
+def _length(scope: Scope, walked: ast.expr) -> str:
+    """The symbol of how many steps there are; empty where it is not known."""
+    base = _split(walked)
+    if base is None:
+        return scope.shapes.shape(walked).size(0)
+    assert isinstance(walked, ast.Call)
+    axis = split_axis(walked)
+    return "" if axis is None else scope.shapes.shape(base).size(axis)

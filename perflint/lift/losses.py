@@ -1,0 +1,51 @@
+"""Lifts losses: one number a step, each over that step alone, as torch.vmap gives them."""
+
+from __future__ import annotations
+
+import ast
+
+from perflint.lift.scope import Scope
+from perflint.lift.steps import Cannot, Same, Steps, loosened
+from perflint.program import torch_table
+from perflint.program.values import Kind
+
+_FUNCTIONS = frozenset(
+    f"torch.nn.functional.{name}"
+    for name in "cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy"
+    " binary_cross_entropy_with_logits".split()
+)
+_CLASSES = frozenset(
+    f"torch.nn.{name}"
+    for name in "CrossEntropyLoss NLLLoss MSELoss L1Loss SmoothL1Loss HuberLoss BCELoss BCEWithLogitsLoss".split()
+)
+
+
+def loss_of(scope: Scope, node: ast.Call) -> str:
+    """The qualified name of the loss that is called; empty where it is none that torch.vmap knows."""
+    value = scope.program.value(node.func)
+    if value.kind is Kind.LIBRARY and value.name in _FUNCTIONS:
+        return value.name
+    known = value.kind is Kind.MODULE and value.sure and value.name in _CLASSES
+    return value.name if known and torch_table.class_kind(value.name) == "loss" else ""
+
+
+def lift_loss(scope: Scope, node: ast.Call, loss: str, values: list[Steps | Same]) -> Steps:
+    """The loss of each step: what it is averaged over, and what it ignores, is of that step alone; raises Cannot."""
+    if not scope.torch:
+        raise Cannot("`torch` is not imported by that name", node)
+    for keyword in node.keywords:
+        if not isinstance(keyword.value, ast.Constant):
+            raise Cannot(f"the loss gets `{keyword.arg}`", node)
+        if keyword.arg in ("reduction", "reduce", "size_average") and keyword.value.value in ("none", False):
+            raise Cannot("the loss is not one number a step", node)
+    if len(values) != 2:
+        raise Cannot("the loss gets more than an output and a target", node)
+    steps = [loosened(value) if isinstance(value, Steps) else value for value in values]
+    dims = [value.axis if isinstance(value, Steps) else None for value in steps]
+    if len(set(dims)) == 1:
+        where = "" if dims[0] == 0 else f", in_dims={dims[0]}"
+    else:
+        where = f", in_dims=({dims[0]}, {dims[1]})"
+    function = scope.text(node.func)
+    arguments = ", ".join([*(value.text for value in steps), *(scope.text_of_keyword(each) for each in node.keywords)])
+    return Steps(f"{scope.torch}.vmap({function}{where})({arguments})", 0, least=0, rank=0)

@@ -1,0 +1,113 @@
+"""The torch modules that a loop's body calls: how each was built, and what it does to the axes of its input."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from perflint.program import torch_table
+from perflint.program.values import Kind
+from perflint.program.walk import path_of
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+_POINTWISE = frozenset(
+    "ReLU ReLU6 LeakyReLU ELU SELU CELU GELU SiLU Mish Sigmoid Tanh Softplus Softsign Hardtanh Hardswish Hardsigmoid"
+    " LogSigmoid Tanhshrink Identity".split()
+)
+_ON_LAST_AXIS = frozenset({"Linear", "LayerNorm", "RMSNorm"})
+_SOFTMAXES = frozenset({"Softmax", "LogSoftmax"})
+_HOOKS = ("register_forward", "register_module", "register_full_backward", "register_backward", "spectral_norm")
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module of torch: its class, such as "LSTM", and the call that built it."""
+
+    name: str
+    built: ast.Call
+
+    def argument(self, name: str, position: int) -> ast.expr | None:
+        """What it was given for a parameter of its constructor."""
+        for keyword in self.built.keywords:
+            if keyword.arg == name:
+                return keyword.value
+        return self.built.args[position] if len(self.built.args) > position else None
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Does it work on each number by itself?"""
+        return self.name in _POINTWISE
+
+    @property
+    def reads_last_axis(self) -> bool:
+        """Does it work on the last axis and leave the others alone?"""
+        if self.name not in _ON_LAST_AXIS:
+            return False
+        return self.name == "Linear" or not isinstance(self.argument("normalized_shape", 0), ast.List | ast.Tuple)
+
+    @property
+    def is_dropout(self) -> bool:
+        """Does it drop single numbers at random while training?"""
+        return self.name in ("Dropout", "AlphaDropout")
+
+    @property
+    def softmax_axis(self) -> ast.expr | None:
+        """The axis of a softmax."""
+        return self.argument("dim", 0) if self.name in _SOFTMAXES else None
+
+
+def module_of(program: Program, function: ast.expr) -> Module | None:
+    """The module of torch that `function` surely is; None where it is not known how it was built."""
+    value = program.value(function)
+    if value.kind is not Kind.MODULE or not value.sure or not value.name.startswith("torch.nn."):
+        return None
+    if any(hook in program.text for hook in _HOOKS):
+        return None
+    built = construction(program, function)
+    if built is None or torch_table.class_kind(program.qualified(built.func)) is None:
+        return None
+    return Module(value.name.rpartition(".")[2], built)
+
+
+def construction(program: Program, function: ast.expr) -> ast.Call | None:
+    """The one call that builds what `function` is: the only value which the program gives that attribute or name."""
+    path = path_of(function)
+    root, _, attribute = path.partition(".")
+    if not path or "." in attribute or "setattr(" in program.text:
+        return None
+    if not attribute:
+        return _only_call([value for target, value in assignments(program) if path_of(target) == path])
+    around = next((each for each in program.ancestors(function) if isinstance(each, ast.ClassDef)), None)
+    if root != "self" or around is None:
+        return None
+    values = []
+    for target, value in assignments(program):
+        owner, _, name = path_of(target).rpartition(".")
+        if name != attribute or not owner:
+            continue
+        if owner != "self":
+            return None
+        if around in program.ancestors(target):
+            values.append(value)
+    return _only_call(values)
+
+
+def _only_call(values: list[ast.expr | None]) -> ast.Call | None:
+    return values[0] if len(values) == 1 and isinstance(values[0], ast.Call) else None
+
+
+def assignments(program: Program) -> list[tuple[ast.expr, ast.expr | None]]:
+    """What the program assigns to, and the value, None where that is only a part of an expression."""
+    found: list[tuple[ast.expr, ast.expr | None]] = []
+    for node in program.of_type(ast.Assign):
+        for target in node.targets:
+            if isinstance(target, ast.Tuple | ast.List):
+                found += [(part, None) for part in target.elts]
+            else:
+                found.append((target, node.value))
+    found += [(node.target, node.value) for node in program.of_type(ast.AnnAssign) if node.value is not None]
+    found += [(node.target, None) for node in program.of_type(ast.AugAssign)]
+    return found + [(node.target, None) for node in program.of_type(ast.For)]

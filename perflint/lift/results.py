@@ -1,0 +1,153 @@
+"""Lifts what a loop keeps of each step: lists, sums, slots of a tensor, a tensor that grows."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from perflint.lift.expressions import lift
+from perflint.lift.scope import Scope, tensor
+from perflint.lift.slices import step_range
+from perflint.lift.steps import Cannot, Steps, atom
+from perflint.program.occurrences import occurrences
+from perflint.program.shapes.shape import integer
+from perflint.program.values import Kind
+from perflint.program.walk import path_of
+
+
+@dataclass(frozen=True)
+class Appended:
+    """A list called `path` that gets one tensor in each step."""
+
+    path: str
+    statement: ast.stmt
+    value: Steps
+
+
+@dataclass
+class Results:
+    """The results of `loop` so far."""
+
+    loop: ast.stmt
+    lists: list[Appended] = field(default_factory=list)
+
+    def lift(self, scope: Scope, node: ast.stmt) -> str | None:
+        """The statement that keeps the results of all steps; None where `node` keeps none. Raises Cannot."""
+        if (appended := _appended(node)) is not None:
+            return self._append(scope, node, *appended)
+        if (added := _added(node)) is not None:
+            return self._add(scope, node, *added)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+            return self._slot(scope, node, node.targets[0])
+        if isinstance(node, ast.Assign) and (grown := _grown(scope, node)) is not None:
+            return self._grow(scope, node, *grown)
+        return None
+
+    def _only_here(self, node: ast.stmt, path: str) -> None:
+        if len(occurrences(self.loop, path)) != len(occurrences(node, path)):
+            raise Cannot(f"`{path}` is also used elsewhere in the loop", node)
+
+    def _append(self, scope: Scope, node: ast.stmt, path: str, element: ast.expr) -> str:
+        self._only_here(node, path)
+        value = tensor(lift(scope, element), element)
+        if not isinstance(value, Steps):
+            raise Cannot("the same value is kept in every step", node)
+        self.lists.append(Appended(path, node, value))
+        taken = f"split(1, dim={value.axis})" if value.kept else f"unbind({value.axis})" if value.axis else "unbind()"
+        return f"{path}.extend({atom(value.text)}.{taken})"
+
+    def _add(self, scope: Scope, node: ast.stmt, path: str, sign: str, addend: ast.expr) -> str:
+        self._only_here(node, path)
+        value = tensor(lift(scope, addend), addend)
+        if not isinstance(value, Steps):
+            raise Cannot("the same number is added in every step", node)
+        axis = f"{value.axis}, keepdim=True" if value.kept else str(value.axis)
+        text = atom(value.text)
+        total = f"{text}.sum()" if value.rank == 0 else f"{text}.sum({axis})"
+        return f"{path} {sign}= {total}" if isinstance(node, ast.AugAssign) else f"{path} = {path} {sign} {total}"
+
+    def _slot(self, scope: Scope, node: ast.Assign, target: ast.Subscript) -> str:
+        """`out[:, t] = v` as `out[:, first:stop] = v` of all steps."""
+        path = path_of(target.value)
+        if not path or len(node.targets) > 1:
+            raise Cannot("what is written to has no name", node)
+        self._only_here(node, path)
+        if scope.program.value(target.value).kind is not Kind.TENSOR:
+            raise Cannot(f"`{path}` is not known to be a tensor", node)
+        items = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
+        found = [(position, steps) for position, item in enumerate(items) if (steps := step_range(scope, item))]
+        full = [item for item in items if isinstance(item, ast.Slice) and item.lower is None and item.upper is None]
+        if len(found) != 1 or len(full) != len(items) - 1:
+            raise Cannot("what is written to is not one step of a tensor", node)
+        axis, steps = found[0]
+        value = tensor(lift(scope, node.value), node.value)
+        rank = scope.rank(target.value)
+        if not isinstance(value, Steps) or rank is None or value.kept != steps.kept:
+            raise Cannot(f"it is not known whether a step fills a slot of `{path}`", node)
+        if value.rank != rank - (0 if value.kept else 1) and value.least < rank - (0 if value.kept else 1):
+            raise Cannot(f"it is not known whether a step fills a slot of `{path}`", node)
+        parts = [scope.text(item) for item in items]
+        parts[axis] = f"{'' if steps.first == '0' else steps.first}:{steps.stop}"
+        while parts[-1].strip() == ":":
+            parts.pop()
+        return f"{path}[{', '.join(parts)}] = {value.at(axis).text if not value.kept else value.text}"
+
+    def _grow(self, scope: Scope, node: ast.Assign, call: ast.Call, part: ast.expr, axis: int) -> str:
+        path = path_of(node.targets[0])
+        self._only_here(node, path)
+        value = tensor(lift(scope, part), part)
+        if not isinstance(value, Steps) or not value.kept or value.axis != axis:
+            raise Cannot("the tensor does not grow along the time axis", node)
+        return f"{path} = {scope.text(call, {part: value.text})}"
+
+
+def collected_paths(statements: list[ast.stmt]) -> set[str]:
+    """The paths of what the statements of a body keep results in."""
+    found = set()
+    for node in statements:
+        if (appended := _appended(node)) is not None:
+            found.add(appended[0])
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+            found.add(path_of(node.targets[0].value))
+    return found - {""}
+
+
+def _appended(node: ast.stmt) -> tuple[str, ast.expr] | None:
+    """The list, and what is appended to it."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
+        call, path = node.value, path_of(node.value.func.value)
+        if node.value.func.attr == "append" and path and len(call.args) == 1 and not call.keywords:
+            return path, call.args[0]
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and isinstance(node.value, ast.List):
+        path = path_of(node.target)
+        if path and len(node.value.elts) == 1:
+            return path, node.value.elts[0]
+    return None
+
+
+def _added(node: ast.stmt) -> tuple[str, str, ast.expr] | None:
+    """The sum, the sign, and what is added."""
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add | ast.Sub):
+        path = path_of(node.target)
+        return (path, "+" if isinstance(node.op, ast.Add) else "-", node.value) if path else None
+    if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.value, ast.BinOp):
+        operator, path = node.value, path_of(node.targets[0])
+        if path and path == path_of(operator.left) and isinstance(operator.op, ast.Add | ast.Sub):
+            return path, "+" if isinstance(operator.op, ast.Add) else "-", operator.right
+    return None
+
+
+def _grown(scope: Scope, node: ast.Assign) -> tuple[ast.Call, ast.expr, int] | None:
+    """The cat by which a tensor grows, what it grows by, and the axis."""
+    call = node.value
+    if not isinstance(call, ast.Call) or scope.program.qualified(call.func) != "torch.cat" or not call.args:
+        return None
+    parts = call.args[0]
+    if not isinstance(parts, ast.List | ast.Tuple) or len(parts.elts) != 2:
+        return None
+    path = path_of(node.targets[0])
+    if not path or path_of(parts.elts[0]) != path:
+        return None
+    dims = [keyword.value for keyword in call.keywords if keyword.arg in ("dim", "axis")] or call.args[1:2]
+    axis = integer(dims[0]) if dims else 0
+    return (call, parts.elts[1], axis) if axis is not None and axis >= 0 else None

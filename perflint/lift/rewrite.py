@@ -1,0 +1,135 @@
+"""Rewrites a loop over time as statements on all of its steps at once."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tokenize
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from perflint.fixes.accumulator import indent_of
+from perflint.lift import head
+from perflint.lift.body import Line, lift_body
+from perflint.lift.results import Results, collected_paths
+from perflint.lift.scope import Scope
+from perflint.lift.stacks import stacked
+from perflint.lift.steps import Cannot, Index, Steps, atom
+from perflint.program.consumers import Flow
+from perflint.program.shapes.infer import Shapes
+from perflint.program.walk import FUNCTIONS, own_nodes, path_of
+from perflint.rule import Edit, Fix, Safety
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+
+def lifted(program: Program, loop: ast.For | ast.While) -> Fix:
+    """The fix that computes all steps of `loop` at once; raises Cannot, which says what stands in the way."""
+    if not isinstance(loop, ast.For):
+        raise Cannot("how often it runs is not told by its head", loop)
+    scope = _scope(program, loop)
+    head.bind(scope, loop)
+    results = Results(loop)
+    lines = list(lift_body(scope, loop.body, results))
+    lines, edits = stacked(scope, loop, lines, results.lists)
+    lines += [Line(loop.body[-1], (text,)) for text in _last_values(scope, loop)]
+    safety = Safety.BEHAVIOUR if scope.behaviour else Safety.ROUNDING
+    return Fix("compute all steps at once", safety, tuple(sorted([_replaced(scope, loop, lines), *edits])))
+
+
+def _scope(program: Program, loop: ast.For) -> Scope:
+    for node in own_nodes(loop):
+        if isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Yield, ast.YieldFrom, ast.Await, ast.NamedExpr)):
+            raise Cannot("other code may run in each step", node)
+    flow, shapes = program.once(_flow_and_shapes)
+    stored = {
+        path_of(node)
+        for node in own_nodes(loop)
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store)
+    }
+    assigned = frozenset((stored | collected_paths(loop.body)) - {""})
+    inside = frozenset(own_nodes(loop))
+    inner = program.source.indentation(loop.body[0].lineno)
+    return Scope(
+        program, flow, shapes, name_of_torch(program), assigned, inside, _read_behind(flow, loop, inside), "\n" + inner
+    )
+
+
+def _read_behind(flow: Flow, loop: ast.For, inside: frozenset[ast.AST]) -> frozenset[str]:
+    bindings = flow.bindings(loop)
+    stores = [node for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    if hidden := sorted({node.id for node in stores} & bindings.shared):
+        raise Cannot(f"a function defined here uses `{hidden[0]}`", loop)
+    return frozenset(node.id for node in stores if any(use not in inside for use in bindings.uses.get(node, ())))
+
+
+def _flow_and_shapes(program: Program) -> tuple[Flow, Shapes]:
+    flow = Flow(program)
+    return flow, Shapes(program, flow)
+
+
+def name_of_torch(program: Program) -> str:
+    """How the program calls torch; empty where it does not import it as a whole."""
+    imports = (alias for node in program.tree.body if isinstance(node, ast.Import) for alias in node.names)
+    return next((alias.asname or "torch" for alias in imports if alias.name == "torch"), "")
+
+
+def _last_values(scope: Scope, loop: ast.For) -> Iterator[str]:
+    """What gives the names that are read behind the loop the values of its last step."""
+    for name in sorted(scope.read_behind - scope.final):
+        value = scope.values.get(name)
+        if isinstance(value, Index):
+            raise Cannot(f"`{name}` is read behind the loop", loop)
+        if isinstance(value, Steps):
+            before = ":, " * value.axis
+            last = "-1:" if value.kept else "-1"
+            yield f"{name} = {atom(value.text)}[{before}{last}]"
+
+
+def _replaced(scope: Scope, loop: ast.For, lines: list[Line]) -> Edit:
+    """The edit that puts `lines` in the place of the loop, with the comments of the statements they stand for."""
+    source, text = scope.program.source, scope.program.text
+    indent = indent_of(scope.program, loop)
+    start, end = source.line_start(loop.lineno), source.line_end(loop.end_lineno or loop.lineno)
+    inner = source.indentation(loop.body[0].lineno)
+    if indent.strip() or loop.body[0].lineno == loop.lineno or not inner.startswith(indent):
+        raise Cannot("the loop shares a line with something else", loop)
+    pending = _comments(scope.program, loop)
+    written: list[str] = []
+    for line in lines:
+        statements = [each.replace("\n" + inner, "\n" + indent) for each in line.texts]
+        last = line.statement.end_lineno or line.statement.lineno
+        above = [comment for at, comment in pending if at <= last and not any(comment in each for each in statements)]
+        pending = [(at, comment) for at, comment in pending if at > last]
+        if (
+            above
+            and len(statements) == 1
+            and "\n" not in statements[0]
+            and text[: source.line_end(last)].rstrip().endswith(above[-1])
+        ):
+            statements = [f"{statements[0]}  {above.pop()}"]
+        written += [*above, *statements]
+    written += [comment for _, comment in pending]
+    broken = "\n" if text[start:end].endswith(("\n", "\r")) else ""
+    return Edit(start, end, "\n".join(indent + each for each in written) + broken)
+
+
+def _comments(program: Program, loop: ast.For) -> list[tuple[int, str]]:
+    """The comments of the loop, by line."""
+    source = program.source
+    lines = [source.line_text(line) for line in range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)]
+    return [
+        (loop.lineno + token.start[0] - 1, token.string) for token in _tokens(lines) if token.type == tokenize.COMMENT
+    ]
+
+
+def _tokens(lines: list[str]) -> Iterator[tokenize.TokenInfo]:
+    """The tokens of some lines out of a program, which may be the inside of a block."""
+    readline = (re.sub(r"[\r\n]+$", "\n", line) for line in lines)
+    with suppress(tokenize.TokenError, IndentationError):
+        yield from tokenize.generate_tokens(lambda: next(readline, ""))
+
+
+__all__ = ["lifted"]

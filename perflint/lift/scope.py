@@ -1,0 +1,112 @@
+"""What the lifting of one loop knows: the program, the shapes in it, and the values of the body's names so far."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from perflint.lift.steps import Cannot, Carried, Index, Lifted, Same, Steps
+from perflint.program.consumers import Flow
+from perflint.program.shapes.infer import Shapes
+from perflint.program.shapes.shape import integer
+from perflint.program.values import Kind
+from perflint.program.walk import path_of
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+
+@dataclass
+class Scope:
+    """The values of names and attributes in a loop's body, by path; `assigned` are all that the body gives a value.
+
+    `behaviour`: why the results would be others (random streams), empty where they would not.
+    """
+
+    program: Program
+    flow: Flow
+    shapes: Shapes
+    torch: str  # how the program calls it; empty where it does not
+    assigned: frozenset[str]
+    inside: frozenset[ast.AST]  # the nodes of the loop
+    read_behind: frozenset[str]  # the names that the loop sets and code behind it reads
+    newline: str = "\n"  # with the blanks that the loop's body begins its lines with
+    values: dict[str, Lifted] = field(default_factory=dict)
+    stops: dict[str, ast.expr] = field(default_factory=dict)  # the ends of the loop's range, by their text
+    final: set[str] = field(default_factory=set)  # what has its last value behind the new statements already
+    behaviour: str = ""
+
+    def read(self, node: ast.expr) -> Lifted | None:
+        """The value of a name or an attribute that the body, or the loop's head, sets; None for any other."""
+        path = path_of(node)
+        if path in self.values:
+            return self.values[path]
+        return Carried(path) if path in self.assigned else None
+
+    def same(self, node: ast.expr) -> Same:
+        """An expression in which nothing differs from step to step."""
+        is_number = self.program.value(node).kind is Kind.NUMBER
+        return Same(self.text(node), 0 if is_number else self.shapes.shape(node).rank, is_number)
+
+    def varies(self, node: ast.expr) -> bool:
+        """Does `node` read anything that the loop gives a value?"""
+        return any(
+            isinstance(part, ast.Name | ast.Attribute) and self.read(part) is not None for part in ast.walk(node)
+        )
+
+    def varies_any(self, nodes: list[ast.expr]) -> bool:
+        """Does one of `nodes`?"""
+        return any(self.varies(node) for node in nodes)
+
+    def text_of_keyword(self, node: ast.keyword) -> str:
+        """The text of a keyword argument."""
+        return self.program.source.segment(node)
+
+    def text(self, node: ast.expr, replaced: dict[ast.expr, str] | None = None) -> str:
+        """The text of `node` with the parts `replaced` by other text."""
+        start, end = self.program.span(node)
+        parts: list[str] = []
+        position = start
+        for part, new in sorted((replaced or {}).items(), key=lambda item: self.program.span(item[0])):
+            first, last = self.program.span(part)
+            parts += self.program.text[position:first], new
+            position = last
+        return "".join([*parts, self.program.text[position:end]])
+
+    def fresh(self, name: str) -> str:
+        """A name like `name` that the program does not use."""
+        used = {node.id for node in self.program.of_type(ast.Name)} | {
+            node.arg for node in self.program.of_type(ast.arg)
+        }
+        while name in used:
+            name += "_"
+        return name
+
+    def rank(self, node: ast.expr) -> int | None:
+        """How many axes the value of `node` has, where the program tells."""
+        return self.shapes.shape(node).rank
+
+
+def counter(scope: Scope, node: ast.expr) -> Index | None:
+    """`node` as the loop's counter, plus or minus a constant."""
+    if isinstance(node, ast.Name):
+        value = scope.read(node)
+        return value if isinstance(value, Index) else None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        left, right = counter(scope, node.left), integer(node.right)
+        if left is not None and right is not None:
+            offset = left.offset + (right if isinstance(node.op, ast.Add) else -right)
+            return Index(left.first, left.stop, offset)
+    return None
+
+
+def tensor(value: Lifted, node: ast.expr) -> Steps | Same:
+    """`value` where it is a tensor that is known in every step; raises Cannot."""
+    if isinstance(value, Steps | Same):
+        return value
+    if isinstance(value, Carried):
+        raise Cannot(f"the step needs `{value.path}` of the step before", node)
+    if isinstance(value, Index):
+        raise Cannot("the number of the step is used as data", node)
+    raise Cannot("the RNN's state of each step is not among its outputs", node)

@@ -1,0 +1,151 @@
+"""Lifts indexing: a step of a sequence becomes the sequence, and indices of a step move behind the time axis."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, replace
+
+from perflint.lift.scope import Scope, counter
+from perflint.lift.steps import Cannot, Index, Same, Steps, atom, squeezed
+from perflint.program.shapes.shape import integer
+
+
+@dataclass(frozen=True)
+class Range:
+    """The steps [first, stop) of an axis, as text; `kept` where one step keeps the axis."""
+
+    first: str
+    stop: str
+    kept: bool = False
+
+
+def sliced(scope: Scope, node: ast.Subscript, base: Steps | Same) -> Steps:
+    """The value of `node`, whose parts vary from step to step; raises Cannot."""
+    items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    if isinstance(base, Steps):
+        return _part_of_step(scope, node, base, items)
+    return _step(scope, node, base, items)
+
+
+def _step(scope: Scope, node: ast.Subscript, base: Same, items: list[ast.expr]) -> Steps:
+    found = [(position, steps) for position, item in enumerate(items) if (steps := step_range(scope, item))]
+    if len(found) != 1:
+        raise Cannot(f"`{scope.program.segment(node)}` is not one step of a sequence", node)
+    axis, steps = found[0]
+    others = items[:axis] + items[axis + 1 :]
+    if not all(_is_full(item) for item in items[:axis]) or any(scope.varies(item) for item in others):
+        raise Cannot(f"`{scope.program.segment(node)}` is not one step of a sequence", node)
+    behind = items[axis + 1 :]
+    if any(not (_is_full(item) or _is_slice(item) or integer(item) is not None) for item in behind):
+        raise Cannot(f"`{scope.program.segment(node)}` picks by more than numbers", node)
+    dropped = sum(integer(item) is not None for item in behind)
+    return Steps(
+        _text(scope, node, base, axis, steps),
+        axis,
+        least=len(items) - dropped - (0 if steps.kept else 1),
+        rank=scope.rank(node),
+        kept=steps.kept,
+    )
+
+
+def _text(scope: Scope, node: ast.Subscript, base: Same, axis: int, steps: Range) -> str:
+    """`x[:, t, 3]` as `x[:, first:stop, 3]`, without what says nothing."""
+    items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    size = scope.shapes.shape(node.value).size(axis)
+    first = "" if steps.first == "0" else steps.first
+    stop = "" if size and _size(scope, node, steps.stop) == size else steps.stop
+    parts = [scope.text(item) for item in items]
+    parts[axis] = f"{first}:{stop}"
+    while parts and parts[-1].strip() == ":":
+        parts.pop()
+    return f"{atom(base.text)}[{', '.join(parts)}]" if parts else base.text
+
+
+def _size(scope: Scope, node: ast.Subscript, stop: str) -> str:
+    """The symbol of the number `stop`, where it is one that stands in the program as it is."""
+    expression = scope.stops.get(stop)
+    return scope.shapes.size(expression) if expression is not None else stop if stop.isdigit() else ""
+
+
+def step_range(scope: Scope, item: ast.expr) -> Range | None:
+    """The steps that an index takes one after the other: `t`, `t + 1`, `t : t + 1`."""
+    index = counter(scope, item)
+    if index is not None:
+        return _range(index, item, kept=False)
+    if isinstance(item, ast.Slice) and item.lower is not None and item.upper is not None and item.step is None:
+        low, high = counter(scope, item.lower), counter(scope, item.upper)
+        if low is not None and high is not None and high.offset == low.offset + 1:
+            return _range(low, item, kept=True)
+    return None
+
+
+def _range(index: Index, node: ast.expr, *, kept: bool) -> Range:
+    first = shifted(index.first, index.offset)
+    if first.startswith("-") or (index.offset < 0 and not first.isdigit()):
+        raise Cannot("the first step may read from the sequence's end", node)
+    return Range(first, shifted(index.stop, index.offset), kept)
+
+
+def shifted(text: str, offset: int) -> str:
+    """The number `text` plus `offset`, written briefly."""
+    node = ast.parse(text, mode="eval").body
+    value = integer(node)
+    if value is not None:
+        return str(value + offset)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        right = integer(node.right)
+        if right is not None:
+            offset += right if isinstance(node.op, ast.Add) else -right
+            text = ast.unparse(node.left)
+    return text if offset == 0 else f"{_operand(text)} {'+' if offset > 0 else '-'} {abs(offset)}"
+
+
+def _operand(text: str) -> str:
+    """`text` in front of a plus or minus."""
+    node = ast.parse(text, mode="eval").body
+    return text if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub) else atom(text)
+
+
+def _part_of_step(scope: Scope, node: ast.Subscript, base: Steps, items: list[ast.expr]) -> Steps:
+    """An index into one step: axes from time on stand one further back among all steps."""
+    if any(scope.varies(item) for item in items):
+        raise Cannot(f"`{scope.program.segment(node)}` picks something else in each step", node)
+    if any(not (_is_full(item) or _is_slice(item) or integer(item) is not None) for item in items):
+        raise Cannot(f"`{scope.program.segment(node)}` picks by more than numbers", node)
+    texts = [scope.text(item) for item in items]
+    numbers = [integer(item) is not None for item in items]
+    if base.kept:
+        return _part_of_kept(node, base, items, texts, numbers)
+    at = base if base.axis <= len(items) and not any(numbers[: base.axis]) else base.at(0)
+    if any(numbers[: at.axis]):
+        at = base.at(0)
+    parts = [*texts[: at.axis], *[":"] * (at.axis - len(texts)), ":", *texts[at.axis :]]
+    dropped = sum(numbers)
+    return replace(
+        at,
+        text=f"{atom(at.text)}[{', '.join(parts)}]",
+        least=max(at.least, len(items)) - dropped,
+        rank=None if at.rank is None else at.rank - dropped,
+    )
+
+
+def _part_of_kept(
+    node: ast.Subscript, base: Steps, items: list[ast.expr], texts: list[str], numbers: list[bool]
+) -> Steps:
+    if len(items) <= base.axis or any(numbers[: base.axis]) or integer(items[base.axis]) not in (0, -1):
+        raise Cannot("an axis in front of time is dropped", node)
+    texts[base.axis] = ":"
+    while texts and texts[-1].strip() == ":":
+        texts.pop()
+    dropped = sum(numbers[base.axis + 1 :])
+    text = f"{atom(base.text)}[{', '.join(texts)}]" if texts else base.text
+    step = squeezed(replace(base, text=text, least=max(base.least, len(items))))
+    return replace(step, least=step.least - dropped, rank=None if step.rank is None else step.rank - dropped)
+
+
+def _is_full(item: ast.expr) -> bool:
+    return isinstance(item, ast.Slice) and item.lower is None and item.upper is None and item.step is None
+
+
+def _is_slice(item: ast.expr) -> bool:
+    return isinstance(item, ast.Slice)

@@ -1,0 +1,129 @@
+"""What a value of a loop's body becomes when all of its steps are computed at once."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, replace
+
+_ATOMS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant, ast.Tuple, ast.List)
+
+
+class Cannot(Exception):
+    """The loop cannot be lifted: `reason` is what stands in the way, at `node`."""
+
+    def __init__(self, reason: str, node: ast.AST) -> None:
+        super().__init__(reason)
+        self.reason, self.node = reason, node
+
+    def __str__(self) -> str:
+        return f"line {getattr(self.node, 'lineno', 0)}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Same:
+    """A value that is the same in every step; `rank` is None where the number of axes is not known."""
+
+    text: str
+    rank: int | None = None
+    is_number: bool = False
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A tensor that differs from step to step: `text` holds all of them, side by side along `axis`.
+
+    One step has at least `least` axes, exactly `rank` where that is known. Where it is `kept`, one step still has
+    `axis`, of size 1 (`x[:, t : t + 1]`); otherwise it has no such axis (`x[:, t]`). `dense`: it is contiguous, and
+    nothing else reads its memory.
+    """
+
+    text: str
+    axis: int
+    least: int
+    rank: int | None = None
+    kept: bool = False
+    dense: bool = False
+
+    @property
+    def behind(self) -> int:
+        """How many axes there are at least behind the time axis."""
+        return self.least - self.axis - (1 if self.kept else 0)
+
+    def named(self, text: str) -> Steps:
+        """The same steps under another name."""
+        return replace(self, text=text)
+
+    def at(self, axis: int) -> Steps:
+        """The same steps along another axis."""
+        if axis == self.axis:
+            return self
+        assert not self.kept
+        return replace(self, text=moved(self.text, self.axis, axis), axis=axis, dense=False)
+
+
+@dataclass(frozen=True)
+class Index:
+    """The loop's counter, which runs from `first` to before `stop`, both expressions; plus `offset`."""
+
+    first: str
+    stop: str
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What the step before left under `path`."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class State:
+    """The state that an RNN left: `outputs` are the outputs of that RNN where they tell the state of each step."""
+
+    path: str
+    outputs: Steps | None = None
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A tuple or list of values."""
+
+    items: tuple[Lifted, ...]
+
+
+Lifted = Same | Steps | Index | Carried | State | Parts
+
+
+def atom(text: str) -> str:
+    """`text` so that an attribute or a call may follow it."""
+    return text if isinstance(ast.parse(text, mode="eval").body, _ATOMS) else f"({text})"
+
+
+def moved(text: str, source: int, target: int) -> str:
+    """`text` with the axis `source` at `target`."""
+    if {source, target} == {0, 1}:
+        swap = ".transpose(0, 1)"
+        return text[: -len(swap)] if text.endswith(swap) else atom(text) + swap
+    back = f".movedim({target}, {source})"
+    return text[: -len(back)] if text.endswith(back) else f"{atom(text)}.movedim({source}, {target})"
+
+
+def squeezed(steps: Steps) -> Steps:
+    """One step without the axis that it keeps."""
+    rank = None if steps.rank is None else steps.rank - 1
+    return replace(steps, kept=False, least=steps.least - 1, rank=rank) if steps.kept else steps
+
+
+def unsqueezed(steps: Steps, axis: int) -> Steps:
+    """One step with an axis of size 1 more, at `axis`: the axis along which the steps are."""
+    there = steps.at(axis)
+    rank = None if steps.rank is None else steps.rank + 1
+    return replace(there, kept=True, least=steps.least + 1, rank=rank)
+
+
+def loosened(steps: Steps) -> Steps:
+    """The same step with its axis of size 1 apart from the axis for time."""
+    if not steps.kept:
+        return steps
+    return replace(steps, text=f"{atom(steps.text)}.unsqueeze({steps.axis + 1})", kept=False, dense=False)
