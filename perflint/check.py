@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import warnings
 from collections import Counter
@@ -16,7 +15,7 @@ from perflint.document import Document, decode
 from perflint.links import NONE, HotCall, Links
 from perflint.problems import FILE_FAULTS, RuleCrash, problem_of
 from perflint.program import Program
-from perflint.program.outside import links_of
+from perflint.program.outside import functions_of, links_of, receives_tensors
 from perflint.program.source import Source
 from perflint.results import Diagnostic, FileResult, PlacedEdit, PlacedFix
 from perflint.rule import Finding, Fix, Options, Rule
@@ -37,9 +36,7 @@ class Found:
 def find(text: str, rules: Sequence[Rule], options: Mapping[str, Options], called: Sequence[HotCall] = ()) -> Found:
     """What `check_text` finds in `text`, less what comments in it ignore; raises what `check_text` does."""
     findings, program = _examine(text, rules, options, called)
-    if program is None:
-        return Found(suppress.apply(text, findings, rules))
-    links = links_of(program)
+    links = links_of(program) if _concerns(text, called) else Links(functions=functions_of(program))
     return Found(suppress.apply(text, findings, rules, program.spans_of(links.functions)), links)
 
 
@@ -57,22 +54,24 @@ def check_text(
 
 def _examine(
     text: str, rules: Sequence[Rule], options: Mapping[str, Options], called: Sequence[HotCall]
-) -> tuple[tuple[Finding, ...], Program | None]:
-    """The findings, and the program unless the screen told that there can be none."""
+) -> tuple[tuple[Finding, ...], Program]:
+    """The findings, and the program, of which nothing is worked out where the screen tells that there are none."""
     if "\0" in text:
         raise SyntaxError("source code cannot contain null bytes")  # some Pythons raise ValueError
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what the compiler says of escapes is none of our business
-        if not may_use_torch(text):
-            ast.parse(text)
-            return (), None
         with _Blamed(""):
             program = Program(text, called)
         findings: set[Finding] = set()
-        for rule in can_fire(rules, text):
+        for rule in rules if receives_tensors(called) else can_fire(rules, text):
             with _Blamed(rule.name):
                 findings.update(rule.check(program, options.get(rule.name, {})))
     return tuple(sorted(findings, key=lambda each: (each.start, each.end, each.rule, each.kind))), program
+
+
+def _concerns(text: str, called: Sequence[HotCall]) -> bool:
+    """Does the program handle tensors: by its words, or because other files call it with some?"""
+    return may_use_torch(text) or receives_tensors(called)
 
 
 class _Blamed:

@@ -132,6 +132,20 @@ def test_a_method_that_a_hot_loop_of_the_base_calls_is_hot_in_a_subclass_elsewhe
     assert lines(check(tmp_path)) == [("sub.py", 7)]
 
 
+def test_a_base_class_may_come_from_a_star_import(tmp_path: Path) -> None:
+    write(tmp_path, metrics=METRICS, sub=SUBCLASS.replace("import Base", "import *"))
+    assert lines(check(tmp_path)) == [("sub.py", 7)]
+
+
+def test_a_file_that_never_names_torch_is_hot_where_it_is_given_tensors(tmp_path: Path) -> None:
+    prune = "def prune(scores, limit):\n    while {test}:\n        scores = scores / 2\n    return scores\n"
+    train = TRAIN.format(import_="from pruning import prune", call="prune(x.cuda().softmax(-1), 0.5)")
+    alone = Settings(root=tmp_path, cache=False, jobs=1, select=("sync",))
+    for test, expected in [("scores.max() > limit", [("pruning.py", 2)]), ("limit > 2", [])]:
+        write(tmp_path, pruning=prune.format(test=test), train=train)
+        assert lines(check_files(discover([tmp_path], alone), alone)) == expected
+
+
 def test_a_change_in_one_file_is_seen_in_another_whatever_the_cache_holds(tmp_path: Path) -> None:
     hot = TRAIN.format(import_="from metrics import accuracy", call="accuracy(output, y)")
     write(tmp_path, metrics=METRICS, train=hot)

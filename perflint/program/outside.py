@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from perflint.links import HotCall, Links
@@ -28,6 +28,7 @@ _CODES = {
     (Place.HOST, True): "H",
     (Place.HOST, False): "h",
 }
+_ON_DEVICE = frozenset({"D", "d", _GUESS})
 _VALUES = {code: tensor(place, sure=sure) for (place, sure), code in _CODES.items()} | {_GUESS: GUESSED_TENSOR}
 
 
@@ -36,6 +37,11 @@ def links_of(program: Program) -> Links:
     functions = tuple(name for name, node in named_functions(program.tree) if program.is_cold(node))
     bases = tuple((node.name, base) for node in program.of_type(ast.ClassDef) for base in program.base_names(node))
     return Links(tuple(sorted(set(_hot_calls(program)))), functions, bases)
+
+
+def functions_of(program: Program) -> tuple[str, ...]:
+    """All functions that other files can call."""
+    return tuple(name for name, _ in named_functions(program.tree))
 
 
 def named_functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
@@ -47,6 +53,12 @@ def named_functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | a
             for method in statement.body:
                 if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
                     yield f"{statement.name}.{method.name}", method
+
+
+def receives_tensors(calls: Sequence[HotCall]) -> bool:
+    """Is there a tensor on the device among the arguments of the calls?"""
+    codes = (code for call in calls for code in (call.positional, *(code for _, code in call.keywords)))
+    return any(not _ON_DEVICE.isdisjoint(code) for code in codes)
 
 
 def arguments_of(call: HotCall) -> tuple[tuple[Value, ...], dict[str, Value]]:

@@ -123,7 +123,7 @@ class Executor(Evaluator):
         info.bases = tuple(
             self.classes[base.node] for base in bases if base.kind is Kind.CLASS and base.node in self.classes
         )
-        info.base_names = tuple(base.name for base in bases if base.kind is Kind.LIBRARY)
+        info.base_names = tuple(base.name for base in bases if base.kind in (Kind.LIBRARY, Kind.UNKNOWN) and base.name)
         info.kind = next((kind for name in info.base_names if (kind := _kind_of_base(name))), "")
         for base in info.bases:
             if info not in base.subclasses:
