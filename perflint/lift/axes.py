@@ -49,7 +49,7 @@ def _along(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr], va
     argument = _axis_argument(node, operands)
     axis = integer(argument)
     if argument is None and name in ("sum", "mean") and value.least and not value.kept and len(operands) == 1:
-        return Steps(f"{atom(value.at(0).text)}.flatten(1).{name}(1)", 0, least=0, rank=0)
+        return Steps(f"{atom(value.at(0).text)}.flatten(1).{name}(1)", 0, least=0, most=0)
     if argument is None or axis is None:
         raise Cannot(f"`{name}` is told no single axis", node)
     if value.kept and (axis == value.axis or name in _REDUCTIONS):
@@ -73,9 +73,7 @@ def _along(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr], va
         return replace(value, text=text, dense=False)
     if keeps is not None and not isinstance(keeps, ast.Constant):
         raise Cannot("it is not known whether the axis is kept", node)
-    return replace(
-        value, text=text, least=value.least - 1, rank=None if value.rank is None else value.rank - 1, dense=False
-    )
+    return value.with_axes(-1, text)
 
 
 def _operand(node: ast.Call, operand: ast.expr, text: str) -> str:
@@ -92,9 +90,7 @@ def _unsqueezed(scope: Scope, node: ast.Call, value: Steps, operands: list[ast.e
         return unsqueezed(value, axis)
     if axis < 0:
         value = with_axes_behind(value, -axis - 1, node)
-        rank = None if value.rank is None else value.rank + 1
-        text = scope.text(node, {operands[0]: _operand(node, operands[0], value.text)})
-        return replace(value, text=text, least=value.least + 1, rank=rank)
+        return value.with_axes(1, scope.text(node, {operands[0]: _operand(node, operands[0], value.text)}))
     raise Cannot("it is not known where the new axis stands among all steps", node)
 
 
@@ -116,18 +112,30 @@ def _reshaped(scope: Scope, node: ast.Call, operands: list[ast.expr], value: Ste
         sizes = sizes[0].elts
     if not sizes or any(scope.varies(size) or isinstance(size, ast.Starred) for size in sizes):
         raise Cannot("the new shape differs from step to step", node)
-    front = atom(loosened(value).at(0).text)
-    texts = [scope.text(size) for size in sizes]
-    if front.count("(") > 2:
-        raise Cannot("the number of steps has no name", node)
-    if integer(sizes[0]) == 1 and len(sizes) > 1:
-        text = f"{front}.reshape({', '.join([f'{front}.size(0)', *texts[1:]])})"
-        return Steps(text, 0, least=len(sizes), rank=len(sizes), kept=True)
-    if len(sizes) > 2 and integer(sizes[1]) == 1:
-        text = f"{front}.reshape({', '.join([f'{front}.size(0)', texts[0], *texts[2:]])}).transpose(0, 1)"
-        return Steps(text, 1, least=len(sizes), rank=len(sizes), kept=True)
-    text = f"{front}.reshape({', '.join([f'{front}.size(0)', *texts])})"
-    return Steps(text, 0, least=len(sizes), rank=len(sizes))
+    ones = [integer(size) == 1 for size in sizes]
+    if integer(sizes[-1]) == -1 and all(ones[:-1]) and value.least:
+        return _flattened(value, len(sizes))
+    front = scope.bound(loosened(value).at(0).text)
+    texts = [f"{front}.size(0)", *(scope.text(size) for size in sizes)]
+    rank = len(sizes)
+    if ones[0] and rank > 1:
+        del texts[1]
+        return Steps(f"{front}.reshape({', '.join(texts)})", 0, rank, rank, kept=True)
+    if rank > 2 and ones[1]:
+        del texts[2]
+        return Steps(f"{front}.reshape({', '.join(texts)}).transpose(0, 1)", 1, rank, rank, kept=True)
+    return Steps(f"{front}.reshape({', '.join(texts)})", 0, rank, rank)
+
+
+def _flattened(value: Steps, rank: int) -> Steps:
+    """`x.view(1, 1, -1)`: all numbers of a step in one axis, behind axes of size 1."""
+    whole = value.text if value.kept and value.axis == 0 else loosened(value).at(0).text
+    text = whole if value.least == value.most == (2 if value.kept else 1) else f"{atom(whole)}.flatten(1)"
+    if rank == 1:
+        return Steps(text, 0, 1, 1)
+    if rank == 2:
+        return Steps(text, 0, 2, 2, kept=True)
+    return Steps(f"{atom(text)}{'.unsqueeze(1)' * (rank - 2)}", 0, rank, rank, kept=True)
 
 
 def concatenated(scope: Scope, node: ast.Call, lift: Lift) -> Steps:
@@ -145,8 +153,8 @@ def concatenated(scope: Scope, node: ast.Call, lift: Lift) -> Steps:
     if len({value.kept for value in steps}) > 1 or (steps[0].kept and len({value.axis for value in steps}) > 1):
         raise Cannot("steps with and without an axis for time meet", node)
     least = max(value.least for value in steps)
-    rank = next((value.rank for value in steps if value.rank is not None), None)
-    steps = [replace(value, least=least, rank=rank) for value in steps]  # cat wants as many axes of each
+    most = min(value.most for value in steps)
+    steps = [value.narrowed(least, most) for value in steps]  # cat wants as many axes of each
     if axis < 0 and min(value.behind for value in steps) >= -axis:
         steps = [value if value.kept else value.at(steps[0].axis) for value in steps]
         new = axis

@@ -10,7 +10,8 @@ from perflint.lift import recurrent
 from perflint.lift.expressions import lift
 from perflint.lift.results import Results
 from perflint.lift.scope import Scope, tensor
-from perflint.lift.steps import Cannot, Parts, Same, State, Steps
+from perflint.lift.steps import Cannot, Lifted, Parts, Same, State, Steps
+from perflint.program.walk import path_of
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,21 @@ class Line:
 def lift_body(scope: Scope, statements: list[ast.stmt], results: Results) -> Iterator[Line]:
     """The statements that take the place of the loop's; raises Cannot."""
     for statement in statements:
-        yield Line(statement, _lifted(scope, statement, results))
+        texts = _lifted(scope, statement, results)
+        yield Line(statement, (*scope.before, *texts))
+        scope.before.clear()
+    for path in sorted(scope.consumed):
+        state = scope.values.get(path)
+        if not isinstance(state, State) or state.path != path:
+            raise Cannot(f"`{path}` goes into an RNN, and is not what it returns", statements[-1])
+
+
+def inner_statements(scope: Scope, statements: list[ast.stmt]) -> Iterator[str]:
+    """The statements that take the place of those of a function that the loop's body calls; raises Cannot."""
+    for node in statements:
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+            raise Cannot(_why(node), node)
+        yield from _assigned(scope, node.targets[0], node.value, node)
 
 
 def _lifted(scope: Scope, node: ast.stmt, results: Results) -> tuple[str, ...]:
@@ -58,53 +73,75 @@ def _assigned(scope: Scope, target: ast.expr, value: ast.expr, node: ast.stmt) -
         if scope.program.value(value.func).name.endswith("Cell"):
             return _cell(scope, target, value, node)
         return _rnn(scope, target, value, node)
-    found = lift(scope, value)
+    return tuple(_given(scope, target, lift(scope, value), node))
+
+
+def _given(scope: Scope, target: ast.expr, value: Lifted, node: ast.stmt) -> Iterator[str]:
+    """Give `target` a value that has been lifted."""
     if isinstance(target, ast.Tuple | ast.List):
-        raise Cannot("several names get a value at once", node)
+        if not isinstance(value, Parts) or len(value.items) != len(target.elts):
+            raise Cannot("several names get the parts of one value", node)
+        for part, item in zip(target.elts, value.items, strict=True):
+            yield from _given(scope, part, item, node)
+        return
+    if isinstance(value, State | Parts):
+        _bind_state(scope, target, value, node)
+        return
+    step = tensor(value, target)
     if not isinstance(target, ast.Name):
         raise Cannot(f"`{ast.unparse(target)}` is changed in each step", node)
-    if isinstance(found, Parts | State):
+    name = scope.local(target.id)
+    if step.text != name:
+        yield f"{name} = {step.text}"
+    scope.values[target.id] = step.named(name) if isinstance(step, Steps) else Same(name, step.rank, step.is_number)
+
+
+def _bind_state(scope: Scope, target: ast.expr, value: State | Parts, node: ast.stmt) -> None:
+    """Let `target` stand for the state that an RNN left."""
+    path = path_of(target)
+    if isinstance(value, Parts) or not path:
         raise Cannot("a state is handed on under another name", node)
-    step = tensor(found, value)
-    name = target.id
-    if step.text == name:
-        scope.values[name] = step
-        return ()
-    scope.values[name] = step.named(name) if isinstance(step, Steps) else Same(name, step.rank, step.is_number)
-    return (f"{name} = {step.text}",)
+    if scope.texts is None:
+        if path != value.path:
+            raise Cannot("a state is handed on under another name", node)
+        if not value.is_output:
+            scope.final.add(path)
+    scope.values[path] = value
+
+
+def _bind_states(scope: Scope, target: ast.expr, states: list[State], node: ast.stmt) -> None:
+    parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+    if len(parts) != len(states):
+        raise Cannot("the state that goes in is not the one that came out", node)
+    for part, state in zip(parts, states, strict=True):
+        _bind_state(scope, part, state, node)
 
 
 def _rnn(scope: Scope, target: ast.expr, call: ast.Call, node: ast.stmt) -> tuple[str, ...]:
     """`out, h = self.rnn(x_t, h)`."""
-    if not isinstance(target, ast.Tuple) or len(target.elts) != 2:
+    if not isinstance(target, ast.Tuple) or len(target.elts) != 2 or not isinstance(target.elts[0], ast.Name):
         raise Cannot("the RNN's output and state are not kept apart", node)
-    output, state = target.elts
-    paths = recurrent.paths_of(state)
-    recurrent.check_state(scope, call, paths)
+    paths = recurrent.carried_paths(scope, call, lift)
     text, outputs, one_layer = recurrent.sequence_call(scope, call, lift)
-    if not isinstance(output, ast.Name):
-        raise Cannot("the RNN's output has no name", node)
-    outputs = outputs.named(output.id)
-    scope.values[output.id] = outputs
-    first = Steps(outputs.text, outputs.axis, 2, 2) if one_layer and outputs.rank == 3 else None
-    scope.final.update(paths)
-    for position, path in enumerate(paths):
-        scope.values[path] = State(path, first if position == 0 else None)
-    return (f"{scope.text(target)} = {text}",)
+    name = target.elts[0].id
+    written = scope.fresh("steps") if name == "_" else scope.local(name)
+    outputs = outputs.named(written)
+    scope.values[name] = outputs
+    first = Steps(written, outputs.axis, 2, 2) if one_layer and outputs.rank == 3 else None
+    states = [State(path, first if position == 0 else None) for position, path in enumerate(paths)]
+    _bind_states(scope, target.elts[1], states, node)
+    return (f"{written}, {recurrent.written(paths)} = {text}",)
 
 
 def _cell(scope: Scope, target: ast.expr, call: ast.Call, node: ast.stmt) -> tuple[str, ...]:
     """`h, c = self.cell(x_t, (h, c))`, or `h = self.cell(x_t, h)`."""
-    names = recurrent.paths_of(target)
-    recurrent.check_state(scope, call, names)
+    names = recurrent.carried_paths(scope, call, lift)
     if any("." in name for name in names):
         raise Cannot("the Cell's state is an attribute", node)
     text, axis = recurrent.cell_call(scope, call, lift, names)
     outputs = scope.fresh(f"{names[0]}_steps")
-    scope.values[names[0]] = Steps(outputs, axis, 2, 2)
-    for name in names[1:]:
-        scope.values[name] = State(name)
-    scope.final.update(names[1:])
+    states = [State(names[0], Steps(outputs, axis, 2, 2), is_output=True), *(State(name) for name in names[1:])]
+    _bind_states(scope, target, states, node)
     last = [name if name in scope.read_behind and name != names[0] else "_" for name in names]
     again = [f"{name} = {name}.squeeze(0)" for name in last if name != "_"]
     return f"{outputs}, {', '.join(last)} = {text}", *again

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from dataclasses import replace
 
-from perflint.lift import axes, losses
+from perflint.lift import axes, inline, losses
 from perflint.lift.modules import Module, module_of
 from perflint.lift.scope import Scope, tensor
 from perflint.lift.steps import Cannot, Lifted, Same, State, Steps, atom
@@ -60,6 +60,11 @@ def lift_call(scope: Scope, node: ast.Call, lift: Lift) -> Lifted:
         return losses.lift_loss(scope, node, loss, [tensor(lift(scope, each), each) for each in node.args])
     if module is not None:
         return _module(scope, node, module, lift)
+    function = inline.callee_of(scope, node)
+    if function is not None:
+        from perflint.lift.body import inner_statements
+
+        return inline.lift_inline(scope, node, function, lift, inner_statements)
     entry = _entry(scope, node)
     if entry is None:
         raise Cannot(f"`{scope.program.segment(node.func)}` is not known well enough", node)
@@ -78,25 +83,39 @@ def _module(scope: Scope, node: ast.Call, module: Module, lift: Lift) -> Steps:
     value = _only_argument(scope, node, lift)
     name = scope.program.segment(node.func)
     if module.is_dropout or module.argument("inplace", 99) is not None:
-        scope.behaviour = f"`{name}` draws other random numbers"
+        scope.draws.add(f"`{name}` draws other random numbers")
     if module.is_pointwise or module.is_dropout:
         return value.named(scope.text(node, {node.args[0]: value.text}))
     if module.name == "Embedding":
         if module.argument("max_norm", 3) is not None:
             raise Cannot(f"`{name}` changes its weights as it is read", node)
         text = scope.text(node, {node.args[0]: value.text})
-        rank = None if value.rank is None else value.rank + 1
-        return replace(value, text=text, least=value.least + 1, rank=rank, dense=True)
+        return replace(value.with_axes(1, text), dense=True)
     if module.reads_last_axis:
         value = axes.with_axes_behind(value, 1, node)
         return replace(value, text=scope.text(node, {node.args[0]: value.text}), dense=module.name == "Linear")
     if module.softmax_axis is not None:
         axis = integer(module.softmax_axis)
-        if axis is None or axis >= 0:
-            raise Cannot(f"`{name}` works along an axis counted from the front", node)
+        if axis is None or not scope.torch:
+            raise Cannot(f"it is not known along which axis `{name}` works", node)
+        return _softmax(scope, module, value, axis, node)
+    raise Cannot(f"there is no rule for all steps of `nn.{module.name}` at once", node)
+
+
+def _softmax(scope: Scope, module: Module, value: Steps, axis: int, node: ast.Call) -> Steps:
+    if axis < 0:
         value = axes.with_axes_behind(value, -axis, node)
         return replace(value, text=scope.text(node, {node.args[0]: value.text}), dense=False)
-    raise Cannot(f"there is no rule for all steps of `nn.{module.name}` at once", node)
+    if value.kept and axis == value.axis:
+        raise Cannot("a softmax works along the axis for time", node)
+    value = value.narrowed(axis + 1)
+    function = "log_softmax" if module.name == "LogSoftmax" else "softmax"
+    if (rank := value.rank) is not None:
+        value = axes.with_axes_behind(value, rank - axis, node)
+        return replace(value, text=f"{scope.torch}.{function}({value.text}, dim={axis - rank})", dense=False)
+    value = value if value.kept else value.at(0)
+    dim = axis if value.kept else axis + 1
+    return replace(value, text=f"{scope.torch}.{function}({value.text}, dim={dim})", dense=False)
 
 
 def _torch(scope: Scope, node: ast.Call, entry: torch_table.Entry, lift: Lift) -> Lifted:
@@ -114,7 +133,7 @@ def _torch(scope: Scope, node: ast.Call, entry: torch_table.Entry, lift: Lift) -
     if isinstance(first, State) and name == "squeeze" and first.outputs is not None:
         return first.outputs  # of one layer
     if name == "dropout":
-        scope.behaviour = "dropout draws other random numbers"
+        scope.draws.add("dropout draws other random numbers")
     elif "random" in entry.traits:
         raise Cannot(f"`{name}` draws random numbers", node)
     if "pointwise" in entry.traits and name not in ("where", "addcmul", "addcdiv", "lerp", "heaviside", "clone"):

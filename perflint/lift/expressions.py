@@ -8,7 +8,7 @@ from dataclasses import replace
 from perflint.lift import calls
 from perflint.lift.scope import Scope, counter, tensor
 from perflint.lift.slices import sliced
-from perflint.lift.steps import Cannot, Index, Lifted, Parts, Same, State, Steps, atom, loosened
+from perflint.lift.steps import MANY, Cannot, Index, Lifted, Parts, Same, State, Steps, atom, loosened
 from perflint.program.values import Kind
 
 
@@ -49,7 +49,7 @@ def _invariant(scope: Scope, node: ast.expr) -> Same:
 
 def _subscript(scope: Scope, node: ast.Subscript) -> Lifted:
     base = lift(scope, node.value)
-    if isinstance(base, State):
+    if isinstance(base, State) and not base.is_output:
         return _state_part(scope, base, node)
     if isinstance(base, Same):
         kind = scope.program.value(node.value)
@@ -95,10 +95,10 @@ def pointwise(scope: Scope, node: ast.expr, operands: list[ast.expr]) -> Steps:
     }
     text = scope.text(node, texts)
     steps = [value for value in fitted if isinstance(value, Steps)]
-    ranks = [value.rank for value in fitted]
     widest = max(steps, key=lambda value: value.least)
-    rank = None if None in ranks else max(rank for rank in ranks if rank is not None)
-    return replace(widest, text=text, rank=rank, dense=all(value.dense for value in steps))
+    most = MANY if any(value.rank is None for value in fitted) else widest.least
+    only = len(steps) == 1 and all(value.is_number for value in fitted if isinstance(value, Same))
+    return replace(widest, text=text, most=widest.most if only else most, dense=all(value.dense for value in steps))
 
 
 def parenthesized(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from perflint.lift.scope import Scope
-from perflint.lift.steps import Cannot, Index, Lifted, Steps, atom
+from perflint.lift.steps import MANY, Cannot, Index, Lifted, Steps, atom
 from perflint.program.shapes.shape import integer
 from perflint.program.time_header import called, split_axis, split_base, split_size
 from perflint.program.values import Kind
@@ -79,7 +79,7 @@ def _sequence(scope: Scope, walked: ast.expr) -> Steps:
         if scope.program.value(walked).kind is not Kind.TENSOR or not scope.program.value(walked).sure:
             raise Cannot(f"`{scope.program.segment(walked)}` is not known to be a tensor", walked)
         rank = scope.rank(walked)
-        return Steps(scope.text(walked), 0, least=(rank or 1) - 1, rank=None if rank is None else rank - 1)
+        return Steps(scope.text(walked), 0, *_axes(1, rank, 1))
     assert isinstance(walked, ast.Call)
     axis, kept = split_axis(walked), called(walked) == "split"
     rank = scope.rank(base)
@@ -87,7 +87,12 @@ def _sequence(scope: Scope, walked: ast.expr) -> Steps:
         raise Cannot("the axis for time is not known", walked)
     axis = axis if axis >= 0 else axis + (rank or 0)
     fewer = 0 if kept else 1
-    return Steps(scope.text(base), axis, max(axis + 1, rank or 0) - fewer, None if rank is None else rank - fewer, kept)
+    return Steps(scope.text(base), axis, *_axes(axis + 1, rank, fewer), kept)
+
+
+def _axes(least: int, rank: int | None, fewer: int) -> tuple[int, int]:
+    """How many axes one step has at least and at most, of a sequence of `rank` axes."""
+    return (max(least, rank or 0) - fewer, MANY if rank is None else rank - fewer)
 
 
 def _length(scope: Scope, walked: ast.expr) -> str:

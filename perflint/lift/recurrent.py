@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from perflint.lift.modules import Module, module_of
 from perflint.lift.scope import Scope, tensor
-from perflint.lift.steps import Cannot, Carried, Lifted, Steps, atom, loosened
+from perflint.lift.steps import Cannot, Carried, Lifted, Parts, Steps, atom, loosened
 from perflint.program.loop_calls import rnn_kind
 from perflint.program.shapes.shape import integer
 from perflint.program.values import Kind
@@ -49,14 +49,23 @@ def known_module(scope: Scope, node: ast.Call) -> Module:
     return module
 
 
-def check_state(scope: Scope, node: ast.Call, targets: tuple[str, ...]) -> None:
-    """Raise Cannot unless the state that goes in is what came out of the step before, under the same names."""
+def carried_paths(scope: Scope, node: ast.Call, lift: Lift) -> tuple[str, ...]:
+    """The paths of the state that goes into `node`, which must be what the step before left; raises Cannot."""
     state = state_argument(node)
-    paths = paths_of(state)
-    if not paths or paths != targets or any(not isinstance(scope.values.get(each), Carried | None) for each in paths):
+    if state is None:
+        raise Cannot("the RNN starts anew in each step", node)
+    value = lift(scope, state)
+    values = value.items if isinstance(value, Parts) else (value,)
+    if not all(isinstance(each, Carried) for each in values):
         raise Cannot("the state that goes in is not the one that came out", node)
-    if any(scope.values.get(each) is None and each not in scope.assigned for each in paths):
-        raise Cannot("the state that goes in is not the one that came out", node)
+    paths = tuple(each.path for each in values if isinstance(each, Carried))
+    scope.consumed.update(paths)
+    return paths
+
+
+def written(paths: tuple[str, ...]) -> str:
+    """The paths as a name or a tuple."""
+    return paths[0] if len(paths) == 1 else f"({', '.join(paths)})"
 
 
 def sequence_call(scope: Scope, node: ast.Call, lift: Lift) -> tuple[str, Steps, bool]:
@@ -76,11 +85,12 @@ def sequence_call(scope: Scope, node: ast.Call, lift: Lift) -> tuple[str, Steps,
     layers = module.argument("num_layers", 2)
     dropout = module.argument("dropout", 5)
     if dropout is not None and not (isinstance(dropout, ast.Constant) and dropout.value == 0):
-        scope.behaviour = "dropout between the RNN's layers draws other random numbers"
-    text = scope.text(node, {node.args[0]: value.text})
+        scope.draws.add("dropout between the RNN's layers draws other random numbers")
+    state = state_argument(node)
+    given = {state: written(carried_paths(scope, node, lift))} if state is not None else {}
+    text = scope.text(node, {node.args[0]: value.text, **given})
     one_layer = (layers is None or integer(layers) == 1) and module.argument("proj_size", 99) is None
-    rank = 3 if value.least >= 3 or axis == 1 else None
-    return text, Steps("", axis, least=rank or 2, rank=rank, kept=True), one_layer
+    return text, Steps("", axis, 3 if value.least >= 3 or axis == 1 else 2, 3, kept=True), one_layer
 
 
 def _flag(module: Module, name: str, position: int, node: ast.AST) -> bool:
@@ -108,7 +118,7 @@ def cell_call(scope: Scope, node: ast.Call, lift: Lift, names: tuple[str, ...]) 
     if not isinstance(value, Steps):
         raise Cannot("the Cell's input is no step of a sequence", node)
     value = loosened(value)
-    if value.rank != 2 and value.least < 2 and not _are_batches(scope, node):
+    if value.least < 2 and not _are_batches(scope, node):
         raise Cannot("the Cell's input is not known to be a batch", node)
     if not _are_tensors(scope, node):
         raise Cannot("the Cell's first state is not known to be a tensor", node)

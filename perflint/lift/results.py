@@ -84,7 +84,7 @@ class Results:
         rank = scope.rank(target.value)
         if not isinstance(value, Steps) or rank is None or value.kept != steps.kept:
             raise Cannot(f"it is not known whether a step fills a slot of `{path}`", node)
-        if value.rank != rank - (0 if value.kept else 1) and value.least < rank - (0 if value.kept else 1):
+        if value.rank != rank - (0 if value.kept else 1):
             raise Cannot(f"it is not known whether a step fills a slot of `{path}`", node)
         parts = [scope.text(item) for item in items]
         parts[axis] = f"{'' if steps.first == '0' else steps.first}:{steps.stop}"

@@ -15,7 +15,7 @@ from perflint.lift.body import Line, lift_body
 from perflint.lift.results import Results, collected_paths
 from perflint.lift.scope import Scope
 from perflint.lift.stacks import stacked
-from perflint.lift.steps import Cannot, Index, Steps, atom
+from perflint.lift.steps import Cannot, Index, State, Steps, atom
 from perflint.program.consumers import Flow
 from perflint.program.shapes.infer import Shapes
 from perflint.program.walk import FUNCTIONS, own_nodes, path_of
@@ -35,7 +35,7 @@ def lifted(program: Program, loop: ast.For | ast.While) -> Fix:
     lines = list(lift_body(scope, loop.body, results))
     lines, edits = stacked(scope, loop, lines, results.lists)
     lines += [Line(loop.body[-1], (text,)) for text in _last_values(scope, loop)]
-    safety = Safety.BEHAVIOUR if scope.behaviour else Safety.ROUNDING
+    safety = Safety.BEHAVIOUR if scope.draws else Safety.ROUNDING
     return Fix("compute all steps at once", safety, tuple(sorted([_replaced(scope, loop, lines), *edits])))
 
 
@@ -53,8 +53,25 @@ def _scope(program: Program, loop: ast.For) -> Scope:
     inside = frozenset(own_nodes(loop))
     inner = program.source.indentation(loop.body[0].lineno)
     return Scope(
-        program, flow, shapes, name_of_torch(program), assigned, inside, _read_behind(flow, loop, inside), "\n" + inner
+        program,
+        flow,
+        shapes,
+        name_of_torch(program),
+        assigned,
+        inside,
+        _read_behind(flow, loop, inside),
+        "\n" + inner,
+        taken=_names(program, loop),
     )
+
+
+def _names(program: Program, loop: ast.For) -> set[str]:
+    """The names that the function around `loop` gives a value, and what the file imports."""
+    around = program.function_of(loop) or program.tree
+    names = {node.id for node in own_nodes(around) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    if not isinstance(around, ast.Module):
+        names |= {node.arg for node in ast.walk(around.args) if isinstance(node, ast.arg)}
+    return names
 
 
 def _read_behind(flow: Flow, loop: ast.For, inside: frozenset[ast.AST]) -> frozenset[str]:
@@ -80,6 +97,8 @@ def _last_values(scope: Scope, loop: ast.For) -> Iterator[str]:
     """What gives the names that are read behind the loop the values of its last step."""
     for name in sorted(scope.read_behind - scope.final):
         value = scope.values.get(name)
+        if isinstance(value, State):
+            value = value.outputs
         if isinstance(value, Index):
             raise Cannot(f"`{name}` is read behind the loop", loop)
         if isinstance(value, Steps):

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from perflint.lift.steps import Cannot, Carried, Index, Lifted, Same, Steps
+from perflint.lift.steps import Cannot, Carried, Index, Lifted, Same, State, Steps
 from perflint.program.consumers import Flow
 from perflint.program.shapes.infer import Shapes
 from perflint.program.shapes.shape import integer
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class Scope:
     """The values of names and attributes in a loop's body, by path; `assigned` are all that the body gives a value.
 
-    `behaviour`: why the results would be others (random streams), empty where they would not.
+    Of a function that is called in the body there is a scope of its own: `texts` then says how its names are written in
+    the loop's function, whose own names are `taken`.
     """
 
     program: Program
@@ -35,7 +36,12 @@ class Scope:
     values: dict[str, Lifted] = field(default_factory=dict)
     stops: dict[str, ast.expr] = field(default_factory=dict)  # the ends of the loop's range, by their text
     final: set[str] = field(default_factory=set)  # what has its last value behind the new statements already
-    behaviour: str = ""
+    draws: set[str] = field(default_factory=set)  # what draws its random numbers in another order
+    before: list[str] = field(default_factory=list)  # statements that the next one needs in front of it
+    consumed: set[str] = field(default_factory=set)  # the states that RNNs were given
+    taken: set[str] = field(default_factory=set)
+    texts: dict[str, str] | None = None
+    depth: int = 0  # of calls
 
     def read(self, node: ast.expr) -> Lifted | None:
         """The value of a name or an attribute that the body, or the loop's head, sets; None for any other."""
@@ -52,7 +58,8 @@ class Scope:
     def varies(self, node: ast.expr) -> bool:
         """Does `node` read anything that the loop gives a value?"""
         return any(
-            isinstance(part, ast.Name | ast.Attribute) and self.read(part) is not None for part in ast.walk(node)
+            isinstance(part, ast.Name | ast.Attribute) and not isinstance(self.read(part), Same | None)
+            for part in ast.walk(node)
         )
 
     def varies_any(self, nodes: list[ast.expr]) -> bool:
@@ -68,19 +75,48 @@ class Scope:
         start, end = self.program.span(node)
         parts: list[str] = []
         position = start
-        for part, new in sorted((replaced or {}).items(), key=lambda item: self.program.span(item[0])):
+        replaced = {**self._renamed(node, replaced or {}), **(replaced or {})}
+        for part, new in sorted(replaced.items(), key=lambda item: self.program.span(item[0])):
             first, last = self.program.span(part)
             parts += self.program.text[position:first], new
             position = last
         return "".join([*parts, self.program.text[position:end]])
 
+    def _renamed(self, node: ast.expr, replaced: dict[ast.expr, str]) -> dict[ast.expr, str]:
+        """The names of a called function, as the loop's function writes them."""
+        if self.texts is None:
+            return {}
+        gone = {id(part) for each in replaced for part in ast.walk(each)}
+        found: dict[ast.expr, str] = {}
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name) and id(part) not in gone:
+                if part.id in self.texts:
+                    found[part] = self.texts[part.id]
+                elif part.id in self.taken:
+                    raise Cannot(f"`{part.id}` is another variable in the function that is called", part)
+        return found
+
+    def local(self, name: str) -> str:
+        """How the loop's function writes a name that is given a value here."""
+        if self.texts is None:
+            return name
+        if name not in self.texts:
+            self.texts[name] = self.fresh(name)
+        return self.texts[name]
+
+    def bound(self, text: str) -> str:
+        """A name for what `text` computes."""
+        if text.isidentifier():
+            return text
+        name = self.fresh("steps")
+        self.before.append(f"{name} = {text}")
+        return name
+
     def fresh(self, name: str) -> str:
-        """A name like `name` that the program does not use."""
-        used = {node.id for node in self.program.of_type(ast.Name)} | {
-            node.arg for node in self.program.of_type(ast.arg)
-        }
-        while name in used:
+        """A name like `name` that the loop's function does not use; from now on it does."""
+        while name in self.taken:
             name += "_"
+        self.taken.add(name)
         return name
 
     def rank(self, node: ast.expr) -> int | None:
@@ -103,6 +139,8 @@ def counter(scope: Scope, node: ast.expr) -> Index | None:
 
 def tensor(value: Lifted, node: ast.expr) -> Steps | Same:
     """`value` where it is a tensor that is known in every step; raises Cannot."""
+    if isinstance(value, State) and value.is_output and value.outputs is not None:
+        return value.outputs
     if isinstance(value, Steps | Same):
         return value
     if isinstance(value, Carried):

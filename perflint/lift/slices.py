@@ -39,13 +39,9 @@ def _step(scope: Scope, node: ast.Subscript, base: Same, items: list[ast.expr]) 
     if any(not (_is_full(item) or _is_slice(item) or integer(item) is not None) for item in behind):
         raise Cannot(f"`{scope.program.segment(node)}` picks by more than numbers", node)
     dropped = sum(integer(item) is not None for item in behind)
-    return Steps(
-        _text(scope, node, base, axis, steps),
-        axis,
-        least=len(items) - dropped - (0 if steps.kept else 1),
-        rank=scope.rank(node),
-        kept=steps.kept,
-    )
+    text, rank = _text(scope, node, base, axis, steps), scope.rank(node)
+    found_steps = Steps(text, axis, len(items) - dropped - (0 if steps.kept else 1), kept=steps.kept)
+    return found_steps if rank is None else found_steps.narrowed(rank, rank)
 
 
 def _text(scope: Scope, node: ast.Subscript, base: Same, axis: int, steps: Range) -> str:
@@ -121,12 +117,7 @@ def _part_of_step(scope: Scope, node: ast.Subscript, base: Steps, items: list[as
         at = base.at(0)
     parts = [*texts[: at.axis], *[":"] * (at.axis - len(texts)), ":", *texts[at.axis :]]
     dropped = sum(numbers)
-    return replace(
-        at,
-        text=f"{atom(at.text)}[{', '.join(parts)}]",
-        least=max(at.least, len(items)) - dropped,
-        rank=None if at.rank is None else at.rank - dropped,
-    )
+    return at.narrowed(len(items)).with_axes(-dropped, f"{atom(at.text)}[{', '.join(parts)}]")
 
 
 def _part_of_kept(
@@ -139,8 +130,7 @@ def _part_of_kept(
         texts.pop()
     dropped = sum(numbers[base.axis + 1 :])
     text = f"{atom(base.text)}[{', '.join(texts)}]" if texts else base.text
-    step = squeezed(replace(base, text=text, least=max(base.least, len(items))))
-    return replace(step, least=step.least - dropped, rank=None if step.rank is None else step.rank - dropped)
+    return squeezed(replace(base, text=text).narrowed(len(items))).with_axes(-dropped, text)
 
 
 def _is_full(item: ast.expr) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, replace
 
+MANY = 99
 _ATOMS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant, ast.Tuple, ast.List)
 
 
@@ -32,7 +33,7 @@ class Same:
 class Steps:
     """A tensor that differs from step to step: `text` holds all of them, side by side along `axis`.
 
-    One step has at least `least` axes, exactly `rank` where that is known. Where it is `kept`, one step still has
+    One step has `least` to `most` axes. Where it is `kept`, one step still has
     `axis`, of size 1 (`x[:, t : t + 1]`); otherwise it has no such axis (`x[:, t]`). `dense`: it is contiguous, and
     nothing else reads its memory.
     """
@@ -40,7 +41,7 @@ class Steps:
     text: str
     axis: int
     least: int
-    rank: int | None = None
+    most: int = MANY
     kept: bool = False
     dense: bool = False
 
@@ -48,6 +49,19 @@ class Steps:
     def behind(self) -> int:
         """How many axes there are at least behind the time axis."""
         return self.least - self.axis - (1 if self.kept else 0)
+
+    @property
+    def rank(self) -> int | None:
+        """How many axes one step has, where that is known."""
+        return self.least if self.least == self.most else None
+
+    def with_axes(self, more: int, text: str) -> Steps:
+        """Steps that have so many axes more."""
+        return replace(self, text=text, least=self.least + more, most=min(self.most + more, MANY), dense=False)
+
+    def narrowed(self, least: int, most: int = MANY) -> Steps:
+        """The same steps, of which more is known."""
+        return replace(self, least=max(self.least, least), most=min(self.most, most))
 
     def named(self, text: str) -> Steps:
         """The same steps under another name."""
@@ -79,10 +93,14 @@ class Carried:
 
 @dataclass(frozen=True)
 class State:
-    """The state that an RNN left: `outputs` are the outputs of that RNN where they tell the state of each step."""
+    """The state that an RNN left: `outputs` are the outputs of that RNN where they tell the state of each step.
+
+    `is_output`: they are that state, as a Cell's are.
+    """
 
     path: str
     outputs: Steps | None = None
+    is_output: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,15 +129,13 @@ def moved(text: str, source: int, target: int) -> str:
 
 def squeezed(steps: Steps) -> Steps:
     """One step without the axis that it keeps."""
-    rank = None if steps.rank is None else steps.rank - 1
-    return replace(steps, kept=False, least=steps.least - 1, rank=rank) if steps.kept else steps
+    return replace(steps.with_axes(-1, steps.text), kept=False, dense=steps.dense) if steps.kept else steps
 
 
 def unsqueezed(steps: Steps, axis: int) -> Steps:
     """One step with an axis of size 1 more, at `axis`: the axis along which the steps are."""
     there = steps.at(axis)
-    rank = None if steps.rank is None else steps.rank + 1
-    return replace(there, kept=True, least=steps.least + 1, rank=rank)
+    return replace(there.with_axes(1, there.text), kept=True, dense=there.dense)
 
 
 def loosened(steps: Steps) -> Steps:
