@@ -40,7 +40,8 @@ draw from streams of their own.
 
 Workers are not added (and the reason is given) where they would fail or read something else: lambdas and local
 functions or classes, which cannot be pickled; a dataset that uses the GPU, keeps an open file, or changes as it is
-read; a number that comes from a variable. Neither option is added where items are handed out uncollated
+read; a number that comes from a variable. Neither keyword is added to a DataLoader that is imported by way of another
+module of the project: its constructor may be another one. Neither option is added where items are handed out uncollated
 (`batch_size=None`): what a loop writes to them in place is written to the dataset. If workers would then be started
 while the module is being imported, the same fix puts the main guard in.
 
@@ -179,7 +180,7 @@ def _fix(
 ) -> tuple[Fix | None, str]:
     """The fix for as much of `missing` as can be had, and what stands in the way of the rest."""
     settings = {"num_workers": loader.workers, "pin_memory": loader.pinned}
-    reasons = {name: reason for name in missing if (reason := _obstacle(program, settings[name]))}
+    reasons = {name: reason for name in missing if (reason := _obstacle(program, loader, settings[name]))}
     guarding = Guarding()
     if "num_workers" in missing and "num_workers" not in reasons:
         reason, guarding = _workers_obstacle(program, loader, source)
@@ -199,8 +200,10 @@ def _fix(
     return Fix(title, safety, edits), reason
 
 
-def _obstacle(program: Program, setting: Setting) -> str:
+def _obstacle(program: Program, loader: LoaderCall, setting: Setting) -> str:
     """Why the option cannot be set in the call."""
+    if not loader.certain and setting.value is None:
+        return "the class comes by way of another file, which may have given it other parameters"
     if setting.state is State.OFF and not isinstance(setting.value, ast.Constant):
         where = f"`{program.segment(setting.value)}`" if setting.value is not None else "the arguments behind `**`"
         return f"it comes from {where}: change it there"

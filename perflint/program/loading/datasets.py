@@ -52,6 +52,7 @@ class Datasets:
         self._program = program
         self._origins = program.loaders.origins
         self._draws = Draws(program, self._origins)
+        self._open: set[ast.AST] = set()  # what is being examined, for a dataset that is made of itself
 
     def of(self, loader: LoaderCall) -> Source:
         """What `loader` reads, together with the functions that run in its workers."""
@@ -86,7 +87,10 @@ class Datasets:
             if inner is not None and inner.on_device and inner.sure:
                 yield Source(on_device=True)
         for origin in self._origins.of(node):
-            yield self._examine_origin(origin)
+            if origin not in self._open:
+                self._open.add(origin)
+                yield self._examine_origin(origin)
+                self._open.remove(origin)
 
     def _examine_origin(self, origin: ast.AST) -> Source:
         if isinstance(origin, ast.List | ast.Tuple | ast.ListComp):
@@ -109,9 +113,24 @@ class Datasets:
 
     def _inside(self, call: ast.Call) -> Iterator[Source]:
         for argument in call.args[:1] or [keyword.value for keyword in call.keywords[:1]]:
-            parts = argument.elts if isinstance(argument, ast.List | ast.Tuple) else [argument]
-            for part in parts:
-                yield from self._examine(part)
+            for part in self._elements(argument):
+                if isinstance(part, ast.expr):
+                    yield from self._examine(part)
+                else:
+                    yield Source()
+
+    def _elements(self, argument: ast.expr) -> Iterator[ast.expr | None]:
+        """The datasets that are given, one or a list of them; None for what is not in sight."""
+        if isinstance(argument, ast.List | ast.Tuple):
+            yield from argument.elts
+            return
+        for origin in self._origins.of(argument):
+            if isinstance(origin, ast.List | ast.Tuple):
+                yield from (*origin.elts, None)  # more may be appended
+            elif isinstance(origin, ast.ListComp | ast.GeneratorExp):
+                yield origin.elt if isinstance(origin.elt, ast.Call) and origin is argument else None
+            else:
+                yield origin if isinstance(origin, ast.expr) else None
 
     def _argument_may_draw(self, argument: ast.expr) -> bool:
         if self._program.value(argument).kind in (Kind.STRING, Kind.NUMBER, Kind.NONE):

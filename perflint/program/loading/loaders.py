@@ -21,6 +21,7 @@ _GEOMETRIC = re.compile(r"torch_geometric\.(loader|data)\.(\w+\.)*(?!Cached|Pref
 _TORCH_ONLY = frozenset(
     {"num_workers", "pin_memory", "collate_fn", "worker_init_fn", "batch_sampler", "persistent_workers"}
 )
+_TELLING = _TORCH_ONLY | {"shuffle", "drop_last", "sampler"}
 _POSITIONS = {
     "dataset": 0,
     "batch_size": 1,
@@ -59,12 +60,16 @@ class Setting:
 
 @dataclass(frozen=True)
 class LoaderCall:
-    """A call that builds a loader; `offset` counts the positional arguments in front of the dataset."""
+    """A call that builds a loader; `offset` counts the positional arguments in front of the dataset.
+
+    `certain` is False where the class comes by way of another file, which may have changed its parameters.
+    """
 
     call: ast.Call
     workers: Setting
     pinned: Setting
     offset: int = 0
+    certain: bool = True
 
     def argument(self, name: str) -> ast.expr | None:
         """The expression which the call gives for a parameter of DataLoader."""
@@ -86,7 +91,7 @@ class Loaders:
             offset = self._offset(call)
             if offset is not None:
                 workers, pinned = (self.setting(call, name, offset) for name in ("num_workers", "pin_memory"))
-                found.append(LoaderCall(call, workers, pinned, offset))
+                found.append(LoaderCall(call, workers, pinned, offset, self._is_class_in_sight(call.func)))
         return found
 
     @cached_property
@@ -124,13 +129,11 @@ class Loaders:
         program, function = self._program, call.func
         value = program.value(function)
         if value.kind is Kind.LIBRARY:
-            return (
-                0
-                if is_loader_class(value.name)
-                else 1
-                if value.name.endswith(".__init__") and is_loader_class(value.name[:-9])
-                else None
-            )
+            if is_loader_class(value.name):
+                return 0
+            if value.name.endswith(".__init__") and is_loader_class(value.name[:-9]):
+                return 1
+            return 0 if self._is_passed_on(call, value.name) else None
         if (
             isinstance(function, ast.Attribute)
             and function.attr == "__init__"
@@ -147,6 +150,19 @@ class Loaders:
         ):
             return 0 if any(keyword.arg in _TORCH_ONLY for keyword in call.keywords) else None
         return None
+
+    def _is_passed_on(self, call: ast.Call, name: str) -> bool:
+        """Is it torch's DataLoader, imported by way of another module of this project, as its arguments tell?"""
+        if not isinstance(call.func, ast.Name) or name.rpartition(".")[2] != "DataLoader":
+            return False
+        given = {keyword.arg for keyword in call.keywords}
+        return "collate_fn" in given and len(given & _TELLING) > 1
+
+    def _is_class_in_sight(self, function: ast.expr) -> bool:
+        value = self._program.value(function)
+        if value.kind is Kind.LIBRARY:
+            return is_loader_class(value.name.removesuffix(".__init__"))
+        return value.kind is not Kind.UNKNOWN or not isinstance(function, ast.Name)
 
     def _is_super_of_loader(self, node: ast.expr) -> bool:
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"):
