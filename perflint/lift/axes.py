@@ -115,7 +115,7 @@ def _reshaped(scope: Scope, node: ast.Call, operands: list[ast.expr], value: Ste
     ones = [integer(size) == 1 for size in sizes]
     if integer(sizes[-1]) == -1 and all(ones[:-1]) and value.least:
         return _flattened(value, len(sizes))
-    front = scope.bound(loosened(value).at(0).text)
+    front = scope.bound(value.text if value.kept and value.axis == 0 else loosened(value).at(0).text)
     texts = [f"{front}.size(0)", *(scope.text(size) for size in sizes)]
     rank = len(sizes)
     if ones[0] and rank > 1:

@@ -91,7 +91,8 @@ def _given(scope: Scope, target: ast.expr, value: Lifted, node: ast.stmt) -> Ite
     if not isinstance(target, ast.Name):
         raise Cannot(f"`{ast.unparse(target)}` is changed in each step", node)
     name = scope.local(target.id)
-    if step.text != name:
+    unread = name in scope.handed_on and name in scope.shifted and name not in scope.read_behind
+    if step.text != name and not unread:
         yield f"{name} = {step.text}"
     scope.values[target.id] = step.named(name) if isinstance(step, Steps) else Same(name, step.rank, step.is_number)
 

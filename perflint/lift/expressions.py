@@ -7,14 +7,17 @@ from dataclasses import replace
 
 from perflint.lift import calls
 from perflint.lift.scope import Scope, counter, tensor
+from perflint.lift.shifts import shifted_in
 from perflint.lift.slices import sliced
-from perflint.lift.steps import MANY, Cannot, Index, Lifted, Parts, Same, State, Steps, atom, loosened
+from perflint.lift.steps import MANY, Cannot, Carried, Index, Lifted, Parts, Same, State, Steps, atom, loosened
 from perflint.program.values import Kind
 
 
 def lift(scope: Scope, node: ast.expr) -> Lifted:
     """The value of `node` in all steps; raises Cannot."""
     found = scope.read(node) if isinstance(node, ast.Name | ast.Attribute) else None
+    if isinstance(found, Carried) and isinstance(node, ast.Name) and node.id in scope.handed_on:
+        return shifted_in(scope, node, lift)
     if found is not None:
         return found
     if isinstance(node, ast.Tuple | ast.List):

@@ -11,11 +11,15 @@ from perflint.program.time_header import called, split_axis, split_base, split_s
 from perflint.program.values import Kind
 
 
-def bind(scope: Scope, loop: ast.For) -> None:
+def bind(scope: Scope, loop: ast.For | ast.While) -> None:
     """Give the targets of `loop` their values in `scope`; raises Cannot."""
     if loop.orelse:
         raise Cannot("the loop has an else", loop)
-    _bind(scope, loop.target, loop.iter)
+    if isinstance(loop, ast.For):
+        _bind(scope, loop.target, loop.iter)
+    else:
+        _bind_while(scope, loop)
+    scope.targets.update(scope.values)
 
 
 def _bind(scope: Scope, target: ast.expr, walked: ast.expr) -> None:
@@ -35,6 +39,45 @@ def _bind(scope: Scope, target: ast.expr, walked: ast.expr) -> None:
             _assign(scope, part, sequence)
     else:
         _assign(scope, target, _sequence(scope, walked))
+
+
+def _bind_while(scope: Scope, loop: ast.While) -> None:
+    """`while t < steps:`, where `t` begins at a constant and the last statement adds one."""
+    test = loop.test
+    if not isinstance(test, ast.Compare) or not isinstance(test.left, ast.Name) or not isinstance(test.ops[0], ast.Lt):
+        raise Cannot("how often it runs is not told by its head", loop)
+    name, stop = test.left, test.comparators[0]
+    counted = loop.body[-1]
+    stores = [node for node in scope.inside if isinstance(node, ast.Name) and node.id == name.id and _is_store(node)]
+    first = _start(scope, name)
+    if not _adds_one(counted, name.id) or len(stores) != 1 or len(test.ops) > 1 or first is None or first < 0:
+        raise Cannot("it does not count its steps from a constant, one by one", loop)
+    if scope.varies(stop):
+        raise Cannot("the loop changes its own bounds", loop)
+    scope.stops[scope.text(stop)] = stop
+    scope.values[name.id] = Index(str(first), scope.text(stop))
+
+
+def _is_store(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Store)
+
+
+def _adds_one(node: ast.stmt, name: str) -> bool:
+    return (
+        isinstance(node, ast.AugAssign)
+        and isinstance(node.op, ast.Add)
+        and getattr(node.target, "id", "") == name
+        and integer(node.value) == 1
+    )
+
+
+def _start(scope: Scope, name: ast.Name) -> int | None:
+    """The constant that the counter has in front of the loop."""
+    starts = scope.flow.definitions(name) - scope.inside
+    statements = [scope.program.statement_of(each) for each in starts]
+    if len(statements) != 1 or not isinstance(statements[0], ast.Assign):
+        return None
+    return integer(statements[0].value)
 
 
 def _parts(target: ast.expr, count: int) -> list[ast.expr]:

@@ -58,12 +58,15 @@ class Results:
 
     def _add(self, scope: Scope, node: ast.stmt, path: str, sign: str, addend: ast.expr) -> str:
         self._only_here(node, path)
-        value = tensor(lift(scope, addend), addend)
-        if not isinstance(value, Steps):
+        read = _item(addend)
+        tensors = read or addend
+        value = tensor(lift(scope, tensors), addend)
+        if not isinstance(value, Steps) or (read and value.rank != 0):
             raise Cannot("the same number is added in every step", node)
         axis = f"{value.axis}, keepdim=True" if value.kept else str(value.axis)
         text = atom(value.text)
-        total = f"{text}.sum()" if value.rank == 0 else f"{text}.sum({axis})"
+        item = ".item()" if read else ""
+        total = f"{text}.sum(){item}" if value.rank == 0 else f"{text}.sum({axis})"
         return f"{path} {sign}= {total}" if isinstance(node, ast.AugAssign) else f"{path} = {path} {sign} {total}"
 
     def _slot(self, scope: Scope, node: ast.Assign, target: ast.Subscript) -> str:
@@ -135,6 +138,12 @@ def _added(node: ast.stmt) -> tuple[str, str, ast.expr] | None:
         if path and path == path_of(operator.left) and isinstance(operator.op, ast.Add | ast.Sub):
             return path, "+" if isinstance(operator.op, ast.Add) else "-", operator.right
     return None
+
+
+def _item(node: ast.expr) -> ast.expr | None:
+    """The tensor of which `node` reads the number, in `loss.item()`."""
+    is_read = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item"
+    return node.func.value if is_read and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
 
 
 def _grown(scope: Scope, node: ast.Assign) -> tuple[ast.Call, ast.expr, int] | None:

@@ -14,6 +14,7 @@ from perflint.lift import head
 from perflint.lift.body import Line, lift_body
 from perflint.lift.results import Results, collected_paths
 from perflint.lift.scope import Scope
+from perflint.lift.shifts import handed_on
 from perflint.lift.stacks import stacked
 from perflint.lift.steps import Cannot, Index, State, Steps, atom
 from perflint.program.consumers import Flow
@@ -27,19 +28,18 @@ if TYPE_CHECKING:
 
 def lifted(program: Program, loop: ast.For | ast.While) -> Fix:
     """The fix that computes all steps of `loop` at once; raises Cannot, which says what stands in the way."""
-    if not isinstance(loop, ast.For):
-        raise Cannot("how often it runs is not told by its head", loop)
     scope = _scope(program, loop)
     head.bind(scope, loop)
     results = Results(loop)
-    lines = list(lift_body(scope, loop.body, results))
+    body = loop.body if isinstance(loop, ast.For) else loop.body[:-1]
+    lines = list(lift_body(scope, body, results))
     lines, edits = stacked(scope, loop, lines, results.lists)
     lines += [Line(loop.body[-1], (text,)) for text in _last_values(scope, loop)]
     safety = Safety.BEHAVIOUR if scope.draws else Safety.ROUNDING
     return Fix("compute all steps at once", safety, tuple(sorted([_replaced(scope, loop, lines), *edits])))
 
 
-def _scope(program: Program, loop: ast.For) -> Scope:
+def _scope(program: Program, loop: ast.For | ast.While) -> Scope:
     for node in own_nodes(loop):
         if isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Yield, ast.YieldFrom, ast.Await, ast.NamedExpr)):
             raise Cannot("other code may run in each step", node)
@@ -61,11 +61,12 @@ def _scope(program: Program, loop: ast.For) -> Scope:
         inside,
         _read_behind(flow, loop, inside),
         "\n" + inner,
+        handed_on=handed_on(loop.body),
         taken=_names(program, loop),
     )
 
 
-def _names(program: Program, loop: ast.For) -> set[str]:
+def _names(program: Program, loop: ast.For | ast.While) -> set[str]:
     """The names that the function around `loop` gives a value, and what the file imports."""
     around = program.function_of(loop) or program.tree
     names = {node.id for node in own_nodes(around) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
@@ -74,7 +75,7 @@ def _names(program: Program, loop: ast.For) -> set[str]:
     return names
 
 
-def _read_behind(flow: Flow, loop: ast.For, inside: frozenset[ast.AST]) -> frozenset[str]:
+def _read_behind(flow: Flow, loop: ast.For | ast.While, inside: frozenset[ast.AST]) -> frozenset[str]:
     bindings = flow.bindings(loop)
     stores = [node for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
     if hidden := sorted({node.id for node in stores} & bindings.shared):
@@ -93,13 +94,15 @@ def name_of_torch(program: Program) -> str:
     return next((alias.asname or "torch" for alias in imports if alias.name == "torch"), "")
 
 
-def _last_values(scope: Scope, loop: ast.For) -> Iterator[str]:
+def _last_values(scope: Scope, loop: ast.For | ast.While) -> Iterator[str]:
     """What gives the names that are read behind the loop the values of its last step."""
     for name in sorted(scope.read_behind - scope.final):
         value = scope.values.get(name)
         if isinstance(value, State):
             value = value.outputs
-        if isinstance(value, Index):
+        if isinstance(value, Index) and isinstance(loop, ast.While):
+            yield f"{name} = {value.stop}"
+        elif isinstance(value, Index):
             raise Cannot(f"`{name}` is read behind the loop", loop)
         if isinstance(value, Steps):
             before = ":, " * value.axis
@@ -107,7 +110,7 @@ def _last_values(scope: Scope, loop: ast.For) -> Iterator[str]:
             yield f"{name} = {atom(value.text)}[{before}{last}]"
 
 
-def _replaced(scope: Scope, loop: ast.For, lines: list[Line]) -> Edit:
+def _replaced(scope: Scope, loop: ast.For | ast.While, lines: list[Line]) -> Edit:
     """The edit that puts `lines` in the place of the loop, with the comments of the statements they stand for."""
     source, text = scope.program.source, scope.program.text
     indent = indent_of(scope.program, loop)
@@ -135,7 +138,7 @@ def _replaced(scope: Scope, loop: ast.For, lines: list[Line]) -> Edit:
     return Edit(start, end, "\n".join(indent + each for each in written) + broken)
 
 
-def _comments(program: Program, loop: ast.For) -> list[tuple[int, str]]:
+def _comments(program: Program, loop: ast.For | ast.While) -> list[tuple[int, str]]:
     """The comments of the loop, by line."""
     source = program.source
     lines = [source.line_text(line) for line in range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)]

@@ -35,6 +35,9 @@ class Scope:
     newline: str = "\n"  # with the blanks that the loop's body begins its lines with
     values: dict[str, Lifted] = field(default_factory=dict)
     stops: dict[str, ast.expr] = field(default_factory=dict)  # the ends of the loop's range, by their text
+    targets: dict[str, Lifted] = field(default_factory=dict)  # what the loop's head gives a value
+    handed_on: dict[str, ast.expr] = field(default_factory=dict)  # what names are given at the end of a step
+    shifted: set[str] = field(default_factory=set)  # those that were read one step late
     final: set[str] = field(default_factory=set)  # what has its last value behind the new statements already
     draws: set[str] = field(default_factory=set)  # what draws its random numbers in another order
     before: list[str] = field(default_factory=list)  # statements that the next one needs in front of it

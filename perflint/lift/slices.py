@@ -39,9 +39,10 @@ def _step(scope: Scope, node: ast.Subscript, base: Same, items: list[ast.expr]) 
     if any(not (_is_full(item) or _is_slice(item) or integer(item) is not None) for item in behind):
         raise Cannot(f"`{scope.program.segment(node)}` picks by more than numbers", node)
     dropped = sum(integer(item) is not None for item in behind)
-    text, rank = _text(scope, node, base, axis, steps), scope.rank(node)
-    found_steps = Steps(text, axis, len(items) - dropped - (0 if steps.kept else 1), kept=steps.kept)
-    return found_steps if rank is None else found_steps.narrowed(rank, rank)
+    fewer = dropped + (0 if steps.kept else 1)
+    step = Steps(_text(scope, node, base, axis, steps), axis, len(items) - fewer, kept=steps.kept)
+    rank = scope.rank(node.value)
+    return step if rank is None else step.narrowed(rank - fewer, rank - fewer)
 
 
 def _text(scope: Scope, node: ast.Subscript, base: Same, axis: int, steps: Range) -> str:

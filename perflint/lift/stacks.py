@@ -16,7 +16,9 @@ from perflint.rule import Edit
 _STACKS = frozenset({"torch.stack", "torch.cat"})
 
 
-def stacked(scope: Scope, loop: ast.For, lines: list[Line], lists: list[Appended]) -> tuple[list[Line], list[Edit]]:
+def stacked(
+    scope: Scope, loop: ast.For | ast.While, lines: list[Line], lists: list[Appended]
+) -> tuple[list[Line], list[Edit]]:
     """`lines` without the lists that are only stacked, and the edits that take the stacking away."""
     edits: list[Edit] = []
     for appended in lists:
@@ -32,7 +34,7 @@ def stacked(scope: Scope, loop: ast.For, lines: list[Line], lists: list[Appended
     return lines, edits
 
 
-def _only_stacked(scope: Scope, loop: ast.For, appended: Appended) -> tuple[ast.stmt, ast.Call, str] | None:
+def _only_stacked(scope: Scope, loop: ast.For | ast.While, appended: Appended) -> tuple[ast.stmt, ast.Call, str] | None:
     """Where the list starts empty, the one call that reads it, and the text of what that gives."""
     region = start_region(scope.program, loop, appended.path, _is_empty)
     if region is None or region[-1] is not loop or any(occurrences(each, appended.path) for each in region[1:-1]):
