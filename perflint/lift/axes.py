@@ -48,7 +48,14 @@ def _axis_argument(node: ast.Call, operands: list[ast.expr]) -> ast.expr | None:
 def _along(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr], value: Steps) -> Steps:
     argument = _axis_argument(node, operands)
     axis = integer(argument)
-    if argument is None and name in ("sum", "mean") and value.least and not value.kept and len(operands) == 1:
+    if (
+        argument is None
+        and name in ("sum", "mean")
+        and value.least
+        and not value.kept
+        and len(operands) == 1
+        and not node.keywords
+    ):
         return Steps(f"{atom(value.at(0).text)}.flatten(1).{name}(1)", 0, least=0, most=0)
     if argument is None or axis is None:
         raise Cannot(f"`{name}` is told no single axis", node)
@@ -112,6 +119,8 @@ def _reshaped(scope: Scope, node: ast.Call, operands: list[ast.expr], value: Ste
         sizes = sizes[0].elts
     if not sizes or any(scope.varies(size) or isinstance(size, ast.Starred) for size in sizes):
         raise Cannot("the new shape differs from step to step", node)
+    if len(sizes) == 1 and integer(sizes[0]) is None:
+        raise Cannot("the new shape is not in sight", node)
     ones = [integer(size) == 1 for size in sizes]
     if integer(sizes[-1]) == -1 and all(ones[:-1]) and value.least:
         return _flattened(value, len(sizes))
@@ -167,10 +176,5 @@ def concatenated(scope: Scope, node: ast.Call, lift: Lift) -> Steps:
         new = axis if axis < 0 else axis + 1
         if axis < 0:
             with_axes_behind(steps[0], -axis, node)
-    replaced: dict[ast.expr, str] = {part: value.text for part, value in zip(parts.elts, steps, strict=True)}
-    if axis_node is not None:
-        replaced[axis_node] = str(new)
-    text = scope.text(node, replaced)
-    if axis_node is None:
-        text = f"{text[:-1]}, dim={new})"
-    return replace(steps[0], text=text)
+    joined = scope.text(parts, {part: value.text for part, value in zip(parts.elts, steps, strict=True)})
+    return replace(steps[0], text=f"{scope.text(node.func)}({joined}, dim={new})", dense=True)

@@ -10,7 +10,7 @@ from perflint.lift import recurrent
 from perflint.lift.expressions import lift
 from perflint.lift.results import Results
 from perflint.lift.scope import Scope, tensor
-from perflint.lift.steps import Cannot, Lifted, Parts, Same, State, Steps
+from perflint.lift.steps import Cannot, Lifted, Parts, Same, State, Steps, on_one_line
 from perflint.program.walk import path_of
 
 
@@ -93,7 +93,7 @@ def _given(scope: Scope, target: ast.expr, value: Lifted, node: ast.stmt) -> Ite
     name = scope.local(target.id)
     unread = name in scope.handed_on and name in scope.shifted and name not in scope.read_behind
     if step.text != name and not unread:
-        yield f"{name} = {step.text}"
+        yield f"{name} = {on_one_line(step.text)}"
     scope.values[target.id] = step.named(name) if isinstance(step, Steps) else Same(name, step.rank, step.is_number)
 
 
@@ -128,7 +128,8 @@ def _rnn(scope: Scope, target: ast.expr, call: ast.Call, node: ast.stmt) -> tupl
     written = scope.fresh("steps") if name == "_" else scope.local(name)
     outputs = outputs.named(written)
     scope.values[name] = outputs
-    first = Steps(written, outputs.axis, 2, 2) if one_layer and outputs.rank == 3 else None
+    both = scope.program.value(call.func).name.endswith("LSTM") and len(paths) == 1  # h and c in one
+    first = Steps(written, outputs.axis, 2, 2) if one_layer and outputs.rank == 3 and not both else None
     states = [State(path, first if position == 0 else None) for position, path in enumerate(paths)]
     _bind_states(scope, target.elts[1], states, node)
     return (f"{written}, {recurrent.written(paths)} = {text}",)
@@ -143,6 +144,7 @@ def _cell(scope: Scope, target: ast.expr, call: ast.Call, node: ast.stmt) -> tup
     outputs = scope.fresh(f"{names[0]}_steps")
     states = [State(names[0], Steps(outputs, axis, 2, 2), is_output=True), *(State(name) for name in names[1:])]
     _bind_states(scope, target, states, node)
-    last = [name if name in scope.read_behind and name != names[0] else "_" for name in names]
-    again = [f"{name} = {name}.squeeze(0)" for name in last if name != "_"]
+    unread = scope.fresh("unread") if "_" in scope.taken else "_"
+    last = [name if name in scope.read_behind and name != names[0] else unread for name in names]
+    again = [f"{name} = {name}.squeeze(0)" for name in last if name != unread]
     return f"{outputs}, {', '.join(last)} = {text}", *again

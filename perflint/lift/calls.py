@@ -21,6 +21,7 @@ _PURE = frozenset(
     f"builtins.{name}" for name in "len int float bool min max abs range isinstance tuple list round".split()
 )
 _PURE_METHODS = frozenset({"size", "dim", "numel", "ndimension"})
+_EMBEDDING = frozenset({"num_embeddings", "embedding_dim", "padding_idx", "device", "dtype"})
 _CONVERSIONS = frozenset({"float", "long", "double", "half", "int", "bool", "detach", "contiguous", "clone"})
 
 
@@ -31,11 +32,12 @@ def is_pure(scope: Scope, node: ast.Call) -> bool:
         return True
     if isinstance(node.func, ast.Attribute) and node.func.attr in _PURE_METHODS:
         return True
-    entry = _entry(scope, node)
+    entry = call_entry(scope, node)
     return entry is not None and entry.result == "tensor" and entry.traits.isdisjoint({"random", "inplace"})
 
 
-def _entry(scope: Scope, node: ast.Call) -> torch_table.Entry | None:
+def call_entry(scope: Scope, node: ast.Call) -> torch_table.Entry | None:
+    """What the table of torch says of the call; None where it is none of torch's, or changes something."""
     value = scope.program.value(node.func)
     if any(keyword.arg == "out" or keyword.arg == "inplace" or keyword.arg is None for keyword in node.keywords):
         return None
@@ -65,7 +67,7 @@ def lift_call(scope: Scope, node: ast.Call, lift: Lift) -> Lifted:
         from perflint.lift.body import inner_statements
 
         return inline.lift_inline(scope, node, function, lift, inner_statements)
-    entry = _entry(scope, node)
+    entry = call_entry(scope, node)
     if entry is None:
         raise Cannot(f"`{scope.program.segment(node.func)}` is not known well enough", node)
     return _torch(scope, node, entry, lift)
@@ -82,13 +84,15 @@ def _only_argument(scope: Scope, node: ast.Call, lift: Lift) -> Steps:
 def _module(scope: Scope, node: ast.Call, module: Module, lift: Lift) -> Steps:
     value = _only_argument(scope, node, lift)
     name = scope.program.segment(node.func)
-    if module.is_dropout or module.argument("inplace", 99) is not None:
+    if module.is_in_place:
+        raise Cannot(f"`{name}` changes its input in place", node)
+    if module.is_dropout:
         scope.draws.add(f"`{name}` draws other random numbers")
     if module.is_pointwise or module.is_dropout:
         return value.named(scope.text(node, {node.args[0]: value.text}))
     if module.name == "Embedding":
-        if module.argument("max_norm", 3) is not None:
-            raise Cannot(f"`{name}` changes its weights as it is read", node)
+        if len(module.built.args) > 3 or {each.arg for each in module.built.keywords} - _EMBEDDING:
+            raise Cannot(f"`{name}` does more than look up", node)
         text = scope.text(node, {node.args[0]: value.text})
         return replace(value.with_axes(1, text), dense=True)
     if module.reads_last_axis:
@@ -130,8 +134,10 @@ def _torch(scope: Scope, node: ast.Call, entry: torch_table.Entry, lift: Lift) -
     if not operands:
         raise Cannot(f"`{scope.program.segment(node)}` has no tensor in sight", node)
     first = lift(scope, operands[0])
-    if isinstance(first, State) and name == "squeeze" and first.outputs is not None:
-        return first.outputs  # of one layer
+    if isinstance(first, State) and name == "squeeze" and first.outputs is not None and not first.is_output:
+        if len(operands) == 2 and integer(operands[1]) == 0:
+            return first.outputs  # of one layer
+        raise Cannot("the RNN's state loses another axis than that of its layers", node)
     if name == "dropout":
         scope.draws.add("dropout draws other random numbers")
     elif "random" in entry.traits:
@@ -152,6 +158,8 @@ def _pointwise(scope: Scope, node: ast.Call, operands: list[ast.expr], lift: Lif
 
     if any(isinstance(keyword.value, ast.expr) and scope.varies(keyword.value) for keyword in node.keywords):
         raise Cannot("a keyword differs from step to step", node)
+    if any(isinstance(each, ast.Constant) and isinstance(each.value, bool) for each in operands):
+        raise Cannot(f"`{scope.program.segment(node.func)}` may change its input in place", node)
     tensors = [each for each in operands if scope.program.value(each).kind is not Kind.NUMBER or scope.varies(each)]
     return pointwise(scope, node, tensors)
 

@@ -25,7 +25,7 @@ def lift(scope: Scope, node: ast.expr) -> Lifted:
     if isinstance(node, ast.Call):
         return calls.lift_call(scope, node, lift)
     if not scope.varies(node):
-        return _invariant(scope, node)
+        return invariant(scope, node)
     if isinstance(node, ast.Subscript):
         return _subscript(scope, node)
     if isinstance(node, ast.BinOp):
@@ -40,7 +40,7 @@ def lift(scope: Scope, node: ast.expr) -> Lifted:
 _IDENTITIES = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
 
 
-def _invariant(scope: Scope, node: ast.expr) -> Same:
+def invariant(scope: Scope, node: ast.expr) -> Same:
     """What is the same in every step, and may be worked out once."""
     for part in ast.walk(node):
         if isinstance(part, ast.Call) and not calls.is_pure(scope, part):
@@ -93,8 +93,8 @@ def pointwise(scope: Scope, node: ast.expr, operands: list[ast.expr]) -> Steps:
     values = {operand: tensor(lift(scope, operand), operand) for operand in operands}
     fitted = broadcast(list(values.values()), node)
     texts = {
-        operand: parenthesized(new.text) if new.text != old.text else new.text
-        for (operand, old), new in zip(values.items(), fitted, strict=True)
+        operand: new.text if new.text == scope.program.segment(operand) else atom(new.text)
+        for operand, new in zip(values, fitted, strict=True)
     }
     text = scope.text(node, texts)
     steps = [value for value in fitted if isinstance(value, Steps)]
@@ -102,11 +102,6 @@ def pointwise(scope: Scope, node: ast.expr, operands: list[ast.expr]) -> Steps:
     most = MANY if any(value.rank is None for value in fitted) else widest.least
     only = len(steps) == 1 and all(value.is_number for value in fitted if isinstance(value, Same))
     return replace(widest, text=text, most=widest.most if only else most, dense=all(value.dense for value in steps))
-
-
-def parenthesized(text: str) -> str:
-    """`text` as an operand of any operator."""
-    return atom(text)
 
 
 def broadcast(values: list[Steps | Same], node: ast.expr) -> list[Steps | Same]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from perflint.lift.expressions import invariant
 from perflint.lift.scope import Scope
 from perflint.lift.steps import MANY, Cannot, Index, Lifted, Steps, atom
 from perflint.program.shapes.shape import integer
@@ -52,8 +53,7 @@ def _bind_while(scope: Scope, loop: ast.While) -> None:
     first = _start(scope, name)
     if not _adds_one(counted, name.id) or len(stores) != 1 or len(test.ops) > 1 or first is None or first < 0:
         raise Cannot("it does not count its steps from a constant, one by one", loop)
-    if scope.varies(stop):
-        raise Cannot("the loop changes its own bounds", loop)
+    _check_bound(scope, stop)
     scope.stops[scope.text(stop)] = stop
     scope.values[name.id] = Index(str(first), scope.text(stop))
 
@@ -95,14 +95,21 @@ def _assign(scope: Scope, target: ast.expr, value: Lifted) -> None:
 def _counter(scope: Scope, walked: ast.Call) -> Index:
     if walked.keywords or not 1 <= len(walked.args) <= 2:
         raise Cannot("the loop does not go forward step by step", walked)
-    if any(scope.varies(bound) for bound in walked.args):
-        raise Cannot("the loop changes its own bounds", walked)
+    for bound in walked.args:
+        _check_bound(scope, bound)
     stop = walked.args[-1]
     scope.stops[scope.text(stop)] = stop
     first = scope.text(walked.args[0]) if len(walked.args) == 2 else "0"
     if len(walked.args) == 2 and (integer(walked.args[0]) is None or first.startswith("-")):
         raise Cannot("the loop does not begin at a constant", walked)
     return Index(first, scope.text(stop))
+
+
+def _check_bound(scope: Scope, node: ast.expr) -> None:
+    """Raise Cannot unless `node` gives the same whenever it is worked out."""
+    if scope.varies(node):
+        raise Cannot("the loop changes what it walks", node)
+    invariant(scope, node)
 
 
 def _split(walked: ast.expr) -> ast.expr | None:
@@ -115,14 +122,13 @@ def _split(walked: ast.expr) -> ast.expr | None:
 
 
 def _sequence(scope: Scope, walked: ast.expr) -> Steps:
-    if scope.varies(walked):
-        raise Cannot("the loop walks what it changes", walked)
     base = _split(walked)
+    _check_bound(scope, walked if base is None else base)
     if base is None:
         if scope.program.value(walked).kind is not Kind.TENSOR or not scope.program.value(walked).sure:
             raise Cannot(f"`{scope.program.segment(walked)}` is not known to be a tensor", walked)
         rank = scope.rank(walked)
-        return Steps(scope.text(walked), 0, *_axes(1, rank, 1))
+        return Steps(atom(scope.text(walked)), 0, *_axes(1, rank, 1))
     assert isinstance(walked, ast.Call)
     axis, kept = split_axis(walked), called(walked) == "split"
     rank = scope.rank(base)
@@ -130,7 +136,7 @@ def _sequence(scope: Scope, walked: ast.expr) -> Steps:
         raise Cannot("the axis for time is not known", walked)
     axis = axis if axis >= 0 else axis + (rank or 0)
     fewer = 0 if kept else 1
-    return Steps(scope.text(base), axis, *_axes(axis + 1, rank, fewer), kept)
+    return Steps(atom(scope.text(base)), axis, *_axes(axis + 1, rank, fewer), kept)
 
 
 def _axes(least: int, rank: int | None, fewer: int) -> tuple[int, int]:

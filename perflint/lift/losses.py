@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 
+from perflint.lift.modules import module_of
 from perflint.lift.scope import Scope
-from perflint.lift.steps import Cannot, Same, Steps, loosened
+from perflint.lift.steps import MANY, Cannot, Same, Steps, loosened
 from perflint.program import torch_table
 from perflint.program.values import Kind
 
@@ -38,6 +39,7 @@ def lift_loss(scope: Scope, node: ast.Call, loss: str, values: list[Steps | Same
             raise Cannot(f"the loss gets `{keyword.arg}`", node)
         if keyword.arg in ("reduction", "reduce", "size_average") and keyword.value.value in ("none", False):
             raise Cannot("the loss is not one number a step", node)
+    one_number = loss in _FUNCTIONS or _is_reduced(scope, node)
     if len(values) != 2:
         raise Cannot("the loss gets more than an output and a target", node)
     steps = [loosened(value) if isinstance(value, Steps) else value for value in values]
@@ -48,4 +50,13 @@ def lift_loss(scope: Scope, node: ast.Call, loss: str, values: list[Steps | Same
         where = f", in_dims=({dims[0]}, {dims[1]})"
     function = scope.text(node.func)
     arguments = ", ".join([*(value.text for value in steps), *(scope.text_of_keyword(each) for each in node.keywords)])
-    return Steps(f"{scope.torch}.vmap({function}{where})({arguments})", 0, least=0, most=0)
+    return Steps(f"{scope.torch}.vmap({function}{where})({arguments})", 0, 0, 0 if one_number else MANY)
+
+
+def _is_reduced(scope: Scope, node: ast.Call) -> bool:
+    """Is the loss built so that it gives one number?"""
+    module = module_of(scope.program, node.func)
+    words = {each.arg: each.value for each in module.built.keywords} if module is not None else {}
+    reduction = words.get("reduction", ast.Constant("mean"))
+    plain = module is not None and len(module.built.args) < 2 and not words.keys() & {"reduce", "size_average"}
+    return plain and isinstance(reduction, ast.Constant) and reduction.value in ("mean", "sum")

@@ -19,7 +19,16 @@ _POINTWISE = frozenset(
 )
 _ON_LAST_AXIS = frozenset({"Linear", "LayerNorm", "RMSNorm"})
 _SOFTMAXES = frozenset({"Softmax", "LogSoftmax"})
-_HOOKS = ("register_forward", "register_module", "register_full_backward", "register_backward", "spectral_norm")
+_HOOKS = (
+    "register_forward",
+    "register_module",
+    "register_full_backward",
+    "register_backward",
+    "spectral_norm",
+    "weight_norm",
+    "prune",
+    "parametri",
+)
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,13 @@ class Module:
             if keyword.arg == name:
                 return keyword.value
         return self.built.args[position] if len(self.built.args) > position else None
+
+    @property
+    def is_in_place(self) -> bool:
+        """May it write to its input?"""
+        keyword = next((each.value for each in self.built.keywords if each.arg == "inplace"), None)
+        given = [each for each in self.built.args if isinstance(each, ast.Constant) and each.value is True]
+        return bool(given) or (keyword is not None and not (isinstance(keyword, ast.Constant) and not keyword.value))
 
     @property
     def is_pointwise(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
+from perflint.lift.calls import call_entry
 from perflint.lift.expressions import lift
 from perflint.lift.scope import Scope, tensor
 from perflint.lift.slices import step_range
@@ -65,6 +66,8 @@ class Results:
             raise Cannot("the same number is added in every step", node)
         axis = f"{value.axis}, keepdim=True" if value.kept else str(value.axis)
         text = atom(value.text)
+        if isinstance(node, ast.AugAssign) and not (isinstance(node.target, ast.Name) and _is_own(scope, node.target)):
+            raise Cannot(f"`{path}` may share its memory with another tensor", node)
         item = ".item()" if read else ""
         total = f"{text}.sum(){item}" if value.rank == 0 else f"{text}.sum({axis})"
         return f"{path} {sign}= {total}" if isinstance(node, ast.AugAssign) else f"{path} = {path} {sign} {total}"
@@ -85,6 +88,8 @@ class Results:
         axis, steps = found[0]
         value = tensor(lift(scope, node.value), node.value)
         rank = scope.rank(target.value)
+        if not isinstance(target.value, ast.Name) or not is_fresh(scope, target.value, self.loop):
+            raise Cannot(f"`{path}` may share its memory with another tensor", node)
         if not isinstance(value, Steps) or rank is None or value.kept != steps.kept:
             raise Cannot(f"it is not known whether a step fills a slot of `{path}`", node)
         if value.rank != rank - (0 if value.kept else 1):
@@ -138,6 +143,56 @@ def _added(node: ast.stmt) -> tuple[str, str, ast.expr] | None:
         if path and path == path_of(operator.left) and isinstance(operator.op, ast.Add | ast.Sub):
             return path, "+" if isinstance(operator.op, ast.Add) else "-", operator.right
     return None
+
+
+def _starts(scope: Scope, name: ast.Name) -> list[ast.expr | None]:
+    """What the variable is given in front of the loop; None for what is not in sight."""
+    loads = [node for node in scope.inside if isinstance(node, ast.Name) and node.id == name.id]
+    found = {each for load in loads for each in scope.flow.definitions(load)} - scope.inside
+    values: list[ast.expr | None] = []
+    for definition in found:
+        statement = scope.program.statement_of(definition) if isinstance(definition, ast.Name) else None
+        values.append(_given(statement, definition) if isinstance(statement, ast.Assign) else None)
+    return values or [None]
+
+
+def _given(statement: ast.Assign, name: ast.AST) -> ast.expr | None:
+    """What `statement` gives to `name`."""
+    target, value = statement.targets[0], statement.value
+    if len(statement.targets) > 1 or target is name:
+        return value if len(statement.targets) == 1 else None
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        return next((given for part, given in zip(target.elts, value.elts, strict=True) if part is name), None)
+    return None
+
+
+def is_fresh(scope: Scope, name: ast.Name, loop: ast.stmt) -> bool:
+    """Is the variable a tensor just made, that nothing but the loop has touched?"""
+    for value in _starts(scope, name):
+        entry = call_entry(scope, value) if isinstance(value, ast.Call) else None
+        if entry is None or entry.traits.isdisjoint({"factory", "like"}):
+            return False
+    around = scope.program.function_of(loop) or scope.program.tree
+    uses = [node for node in occurrences(around, name.id) if isinstance(node.ctx, ast.Load)]
+    before = [node for node in uses if node not in scope.inside and node.lineno < loop.lineno]
+    return all(isinstance(scope.program.parent(node), ast.Attribute) and _is_measure(scope, node) for node in before)
+
+
+def _is_measure(scope: Scope, node: ast.AST) -> bool:
+    parent = scope.program.parent(node)
+    return isinstance(parent, ast.Attribute) and parent.attr in ("size", "shape", "dtype", "device", "dim", "ndim")
+
+
+def _is_own(scope: Scope, name: ast.Name) -> bool:
+    """Is the variable a number, or a tensor that shares its memory with no other?"""
+    for value in _starts(scope, name):
+        if value is None:
+            return False
+        entry = call_entry(scope, value) if isinstance(value, ast.Call) else None
+        is_new = entry is not None and entry.traits.isdisjoint({"view", "inplace"})
+        if not (is_new or isinstance(value, ast.BinOp) or scope.program.value(value).kind is Kind.NUMBER):
+            return False
+    return True
 
 
 def _item(node: ast.expr) -> ast.expr | None:

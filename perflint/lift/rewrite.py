@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import tokenize
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from perflint.lift.stacks import stacked
 from perflint.lift.steps import Cannot, Index, State, Steps, atom
 from perflint.program.consumers import Flow
 from perflint.program.shapes.infer import Shapes
-from perflint.program.walk import FUNCTIONS, own_nodes, path_of
+from perflint.program.walk import FUNCTIONS, LOOPS, own_nodes, path_of
 from perflint.rule import Edit, Fix, Safety
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def _scope(program: Program, loop: ast.For | ast.While) -> Scope:
         name_of_torch(program),
         assigned,
         inside,
-        _read_behind(flow, loop, inside),
+        _read_behind(program, flow, loop, inside),
         "\n" + inner,
         handed_on=handed_on(loop.body),
         taken=_names(program, loop),
@@ -75,12 +76,25 @@ def _names(program: Program, loop: ast.For | ast.While) -> set[str]:
     return names
 
 
-def _read_behind(flow: Flow, loop: ast.For | ast.While, inside: frozenset[ast.AST]) -> frozenset[str]:
+def _read_behind(program: Program, flow: Flow, loop: ast.For | ast.While, inside: frozenset[ast.AST]) -> frozenset[str]:
     bindings = flow.bindings(loop)
     stores = [node for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
     if hidden := sorted({node.id for node in stores} & bindings.shared):
         raise Cannot(f"a function defined here uses `{hidden[0]}`", loop)
-    return frozenset(node.id for node in stores if any(use not in inside for use in bindings.uses.get(node, ())))
+    behind = {node.id for node in stores if any(use not in inside for use in bindings.uses.get(node, ()))}
+    return frozenset(behind | (_met_again(flow, inside) if _is_repeated(program, loop) else set()))
+
+
+def _is_repeated(program: Program, loop: ast.For | ast.While) -> bool:
+    """Does the loop stand in another one of the same function?"""
+    outer = itertools.takewhile(lambda each: not isinstance(each, FUNCTIONS), program.ancestors(loop))
+    return any(isinstance(each, LOOPS) for each in outer)
+
+
+def _met_again(flow: Flow, inside: frozenset[ast.AST]) -> set[str]:
+    """The names that the loop sets, and reads as they were in front of it: the next time it runs, as it left them."""
+    reads = [node for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
+    return {node.id for node in reads if (found := flow.definitions(node)) & inside and found - inside}
 
 
 def _flow_and_shapes(program: Program) -> tuple[Flow, Shapes]:

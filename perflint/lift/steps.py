@@ -113,18 +113,31 @@ class Parts:
 Lifted = Same | Steps | Index | Carried | State | Parts
 
 
+def on_one_line(text: str) -> str:
+    """`text` so that it may stand behind an assignment: in brackets where it would break off at a line's end."""
+    if "\n" not in text:
+        return text
+    try:
+        whole = ast.dump(ast.parse(f"_ = {text}"))
+    except SyntaxError:
+        whole = ""
+    return text if whole == ast.dump(ast.parse(f"_ = ({text}\n)")) else f"({text})"
+
+
 def atom(text: str) -> str:
     """`text` so that an attribute or a call may follow it."""
-    return text if isinstance(ast.parse(text, mode="eval").body, _ATOMS) else f"({text})"
+    node = ast.parse(f"({text}\n)", mode="eval").body
+    return on_one_line(text) if isinstance(node, _ATOMS) else f"({text})"
 
 
 def moved(text: str, source: int, target: int) -> str:
     """`text` with the axis `source` at `target`."""
     if {source, target} == {0, 1}:
-        swap = ".transpose(0, 1)"
-        return text[: -len(swap)] if text.endswith(swap) else atom(text) + swap
-    back = f".movedim({target}, {source})"
-    return text[: -len(back)] if text.endswith(back) else f"{atom(text)}.movedim({source}, {target})"
+        there = back = ".transpose(0, 1)"
+    else:
+        there, back = f".movedim({source}, {target})", f".movedim({target}, {source})"
+    undone = text.endswith(back) and isinstance(ast.parse(f"({text}\n)", mode="eval").body, ast.Call)
+    return text[: -len(back)] if undone else atom(text) + there
 
 
 def squeezed(steps: Steps) -> Steps:
