@@ -65,7 +65,7 @@ def _along(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr], va
         value = with_axes_behind(value, -axis, node)
         new = axis
     else:
-        value = value if value.kept else value.at(0)
+        value = (value if value.kept else value.at(0)).narrowed(axis + 1)
         new = axis if value.kept else axis + 1
     replaced: dict[ast.expr, str] = {operands[0]: _operand(node, operands[0], value.text)}
     if new != axis:
