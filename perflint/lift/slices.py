@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from perflint.lift.scope import Scope, counter
 from perflint.lift.steps import Cannot, Index, Same, Steps, atom, squeezed
+from perflint.program.shapes.infer import axis_of
 from perflint.program.shapes.shape import integer
 
 
@@ -48,9 +49,8 @@ def _step(scope: Scope, node: ast.Subscript, base: Same, items: list[ast.expr]) 
 def _text(scope: Scope, node: ast.Subscript, base: Same, axis: int, steps: Range) -> str:
     """`x[:, t, 3]` as `x[:, first:stop, 3]`, without what says nothing."""
     items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    size = scope.shapes.shape(node.value).size(axis)
     first = "" if steps.first == "0" else steps.first
-    stop = "" if size and _size(scope, node, steps.stop) == size else steps.stop
+    stop = "" if _is_length(scope, node.value, axis, steps.stop) else steps.stop
     parts = [scope.text(item) for item in items]
     parts[axis] = f"{first}:{stop}"
     while parts and parts[-1].strip() == ":":
@@ -58,10 +58,33 @@ def _text(scope: Scope, node: ast.Subscript, base: Same, axis: int, steps: Range
     return f"{atom(base.text)}[{', '.join(parts)}]" if parts else base.text
 
 
-def _size(scope: Scope, node: ast.Subscript, stop: str) -> str:
-    """The symbol of the number `stop`, where it is one that stands in the program as it is."""
-    expression = scope.stops.get(stop)
-    return scope.shapes.size(expression) if expression is not None else stop if stop.isdigit() else ""
+def _is_length(scope: Scope, base: ast.expr, axis: int, stop: str) -> bool:
+    """Is the number `stop` how long `base` is along `axis`?"""
+    size, expression = scope.shapes.shape(base).size(axis), scope.stops.get(stop)
+    if expression is None:
+        return bool(size) and stop == size
+    if size and scope.shapes.size(expression) == size:
+        return True
+    if isinstance(expression, ast.Name):
+        expression = _only_value(scope, expression)
+    measured = axis_of(expression) if expression is not None else None
+    return measured is not None and measured[1] == axis and _is_same(scope, measured[0], base)
+
+
+def _only_value(scope: Scope, name: ast.Name) -> ast.expr | None:
+    """What the one assignment gives that `name` comes from."""
+    definitions = scope.flow.definitions(name)
+    statements = [scope.program.statement_of(each) for each in definitions]
+    if len(statements) != 1 or not isinstance(statements[0], ast.Assign):
+        return None
+    return statements[0].value if statements[0].targets == [*definitions] else None
+
+
+def _is_same(scope: Scope, one: ast.expr, other: ast.expr) -> bool:
+    """Are both the same variable, given its value in the same place?"""
+    if not isinstance(one, ast.Name) or not isinstance(other, ast.Name) or one.id != other.id:
+        return False
+    return scope.flow.definitions(one) == scope.flow.definitions(other) != frozenset()
 
 
 def step_range(scope: Scope, item: ast.expr) -> Range | None:

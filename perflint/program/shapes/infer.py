@@ -45,7 +45,7 @@ class Shapes:
         """The symbol of a number."""
         if isinstance(node, ast.Constant):
             return str(node.value)
-        measured = _axis_of(node)
+        measured = axis_of(node)
         if measured is not None:
             return self.shape(measured[0]).size(measured[1])
         if isinstance(node, ast.Name):
@@ -59,7 +59,7 @@ class Shapes:
                     return size
                 if isinstance(value, tuple):
                     return self.shape(value[0]).size(value[1])
-                if isinstance(value, ast.expr) and (measured := _axis_of(value)) is not None:
+                if isinstance(value, ast.expr) and (measured := axis_of(value)) is not None:
                     return self.shape(measured[0]).size(measured[1])
         return self._symbol(node)
 
@@ -283,7 +283,7 @@ def _sized(node: ast.expr) -> ast.expr | None:
     return node.value if isinstance(node, ast.Attribute) and node.attr == "shape" else None
 
 
-def _axis_of(node: ast.expr) -> tuple[ast.expr, int] | None:
+def axis_of(node: ast.expr) -> tuple[ast.expr, int] | None:
     """`x` and the axis of `x.shape[0]`, `x.size(0)`, `x.size()[0]`, `len(x)`."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size" and node.args:
         axis, tensor = integer(node.args[0]), node.func.value
