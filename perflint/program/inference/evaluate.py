@@ -61,6 +61,14 @@ class Evaluator:
         self.values[node] = value
         return value
 
+    @property
+    def usual_place(self) -> Place:
+        """Where tensors are of which nothing tells it: where a module computes, in what it does when it is used."""
+        function = self.frame.function
+        if function is None or function.owner is None or function.name == "__init__":
+            return Place.UNKNOWN
+        return self.module_place if function.owner.is_a("module") else Place.UNKNOWN
+
     def call_function(self, info: FunctionInfo, arguments: dict[str, Value], site: ast.AST) -> Value:
         """What a call of a function of this file gives; `Executor` evaluates its body."""
         raise NotImplementedError

@@ -176,7 +176,7 @@ def _place_of_result(evaluator: Evaluator, entry: torch_table.Entry, arguments: 
         return Place.HOST if not evaluator.default_device_set else Place.DEVICE
     if "factory" in entry.traits:  # torch.tensor(t), torch.full((), t): made on the host all the same
         return Place.HOST
-    return common_place(tensors) if tensors else Place.UNKNOWN
+    return common_place(tensors) if tensors else evaluator.usual_place
 
 
 def _torch_instance(evaluator: Evaluator, callee: Value, kind: str, node: ast.Call, arguments: Arguments) -> Value:

@@ -54,7 +54,7 @@ def method_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: 
         return owner._replace(is_literal=False, literal=None) if name not in ("split", "tolist") else sequence_of(owner)
     if owner.kind is Kind.OTHER:
         return _on_other(owner, name)
-    return _on_unknown(owner, name, arguments)
+    return _on_unknown(evaluator, owner, name, arguments)
 
 
 def from_entry(entry: torch_table.Entry, place: Place, *, sure: bool = True) -> Value:
@@ -254,7 +254,7 @@ def _on_other(owner: Value, name: str) -> Value:
     return UNKNOWN
 
 
-def _on_unknown(owner: Value, name: str, arguments: Arguments) -> Value:
+def _on_unknown(evaluator: Evaluator, owner: Value, name: str, arguments: Arguments) -> Value:
     if name == "prepare" and len(arguments.positional) > 1:  # accelerate's and fabric's: what goes in comes out
         return sequence(arguments.positional)
     if name == "prepare" and arguments.positional:
@@ -269,5 +269,5 @@ def _on_unknown(owner: Value, name: str, arguments: Arguments) -> Value:
     entry = torch_table.method(name) if owner.is_blank and is_tensor_only(name) else None
     if entry is not None:
         others = [value for value in arguments.all if value.kind is Kind.TENSOR]
-        return from_entry(arguments.select(entry), common_place(others))
+        return from_entry(arguments.select(entry), common_place(others) if others else evaluator.usual_place)
     return GUESSED_TENSOR if inner_on_device(arguments) else UNKNOWN
