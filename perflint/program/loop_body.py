@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from perflint.program.dataflow import LoopFlow, TimeSlice
 from perflint.program.loop_expressions import Expressions
-from perflint.program.loop_writes import root_path, written_paths, written_places
+from perflint.program.loop_writes import last_writes, root_path, written_paths, written_places
 from perflint.program.time_header import Element, Header
 from perflint.program.trace import CAT, INDEX, INVARIANT, MODEL, Trace, merged
 from perflint.program.values import Kind
@@ -39,6 +39,7 @@ def loop_flow(program: Program, loop: Loop, header: Header) -> LoopFlow:
     """The data flow of one iteration of `loop`."""
     body = Body(program, header, written_paths(loop))
     body.places = written_places(loop)
+    body.last_writes = last_writes(loop)
     for element in header.elements:
         body.bind_element(element)
     for member in header.members:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from perflint.program import torch_table
 from perflint.program.time_header import called
@@ -20,6 +20,7 @@ VIEWS = frozenset(
     " type_as requires_grad_ detach_ flatten expand t data chunk split unbind narrow select squeeze_ unsqueeze_ numpy"
     " Variable".split()
 )
+_CONTAINER_METHODS = frozenset(name for cls in (list, dict, set, str) for name in dir(cls))
 LISTS = frozenset({"append", "appendleft", "extend", "insert", "add", "push", "update"})
 _RESIZES = ("interpolate", "upsample", "max_pool", "avg_pool", "adaptive_avg_pool", "grid_sample", "pixel_shuffle")
 _SIZES = frozenset(
@@ -129,7 +130,9 @@ def _sort_of(program: Program, node: ast.Call) -> CallSort:
     known = torch_table.method(name) is not None and isinstance(node.func, ast.Attribute)
     if known or name in VIEWS:
         return CallSort(choice=choice, view=name in VIEWS, launches=is_tensor and name not in VIEWS)
-    return CallSort(model=name not in LISTS, unsure=True, choice=choice, launches=is_tensor)
+    if isinstance(node.func, ast.Attribute) and name in _CONTAINER_METHODS:
+        return CallSort()
+    return CallSort(model=name not in LISTS | CHOICES, unsure=True, choice=choice, launches=is_tensor)
 
 
 def _library(qualified: str, name: str, choice: bool, is_tensor: bool) -> CallSort:
@@ -224,14 +227,34 @@ def chooses(program: Program, function: Function, depth: int) -> bool:
     return False
 
 
+def _set_once(function: Function) -> set[str]:
+    """The attributes of self that `function` only sets where it finds them to be None."""
+    found = set()
+    for node in own_nodes(function):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and isinstance(node.test.ops[0], ast.Is):
+            tested = path_of(node.test.left)
+            inside = [part for statement in node.body for part in own_nodes(statement)]
+            if any(isinstance(part, ast.Attribute) and path_of(part) == tested for part in inside):
+                found.add(tested)
+    stores = [path_of(node) for node in own_nodes(function) if _is_store(node)]
+    return {path.removeprefix("self.") for path in found if stores.count(path) == 1}
+
+
+def _is_store(node: ast.AST) -> TypeGuard[ast.Attribute]:
+    return isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+
+
 def object_state(program: Program, function: Function, depth: int = 2) -> set[str]:
     """The attributes of self that `function` reads before it writes them, which so carry state from call to call."""
     first_load: dict[str, int] = {}
     stores: dict[str, int] = {}
     inner_states: set[str] = set()
+    lazy = _set_once(function)
     for node in own_nodes(function):
         if isinstance(node, ast.Attribute) and path_of(node.value) == "self":
             if isinstance(node.ctx, ast.Store):
+                if node.attr in lazy:
+                    continue
                 stores.setdefault(node.attr, node.lineno)
             elif program.value(node).kind not in (Kind.NUMBER, Kind.MODULE, Kind.STRING):
                 first_load[node.attr] = min(first_load.get(node.attr, node.lineno), node.lineno)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 from perflint.program import torch_table
 from perflint.program.dataflow import Call, Collected
@@ -72,6 +73,8 @@ class Expressions(Steps):
     def _call(self, node: ast.Call) -> Trace:
         if called(node) in _QUIET or is_metadata(node):
             return self._length(node)
+        if called(node) in ("narrow", "select") and (step := self.narrowed(node)) is not None:
+            return step
         sort = sort_of(self.program, node)
         arguments = [(position, value, self.trace(value)) for position, value in enumerate(node.args)]
         arguments += [(-1, keyword.value, self.trace(keyword.value)) for keyword in node.keywords]
@@ -80,6 +83,8 @@ class Expressions(Steps):
             self.collect(grown, "append", node, merged(trace for _, _, trace in arguments))
             return INVARIANT
         owner = self._owner(node)
+        if sort.unsure and owner.varies and isinstance(node.func, ast.Attribute):
+            sort = replace(sort, model=False)  # a method of what the loop makes, rather than of what stays
         given = merged([owner, *(trace for _, _, trace in arguments)])
         if is_factory(node):
             given = merged(trace for position, _, trace in arguments if position > 0)  # a size and a type are no data
@@ -225,7 +230,8 @@ class Expressions(Steps):
 
     def meet(self, test: ast.expr, one: Trace, other: Trace, name: str) -> Trace:
         """What comes out where two branches meet; notes a choice between what is given and what the loop made."""
-        if not self._tests_the_index(test) and (is_forced(one, other, name) or is_forced(other, one, name)):
+        known = name if name in self.flow.reads else ""
+        if not self._tests_the_index(test) and (is_forced(one, other, known) or is_forced(other, one, known)):
             self.flow.forced.add(name or "?")
         return merged((one, other))
 

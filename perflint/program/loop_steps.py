@@ -32,6 +32,7 @@ class Steps(ABC):
         self.contents: dict[str, Trace] = {}  # by list: what this iteration put into it
         self.places: dict[str, set[str]] = {}  # by base: every place where the body writes it, "" for the whole
         self.conditional = 0  # depth of run-time tests around
+        self.last_writes: dict[str, int] = {}  # by name: the last line that binds it
         self.half_bound: set[str] = set()  # bound by one branch of a test only: else the iteration before's
 
     @abstractmethod
@@ -50,7 +51,7 @@ class Steps(ABC):
         if not path:
             assert isinstance(node, ast.Attribute)
             return self.trace(node.value)
-        if path in self.half_bound and path in self.written:
+        if path in self.half_bound and self.last_writes.get(path, 0) > node.lineno:
             self.flow.reads.setdefault(path, []).append(node)
         while path:
             if path in self.env:
@@ -81,6 +82,8 @@ class Steps(ABC):
                 return step
         if self._is_other_key(node, base_path):
             return INVARIANT
+        if isinstance(node.slice, ast.Constant | ast.UnaryOp) and "" not in self.places.get(base_path, {""}):
+            self.flow.permuted.add(base_path)
         base = self.trace(node.value)
         if not base.varies:
             self.note_chunks(node.slice)
@@ -134,14 +137,25 @@ class Steps(ABC):
         written = self.slots.get(base_path)
         if written is not None:
             return self._written_step(node, base_path, written)
-        if (self._is_made_here(node.value) and not self._is_only_replaced(base_path, node)) or self._depends(
-            node.value
-        ):
+        if self._is_made_here(node.value) and not self._is_only_replaced(self._whole(node), node):
+            return None
+        if not self._is_part_of_fixed(node.value) and self._depends(node.value):
             return None
         text = base_path or ast.unparse(node.value)
         axis, offset = place(node, self.header.indices)
         self.flow.slices.append(TimeSlice(text, node, axis, offset, kind is Kind.TENSOR))
         return Trace(slices=frozenset({text}))
+
+    def narrowed(self, node: ast.Call) -> Trace | None:
+        """The trace of `x.narrow(1, t, 1)` or `x.select(1, t)`, which pick a step of x; None where they don't."""
+        if not isinstance(node.func, ast.Attribute) or len(node.args) < 2 or not self._is_index(node.args[1]):
+            return None
+        base, axis = node.func.value, node.args[0]
+        if self.program.value(base).kind is not Kind.TENSOR or not path_of(base) or self._is_made_here(base):
+            return None
+        along = axis.value if isinstance(axis, ast.Constant) and isinstance(axis.value, int) else None
+        self.flow.slices.append(TimeSlice(path_of(base), node, along, 0, True))
+        return Trace(slices=frozenset({path_of(base)}))
 
     def _is_made_here(self, node: ast.expr) -> bool:
         """Does the loop bind or change the sequence, or an object that it is a part of?"""
@@ -160,6 +174,13 @@ class Steps(ABC):
             and base not in self.env
             and all(starts_alike(each, ast.unparse(node.slice)) for each in places)
         )
+
+    def _whole(self, node: ast.Subscript) -> str:
+        """Of `x[0][t]`, where 0 stands for what doesn't change in the loop, x; of other things their path."""
+        return self._root(node.value) if self._is_part_of_fixed(node.value) else path_of(node.value)
+
+    def _is_part_of_fixed(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Subscript) and bool(path_of(node.value)) and not self.trace(node.slice).varies
 
     def _depends(self, node: ast.expr) -> bool:
         return not isinstance(node, ast.Name | ast.Attribute) and self.trace(node).varies

@@ -23,6 +23,15 @@ def written_paths(loop: Loop) -> set[str]:
     return found - {""}
 
 
+def last_writes(loop: Loop) -> dict[str, int]:
+    """The last line of the body of `loop` on which each path is bound as a whole."""
+    found: dict[str, int] = {}
+    for node in _nodes(loop):
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found[path_of(node)] = max(node.lineno, found.get(path_of(node), 0))
+    return found
+
+
 def written_places(loop: Loop) -> dict[str, set[str]]:
     """The places, as the text of the index, at which the body of `loop` writes parts of each path; "" for the whole."""
     found: dict[str, set[str]] = {}

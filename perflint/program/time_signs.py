@@ -55,12 +55,22 @@ def counts_time(header: Header) -> bool:
     return any(map(_TIME_INDEX.search, header.indices)) or any(map(_TIME_BOUND.search, _words(header) - header.indices))
 
 
-def spans_sequence(program: Program, loop: Loop, header: Header, flow: LoopFlow) -> bool:
-    """Does the loop run over the whole of an axis of what it walks through, backwards over it, or over named time?"""
+def is_named_time(program: Program, loop: Loop, header: Header, flow: LoopFlow) -> bool:
+    """Does the program call what it walks through time, or build it from its end?"""
     targets = {part.id for each in header.elements for part in ast.walk(each.target) if isinstance(part, ast.Name)}
     if counts_time(header) or any(_TIME_INDEX.search(name) or _TIME_ELEMENT.search(name) for name in targets):
         return True
-    if any(_is_prepended(program, loop, each.base) for each in flow.slices):
+    return any(_is_prepended(program, loop, each.base) for each in flow.slices)
+
+
+def mentions(node: ast.expr, header: Header) -> bool:
+    """Does it depend on what the loop counts?"""
+    return any(path_of(part) in header.indices for part in ast.walk(node) if isinstance(part, ast.Name))
+
+
+def spans_sequence(program: Program, loop: Loop, header: Header, flow: LoopFlow) -> bool:
+    """Does the loop run over the whole of an axis of what it walks through, backwards over it, or over named time?"""
+    if is_named_time(program, loop, header, flow):
         return True
     if isinstance(loop, ast.For) and any(
         called(part) == "reversed" for part in ast.walk(loop.iter) if isinstance(part, ast.Call)
@@ -154,7 +164,9 @@ def numbers_noise(loop: Loop, header: Header) -> bool:
 def _sequences(node: ast.expr) -> list[ast.expr]:
     """What `zip(x[1:], enumerate(y))` walks through: x and y; not the bound of a range."""
     if isinstance(node, ast.Call):
-        return [] if called(node) in ("range", "trange") else [part for each in node.args for part in _sequences(each)]
+        owner = [node.func.value] if isinstance(node.func, ast.Attribute) else []
+        given = [] if called(node) in ("range", "trange") else [*owner, *node.args]
+        return [part for each in given for part in _sequences(each)]
     return _sequences(node.value) if isinstance(node, ast.Subscript) else [node]
 
 

@@ -17,6 +17,8 @@ from perflint.program.time_signs import (
     counts_rounds,
     counts_time,
     is_grid,
+    is_named_time,
+    mentions,
     names_another_axis,
     numbers_noise,
     solves,
@@ -26,7 +28,7 @@ from perflint.program.time_signs import (
 )
 from perflint.program.trace import CHOICE, MODEL, RESIZE, RNN, Trace
 from perflint.program.values import Kind
-from perflint.program.walk import Loop
+from perflint.program.walk import Loop, own_nodes
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -62,10 +64,27 @@ def time_loop(program: Program, loop: Loop) -> TimeLoop | None:
         verdict = _rollout(program, loop, header, flow, states)
     if verdict is None and not states:
         verdict = _map(program, loop, header, flow)
-    return TimeLoop(*verdict, header, flow) if verdict is not None else None
+    if verdict is None or _only_repeats(program, loop, flow):
+        return None
+    return TimeLoop(*verdict, header, flow)
 
 
 Verdict = tuple[str, str]
+
+
+def _entering(flow: LoopFlow) -> set[str]:
+    """What the iteration before left that goes into a model."""
+    return {name for call in flow.calls if call.sort.model for name in call.trace.carried}
+
+
+def _only_repeats(program: Program, loop: Loop, flow: LoopFlow) -> bool:
+    """Does it walk through nothing itself, and run its models in loops over time of their own: windows, samples?"""
+    calls = {id(call.node) for call in flow.calls if call.sort.model}
+    if flow.slices or not calls:
+        return False
+    nodes = (node for statement in loop.body for node in own_nodes(statement))
+    inner = [node for node in nodes if isinstance(node, ast.For | ast.While) and program.time_loop(node) is not None]
+    return bool(inner) and calls <= {id(part) for each in inner for part in ast.walk(each)}
 
 
 def _generation(
@@ -74,10 +93,15 @@ def _generation(
     """A choice from a model's output, or the output itself, goes back into the model."""
     if counts_rounds(header):
         return None
-    entering = {name for call in flow.calls if call.sort.model for name in call.trace.carried}
+    entering = _entering(flow)
+    refined = {name for name in states if CHOICE in flow.ends[name].ops and _is_refined(program, flow, name)}
     for name in states:
         end = flow.closure(name)
         if name not in entering or MODEL not in end.ops or name not in end.carried or _is_refined(program, flow, name):
+            continue
+        if end.carried & refined & entering or _is_on_host(program, flow, end):
+            continue
+        if name in flow.painted and _is_tensor(program, flow, name):
             continue
         grows = any(each.name == name and each.how == "cat" for each in flow.collected)
         chosen = CHOICE in end.ops and not _returned(flow, name, end)
@@ -91,11 +115,18 @@ def _generation(
     return None
 
 
+def _is_on_host(program: Program, flow: LoopFlow, end: Trace) -> bool:
+    """Do the given steps go to numpy, and to no model as they are?"""
+    models = (call.node for call in flow.calls if call.sort.model and call.trace.slices)
+    is_given = any(program.value(each).kind is Kind.TENSOR for node in models for each in node.args)
+    return bool(end.slices) and end.slices <= flow.host and not is_given
+
+
 def _is_refined(program: Program, flow: LoopFlow, name: str) -> bool:
     """Is the state a whole sequence, parts of which each iteration replaces, rather than one step after the other?"""
     for read in flow.reads.get(name, ()):
         parent = program.parent(read)
-        if isinstance(parent, ast.Call) and called(parent) == "where" and read in parent.args:
+        if isinstance(parent, ast.Call) and called(parent) == "where" and read in parent.args[-2:]:
             return True
         if isinstance(parent, ast.Attribute) and parent.attr == "masked_scatter":
             return True
@@ -127,7 +158,8 @@ def _recurrence(
     has_model = any(MODEL in end.ops for end in states.values())
     if any(RESIZE in end.ops for end in states.values()) or not (truth & tensors or has_rnn or returned):
         return None
-    if not (truth & tensors) and not (has_rnn or (returned and _launches_torch(program, flow))):
+    known = any(call.sort.model and not call.sort.unsure and call.trace.carried & set(states) for call in flow.calls)
+    if not (truth & tensors) and not (has_rnn or (returned and known and _launches_torch(program, flow))):
         return None
     if not has_rnn and not returned:
         states = {name: end for name, end in states.items() if name not in flow.painted}
@@ -146,7 +178,10 @@ def _recurrence(
         states = {name: end for name, end in states.items() if end.ops and _is_tensor(program, flow, name)}
         if not states or flow.permuted or not flow.operations:
             return None
-    known = any(call.sort.model and not call.sort.unsure and call.trace.carried & set(states) for call in flow.calls)
+        if any(_reads_all_before(program, header, flow, name) for name in states):
+            return None
+        if not is_named_time(program, loop, header, flow) and not is_collected(program, loop, flow):
+            return None
     steps = returned and any(each.axis == 1 for each in flow.slices)
     if names_another_axis(header, flow) or not (known or steps or spans_sequence(program, loop, header, flow)):
         return None
@@ -156,6 +191,9 @@ def _recurrence(
             MIXED,
             f"{_names(flow.forced)} is taken from a given sequence or from the loop's own output, decided at run time",
         )
+    drawn = {each.name for each in flow.collected if each.how == "slot"} & _entering(flow) & set(states)
+    if drawn - flow.filtered() and has_model and not has_rnn and not returned:
+        return AUTOREGRESSIVE, f"{_names(drawn)}, the output of the step before, goes back into the model"
     if all(is_carried_by_rnn(program, flow, name) for name in states):
         return VECTORIZABLE, f"{given}, and only {rnn_name(program, flow)}'s own state {_names(states)} is carried"
     return RECURRENCE, f"{given}, and the state {_names(states)} is carried through more than a torch RNN"
@@ -168,7 +206,8 @@ def _rollout(program: Program, loop: Loop, header: Header, flow: LoopFlow, state
     if flow.chunks or names_another_axis(header, flow) or not _launches_torch(program, flow):
         return None
     through_model = {name for name, end in states.items() if MODEL in end.ops}
-    scored = {name for each in flow.collected if each.how == "sum" for name in each.trace.carried & through_model}
+    sums = [each for each in flow.collected if each.how == "sum" and "." not in each.name.removeprefix("self.")]
+    scored = {name for each in sums for name in each.trace.carried & through_model}
     if scored and counts_time(header) and not counts_rounds(header):
         return _own_output(flow, f"{_names(scored)}, the output of the step before, goes back into the model")
     if not through_model or not is_collected(program, loop, flow):
@@ -212,6 +251,17 @@ def _returned(flow: LoopFlow, name: str, end: Trace) -> bool:
         for call in flow.calls
         if call.sort.model and any(given == name for given, _ in call.direct)
         for part in (None, *range(8))
+    )
+
+
+def _reads_all_before(program: Program, header: Header, flow: LoopFlow, name: str) -> bool:
+    """Is everything read that was written so far, as `x[: i + 1]` is to make a row orthogonal to the others?"""
+    parents = (program.parent(read) for read in flow.reads.get(name, ()))
+    return any(
+        isinstance(part, ast.Slice) and part.lower is None and part.upper is not None and mentions(part.upper, header)
+        for parent in parents
+        if isinstance(parent, ast.Subscript)
+        for part in ast.walk(parent.slice)
     )
 
 
