@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from perflint.program import torch_table
-from perflint.program.values import Kind, Place, Value
+from perflint.program.values import GUESSED, Kind, Place, Value
 from perflint.program.walk import COMPREHENSIONS
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def is_read(value: Value, *, explicit: bool) -> bool:
     if value.kind is not Kind.TENSOR:
         return False
     if value.place is Place.UNKNOWN:  # what is certainly a tensor, and is read on purpose, is rarely on the host
-        return explicit and value.sure
+        return explicit and (value.sure or value.name != GUESSED)
     return value.place is Place.DEVICE and (explicit or value.sure)
 
 
