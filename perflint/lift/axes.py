@@ -122,7 +122,7 @@ def _reshaped(scope: Scope, node: ast.Call, operands: list[ast.expr], value: Ste
     if len(sizes) == 1 and integer(sizes[0]) is None:
         raise Cannot("the new shape is not in sight", node)
     ones = [integer(size) == 1 for size in sizes]
-    if integer(sizes[-1]) == -1 and all(ones[:-1]) and value.least:
+    if integer(sizes[-1]) == -1 and all(ones[:-1]) and value.least > (1 if value.kept and value.axis == 0 else 0):
         return _flattened(value, len(sizes))
     front = scope.bound(value.text if value.kept and value.axis == 0 else loosened(value).at(0).text)
     texts = [f"{front}.size(0)", *(scope.text(size) for size in sizes)]

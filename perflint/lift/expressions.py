@@ -112,6 +112,8 @@ def broadcast(values: list[Steps | Same], node: ast.expr) -> list[Steps | Same]:
     if any(value.kept for value in steps) and not all(value.kept and value.axis == steps[0].axis for value in steps):
         values = [loosened(value) if isinstance(value, Steps) else value for value in values]
         steps = [value for value in values if isinstance(value, Steps)]
+    if len({value.of for value in steps}) == 1 and steps[0].of and len(steps) == len(values):
+        return [value.at(steps[0].axis) for value in steps]
     if steps[0].rank is None or len({value.rank for value in steps}) > 1:
         return _in_front(values, steps, node)
     axis = steps[0].axis

@@ -57,20 +57,13 @@ class Results:
         taken = f"split(1, dim={value.axis})" if value.kept else f"unbind({value.axis})" if value.axis else "unbind()"
         return f"{path}.extend({atom(value.text)}.{taken})"
 
-    def _add(self, scope: Scope, node: ast.stmt, path: str, sign: str, addend: ast.expr) -> str:
+    def _add(self, scope: Scope, node: ast.stmt, path: str, addends: list[tuple[str, ast.expr]]) -> str:
         self._only_here(node, path)
-        read = _item(addend)
-        tensors = read or addend
-        value = tensor(lift(scope, tensors), addend)
-        if not isinstance(value, Steps) or (read and value.rank != 0):
-            raise Cannot("the same number is added in every step", node)
-        axis = f"{value.axis}, keepdim=True" if value.kept else str(value.axis)
-        text = atom(value.text)
-        if isinstance(node, ast.AugAssign) and not (isinstance(node.target, ast.Name) and _is_own(scope, node.target)):
-            raise Cannot(f"`{path}` may share its memory with another tensor", node)
-        item = ".item()" if read else ""
-        total = f"{text}.sum(){item}" if value.rank == 0 else f"{text}.sum({axis})"
-        return f"{path} {sign}= {total}" if isinstance(node, ast.AugAssign) else f"{path} = {path} {sign} {total}"
+        if isinstance(node, ast.AugAssign):
+            if not (isinstance(node.target, ast.Name) and _is_own(scope, node.target)):
+                raise Cannot(f"`{path}` may share its memory with another tensor", node)
+            return f"{path} {addends[0][0]}= {_total(scope, addends[0][1])}"
+        return f"{path} = {path} {' '.join(f'{sign} {_total(scope, addend)}' for sign, addend in addends)}"
 
     def _slot(self, scope: Scope, node: ast.Assign, target: ast.Subscript) -> str:
         """`out[:, t] = v` as `out[:, first:stop] = v` of all steps."""
@@ -133,16 +126,24 @@ def _appended(node: ast.stmt) -> tuple[str, ast.expr] | None:
     return None
 
 
-def _added(node: ast.stmt) -> tuple[str, str, ast.expr] | None:
-    """The sum, the sign, and what is added."""
+def _added(node: ast.stmt) -> tuple[str, list[tuple[str, ast.expr]]] | None:
+    """The sum, and what is added to it, each with its sign."""
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add | ast.Sub):
         path = path_of(node.target)
-        return (path, "+" if isinstance(node.op, ast.Add) else "-", node.value) if path else None
+        return (path, [(_sign(node.op), node.value)]) if path else None
     if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.value, ast.BinOp):
-        operator, path = node.value, path_of(node.targets[0])
-        if path and path == path_of(operator.left) and isinstance(operator.op, ast.Add | ast.Sub):
-            return path, "+" if isinstance(operator.op, ast.Add) else "-", operator.right
+        left: ast.expr = node.value
+        addends: list[tuple[str, ast.expr]] = []
+        while isinstance(left, ast.BinOp) and isinstance(left.op, ast.Add | ast.Sub):
+            addends.insert(0, (_sign(left.op), left.right))
+            left = left.left
+        path = path_of(node.targets[0])
+        return (path, addends) if path and addends and path == path_of(left) else None
     return None
+
+
+def _sign(operator: ast.operator) -> str:
+    return "+" if isinstance(operator, ast.Add) else "-"
 
 
 def _starts(scope: Scope, name: ast.Name) -> list[ast.expr | None]:
@@ -199,6 +200,17 @@ def _item(node: ast.expr) -> ast.expr | None:
     """The tensor of which `node` reads the number, in `loss.item()`."""
     is_read = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item"
     return node.func.value if is_read and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+
+
+def _total(scope: Scope, addend: ast.expr) -> str:
+    """What all steps add."""
+    read = _item(addend)
+    value = tensor(lift(scope, read or addend), addend)
+    if not isinstance(value, Steps) or (read and value.rank != 0):
+        raise Cannot("the same number is added in every step", addend)
+    axis = f"{value.axis}, keepdim=True" if value.kept else str(value.axis)
+    total = f"{atom(value.text)}.sum()" if value.rank == 0 else f"{atom(value.text)}.sum({axis})"
+    return f"{total}.item()" if read else total
 
 
 def _grown(scope: Scope, node: ast.Assign) -> tuple[ast.Call, ast.expr, int] | None:

@@ -41,7 +41,8 @@ def _step(scope: Scope, node: ast.Subscript, base: Same, items: list[ast.expr]) 
         raise Cannot(f"`{scope.program.segment(node)}` picks by more than numbers", node)
     dropped = sum(integer(item) is not None for item in behind)
     fewer = dropped + (0 if steps.kept else 1)
-    step = Steps(_text(scope, node, base, axis, steps), axis, len(items) - fewer, kept=steps.kept)
+    of = f"{base.text} {fewer} {scope.program.span(node.value) if not base.text.isidentifier() else ''}"
+    step = Steps(_text(scope, node, base, axis, steps), axis, len(items) - fewer, kept=steps.kept, of=of)
     rank = scope.rank(node.value)
     return step if rank is None else step.narrowed(rank - fewer, rank - fewer)
 

@@ -21,6 +21,7 @@ def stacked(
 ) -> tuple[list[Line], list[Edit]]:
     """`lines` without the lists that are only stacked, and the edits that take the stacking away."""
     edits: list[Edit] = []
+    starts: list[ast.stmt] = []
     for appended in lists:
         found = _only_stacked(scope, loop, appended)
         shared = [other for other in lists if other is not appended and other.value.text == appended.value.text]
@@ -30,8 +31,8 @@ def stacked(
         new = Line(appended.statement, (f"{appended.path} = {text}",))
         lines = [new if line.statement is appended.statement else line for line in lines]
         edits.append(Edit(*scope.program.span(call), appended.path))
-        edits += _removed(scope, start)
-    return lines, edits
+        starts.append(start)
+    return lines, [*edits, *(edit for start in starts for edit in _removed(scope, start))]
 
 
 def _only_stacked(scope: Scope, loop: ast.For | ast.While, appended: Appended) -> tuple[ast.stmt, ast.Call, str] | None:
@@ -105,7 +106,7 @@ def _removed(scope: Scope, start: ast.stmt) -> list[Edit]:
     source = scope.program.source
     first, last = source.line_start(start.lineno), source.line_end(start.end_lineno or start.lineno)
     alone = scope.program.text[first:last].strip() == scope.program.segment(start)
-    several = isinstance(start, ast.Assign) and len(start.targets) > 1
+    several = isinstance(start, ast.Assign) and (len(start.targets) > 1 or not isinstance(start.targets[0], ast.Name))
     block = scope.program.block_of(start)
     return [Edit(first, last, "")] if alone and not several and len(block) > 1 else []
 

@@ -34,7 +34,8 @@ class Steps:
     """A tensor that differs from step to step: `text` holds all of them, side by side along `axis`.
 
     One step has `least` to `most` axes. Where it is `kept`, one step still has
-    `axis`, of size 1 (`x[:, t : t + 1]`); otherwise it has no such axis (`x[:, t]`). `dense`: it is contiguous, and
+    `axis`, of size 1 (`x[:, t : t + 1]`); otherwise it has no such axis (`x[:, t]`). Steps `of` the same have as many
+    axes as each other. `dense`: it is contiguous, and
     nothing else reads its memory.
     """
 
@@ -44,6 +45,7 @@ class Steps:
     most: int = MANY
     kept: bool = False
     dense: bool = False
+    of: str = ""
 
     @property
     def behind(self) -> int:
@@ -57,7 +59,7 @@ class Steps:
 
     def with_axes(self, more: int, text: str) -> Steps:
         """Steps that have so many axes more."""
-        return replace(self, text=text, least=self.least + more, most=min(self.most + more, MANY), dense=False)
+        return replace(self, text=text, least=self.least + more, most=min(self.most + more, MANY), dense=False, of="")
 
     def narrowed(self, least: int, most: int = MANY) -> Steps:
         """The same steps, of which more is known."""
