@@ -18,6 +18,7 @@ from perflint.catalogue import all_rules
 from perflint.fix import fix_text
 
 PROGRAMS = Path(__file__).parent / "programs"
+BY_HAND = Path(__file__).parent / "programs_by_hand"
 
 
 def load(path: Path, text: str) -> ModuleType:
@@ -62,24 +63,33 @@ def measure(path: Path, pairs: int) -> dict[str, Any]:
     text = path.read_text(encoding="utf-8")
     patched = fixed(text)
     assert patched != text, f"{path.name}: nothing to fix"
-    before, after = load(path, text).run, load(path, patched).run
-    same = equal(before(), after())
+    runs = [load(path, text).run, load(path, patched).run]
+    expert = BY_HAND / path.name
+    if expert.exists():
+        runs.append(load(expert, expert.read_text(encoding="utf-8")).run)
+    before, after = runs[:2]
+    first, second = before(), after()
+    for run in runs:
+        seconds(run)
     times = []
     for pair in range(pairs):
-        order = (before, after) if pair % 2 == 0 else (after, before)
-        first, second = seconds(order[0]), seconds(order[1])
-        times.append((first, second) if pair % 2 == 0 else (second, first))
+        order = range(len(runs)) if pair % 2 == 0 else reversed(range(len(runs)))
+        taken = {number: seconds(runs[number]) for number in order}
+        times.append([taken[number] for number in range(len(runs))])
     controls = [seconds(before) / seconds(before) for _ in range(pairs)]
+    ratios = [each[0] / each[1] for each in times]
     return {
         "program": path.stem,
-        "before_ms": statistics.median(t for t, _ in times) * 1e3,
-        "after_ms": statistics.median(t for _, t in times) * 1e3,
-        "ratio": statistics.median(a / b for a, b in times),
-        "ratio_range": [min(a / b for a, b in times), max(a / b for a, b in times)],
+        "before_ms": statistics.median(each[0] for each in times) * 1e3,
+        "after_ms": statistics.median(each[1] for each in times) * 1e3,
+        "by_hand_ms": statistics.median(each[2] for each in times) * 1e3 if expert.exists() else None,
+        "ratio": statistics.median(ratios),
+        "ratio_range": [min(ratios), max(ratios)],
         "control_range": [min(controls), max(controls)],
         "before_mb": peak_megabytes(before),
         "after_mb": peak_megabytes(after),
-        "bitwise_equal": same,
+        "bitwise_equal": equal(first, second),
+        "difference": difference(first, second),
         "raw": times,
     }
 
@@ -91,6 +101,18 @@ def equal(a: Any, b: Any) -> bool:
     if isinstance(a, list | tuple):
         return type(a) is type(b) and len(a) == len(b) and all(map(equal, a, b))
     return type(a) is type(b) and bool(a == b)
+
+
+def difference(a: Any, b: Any) -> float:
+    """The largest difference between nested results, relative to the largest number of its tensor."""
+    if isinstance(a, torch.Tensor):
+        scale = max(float(a.abs().max()), 1e-30) if a.numel() else 1.0
+        return (
+            float((a - b).abs().max()) / scale if a.numel() and a.is_floating_point() else float(not torch.equal(a, b))
+        )
+    if isinstance(a, list | tuple):
+        return max((difference(one, other) for one, other in zip(a, b, strict=True)), default=0.0)
+    return abs(a - b) if isinstance(a, int | float) else float(a != b)
 
 
 def main() -> None:
@@ -109,6 +131,8 @@ def main() -> None:
             f"{path.stem:22s} {result['before_ms']:9.2f} ms -> {result['after_ms']:9.2f} ms  {result['ratio']:5.2f}x"
             f"  (control {result['control_range'][0]:.2f} to {result['control_range'][1]:.2f})"
             f"  {result['before_mb']:.0f} -> {result['after_mb']:.0f} MB  bitwise equal: {result['bitwise_equal']}"
+            f" ({result['difference']:.1e})"
+            + (f"  by hand {result['by_hand_ms']:.2f} ms" if result["by_hand_ms"] else "")
         )
     if options.output:
         options.output.write_text(json.dumps(results, indent=1), encoding="utf-8")
