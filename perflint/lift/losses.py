@@ -39,6 +39,11 @@ def lift_loss(scope: Scope, node: ast.Call, loss: str, values: list[Steps | Same
             raise Cannot(f"the loss gets `{keyword.arg}`", node)
         if keyword.arg in ("reduction", "reduce", "size_average") and keyword.value.value in ("none", False):
             raise Cannot("the loss is not one number a step", node)
+    words = {each.arg for each in node.keywords} | {each.arg for each in _built(scope, node)}
+    if "label_smoothing" in words:
+        raise Cannot("torch.vmap cannot smooth labels", node)
+    if loss == "torch.nn.CrossEntropyLoss" and module_of(scope.program, node.func) is None:
+        raise Cannot("it is not known how the loss was built", node)
     one_number = loss in _FUNCTIONS or _is_reduced(scope, node)
     if len(values) != 2:
         raise Cannot("the loss gets more than an output and a target", node)
@@ -53,10 +58,16 @@ def lift_loss(scope: Scope, node: ast.Call, loss: str, values: list[Steps | Same
     return Steps(f"{scope.torch}.vmap({function}{where})({arguments})", 0, 0, 0 if one_number else MANY)
 
 
+def _built(scope: Scope, node: ast.Call) -> list[ast.keyword]:
+    """The keywords with which the module that is called was built."""
+    module = module_of(scope.program, node.func)
+    return module.built.keywords if module is not None else []
+
+
 def _is_reduced(scope: Scope, node: ast.Call) -> bool:
     """Is the loss built so that it gives one number?"""
     module = module_of(scope.program, node.func)
-    words = {each.arg: each.value for each in module.built.keywords} if module is not None else {}
+    words = {each.arg: each.value for each in _built(scope, node)}
     reduction = words.get("reduction", ast.Constant("mean"))
     plain = module is not None and len(module.built.args) < 2 and not words.keys() & {"reduce", "size_average"}
     return plain and isinstance(reduction, ast.Constant) and reduction.value in ("mean", "sum")
