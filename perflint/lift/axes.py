@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from dataclasses import replace
 
 from perflint.lift.scope import Scope, tensor
-from perflint.lift.steps import Cannot, Lifted, Steps, atom, loosened, squeezed, unsqueezed
+from perflint.lift.steps import Cannot, Lifted, Same, Steps, atom, loosened, squeezed, unsqueezed
 from perflint.program.shapes.shape import integer
 
 Lift = Callable[[Scope, ast.expr], Lifted]
@@ -18,14 +17,15 @@ _REDUCTIONS = frozenset({"sum", "mean", "argmax", "argmin", "prod", "logsumexp",
 
 def with_axes_behind(value: Steps, count: int, node: ast.AST) -> Steps:
     """`value` so that at least `count` axes are behind the time axis; raises Cannot."""
+    value = value.narrowed(count)  # or the step itself would fail
     if value.behind >= count:
         return value
-    if value.kept or value.least < count:
+    if value.kept:
         raise Cannot(f"`{value.text}` is not known to have an axis for features", node)
     return value.at(0)
 
 
-def lift_axes(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr], value: Steps) -> Steps:
+def lift_axes(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr], value: Steps, lift: Lift) -> Steps:
     """A method or function, called `name`, of one tensor and numbers of axes; raises Cannot."""
     if name == "unsqueeze" and len(operands) == 2:
         return _unsqueezed(scope, node, value, operands)
@@ -34,8 +34,19 @@ def lift_axes(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr],
     if name in _ON_AXIS or name in _REDUCTIONS:
         return _along(scope, node, name, operands, value)
     if name in ("view", "reshape"):
-        return _reshaped(scope, node, operands, value)
+        return _reshaped(scope, node, operands, value, lift)
     raise Cannot(f"there is no rule for all steps of `{name}` at once", node)
+
+
+def measured(node: ast.Call, operands: list[ast.expr], value: Steps | Same) -> Same:
+    """The size of an axis of one step, which is the same in each."""
+    axis = integer(operands[1]) if len(operands) == 2 else None
+    if not isinstance(value, Steps) or axis is None or axis < 0:
+        raise Cannot("it is not known which axis is measured", node)
+    if value.kept and axis == value.axis:
+        return Same("1", 0, is_number=True)
+    behind = not value.kept and axis >= value.axis
+    return Same(f"{atom(value.text)}.size({axis + 1 if behind else axis})", 0, is_number=True)
 
 
 def _axis_argument(node: ast.Call, operands: list[ast.expr]) -> ast.expr | None:
@@ -56,7 +67,7 @@ def _along(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr], va
         and len(operands) == 1
         and not node.keywords
     ):
-        return Steps(f"{atom(value.at(0).text)}.flatten(1).{name}(1)", 0, least=0, most=0)
+        return Steps(f"{atom(value.at(0).text)}.flatten(1).{name}(1)", 0, 0, 0, own=True)
     if argument is None or axis is None:
         raise Cannot(f"`{name}` is told no single axis", node)
     if value.kept and (axis == value.axis or name in _REDUCTIONS):
@@ -72,15 +83,15 @@ def _along(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr], va
         replaced[argument] = str(new)
     text = scope.text(node, replaced)
     if name in _ON_AXIS:
-        return replace(value, text=text, dense=False)
+        return value.computed(text)
     keeps = next((each.value for each in node.keywords if each.arg in ("keepdim", "keepdims")), None)
     if keeps is None and len(operands) > 2:
         keeps = operands[2]
     if keeps is not None and isinstance(keeps, ast.Constant) and keeps.value is True:
-        return replace(value, text=text, dense=False)
+        return value.computed(text)
     if keeps is not None and not isinstance(keeps, ast.Constant):
         raise Cannot("it is not known whether the axis is kept", node)
-    return value.with_axes(-1, text)
+    return value.computed(text).with_axes(-1, text)
 
 
 def _operand(node: ast.Call, operand: ast.expr, text: str) -> str:
@@ -112,20 +123,21 @@ def _squeezed(scope: Scope, node: ast.Call, value: Steps, operands: list[ast.exp
     raise Cannot("it is not known whether the axis has size 1", node)
 
 
-def _reshaped(scope: Scope, node: ast.Call, operands: list[ast.expr], value: Steps) -> Steps:
+def _reshaped(scope: Scope, node: ast.Call, operands: list[ast.expr], value: Steps, lift: Lift) -> Steps:
     """`x.view(batch, -1)` as `x.reshape(steps, batch, -1)`, time in front."""
     sizes = operands[1:]
     if len(sizes) == 1 and isinstance(sizes[0], ast.Tuple | ast.List):
         sizes = sizes[0].elts
-    if not sizes or any(scope.varies(size) or isinstance(size, ast.Starred) for size in sizes):
-        raise Cannot("the new shape differs from step to step", node)
+    lengths = [Same("*") if isinstance(size, ast.Starred) else lift(scope, size) for size in sizes]
+    if not sizes or any(not isinstance(length, Same) or length.text == "*" for length in lengths):
+        raise Cannot("the new shape is not known to be the same in each step", node)
     if len(sizes) == 1 and integer(sizes[0]) is None:
         raise Cannot("the new shape is not in sight", node)
     ones = [integer(size) == 1 for size in sizes]
     if integer(sizes[-1]) == -1 and all(ones[:-1]) and value.least > (1 if value.kept and value.axis == 0 else 0):
         return _flattened(value, len(sizes))
     front = scope.bound(value.text if value.kept and value.axis == 0 else loosened(value).at(0).text)
-    texts = [f"{front}.size(0)", *(scope.text(size) for size in sizes)]
+    texts = [f"{front}.size(0)", *(length.text for length in lengths if isinstance(length, Same))]
     rank = len(sizes)
     if ones[0] and rank > 1:
         del texts[1]
@@ -155,10 +167,7 @@ def concatenated(scope: Scope, node: ast.Call, lift: Lift) -> Steps:
     axis = integer(axis_node) if axis_node is not None else 0
     if not isinstance(parts, ast.List | ast.Tuple) or axis is None:
         raise Cannot("what is concatenated is not in sight", node)
-    values = [tensor(lift(scope, part), part) for part in parts.elts]
-    steps = [value for value in values if isinstance(value, Steps)]
-    if len(steps) != len(values):
-        raise Cannot("what is the same in every step is concatenated with what is not", node)
+    steps = _repeated(scope, [tensor(lift(scope, part), part) for part in parts.elts])
     if len({value.kept for value in steps}) > 1 or (steps[0].kept and len({value.axis for value in steps}) > 1):
         raise Cannot("steps with and without an axis for time meet", node)
     least = max(value.least for value in steps)
@@ -177,4 +186,21 @@ def concatenated(scope: Scope, node: ast.Call, lift: Lift) -> Steps:
         if axis < 0:
             with_axes_behind(steps[0], -axis, node)
     joined = scope.text(parts, {part: value.text for part, value in zip(parts.elts, steps, strict=True)})
-    return replace(steps[0], text=f"{scope.text(node.func)}({joined}, dim={new})", dense=True)
+    return steps[0].computed(f"{scope.text(node.func)}({joined}, dim={new})", dense=True)
+
+
+def _repeated(scope: Scope, values: list[Steps | Same]) -> list[Steps]:
+    """`values` with those that are the same in every step as a view of as many steps as the others have."""
+    first = next(value for value in values if isinstance(value, Steps))
+    if all(isinstance(value, Steps) for value in values):
+        return [value for value in values if isinstance(value, Steps)]
+    counted = scope.bound(loosened(first).at(0).text)
+    found: list[Steps] = []
+    for value in values:
+        if isinstance(value, Steps):
+            front = loosened(value).at(0)
+            found.append(front.named(counted) if value is first else front)
+        else:
+            text = atom(value.text)
+            found.append(Steps(f"{text}.expand({counted}.size(0), *{text}.shape)", 0, 1))
+    return found

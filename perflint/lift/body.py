@@ -129,7 +129,7 @@ def _rnn(scope: Scope, target: ast.expr, call: ast.Call, node: ast.stmt) -> tupl
     outputs = outputs.named(written)
     scope.values[name] = outputs
     both = scope.program.value(call.func).name.endswith("LSTM") and len(paths) == 1  # h and c in one
-    first = Steps(written, outputs.axis, 2, 2) if one_layer and outputs.rank == 3 and not both else None
+    first = Steps(written, outputs.axis, 2, 2, own=True) if one_layer and outputs.rank == 3 and not both else None
     states = [State(path, first if position == 0 else None) for position, path in enumerate(paths)]
     _bind_states(scope, target.elts[1], states, node)
     return (f"{written}, {recurrent.written(paths)} = {text}",)
@@ -142,7 +142,10 @@ def _cell(scope: Scope, target: ast.expr, call: ast.Call, node: ast.stmt) -> tup
         raise Cannot("the Cell's state is an attribute", node)
     text, axis = recurrent.cell_call(scope, call, lift, names)
     outputs = scope.fresh(f"{names[0]}_steps")
-    states = [State(names[0], Steps(outputs, axis, 2, 2), is_output=True), *(State(name) for name in names[1:])]
+    states = [
+        State(names[0], Steps(outputs, axis, 2, 2, own=True), is_output=True),
+        *(State(name) for name in names[1:]),
+    ]
     _bind_states(scope, target, states, node)
     unread = scope.fresh("unread") if "_" in scope.taken else "_"
     last = [name if name in scope.read_behind and name != names[0] else unread for name in names]

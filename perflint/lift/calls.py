@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from dataclasses import replace
 
-from perflint.lift import axes, inline, losses
+from perflint.lift import axes, inline, losses, products
 from perflint.lift.modules import Module, module_of
 from perflint.lift.scope import Scope, tensor
 from perflint.lift.steps import Cannot, Lifted, Same, State, Steps, atom
@@ -89,15 +89,17 @@ def _module(scope: Scope, node: ast.Call, module: Module, lift: Lift) -> Steps:
     if module.is_dropout:
         scope.draws.add(f"`{name}` draws other random numbers")
     if module.is_pointwise or module.is_dropout:
-        return value.named(scope.text(node, {node.args[0]: value.text}))
+        text = scope.text(node, {node.args[0]: value.text})
+        returns_input = module.is_dropout or module.name == "Identity"  # it may
+        return value.named(text) if returns_input else value.computed(text, dense=value.dense)
     if module.name == "Embedding":
         if len(module.built.args) > 3 or {each.arg for each in module.built.keywords} - _EMBEDDING:
             raise Cannot(f"`{name}` does more than look up", node)
         text = scope.text(node, {node.args[0]: value.text})
-        return replace(value.with_axes(1, text), dense=True)
+        return value.with_axes(1, text).computed(text, dense=True)
     if module.reads_last_axis:
         value = axes.with_axes_behind(value, 1, node)
-        return replace(value, text=scope.text(node, {node.args[0]: value.text}), dense=module.name == "Linear")
+        return value.computed(scope.text(node, {node.args[0]: value.text}), dense=module.name == "Linear")
     if module.softmax_axis is not None:
         axis = integer(module.softmax_axis)
         if axis is None or not scope.torch:
@@ -109,17 +111,17 @@ def _module(scope: Scope, node: ast.Call, module: Module, lift: Lift) -> Steps:
 def _softmax(scope: Scope, module: Module, value: Steps, axis: int, node: ast.Call) -> Steps:
     if axis < 0:
         value = axes.with_axes_behind(value, -axis, node)
-        return replace(value, text=scope.text(node, {node.args[0]: value.text}), dense=False)
+        return value.computed(scope.text(node, {node.args[0]: value.text}))
     if value.kept and axis == value.axis:
         raise Cannot("a softmax works along the axis for time", node)
     value = value.narrowed(axis + 1)
     function = "log_softmax" if module.name == "LogSoftmax" else "softmax"
     if (rank := value.rank) is not None:
         value = axes.with_axes_behind(value, rank - axis, node)
-        return replace(value, text=f"{scope.torch}.{function}({value.text}, dim={axis - rank})", dense=False)
+        return value.computed(f"{scope.torch}.{function}({value.text}, dim={axis - rank})")
     value = value if value.kept else value.at(0)
     dim = axis if value.kept else axis + 1
-    return replace(value, text=f"{scope.torch}.{function}({value.text}, dim={dim})", dense=False)
+    return value.computed(f"{scope.torch}.{function}({value.text}, dim={dim})")
 
 
 def _torch(scope: Scope, node: ast.Call, entry: torch_table.Entry, lift: Lift) -> Lifted:
@@ -129,6 +131,10 @@ def _torch(scope: Scope, node: ast.Call, entry: torch_table.Entry, lift: Lift) -
     operands = [node.func.value, *node.args] if method and isinstance(node.func, ast.Attribute) else list(node.args)
     if name in ("cat", "concat", "concatenate") and not method:
         return axes.concatenated(scope, node, lift)
+    if name in ("size", "dim") and method:
+        return axes.measured(node, operands, tensor(lift(scope, operands[0]), operands[0]))
+    if name in products.NAMES and len(operands) == 2 and not node.keywords:
+        return products.product(scope, [tensor(lift(scope, each), each) for each in operands], name, node)
     if "inplace" in entry.traits or name.endswith("_"):
         raise Cannot(f"`{name}` changes a tensor in place", node)
     if not operands:
@@ -150,7 +156,7 @@ def _torch(scope: Scope, node: ast.Call, entry: torch_table.Entry, lift: Lift) -
     if name in _CONVERSIONS or name == "dropout" or (name == "to" and not scope.varies_any(node.args)):
         text = scope.text(node, {operands[0]: atom(value.text) if method else value.text})
         return replace(value, text=text, dense=False)
-    return axes.lift_axes(scope, node, name, operands, value)
+    return axes.lift_axes(scope, node, name, operands, value, lift)
 
 
 def _pointwise(scope: Scope, node: ast.Call, operands: list[ast.expr], lift: Lift) -> Steps:

@@ -6,6 +6,7 @@ import ast
 from dataclasses import replace
 
 from perflint.lift import calls
+from perflint.lift.products import product
 from perflint.lift.scope import Scope, counter, tensor
 from perflint.lift.shifts import shifted_in
 from perflint.lift.slices import sliced
@@ -84,7 +85,7 @@ def _operator(scope: Scope, node: ast.BinOp) -> Lifted:
     if index := counter(scope, node):
         return index
     if isinstance(node.op, ast.MatMult):
-        raise Cannot("a matrix product of steps", node)
+        return product(scope, [tensor(lift(scope, each), each) for each in (node.left, node.right)], "@", node)
     return pointwise(scope, node, [node.left, node.right])
 
 
@@ -101,7 +102,8 @@ def pointwise(scope: Scope, node: ast.expr, operands: list[ast.expr]) -> Steps:
     widest = max(steps, key=lambda value: value.least)
     most = MANY if any(value.rank is None for value in fitted) else widest.least
     only = len(steps) == 1 and all(value.is_number for value in fitted if isinstance(value, Same))
-    return replace(widest, text=text, most=widest.most if only else most, dense=all(value.dense for value in steps))
+    widest = replace(widest, most=widest.most if only else most)
+    return widest.computed(text, dense=all(value.dense for value in steps))
 
 
 def broadcast(values: list[Steps | Same], node: ast.expr) -> list[Steps | Same]:

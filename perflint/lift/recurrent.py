@@ -90,7 +90,7 @@ def sequence_call(scope: Scope, node: ast.Call, lift: Lift) -> tuple[str, Steps,
     given = {state: written(carried_paths(scope, node, lift))} if state is not None else {}
     text = scope.text(node, {node.args[0]: value.text, **given})
     one_layer = (layers is None or integer(layers) == 1) and module.argument("proj_size", 99) is None
-    return text, Steps("", axis, 3 if value.least >= 3 or axis == 1 else 2, 3, kept=True), one_layer
+    return text, Steps("", axis, 3 if value.least >= 3 or axis == 1 else 2, 3, kept=True, own=True), one_layer
 
 
 def _flag(module: Module, name: str, position: int, node: ast.AST) -> bool:

@@ -13,7 +13,7 @@ from perflint.lift.steps import Cannot, Steps, atom
 from perflint.program.occurrences import occurrences
 from perflint.program.shapes.shape import integer
 from perflint.program.values import Kind
-from perflint.program.walk import path_of
+from perflint.program.walk import own_nodes, path_of
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ class Results:
 
     def _append(self, scope: Scope, node: ast.stmt, path: str, element: ast.expr) -> str:
         self._only_here(node, path)
+        if _is_shared(scope, path, self.loop):
+            raise Cannot(f"`{path}` is known by another name, too", node)
         value = tensor(lift(scope, element), element)
         if not isinstance(value, Steps):
             raise Cannot("the same value is kept in every step", node)
@@ -100,6 +102,16 @@ class Results:
         if not isinstance(value, Steps) or not value.kept or value.axis != axis:
             raise Cannot("the tensor does not grow along the time axis", node)
         return f"{path} = {scope.text(call, {part: value.text})}"
+
+
+def _is_shared(scope: Scope, path: str, loop: ast.stmt) -> bool:
+    """Does the function around `loop` give the list another name?"""
+    around = scope.program.function_of(loop) or scope.program.tree
+    return any(
+        path_of(node.value) == path or (len(node.targets) > 1 and path in map(path_of, node.targets))
+        for node in own_nodes(around)
+        if isinstance(node, ast.Assign)
+    )
 
 
 def collected_paths(statements: list[ast.stmt]) -> set[str]:

@@ -98,7 +98,9 @@ def _joined(value: Steps, axis: int, *, is_cat: bool) -> str:
 
 def _dense(value: Steps) -> str:
     """The steps in memory of their own, as stacking leaves them."""
-    return value.text if value.dense else f"{atom(value.text)}.contiguous()"
+    if value.dense:
+        return value.text
+    return f"{atom(value.text)}.contiguous()" if value.own else ""
 
 
 def _removed(scope: Scope, start: ast.stmt) -> list[Edit]:

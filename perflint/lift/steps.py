@@ -45,6 +45,7 @@ class Steps:
     most: int = MANY
     kept: bool = False
     dense: bool = False
+    own: bool = False
     of: str = ""
 
     @property
@@ -60,6 +61,10 @@ class Steps:
     def with_axes(self, more: int, text: str) -> Steps:
         """Steps that have so many axes more."""
         return replace(self, text=text, least=self.least + more, most=min(self.most + more, MANY), dense=False, of="")
+
+    def computed(self, text: str, *, dense: bool = False) -> Steps:
+        """What a computation gives out of these steps, with the same axes."""
+        return replace(self, text=text, dense=dense, own=True)
 
     def narrowed(self, least: int, most: int = MANY) -> Steps:
         """The same steps, of which more is known."""
