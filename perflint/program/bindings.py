@@ -19,7 +19,8 @@ class Bindings:
 
     def __init__(self, scope: Function | ast.Module) -> None:
         self.definitions: defaultdict[ast.Name, frozenset[ast.AST]] = defaultdict(frozenset)
-        self.shared: set[str] = set()  # names that an inner function reads, or that are not this scope's own
+        self.captured: defaultdict[str, list[ast.Name]] = defaultdict(list)  # what inner functions may read, by name
+        self.foreign: set[str] = set()  # names that are not this scope's own, or that an inner scope may assign
         self._breaks: list[list[State]] = []
         self._continues: list[list[State]] = []
         state: State = {}
@@ -43,6 +44,11 @@ class Bindings:
         for use, definitions in self.definitions.items():
             for definition in definitions:
                 self.uses[definition].append(use)
+
+    @property
+    def shared(self) -> set[str]:
+        """The names that an inner function reads, or that are not this scope's own."""
+        return self.foreign | self.captured.keys()
 
     def _block(self, statements: Sequence[ast.stmt], state: State | None) -> State | None:
         """The state behind `statements`; None where control never gets there."""
@@ -84,7 +90,7 @@ class Bindings:
 
     def _simple(self, node: ast.stmt, state: State) -> State:
         if isinstance(node, ast.Global | ast.Nonlocal):
-            self.shared.update(node.names)
+            self.foreign.update(node.names)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             self._capture(node)
         elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
@@ -158,9 +164,13 @@ class Bindings:
             self._expressions(children(node), state)
 
     def _capture(self, node: ast.AST) -> None:
-        self.shared.update(
-            part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)
-        )
+        for part in ast.walk(node):
+            if isinstance(part, ast.Global | ast.Nonlocal):
+                self.foreign.update(part.names)
+            elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
+                self.captured[part.id].append(part)
+                if isinstance(node, ast.ClassDef):
+                    self.foreign.add(part.id)
 
 
 def _join(one: State | None, other: State | None) -> State | None:

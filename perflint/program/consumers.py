@@ -59,7 +59,8 @@ _VIEW_ATTRIBUTES = frozenset({"T", "mT", "data"})
 _MEASURES = frozenset("shape dtype device ndim is_cuda size dim numel nelement ndimension get_device".split())
 _MATMULS = frozenset("matmul bmm mm baddbmm".split())
 _READERS = frozenset(
-    "gather take_along_dim masked_select index_select scatter scatter_add scatter_reduce index_add".split()
+    "gather take_along_dim masked_select index_select scatter scatter_add scatter_reduce index_add "
+    "repeat tile repeat_interleave".split()
 )
 _WRITING_READERS = frozenset(
     f"{name}_" for name in "scatter scatter_add scatter_reduce index_add index_copy copy masked_scatter".split()
@@ -174,9 +175,10 @@ class _Follower:
     def _assigned(self, target: ast.expr, value: ast.expr, calls: tuple[ast.Call, ...]) -> None:
         if isinstance(target, ast.Name):
             bindings = self.flow.bindings(target)
-            if target.id in bindings.shared:
+            if target.id in bindings.foreign:
                 raise _OutOfSight
             self._uses(bindings.uses.get(target, []), calls)
+            self._uses(bindings.captured.get(target.id, []), ())
         elif isinstance(target, ast.Subscript) and self.program.value(target.value).kind is Kind.TENSOR:
             self._consume(target, value, Role.ELEMENTWISE, in_place=True)
         else:
@@ -323,9 +325,10 @@ class _Follower:
         if parameter is None or len(calls) >= _DEPTH or call in calls:
             raise _OutOfSight
         bindings = self.flow.bindings_of(callee)
-        if parameter.arg in bindings.shared or isinstance(callee, ast.Lambda):
+        if parameter.arg in bindings.foreign or isinstance(callee, ast.Lambda):
             raise _OutOfSight
         self._uses(bindings.uses.get(parameter, []), (*calls, call))
+        self._uses(bindings.captured.get(parameter.arg, []), ())
 
     def parameter(self, callee: Function, call: ast.Call, node: ast.expr, keyword: str) -> ast.arg | None:
         """The parameter of `callee` that receives the argument `node`."""

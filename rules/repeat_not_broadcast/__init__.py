@@ -103,7 +103,7 @@ class RepeatNotBroadcast(Rule):
             reading = flow.reading(call)
             if reading is None or not reading.consumers:
                 continue
-            repeated = proved(program, shapes, copy, reading)
+            repeated = proved(program, shapes, flow, copy, reading)
             if (
                 repeated is None
                 or not is_worth_it(program, shapes, copy, reading)

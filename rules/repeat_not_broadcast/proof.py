@@ -6,11 +6,12 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perflint.program.consumers import CONCATENATIONS, Reading
+from perflint.program.consumers import Flow, Reading
 from perflint.program.shapes.infer import Shapes
 from perflint.program.shapes.shape import Shape, integer
 
 from .copies import Copy
+from .evidence import result_shows, result_suggests
 from .lists import filled_in_turn
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Repeated:
     sure: bool = True
 
 
-def proved(program: Program, shapes: Shapes, copy: Copy, reading: Reading) -> Repeated | None:
+def proved(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Reading) -> Repeated | None:
     """What the copy repeats, if a view could do that."""
     if copy.form == "expanded" or copy.form == "stack":
         return Repeated((copy.axis or 0,), new=False)
@@ -53,13 +54,14 @@ def proved(program: Program, shapes: Shapes, copy: Copy, reading: Reading) -> Re
         position for position in repeated if not all(_is_single(shape, position, len(counts), rank) for rank in ranks)
     ]
     new = min(ranks, default=0) < len(counts)
-    if all(_result_shows(program, shapes, reading, counts[position]) for position in unproved):
+    unproved = [position for position in unproved if not result_shows(program, shapes, reading, counts[position])]
+    if not unproved:
         return Repeated(tuple(repeated), new)
-    return (
-        Repeated(tuple(repeated), new, sure=False)
-        if shape.rank is None and _adds_axes(program, copy, repeated)
-        else None
-    )
+    if (shape.rank is None and _adds_axes(program, copy, repeated)) or all(
+        result_suggests(program, shapes, flow, reading, counts[position]) for position in unproved
+    ):
+        return Repeated(tuple(repeated), new, sure=False)
+    return None
 
 
 def _adds_axes(program: Program, copy: Copy, repeated: list[int]) -> bool:
@@ -93,26 +95,3 @@ def _is_single(shape: Shape, position: int, counts: int, rank: int) -> bool:
     """Is the axis at this position of the result of size 1, or new, if the source has `rank` axes?"""
     axis = position - (counts - rank)
     return axis < 0 or shape.size(axis) == "1" or shape.size(axis - rank) == "1"
-
-
-def _result_shows(program: Program, shapes: Shapes, reading: Reading, count: ast.expr) -> bool:
-    """Is the result concatenated with something whose size on that axis is the count itself?"""
-    symbol = shapes.size(count)
-    for consumer in reading.consumers:
-        call = consumer.node
-        if not (symbol and isinstance(call, ast.Call) and program.qualified(call.func) in CONCATENATIONS):
-            continue
-        parts = call.args[0].elts if isinstance(call.args[0], ast.Tuple | ast.List) else []
-        dim = next(
-            (k.value for k in call.keywords if k.arg in ("dim", "axis")),
-            call.args[1] if len(call.args) > 1 else ast.Constant(0),
-        )
-        joined = integer(dim)
-        shape = shapes.shape(consumer.operand)
-        if joined is None or shape.rank is None:
-            continue
-        for axis in range(shape.rank):
-            others = {shapes.shape(part).size(axis) for part in parts if part is not consumer.operand}
-            if shape.size(axis) == f"x{symbol}" and axis != joined % shape.rank and symbol in others:
-                return True
-    return False

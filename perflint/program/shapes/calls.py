@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from perflint.program import torch_table
 from perflint.program.consumers import CONCATENATIONS, CONVERSIONS
+from perflint.program.shapes.modules import keeps_rank
 from perflint.program.shapes.shape import NOTHING, Shape, integer, known, swapped
 from perflint.program.values import Kind
 
@@ -18,6 +19,7 @@ _SAME = CONVERSIONS | frozenset(
     "contiguous clone detach requires_grad_ pin_memory softmax log_softmax cumsum Variable Parameter".split()
 )
 _SAME_AS_FIRST = frozenset("zeros_like ones_like rand_like randn_like empty_like full_like normalize dropout".split())
+PAIRS = frozenset("max min median mode kthvalue cummax cummin".split())  # with a dim: values and indices
 _REDUCTIONS = frozenset("sum mean max min amax amin norm prod std var logsumexp all any argmax argmin median".split())
 _SIZED = frozenset("zeros ones empty rand randn".split())
 _LINES = frozenset("arange linspace logspace randperm".split())
@@ -27,7 +29,7 @@ def called(shapes: Shapes, program: Program, node: ast.Call) -> Shape:
     """What is known of the shape of a call's result."""
     name, receiver, arguments = _parts(program, node)
     if receiver is None:
-        return _made(shapes, name, node) if name else _of_module(shapes, program, node)
+        return _made(shapes, name, node) if name else shapes.returned(node) or _of_module(shapes, program, node)
     if name in _SAME or name in _SAME_AS_FIRST:
         return shapes.shape(receiver)
     if name in _REDUCTIONS:
@@ -47,6 +49,14 @@ def called(shapes: Shapes, program: Program, node: ast.Call) -> Shape:
     return NOTHING
 
 
+def is_pair(program: Program, node: ast.expr) -> bool:
+    """Is it `x.max(dim)`, the values and indices of a reduction, each of its shape?"""
+    if not isinstance(node, ast.Call):
+        return False
+    name, receiver, arguments = _parts(program, node)
+    return name in PAIRS and receiver is not None and bool(arguments or node.keywords)
+
+
 def _parts(program: Program, node: ast.Call) -> tuple[str, ast.expr | None, list[ast.expr]]:
     """Name, tensor and further arguments, be it a method or torch's function of that name."""
     qualified = program.qualified(node.func)
@@ -62,7 +72,8 @@ def _parts(program: Program, node: ast.Call) -> tuple[str, ast.expr | None, list
         if qualified.startswith("torch") and takes_tensor and node.args and qualified not in CONCATENATIONS:
             return name, node.args[0], node.args[1:]
         return (qualified if qualified.startswith("torch") else ""), None, node.args
-    if isinstance(node.func, ast.Attribute) and program.callee(node) is None:
+    is_module = program.value(node.func).kind is Kind.MODULE
+    if isinstance(node.func, ast.Attribute) and not is_module and program.callee(node) is None:
         return node.func.attr, node.func.value, node.args
     return "", None, node.args
 
@@ -95,10 +106,33 @@ def _made(shapes: Shapes, qualified: str, node: ast.Call) -> Shape:
         return known((shapes.size(node.args[0]), shapes.size(node.args[min(1, len(node.args) - 1)])))
     if name in ("tensor", "as_tensor") and node.args and isinstance(node.args[0], ast.List):
         return _nested(node.args[0])
-    if qualified in CONCATENATIONS and name != "stack" and node.args and isinstance(node.args[0], ast.Tuple | ast.List):
-        ranks = {shapes.shape(each).rank for each in node.args[0].elts} - {None}
-        return known(("",) * ranks.pop()) if len(ranks) == 1 else NOTHING  # type: ignore[operator]
+    if qualified in CONCATENATIONS and node.args:
+        return _joined(shapes, name, node)
     return NOTHING
+
+
+def _joined(shapes: Shapes, name: str, node: ast.Call) -> Shape:
+    """The shape of a concatenation or stack: but for the joined axis it is that of any part."""
+    dims = [each.value for each in node.keywords if each.arg in ("dim", "axis")] or node.args[1:2]
+    axis = integer(dims[0]) if dims else 0
+    parts = [shapes.shape(each) for each in shapes.elements(node.args[0])]
+    ranks = {part.rank for part in parts if part.rank is not None}
+    if not parts or len(ranks) != 1 or name not in ("cat", "concat", "concatenate", "stack"):
+        return known(("",) * ranks.pop()) if len(ranks) == 1 and name != "stack" else NOTHING
+    rank = ranks.pop()
+    same = [max({part.size(i) for part in parts if part.rank}, key=_worth) for i in range(rank)]
+    if axis is None or not -rank - (name == "stack") <= axis < rank + (name == "stack"):
+        return known(("",) * (rank + (name == "stack")))
+    if name == "stack":
+        same.insert(axis if axis >= 0 else axis + rank + 1, "")
+    else:
+        same[axis] = ""
+    return known(tuple(same))
+
+
+def _worth(size: str) -> tuple[bool, bool, str]:
+    """Orders what is known of one size: a 1 says the most."""
+    return size == "1", bool(size), size
 
 
 def _nested(node: ast.List) -> Shape:
@@ -120,6 +154,8 @@ def _of_module(shapes: Shapes, program: Program, node: ast.Call) -> Shape:
         return known((*shape.first[:-1], "")) if shape.rank else Shape(None, shape.first[:2], ())
     if module.name == "torch.nn.Embedding" and shape.rank is not None:
         return known((*shape.first, ""))
+    if shape.rank is not None and keeps_rank(module):
+        return known(("",) * shape.rank)
     return NOTHING
 
 
@@ -132,7 +168,8 @@ def _reduced(shape: Shape, node: ast.Call, arguments: list[ast.expr]) -> Shape:
         return NOTHING
     if isinstance(kept, ast.Constant) and kept.value is True:
         return _replaced(shape, axis, ("1",))
-    return _replaced(shape, axis, ()) if kept is None else NOTHING
+    dropped = kept is None or (isinstance(kept, ast.Constant) and kept.value is False)
+    return _replaced(shape, axis, ()) if dropped else NOTHING
 
 
 def _replaced(shape: Shape, axis: int, sizes: tuple[str, ...]) -> Shape:

@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from perflint.program.consumers import Flow, bound
-from perflint.program.shapes.calls import called
+from perflint.program.shapes.calls import called, is_pair
 from perflint.program.shapes.shape import NOTHING, Shape, integer, known, swapped
 from perflint.program.values import Kind
 from perflint.program.walk import path_of
@@ -124,8 +124,15 @@ class Shapes:
                 tensor = _sized(value)
                 if tensor is not None and not any(isinstance(each, ast.Starred) for each in parent.elts[:position]):
                     return tensor, position
-                if isinstance(value, ast.Call) and _has(value, "keepdim"):
+                if is_pair(self._program, value):
                     return value
+                returned = self._returned_values(value) if isinstance(value, ast.Call) else []
+                if (
+                    len(returned) == 1
+                    and isinstance(returned[0], ast.Tuple)
+                    and len(returned[0].elts) == len(parent.elts)
+                ):
+                    return returned[0].elts[position]
         return None
 
     def _argument(self, parameter: ast.arg) -> ast.expr | None:
@@ -165,11 +172,62 @@ class Shapes:
             value = self._assigned(definition)
             if not isinstance(value, ast.expr):
                 return NOTHING
-            shapes.add(self.shape(value))
+            shapes.add(self._seen_from(node, value, returned=not isinstance(definition, ast.arg)))
         return shapes.pop() if len(shapes) == 1 else NOTHING
 
+    def _seen_from(self, node: ast.expr, value: ast.expr, *, returned: bool) -> Shape:
+        """The shape of `value`, without sizes that mean nothing, or something else, where `node` stands."""
+        shape = self.shape(value)
+        here, there = self._program.function_of(node), self._program.function_of(value)
+        if here is there or there is None:
+            return shape
+        home = self._program.class_of(there)
+        of_self = home is not None and here is not None and self._program.class_of(here) is home
+        first, last = (
+            tuple(size if _is_known_outside(size, of_self=of_self, local=not returned) else "" for size in sizes)
+            for sizes in (shape.first, shape.last)
+        )
+        return Shape(shape.rank, first, last)
+
+    def returned(self, node: ast.Call) -> Shape | None:
+        """The shape that a function of this file returns."""
+        values = self._returned_values(node)
+        shapes = {self._seen_from(node, value, returned=True) for value in values}
+        shape = shapes.pop() if len(shapes) == 1 else NOTHING
+        return shape if shape.rank is not None else None
+
+    def _returned_values(self, node: ast.Call) -> list[ast.expr]:
+        callee = self._program.callee(node)
+        if not isinstance(callee, ast.FunctionDef) or callee.decorator_list or callee.name == "__init__":
+            return []
+        own = list(self._program.own_nodes(callee))
+        if any(isinstance(each, ast.Yield | ast.YieldFrom) for each in own):
+            return []
+        returned = [each.value for each in own if isinstance(each, ast.Return)]
+        return [each for each in returned if each is not None] if None not in returned else []
+
+    def elements(self, node: ast.expr) -> list[ast.expr]:
+        """Tensors of a list, of one shape as far as a concatenation or stack wants it: those in sight."""
+        if isinstance(node, ast.Tuple | ast.List):
+            return [each for each in node.elts if not isinstance(each, ast.Starred)]
+        if isinstance(node, ast.ListComp):
+            return [node.elt]
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            return self.elements(node.left)
+        definitions = self._flow.definitions(node) if isinstance(node, ast.Name) else frozenset()
+        found = []
+        for definition in definitions:
+            value = self._assigned(definition)
+            if isinstance(value, ast.Tuple | ast.List | ast.ListComp | ast.BinOp):
+                found += self.elements(value)
+            for use in self._flow.bindings(node).uses.get(definition, []):
+                call = self._program.parent(self._program.parent(use) or use)
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "append":
+                    found += call.args[:1] if call.func.value is use else []
+        return found
+
     def _attribute(self, node: ast.Attribute) -> Shape:
-        if node.attr in ("data", "real"):
+        if node.attr in ("data", "real") or (node.attr in ("values", "indices") and is_pair(self._program, node.value)):
             return self.shape(node.value)
         if node.attr in ("T", "mT"):
             return swapped(self.shape(node.value), -1, -2)
@@ -207,9 +265,9 @@ class Shapes:
     def _indexed(self, node: ast.Subscript) -> Shape:
         shape = self.shape(node.value)
         indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        if isinstance(node.value, ast.Call) and _has(node.value, "keepdim"):
-            return shape  # values or indices of a reduction
-        if not all(_is_basic(index) for index in indices):
+        if is_pair(self._program, node.value):
+            return shape
+        if not all(_is_basic(index) or self._program.value(index).kind is Kind.NUMBER for index in indices):
             return NOTHING
         dots = next(
             (i for i, index in enumerate(indices) if isinstance(index, ast.Constant) and index.value is ...),
@@ -267,8 +325,11 @@ def _is_minus_one(node: ast.expr) -> bool:
     return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
 
 
-def _has(call: ast.Call, keyword: str) -> bool:
-    return any(each.arg == keyword for each in call.keywords)
+def _is_known_outside(size: str, *, of_self: bool, local: bool) -> bool:
+    """Does a size say the same in another function? What is `local` to one call is, in functions that it calls."""
+    if size.isdigit():
+        return True
+    return (local and ("[" in size or "(" in size)) or (of_self and size.lstrip("x").startswith("self."))
 
 
 def _sized(node: ast.expr) -> ast.expr | None:

@@ -1,0 +1,129 @@
+"""Finds evidence in what reads a copy that the axis it repeats had size 1."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from perflint.program import torch_table
+from perflint.program.consumers import CONCATENATIONS, Consumer, Flow, Reading, Role
+from perflint.program.shapes.infer import Shapes
+from perflint.program.shapes.shape import integer
+
+from .verdict import other_operands
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+_DEPTH = 4
+
+
+def result_shows(program: Program, shapes: Shapes, reading: Reading, count: ast.expr) -> bool:
+    """Is the copy joined with, or written into, something whose size on that axis is the count itself?"""
+    symbol = shapes.size(count)
+    return bool(symbol) and any(
+        _joins(program, shapes, consumer, symbol) or _fills(program, shapes, consumer, symbol)
+        for consumer in reading.consumers
+    )
+
+
+def result_suggests(program: Program, shapes: Shapes, flow: Flow, reading: Reading, count: ast.expr) -> bool:
+    """Does it meet, element by element, a tensor whose size on that axis is the count: unless that is 1, it is so."""
+    symbol = shapes.size(count)
+    for consumer in reading.consumers if symbol else ():
+        axes = _repeated_axes(shapes, consumer, symbol)
+        if axes and consumer.role is Role.ELEMENTWISE:
+            leaves = [part for other in _met(program, consumer) for part in _leaves(flow, other, _DEPTH)]
+            if any(shapes.shape(leaf).size(axis) == symbol for leaf in leaves for axis in axes):
+                return True
+    return False
+
+
+def _repeated_axes(shapes: Shapes, consumer: Consumer, symbol: str) -> list[int]:
+    """The axes of the operand, counted from the back, that hold the count times an unknown size."""
+    shape = shapes.shape(consumer.operand)
+    return [axis for axis in range(-(shape.rank or 0), 0) if shape.size(axis) == f"x{symbol}"]
+
+
+def _joins(program: Program, shapes: Shapes, consumer: Consumer, symbol: str) -> bool:
+    call = consumer.node
+    if not (isinstance(call, ast.Call) and program.qualified(call.func) in CONCATENATIONS):
+        return False
+    parts = call.args[0].elts if isinstance(call.args[0], ast.Tuple | ast.List) else []
+    dim = next(
+        (k.value for k in call.keywords if k.arg in ("dim", "axis")),
+        call.args[1] if len(call.args) > 1 else ast.Constant(0),
+    )
+    joined = integer(dim)
+    shape = shapes.shape(consumer.operand)
+    if joined is None or shape.rank is None:
+        return False
+    return any(
+        axis % shape.rank != joined % shape.rank
+        and symbol in {shapes.shape(part).size(axis % shape.rank) for part in parts if part is not consumer.operand}
+        for axis in _repeated_axes(shapes, consumer, symbol)
+    )
+
+
+def _fills(program: Program, shapes: Shapes, consumer: Consumer, symbol: str) -> bool:
+    """Is the result of elementwise operations written into a tensor, whose shape holds?"""
+    axes = _repeated_axes(shapes, consumer, symbol)
+    if not axes or consumer.role is not Role.ELEMENTWISE:
+        return False
+    node: ast.AST = consumer.node
+    for around in _elementwise_around(program, consumer):
+        node = around
+    parent = node if isinstance(node, ast.Assign | ast.AugAssign) else program.parent(node)
+    if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Subscript):
+        target: ast.expr = parent.targets[0]
+    elif isinstance(parent, ast.AugAssign):
+        target = parent.target
+    else:
+        return False
+    return any(shapes.shape(target).size(axis) == symbol for axis in axes)
+
+
+def _met(program: Program, consumer: Consumer) -> Iterator[ast.expr]:
+    """The tensors with which the copy, or what comes of it in the same expression, is combined."""
+    yield from other_operands(consumer)
+    child = consumer.node
+    for around in _elementwise_around(program, consumer):
+        if around is not child and isinstance(child, ast.expr):
+            yield from other_operands(Consumer(around, child, Role.ELEMENTWISE))
+        child = around
+
+
+def _elementwise_around(program: Program, consumer: Consumer) -> Iterator[ast.AST]:
+    """The elementwise operations, from the one that reads the copy outwards, that take each other's results."""
+    node: ast.AST | None = consumer.node
+    while node is not None and _is_elementwise(node):
+        yield node
+        parent = program.parent(node)
+        if isinstance(parent, ast.Attribute) and isinstance(program.parent(parent), ast.Call):
+            parent = program.parent(parent)
+        node = parent
+
+
+def _is_elementwise(node: ast.AST) -> bool:
+    if isinstance(node, ast.BinOp):
+        return not isinstance(node.op, ast.MatMult)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        entry = torch_table.method(node.func.attr)
+        return entry is not None and "pointwise" in entry.traits and not node.keywords
+    return isinstance(node, ast.Compare | ast.UnaryOp)
+
+
+def _leaves(flow: Flow, node: ast.expr, depth: int) -> Iterator[ast.expr]:
+    """The operands of elementwise operators within `node`, and `node` itself."""
+    yield node
+    if depth == 0:
+        return
+    if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.MatMult):
+        yield from _leaves(flow, node.left, depth - 1)
+        yield from _leaves(flow, node.right, depth - 1)
+    elif isinstance(node, ast.Name):
+        definitions = flow.definitions(node)
+        parent = flow.program.parent(next(iter(definitions))) if len(definitions) == 1 else None
+        if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name):
+            yield from _leaves(flow, parent.value, depth - 1)
