@@ -6,8 +6,10 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from perflint.program import torch_table
 from perflint.program.dataflow import LoopFlow
-from perflint.program.time_header import called
+from perflint.program.loop_calls import is_metadata
+from perflint.program.time_header import Header, called
 from perflint.program.values import Kind
 from perflint.program.walk import Function, Loop, own_nodes, path_of
 
@@ -100,6 +102,19 @@ def is_parameter(program: Program, node: ast.expr) -> bool:
         for each in assigned
         for part in ast.walk(each.value)
         if isinstance(part, ast.Call)
+    )
+
+
+def walks_objects(loop: Loop, header: Header) -> bool:
+    """Are the elements that it walks through objects with attributes of their own, rather than steps?"""
+    names = {path_of(each.target) for each in header.elements if not each.is_tensor}
+    return any(
+        isinstance(node, ast.Attribute)
+        and path_of(node.value) in names
+        and not is_metadata(node)
+        and torch_table.method(node.attr) is None
+        for statement in loop.body
+        for node in own_nodes(statement)
     )
 
 

@@ -11,7 +11,7 @@ from perflint.program.indices import place
 from perflint.program.loop_body import loop_flow
 from perflint.program.loop_calls import rnn_kind
 from perflint.program.loop_state import is_carried_by_rnn, rnn_name
-from perflint.program.time_evidence import is_collected, never_over_time
+from perflint.program.time_evidence import is_collected, never_over_time, walks_objects
 from perflint.program.time_header import Header, called, read_header
 from perflint.program.time_signs import (
     counts_rounds,
@@ -159,7 +159,10 @@ def _recurrence(
     if any(RESIZE in end.ops for end in states.values()) or not (truth & tensors or has_rnn or returned):
         return None
     known = any(call.sort.model and not call.sort.unsure and call.trace.carried & set(states) for call in flow.calls)
-    if not (truth & tensors) and not (has_rnn or (returned and known and _launches_torch(program, flow))):
+    spans = spans_sequence(program, loop, header, flow)
+    if not (truth & tensors) and not (has_rnn or (returned and _launches_torch(program, flow))):
+        return None
+    if not known and walks_objects(loop, header):
         return None
     if not has_rnn and not returned:
         states = {name: end for name, end in states.items() if name not in flow.painted}
@@ -183,7 +186,7 @@ def _recurrence(
         if not is_named_time(program, loop, header, flow) and not is_collected(program, loop, flow):
             return None
     steps = returned and any(each.axis == 1 for each in flow.slices)
-    if names_another_axis(header, flow) or not (known or steps or spans_sequence(program, loop, header, flow)):
+    if names_another_axis(header, flow) or not (known or steps or spans):
         return None
     given = f"steps of {_names(truth)} go in"
     if flow.forced and (has_model or has_rnn):
@@ -193,6 +196,8 @@ def _recurrence(
         )
     drawn = {each.name for each in flow.collected if each.how == "slot"} & _entering(flow) & set(states)
     if drawn - flow.filtered() and has_model and not has_rnn and not returned:
+        if not spans:
+            return None  # whole sequences, one cycle after the other
         return AUTOREGRESSIVE, f"{_names(drawn)}, the output of the step before, goes back into the model"
     if all(is_carried_by_rnn(program, flow, name) for name in states):
         return VECTORIZABLE, f"{given}, and only {rnn_name(program, flow)}'s own state {_names(states)} is carried"
