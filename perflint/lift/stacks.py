@@ -28,11 +28,17 @@ def stacked(
         if found is None or shared or appended.value.text in scope.read_behind:
             continue
         start, call, text = found
-        new = Line(appended.statement, (f"{appended.path} = {text}",))
-        lines = [new if line.statement is appended.statement else line for line in lines]
+        lines = [_kept_as(line, appended, text) for line in lines]
         edits.append(Edit(*scope.program.span(call), appended.path))
         starts.append(start)
     return lines, [*edits, *(edit for start in starts for edit in _removed(scope, start))]
+
+
+def _kept_as(line: Line, appended: Appended, text: str) -> Line:
+    """`line` with the last of its statements keeping `text`, where it is the one that fills the list."""
+    if line.statement is not appended.statement:
+        return line
+    return Line(line.statement, (*line.texts[:-1], f"{appended.path} = {text}"))
 
 
 def _only_stacked(scope: Scope, loop: ast.For | ast.While, appended: Appended) -> tuple[ast.stmt, ast.Call, str] | None:
