@@ -44,16 +44,18 @@ A loop that must stay can be captured as one CUDA graph, which replays all of it
 same: `rounding` (the same mathematics, summed in another order), `behaviour` where dropout draws its numbers in another
 order. The modules and parameters stay the very same; a Cell's become one call of the function that `nn.LSTM`, `nn.GRU`
 and `nn.RNN` call. Losses are taken step by step with `torch.vmap`, so that what a step ignores or averages over stays
-its own. It assumes that the sequence has at least one step, that it is as long as the loop goes, and that modules of
-torch's own have no hooks other than those that the file registers. Otherwise the message names the line and the reason.
+its own. It assumes that the sequence has at least one step, that it is as long as the loop goes, that inputs of an RNN
+with `batch_first` have an axis for the batch, and that modules of torch's own have no hooks other than those that the
+file registers. Otherwise the message names the line and the reason.
 
 The other kinds have no automatic fix: a CUDA graph of the loop gives the same bits.
 
 ## Measured
 One H200, torch 2.11.0, 2026-11-21. By `perflint fix` (medians of 21 interleaved pairs; `tests/gpu/measure.py`): a
 training step of an LSTM decoder under teacher forcing (batch 100, 128 steps, width 512, 1,000 words), 61.1 ms to
-10.0 ms (6.2x; an expert's version 9.9 ms); forward and backward of an LSTMCell of that size, 18.1 ms to 8.7 ms (2.1x; by
-hand, as `nn.LSTM`, 8.5 ms). cuDNN warns that a Cell's weights are not one chunk of memory, and copies them at each call.
+10.0 ms (6.2x; an expert's version 9.9 ms); forward and backward of an LSTMCell of that size, 18.1 ms to 8.7 ms (2.1x;
+by hand, as `nn.LSTM`, 8.5 ms). cuDNN warns that a Cell's weights are not one chunk of memory, and copies them at
+each call.
 
 As CUDA graphs (21 interleaved rounds; `tests/gpu/measure_graphs.py`): a greedy LSTM decode of 128 steps, 12.8 ms to
 2.2 ms at batch 1 (5.8x) and 16.0 ms to 4.7 ms at batch 100 (3.4x); an attention decoder's forward and backward over 60

@@ -92,7 +92,10 @@ def _given(scope: Scope, target: ast.expr, value: Lifted, node: ast.stmt) -> Ite
         raise Cannot(f"`{ast.unparse(target)}` is changed in each step", node)
     name = scope.local(target.id)
     unread = name in scope.handed_on and name in scope.shifted and name not in scope.read_behind
-    if step.text != name and not unread:
+    if unread:
+        scope.values[target.id] = step
+        return
+    if step.text != name:
         yield f"{name} = {on_one_line(step.text)}"
     scope.values[target.id] = step.named(name) if isinstance(step, Steps) else Same(name, step.rank, step.is_number)
 

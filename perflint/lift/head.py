@@ -50,7 +50,7 @@ def _bind_while(scope: Scope, loop: ast.While) -> None:
     name, stop = test.left, test.comparators[0]
     counted = loop.body[-1]
     stores = [node for node in scope.inside if isinstance(node, ast.Name) and node.id == name.id and _is_store(node)]
-    first = _start(scope, name)
+    first = _start(scope, loop, name)
     if not _adds_one(counted, name.id) or len(stores) != 1 or len(test.ops) > 1 or first is None or first < 0:
         raise Cannot("it does not count its steps from a constant, one by one", loop)
     _check_bound(scope, stop)
@@ -71,13 +71,14 @@ def _adds_one(node: ast.stmt, name: str) -> bool:
     )
 
 
-def _start(scope: Scope, name: ast.Name) -> int | None:
+def _start(scope: Scope, loop: ast.While, name: ast.Name) -> int | None:
     """The constant that the counter has in front of the loop."""
     starts = scope.flow.definitions(name) - scope.inside
     statements = [scope.program.statement_of(each) for each in starts]
     if len(statements) != 1 or not isinstance(statements[0], ast.Assign):
         return None
-    return integer(statements[0].value)
+    same_block = scope.program.block_of(statements[0]) is scope.program.block_of(loop)
+    return integer(statements[0].value) if same_block and statements[0].targets == [*starts] else None
 
 
 def _parts(target: ast.expr, count: int) -> list[ast.expr]:

@@ -33,7 +33,7 @@ def lift_inline(
 ) -> Lifted:
     """The value of a call of `function` in all steps; its statements go to `scope.before`. Raises Cannot."""
     _check(scope, node, function)
-    inner = replace(scope, values={}, texts={}, assigned=frozenset(), depth=scope.depth + 1)
+    inner = replace(scope, values={}, texts={}, locals={}, assigned=frozenset(), depth=scope.depth + 1)
     _bind(scope, inner, node, function, lift)
     *statements, last = [each for each in function.body if not _is_docstring(each)] or function.body
     if not isinstance(last, ast.Return) or last.value is None:

@@ -44,6 +44,7 @@ class Scope:
     consumed: set[str] = field(default_factory=set)  # the states that RNNs were given
     taken: set[str] = field(default_factory=set)
     texts: dict[str, str] | None = None
+    locals: dict[str, str] = field(default_factory=dict)  # the names of a called function that it gives a value
     depth: int = 0  # of calls
 
     def read(self, node: ast.expr) -> Lifted | None:
@@ -103,9 +104,9 @@ class Scope:
         """How the loop's function writes a name that is given a value here."""
         if self.texts is None:
             return name
-        if name not in self.texts:
-            self.texts[name] = self.fresh(name)
-        return self.texts[name]
+        if name not in self.locals:
+            self.texts[name] = self.locals[name] = self.fresh(name)
+        return self.locals[name]
 
     def bound(self, text: str) -> str:
         """A name for what `text` computes."""

@@ -6,8 +6,10 @@ import ast
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from perflint.lift.scope import Scope
+from perflint.lift.scope import Scope, counter
+from perflint.lift.slices import is_same
 from perflint.lift.steps import Cannot, Lifted, Steps, atom
+from perflint.program.shapes.shape import integer
 from perflint.program.walk import own_nodes
 
 Lift = Callable[[Scope, ast.expr], Lifted]
@@ -38,19 +40,37 @@ def shifted_in(scope: Scope, node: ast.Name, lift: Lift) -> Steps:
     steps = lift(replace(scope, values=dict(scope.targets), handed_on={}, before=[]), given)
     if not isinstance(steps, Steps) or not scope.torch:
         raise Cannot(f"the step needs `{node.id}` of the step before", node)
-    if steps.rank is None or _first_rank(scope, node) != steps.rank:
-        raise Cannot(f"`{node.id}` is not known to have as many axes in the first step as later", node)
+    if not _starts_alike(scope, node, given):
+        raise Cannot(f"`{node.id}` is not known to have the same shape in the first step as later", node)
     scope.shifted.add(node.id)
     earlier = f"{atom(steps.text)}[{':, ' * steps.axis}:-1]"
     first = node.id if steps.kept else f"{node.id}.unsqueeze({steps.axis})"
     return replace(steps, text=f"{scope.torch}.cat(({first}, {earlier}), dim={steps.axis})", dense=True)
 
 
-def _first_rank(scope: Scope, node: ast.Name) -> int | None:
-    """How many axes the value has that the name has in front of the loop."""
-    ranks = set()
-    for definition in scope.flow.definitions(node) - scope.inside:
-        statement = scope.program.statement_of(definition)
-        plain = isinstance(statement, ast.Assign) and statement.targets[0] is definition
-        ranks.add(scope.rank(statement.value) if plain and isinstance(statement, ast.Assign) else None)
-    return next(iter(ranks)) if len(ranks) == 1 else None
+def _starts_alike(scope: Scope, node: ast.Name, given: ast.expr) -> bool:
+    """Has the name the shape in front of the loop that it has later: is it a step of the same sequence, or as large?"""
+    starts = scope.flow.definitions(node) - scope.inside
+    statements = [scope.program.statement_of(each) for each in starts]
+    if len(statements) != 1 or not isinstance(statements[0], ast.Assign) or statements[0].targets != [*starts]:
+        return False
+    first = statements[0].value
+    return _is_other_step(scope, first, given) or _is_as_large(scope, first, given)
+
+
+def _is_other_step(scope: Scope, first: ast.expr, given: ast.expr) -> bool:
+    """`x[:, 0]` beside `x[:, t]`."""
+    if not isinstance(first, ast.Subscript) or not isinstance(given, ast.Subscript):
+        return False
+    one, other = (each.slice.elts if isinstance(each.slice, ast.Tuple) else [each.slice] for each in (first, given))
+    if not is_same(scope, first.value, given.value) or len(one) != len(other):
+        return False
+    return all(
+        (integer(a) is not None and counter(scope, b) is not None) or ast.dump(a) == ast.dump(b)
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def _is_as_large(scope: Scope, first: ast.expr, given: ast.expr) -> bool:
+    one, other = scope.shapes.shape(first), scope.shapes.shape(given)
+    return one.rank is not None and one.first == other.first and all(one.first)

@@ -69,7 +69,7 @@ def _is_length(scope: Scope, base: ast.expr, axis: int, stop: str) -> bool:
     if isinstance(expression, ast.Name):
         expression = _only_value(scope, expression)
     measured = axis_of(expression) if expression is not None else None
-    return measured is not None and measured[1] == axis and _is_same(scope, measured[0], base)
+    return measured is not None and measured[1] == axis and is_same(scope, measured[0], base)
 
 
 def _only_value(scope: Scope, name: ast.Name) -> ast.expr | None:
@@ -81,7 +81,7 @@ def _only_value(scope: Scope, name: ast.Name) -> ast.expr | None:
     return statements[0].value if statements[0].targets == [*definitions] else None
 
 
-def _is_same(scope: Scope, one: ast.expr, other: ast.expr) -> bool:
+def is_same(scope: Scope, one: ast.expr, other: ast.expr) -> bool:
     """Are both the same variable, given its value in the same place?"""
     if not isinstance(one, ast.Name) or not isinstance(other, ast.Name) or one.id != other.id:
         return False
