@@ -10,16 +10,16 @@ of the file. There are two kinds:
 - *broadcast*: every reader is an elementwise operation with another tensor, which would repeat the small one by
   itself;
 - *expand*: every reader (concatenation, indexing, `gather`, `bmm`, elementwise operations) takes a view that repeats
-  by a stride of 0.
+  by a stride of 0; a copy that is only repeated again is one of them.
 
 An axis counts as repeated by a view only where its size is proved to be 1, or where it is new. A real tiling or
 interleaving is left alone, and so are tensors that are written to, reshaped by `.view()` or `.reshape()`, fed to a
 convolution, a recurrent, linear or embedding layer (which would copy the view again), returned, stored, or handed to
 anything unknown; one-time setup; arrays, lists and strings; einops.
 
-It assumes that a count of 1 in `repeat` stands for an axis that exists, and that nothing but the function in sight
-writes to the source while the copy is in use. A function which no code in the file calls is taken to be called often,
-unless it sets something up.
+It assumes that a count of 1 in `repeat` stands for an axis that exists (see below for the fix), and that nothing but
+the function in sight writes to the source while the copy is in use. A function which no code in the file calls is
+taken to be called often, unless it sets something up.
 
 ## Why it is slow
 
@@ -54,9 +54,14 @@ of a tensor that gets a new axis and is repeated along a second one, and of one 
 operation may repeat it along others; matrix products and reductions over a view; a move or cast that is put before
 the expansion. Only tensors into which a gradient may flow are concerned by the first three.
 
-Not fixed where the counts are kept in a list, where the number of axes can't be told and `expand` needs it, where a
-comment stands in the way, and next to a transposed tensor: there the view would give the result another layout in
-memory, which a `.view()` behind it may not take.
+`behaviour` where `x.repeat(1, n, 1)` needs more axes than the file shows `x` to have: with fewer, the copy is of
+another shape and `expand(-1, n, -1)` raises. What counts is what made the tensor, what is done to it (`x.size(2)`,
+`x.sum(dim=1)`, `x[:, 0]`), and a result that fits nothing else.
+
+Not fixed where the size of the axis is only suggested by a tensor that the copy meets, where the counts are kept in a
+list, where the number of axes can't be told and `expand` needs it, where a comment stands in the way, and next to a
+transposed tensor: there the view would give the result another layout in memory, which a `.view()` behind it may not
+take.
 
 ## Measured
 

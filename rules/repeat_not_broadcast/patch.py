@@ -15,7 +15,7 @@ from perflint.rule import Edit, Fix, Safety
 from .copies import MATERIALISING, Copy
 from .gradients import may_have_gradient
 from .layout import lays_out_differently
-from .proof import Repeated
+from .proof import Repeated, unproved_rank
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -41,13 +41,17 @@ def patch(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Rea
     safety = _safety(program, flow, shapes, copy, reading, repeated)
     if copy.form == "expanded":
         return _unmade(program, copy, safety)
+    needed = unproved_rank(program, shapes, flow, copy, reading)
+    proviso = f", where the tensor has {needed} axes" if needed else ""
     edits = _dropped(program, copy, reading)
     if edits:  # the operation may repeat other axes, too: the gradient is then summed over all of them at once
         safety = Safety.ROUNDING if may_have_gradient(program, flow, copy) else safety
-        return Patch((Fix("leave the repeating to the operation, which broadcasts", safety, edits),))
+        title = f"leave the repeating to the operation, which broadcasts{proviso}"
+        return Patch((Fix(title, Safety.BEHAVIOUR if needed else safety, edits),))
     rank = shapes.shape(copy.source).rank
     edits, blocked = _rewritten(program, copy, rank)
-    return Patch((Fix("repeat as a view: expand", safety, edits),)) if edits else Patch(blocked=blocked)
+    fix = Fix(f"repeat as a view: expand{proviso}", Safety.BEHAVIOUR if needed else safety, edits)
+    return Patch((fix,)) if edits else Patch(blocked=blocked)
 
 
 def _dropped(program: Program, copy: Copy, reading: Reading) -> tuple[Edit, ...]:

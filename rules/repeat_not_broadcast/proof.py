@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from perflint.program.consumers import Flow, Reading
 from perflint.program.shapes.infer import Shapes
+from perflint.program.shapes.ranks import Ranks
 from perflint.program.shapes.shape import Shape, integer
 
 from .copies import Copy
@@ -62,6 +63,30 @@ def proved(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Re
     ):
         return Repeated(tuple(repeated), new, sure=False)
     return None
+
+
+def unproved_rank(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Reading) -> int:
+    """The axes that the source needs for its counts of 1 to stand for axes that exist; 0 where it surely has them.
+
+    With fewer, a repeated axis that is known to have size 1 may be another one. That speaks against it where the result
+    shows the size of the axis, unless that other one happens to have size 1, too.
+    """
+    shape = shapes.shape(copy.source)
+    if copy.form not in ("repeat", "tile") or copy.counts is None or shape.rank is not None:
+        return 0
+    numbers = [integer(count) for count in copy.counts]
+    needed = len(numbers) - numbers.index(1) if 1 in numbers else 0
+    ranks = range(max(1, Ranks(program, shapes, flow).least(copy.source)), needed)
+    shown = [
+        position
+        for position, count in enumerate(copy.counts)
+        if ranks
+        and numbers[position] != 1
+        and all(_is_single(shape, position, len(numbers), rank) for rank in range(needed, len(numbers) + 1))
+        and (result_shows(program, shapes, reading, count) or result_suggests(program, shapes, flow, reading, count))
+    ]
+    refuted = all(any(not _is_single(shape, position, len(numbers), rank) for position in shown) for rank in ranks)
+    return 0 if refuted else needed
 
 
 def _adds_axes(program: Program, copy: Copy, repeated: list[int]) -> bool:

@@ -169,12 +169,17 @@ def _changes(program: Program, flow: Flow, copy: Copy, reading: Reading, root: s
     ]
     if not later:
         return False
-    return may_have_gradient(program, flow, copy) or any(_is_read_behind(each, reading) for each in later)
+    return may_have_gradient(program, flow, copy) or any(_is_read_behind(program, each, reading) for each in later)
 
 
-def _is_read_behind(write: ast.stmt | ast.expr, reading: Reading) -> bool:
-    """Is the copy read behind the write? What an assignment computes is computed before it writes."""
+def _is_read_behind(program: Program, write: ast.stmt | ast.expr, reading: Reading) -> bool:
+    """Is the copy read behind the write, or in another function, whenever that is called?
+
+    What an assignment computes is computed before it writes.
+    """
     for consumer in reading.consumers:
+        if program.function_of(consumer.operand) is not program.function_of(write):
+            return True
         before = (consumer.operand.lineno, consumer.operand.col_offset) < (write.lineno, write.col_offset)
         inside = isinstance(write, ast.Assign) and any(each is consumer.node for each in ast.walk(write.value))
         if not (before or inside) or consumer.in_place:

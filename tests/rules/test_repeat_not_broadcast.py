@@ -172,25 +172,53 @@ def test_a_name_that_a_closure_reads_is_out_of_sight() -> None:
     assert findings(in_forward("r = x.unsqueeze(1).repeat(1, n, 1)\nf = lambda: r.zero_()\nreturn y + r")) == ()
 
 
+def test_a_function_that_is_called_behind_a_write_reads_the_copy_there() -> None:
+    inner = "x = torch.ones(4, 8)\nr = x.unsqueeze(1).repeat(1, n, 1)\nread = lambda: y + r\nx.add_(1)\nreturn read()"
+    assert findings(in_forward(inner)) == ()
+    helper = "import torch\n\ndef read(r, y):\n    return y + r\n\n"
+    caller = "def f(y, n):\n    x = torch.ones(4, 1)\n    r = x.repeat(1, n)\n    x.add_(1)\n    return read(r, y)\n"
+    assert findings(helper + caller) == ()
+    assert len(findings(helper + caller.replace("    x.add_(1)\n", ""))) == 1
+
+
 def test_the_next_iteration_of_a_loop_reads_too() -> None:
     body = "r = y\nfor _ in range(n):\n    r.add_(1)\n    r = x.unsqueeze(1).repeat(1, n, 1)\nreturn y + r"
     assert findings(in_forward(body)) == ()
 
 
 def test_a_count_is_still_evaluated_once_and_where_it_was() -> None:
-    assert fixed(in_forward("return y + x.unsqueeze(1).repeat(1, self.draw(), 1)")).endswith(
+    assert fixed(in_forward("x = x * x.size(1)\nreturn y + x.unsqueeze(1).repeat(1, self.draw(), 1)")).endswith(
         "x.unsqueeze(1).expand(-1, self.draw(), -1)\n"
     )
 
 
 def test_in_place_consumers_let_the_repeating_go_altogether() -> None:
-    text = in_forward("scores = x @ y\nscores.masked_fill_(n.unsqueeze(1).repeat(1, 8, 1, 1), -1e9)\nreturn scores")
+    written = "scores.masked_fill_(n.unsqueeze(1).repeat(1, 8, 1, 1), -1e9)"
+    text = in_forward(f"scores = x[:, :, : n.size(2)]\n{written}\nreturn scores")
     assert "masked_fill_(n.unsqueeze(1), -1e9)" in fixed(text)
 
 
 def test_an_axis_that_the_source_lacks_keeps_its_count_of_one() -> None:
     text = in_forward("position = torch.arange(8).unsqueeze(1)\nreturn y + position.repeat(1, 1, n)")
     assert "position.expand(1, -1, n)" in fixed(text)
+
+
+@pytest.mark.parametrize(
+    ("body", "safety"),
+    [
+        ("return y + x.unsqueeze(1).repeat(1, n, 1)", Safety.BEHAVIOUR),
+        ("y.mul_(x.unsqueeze(1).repeat(1, 8, 1))\nreturn y", Safety.BEHAVIOUR),
+        ("return y[0] * (1 - x).unsqueeze(-1).repeat(1, 1, n)", Safety.BEHAVIOUR),
+        ("return y + x.unsqueeze(1).repeat(1, n, 1) + x.size(1)", Safety.EXACT),
+        ("return y + x.unsqueeze(1).repeat(1, n, 1) + x.sum(dim=1)", Safety.EXACT),
+        ("y = y.view(4, n, 8)\nreturn y + x.unsqueeze(1).repeat(1, n, 1)", Safety.EXACT),
+        ("y = y.view(4, 8, n)\nreturn y + x.unsqueeze(-1).repeat(1, 1, n)", Safety.BEHAVIOUR),
+        ("if y.dim() > 2:\n    n = x.size(1)\nreturn y + x.unsqueeze(1).repeat(1, n, 1)", Safety.BEHAVIOUR),
+    ],
+)
+def test_a_count_of_one_needs_an_axis_that_is_shown_to_exist(body: str, safety: Safety) -> None:
+    (finding,) = findings(in_forward(body))
+    assert [fix.safety for fix in finding.fixes] == [safety]
 
 
 def test_code_that_runs_once_is_left_alone() -> None:
@@ -203,7 +231,7 @@ def test_code_that_runs_once_is_left_alone() -> None:
 def test_a_dropped_repeat_is_exact_only_where_no_gradient_is_summed_in_another_order(
     copied: str, safety: Safety
 ) -> None:
-    text = f"import torch\n\ndef f(x, y):\n    y.mul_({copied}[:, None].repeat(1, y.size(1), 1))\n    return y\n"
+    text = f"import torch\n\ndef f(x, y):\n    y.mul_({copied}[:, None, :].repeat(1, y.size(1), 1))\n    return y\n"
     (finding,) = findings(text)
     assert [fix.safety for fix in finding.fixes] == [safety]
     assert ".repeat" not in fixed(text)

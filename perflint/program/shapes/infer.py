@@ -51,7 +51,7 @@ class Shapes:
         if isinstance(node, ast.Name):
             definitions = self._flow.definitions(node)
             if len(definitions) == 1:
-                value = self._assigned(next(iter(definitions)))
+                value = self.assigned(next(iter(definitions)))
                 if isinstance(value, ast.expr) and not isinstance(value, ast.Call) and self._depth < _DEPTH:
                     self._depth += 1
                     size = self.size(value)
@@ -107,7 +107,7 @@ class Shapes:
                         return len(names)
         return None
 
-    def _assigned(self, definition: ast.AST) -> ast.expr | tuple[ast.expr, int] | None:
+    def assigned(self, definition: ast.AST) -> ast.expr | tuple[ast.expr, int] | None:
         """What a name is assigned: an expression, or the n-th size of a tensor."""
         if isinstance(definition, ast.arg):
             return self._argument(definition)
@@ -169,7 +169,7 @@ class Shapes:
     def _name(self, node: ast.Name) -> Shape:
         shapes = set()
         for definition in self._flow.definitions(node):
-            value = self._assigned(definition)
+            value = self.assigned(definition)
             if not isinstance(value, ast.expr):
                 return NOTHING
             shapes.add(self._seen_from(node, value, returned=not isinstance(definition, ast.arg)))
@@ -217,7 +217,7 @@ class Shapes:
         definitions = self._flow.definitions(node) if isinstance(node, ast.Name) else frozenset()
         found = []
         for definition in definitions:
-            value = self._assigned(definition)
+            value = self.assigned(definition)
             if isinstance(value, ast.Tuple | ast.List | ast.ListComp | ast.BinOp):
                 found += self.elements(value)
             for use in self._flow.bindings(node).uses.get(definition, []):
@@ -231,6 +231,8 @@ class Shapes:
             return self.shape(node.value)
         if node.attr in ("T", "mT"):
             return swapped(self.shape(node.value), -1, -2)
+        if node.attr == "weight" and self._program.value(node.value).name in ("torch.nn.Embedding", "torch.nn.Linear"):
+            return known(("", ""))
         function = self._program.function_of(node)
         owner = self._program.class_of(function) if function is not None else None
         if owner is None or path_of(node) != f"self.{node.attr}":
