@@ -1,0 +1,159 @@
+"""Time loops that are computed at once give what they gave step by step: outputs, losses and every gradient."""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from perflint.lift import axes, rewrite, slices, stacks, steps
+from perflint.lift.rewrite import lifted
+from perflint.lift.steps import Cannot
+from perflint.program import Program
+from perflint.program.shapes.shape import integer
+from perflint.rule import Fix
+from tests.fixture_cases import Case, cases, load
+from tests.rules.lift_operations import OPERATIONS
+from tests.rules.lift_programs import Choose, program
+from tests.rules.lift_states import RESULTS, STATES
+
+torch = pytest.importorskip("torch")
+CLOSE = {"rtol": 1e-10, "atol": 1e-12}
+
+
+def generated(choose: Choose) -> str:
+    return program(choose, [*OPERATIONS, *STATES], RESULTS)
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> str:
+    return generated(lambda options: draw(st.sampled_from(options)))
+
+
+def at_once(text: str) -> str:
+    """The program with all of its loops over time lifted that can be."""
+    while (fix := _first_fix(text)) is not None:
+        for edit in sorted(fix.edits, reverse=True):
+            text = text[: edit.start] + edit.text + text[edit.end :]
+    return text
+
+
+def _first_fix(text: str) -> Fix | None:
+    tree = Program(text)
+    loops: list[ast.For | ast.While] = [*tree.of_type(ast.For), *tree.of_type(ast.While)]
+    return next((fix for loop in loops if (fix := _fix(tree, loop)) is not None), None)
+
+
+def _fix(tree: Program, loop: ast.For | ast.While) -> Fix | None:
+    try:
+        return lifted(tree, loop)
+    except Cannot:
+        return None
+
+
+def outcome(text: str) -> list[Any]:
+    """What the program computes in double precision."""
+    namespace: dict[str, Any] = {}
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        exec(compile(text, "program", "exec"), namespace)
+        results: list[Any] = namespace["run"]()
+    finally:
+        torch.set_default_dtype(before)
+    return results
+
+
+def assert_same(text: str, after: str) -> None:
+    torch.testing.assert_close(outcome(after), outcome(text), equal_nan=True, **CLOSE)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(programs())
+def test_a_generated_loop_computes_the_same_at_once_or_is_refused(text: str) -> None:
+    after = at_once(text)
+    if after != text:
+        assert_same(text, after)
+
+
+def test_a_good_part_of_the_generated_loops_is_lifted() -> None:
+    texts = [generated(random.Random(seed).choice) for seed in range(60)]
+    assert sum(at_once(text) != text for text in texts) >= 12
+
+
+def first_difference(seeds: range) -> str:
+    """The first generated program that is not the same any more; empty where there is none."""
+    for seed in seeds:
+        text = generated(random.Random(seed).choice)
+        if (after := at_once(text)) != text:
+            try:
+                assert_same(text, after)
+            except Exception:
+                return text
+    return ""
+
+
+def stay(text: str, source: int, target: int) -> str:
+    return text
+
+
+def one_axis_on(node: ast.expr | None) -> int | None:
+    found = integer(node)
+    return None if found is None else found + 1
+
+
+def now(text: str, offset: int) -> str:
+    return SHIFTED(text, 0)
+
+
+def backwards(scope: object, loop: object) -> list[str]:
+    return [line.replace("[:, -1]", "[:, 0]").replace("[-1]", "[0]") for line in LAST_VALUES(scope, loop)]
+
+
+def other_way_round(value: Any, axis: int, *, is_cat: bool) -> str:
+    return JOINED(value, 1 - axis if axis in (0, 1) and value.least else axis, is_cat=is_cat)
+
+
+SEEDS = range(120)
+SHIFTED: Callable[..., str] = slices.shifted
+LAST_VALUES: Callable[..., Any] = rewrite._last_values
+JOINED: Callable[..., str] = stacks._joined
+MUTANTS: dict[str, tuple[object, str, object]] = {
+    "the steps are left along the axis where they were": (steps, "moved", stay),
+    "a softmax or a sum works along the next axis": (axes, "integer", one_axis_on),
+    "the step before is this step": (slices, "shifted", now),
+    "the first step is taken for the last": (rewrite, "_last_values", backwards),
+    "what is stacked stands along another axis": (stacks, "_joined", other_way_round),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_the_generated_loops_tell_a_lifter_with_one_wrong_axis(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, name, wrong = MUTANTS[mutant]
+    monkeypatch.setattr(module, name, wrong)
+    assert first_difference(SEEDS)
+
+
+def test_the_lifter_as_it_is_passes_the_programs_that_tell_the_wrong_ones() -> None:
+    assert first_difference(SEEDS) == ""
+
+
+LIFTED = [case for case in cases("before") if case.path.stem.startswith("lift_") and case.after(False).exists()]
+
+
+def in_double_precision(path: Path) -> list[Any]:
+    torch.manual_seed(0)
+    return [each for each in load(path, path.stem).run() if each.dtype == torch.float64]
+
+
+@pytest.mark.parametrize("case", LIFTED, ids=lambda case: case.path.stem)
+def test_lifted_fixtures_agree_in_double_precision(case: Case) -> None:
+    expected, actual = in_double_precision(case.path), in_double_precision(case.after(False))
+    assert expected
+    torch.testing.assert_close(actual, expected, equal_nan=True, **CLOSE)
