@@ -83,7 +83,7 @@ def is_metadata(node: ast.expr) -> bool:
     """Does it read a tensor's shape, device or type rather than its data?"""
     if isinstance(node, ast.Attribute):
         return node.attr in _METADATA
-    return called(node) in _SIZES or called(node) in ("len", "isinstance", "hasattr", "range", "print")
+    return called(node) in _SIZES or called(node) in ("len", "isinstance", "hasattr", "range", "xrange", "print")
 
 
 def is_factory(node: ast.Call) -> bool:

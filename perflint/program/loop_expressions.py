@@ -79,7 +79,7 @@ class Expressions(Steps):
         arguments = [(position, value, self.trace(value)) for position, value in enumerate(node.args)]
         arguments += [(-1, keyword.value, self.trace(keyword.value)) for keyword in node.keywords]
         grown = path_of(node.func.value) if isinstance(node.func, ast.Attribute) and called(node) in LISTS else ""
-        if grown and arguments and not sort.launches:
+        if grown and arguments and not sort.launches and self._is_for_its_effect(node):
             self.collect(grown, "append", node, merged(trace for _, _, trace in arguments))
             return INVARIANT
         owner = self._owner(node)
@@ -116,6 +116,10 @@ class Expressions(Steps):
             inner = arguments[0][2] if self.program.value(node.func).kind is Kind.LIBRARY and arguments else owner
             return result._replace(definitions=inner.definitions)
         return result._replace(definitions=frozenset({(id(node), None)}))
+
+    def _is_for_its_effect(self, node: ast.Call) -> bool:
+        """Is nothing done with what it returns, as nothing can be with what a list's methods return?"""
+        return isinstance(self.program.parent(node), ast.Expr | ast.IfExp | ast.BoolOp | ast.ListComp)
 
     def _length(self, node: ast.Call) -> Trace:
         """`len(outputs)` of a list that the loop grows counts its iterations."""

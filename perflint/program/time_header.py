@@ -19,6 +19,7 @@ _MEMBERS = frozenset(
     "parameters named_parameters buffers named_buffers modules named_modules children named_children items keys"
     " param_groups unique nonzero".split()
 )
+RANGES = frozenset({"range", "trange", "xrange"})
 _SPLITS = frozenset({"split", "chunk", "unbind", "tensor_split"})
 _NOT_SEQUENCES = frozenset(
     {Kind.MODULE, Kind.MAPPING, Kind.STRING, Kind.NUMPY, Kind.LOADER, Kind.DATASET, Kind.OPTIMIZER, Kind.NUMBER}
@@ -93,7 +94,7 @@ def _read(program: Program, target: ast.expr, iterated: ast.expr, header: _Draft
     name = called(iterated)
     if isinstance(iterated, ast.Subscript) and isinstance(iterated.slice, ast.Slice) and _is_flip(iterated.slice):
         _read(program, target, iterated.value, header)
-    elif isinstance(iterated, ast.Call) and name in ("range", "trange"):
+    elif isinstance(iterated, ast.Call) and name in RANGES:
         _read_range(program, iterated, target, header)
     elif isinstance(iterated, ast.Call) and name == "enumerate" and iterated.args:
         parts = target.elts if isinstance(target, ast.Tuple) and len(target.elts) == 2 else [target, target]

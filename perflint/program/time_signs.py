@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from perflint.program.dataflow import LoopFlow, TimeSlice
-from perflint.program.time_header import Header, called, split_size
+from perflint.program.time_header import RANGES, Header, called, split_size
 from perflint.program.walk import Loop, own_nodes, path_of
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def _sequences(node: ast.expr) -> list[ast.expr]:
     """What `zip(x[1:], enumerate(y))` walks through: x and y; not the bound of a range."""
     if isinstance(node, ast.Call):
         owner = [node.func.value] if isinstance(node.func, ast.Attribute) else []
-        given = [] if called(node) in ("range", "trange") else [*owner, *node.args]
+        given = [] if called(node) in RANGES else [*owner, *node.args]
         return [part for each in given for part in _sequences(each)]
     return _sequences(node.value) if isinstance(node, ast.Subscript) else [node]
 
