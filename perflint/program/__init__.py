@@ -31,6 +31,7 @@ _ACCELERATOR = re.compile(
 )
 _COMMENT = re.compile(r"#[^\r\n]*")
 _TRAINS = re.compile(r"\.backward\(|DataLoader\(|\.zero_grad\(|\.step\(")
+_BUILDS = re.compile(r"DataLoader\(|\bnn\b|\boptim\b|Optim|torchvision|\bSGD\b|\bAdam")
 _DEFAULT_DEVICE = re.compile(r"set_default_device|set_default_tensor_type\(.*cuda")
 _NO_GRADIENTS = frozenset({"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad"})
 
@@ -102,8 +103,11 @@ class Program:
 
     @cached_property
     def is_host_only(self) -> bool:
-        """Is it a script that trains or evaluates and never speaks of a device? Its tensors all live on the host."""
-        if not self.is_script or not _TRAINS.search(self.text):
+        """Is it a script that trains or evaluates and never speaks of a device? Its tensors all live on the host.
+
+        Not so of a file that is handed model, optimizer and data, and builds none of them: others may have moved those.
+        """
+        if not self.is_script or not _TRAINS.search(self.text) or not _BUILDS.search(self._code):
             return False
         return not (_ACCELERATOR.search(self.text) and _ACCELERATOR.search(self._code))
 
