@@ -9,11 +9,10 @@ from collections.abc import Callable
 from perflint.program import torch_table
 from perflint.program.inference.calls import call_value
 from perflint.program.inference.classes import ClassInfo, Frame, FunctionInfo
-from perflint.program.inference.hints import USUAL_NAMES, looks_like_loader
+from perflint.program.inference.hints import USUAL_NAMES, by_name
 from perflint.program.inference.iteration import element_of
 from perflint.program.inference.operators import arithmetic, comparison, subscript
 from perflint.program.values import (
-    LIKELY_LOADER,
     NUMBER,
     OTHER,
     PERIODIC,
@@ -90,9 +89,7 @@ class Evaluator:
         value = self.frame.lookup(node.id)
         if value is None:
             value = self._free_name(node.id)
-        if value.kind is Kind.UNKNOWN and looks_like_loader(node.id):
-            return LIKELY_LOADER
-        return value
+        return value if value.kind is not Kind.UNKNOWN or (likely := by_name(node.id)) is None else likely
 
     def _free_name(self, name: str) -> Value:
         for module in self.star_imports:
@@ -116,9 +113,9 @@ class Evaluator:
         value = self.attribute_of(base, node.attr)
         if path and path in self.roles and is_vague(value):
             value = self.by_role(node, value)
-        if value.kind in (Kind.UNKNOWN, Kind.METHOD) and not value.sure and looks_like_loader(node.attr):
-            return LIKELY_LOADER
-        return value
+        if value.kind not in (Kind.UNKNOWN, Kind.METHOD) or value.sure or (likely := by_name(node.attr)) is None:
+            return value
+        return likely
 
     def attribute_of(self, base: Value, name: str) -> Value:
         """What is known of `base.name`."""

@@ -45,6 +45,13 @@ def looks_like_loader(name: str) -> bool:
     return bool(_LOADER.search(name))
 
 
+def by_name(name: str) -> Value | None:
+    """What something likely is that people call `name`."""
+    if name == "xp":
+        return Value(Kind.LIBRARY, sure=False, name="numpy")  # or cupy, or what else follows the array API
+    return LIKELY_LOADER if looks_like_loader(name) else None
+
+
 def usage(function: Function) -> dict[str, set[str]]:
     """Which attributes the body of `function` takes of each name; as "[:, ]", that it takes slices in several axes."""
     found: defaultdict[str, set[str]] = defaultdict(set)
