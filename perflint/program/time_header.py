@@ -94,6 +94,8 @@ def _read(program: Program, target: ast.expr, iterated: ast.expr, header: _Draft
     name = called(iterated)
     if isinstance(iterated, ast.Subscript) and isinstance(iterated.slice, ast.Slice) and _is_flip(iterated.slice):
         _read(program, target, iterated.value, header)
+    elif (made := _range_called(program, iterated)) is not None:
+        _read_range(program, made, target, header)
     elif isinstance(iterated, ast.Call) and name in RANGES:
         _read_range(program, iterated, target, header)
     elif isinstance(iterated, ast.Call) and name == "enumerate" and iterated.args:
@@ -114,6 +116,19 @@ def _read(program: Program, target: ast.expr, iterated: ast.expr, header: _Draft
         header.indices.update(filter(None, [path_of(target)]))
     else:
         _read_sequence(program, target, iterated, header)
+
+
+def _range_called(program: Program, node: ast.expr) -> ast.Call | None:
+    """The call of `range` that the name `node` is bound to, and to nothing else."""
+    if not isinstance(node, ast.Name):
+        return None
+    scope = program.function_of(node) or program.tree
+    stores = [part for part in own_nodes(scope) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)]
+    bound = [program.statement_of(part) for part in stores if part.id == node.id]
+    if len(bound) == 1 and isinstance(bound[0], ast.Assign) and isinstance(bound[0].targets[0], ast.Name):
+        value = bound[0].value
+        return value if isinstance(value, ast.Call) and called(value) in RANGES else None
+    return None
 
 
 def _read_range(program: Program, node: ast.Call, target: ast.expr, header: _Draft) -> None:
