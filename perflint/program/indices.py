@@ -20,6 +20,11 @@ def picks_one(index: ast.expr, is_indexed: Callable[[ast.expr], bool]) -> bool:
     return False
 
 
+def spans_an_axis(index: ast.expr) -> bool:
+    """Is it an index such as `:, t`, which no list takes?"""
+    return isinstance(index, ast.Tuple) and any(isinstance(part, ast.Slice) for part in index.elts)
+
+
 def is_next(lower: ast.expr, upper: ast.expr) -> bool:
     """Is it `t:t + 1`?"""
     return (

@@ -71,7 +71,7 @@ class Expressions(Steps):
     # -- calls
 
     def _call(self, node: ast.Call) -> Trace:
-        if called(node) in _QUIET or is_metadata(node):
+        if (called(node) in _QUIET and self.program.value(node).kind is not Kind.TENSOR) or is_metadata(node):
             return self._length(node)
         if called(node) in ("narrow", "select") and (step := self.narrowed(node)) is not None:
             return step

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from perflint.program.dataflow import Draft, TimeSlice
-from perflint.program.indices import is_next, picks_one, place, starts_alike
+from perflint.program.indices import is_next, picks_one, place, spans_an_axis, starts_alike
 from perflint.program.loop_calls import is_metadata
 from perflint.program.time_evidence import is_parameter
 from perflint.program.time_header import Header
@@ -143,7 +143,8 @@ class Steps(ABC):
             return None
         text = base_path or ast.unparse(node.value)
         axis, offset = place(node, self.header.indices)
-        self.flow.slices.append(TimeSlice(text, node, axis, offset, kind is Kind.TENSOR))
+        is_tensor = kind is Kind.TENSOR or (kind in (Kind.UNKNOWN, Kind.METHOD) and spans_an_axis(node.slice))
+        self.flow.slices.append(TimeSlice(text, node, axis, offset, is_tensor))
         return Trace(slices=frozenset({text}))
 
     def narrowed(self, node: ast.Call) -> Trace | None:
