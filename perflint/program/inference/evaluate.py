@@ -113,7 +113,8 @@ class Evaluator:
         value = self.attribute_of(base, node.attr)
         if path and path in self.roles and is_vague(value):
             value = self.by_role(node, value)
-        if value.kind not in (Kind.UNKNOWN, Kind.METHOD) or value.sure or (likely := by_name(node.attr)) is None:
+        is_guess = not value.sure or (base.kind is Kind.LOADER and not base.sure)  # which may only hold a loader
+        if value.kind not in (Kind.UNKNOWN, Kind.METHOD) or not is_guess or (likely := by_name(node.attr)) is None:
             return value
         return likely
 
