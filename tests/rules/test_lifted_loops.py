@@ -70,6 +70,11 @@ def outcome(text: str) -> list[Any]:
     return results
 
 
+def flat(results: Any) -> list[Any]:
+    """The results without the lists and tuples that they are in."""
+    return [part for each in results for part in flat(each)] if isinstance(results, list | tuple) else [results]
+
+
 def assert_same(text: str, after: str) -> None:
     torch.testing.assert_close(outcome(after), outcome(text), equal_nan=True, **CLOSE)
 

@@ -1,0 +1,23 @@
+"""Loops that look like maps over their steps, and are not quite: they are refused, or computed right."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.rules.lift_traps import IMPORTS, TRAPS
+from tests.rules.test_lifted_loops import at_once, flat, outcome
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+def test_a_trap_changes_no_result(trap: str) -> None:
+    text = IMPORTS + TRAPS[trap]
+    after = at_once(text)
+    if after == text:
+        return
+    torch.manual_seed(0)
+    expected = flat(outcome(text))
+    torch.manual_seed(0)
+    actual = flat(outcome(after))
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12, equal_nan=True)
