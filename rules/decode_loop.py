@@ -77,7 +77,7 @@ _GRAPH = "capture the whole loop as one CUDA graph rather than launch it step by
 _NEXT = {
     "autoregressive": f"each step needs the one before: {_GRAPH}",
     "mixed": "decided at run time: let the forced branch be one call on the sequence, keep the loop for the other",
-    "recurrence": f"the state can't be left to a torch RNN: {_GRAPH}",
+    "recurrence": f"no torch RNN that this file shows carries the whole state: {_GRAPH}",
 }
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from perflint.program import torch_table
 from perflint.program.dataflow import Call, Collected
 from perflint.program.loop_calls import LISTS, VIEWS, is_factory, is_metadata, makes_a_value, object_state, sort_of
+from perflint.program.loop_index import steps_taken
 from perflint.program.loop_steps import Steps
 from perflint.program.time_header import called
 from perflint.program.trace import (
@@ -82,6 +83,11 @@ class Expressions(Steps):
         if grown and arguments and not sort.launches and self._is_for_its_effect(node):
             self.collect(grown, "append", node, merged(trace for _, _, trace in arguments))
             return INVARIANT
+        steps = steps_taken(self.program, node, self.header.indices)
+        if steps is not None:
+            self.flow.slices.extend(steps)
+            arguments = [each for each in arguments if not self._is_index(each[1])]
+            arguments.extend((-1, step.node, Trace(slices=frozenset({step.base}))) for step in steps)
         owner = self._owner(node)
         if sort.unsure and owner.varies and isinstance(node.func, ast.Attribute):
             sort = replace(sort, model=False)  # a method of what the loop makes, rather than of what stays

@@ -33,6 +33,15 @@ def rnn_name(program: Program, flow: LoopFlow) -> str:
     return names[0] if names and names[0] else "the RNN"
 
 
+def unseen_name(program: Program, flow: LoopFlow) -> str:
+    """How the program calls what carries the state, where the file does not define it: it may be an RNN."""
+    for call in flow.calls:
+        seen = rnn_kind(program, call.node.func) or program.callee(call.node) is not None
+        if call.sort.model and call.direct and not seen and path_of(call.node.func):
+            return path_of(call.node.func)
+    return ""
+
+
 def _takes_state(program: Program, call: ast.Call, name: str) -> bool:
     if rnn_kind(program, call.func):
         states = [*call.args[1:], *(keyword.value for keyword in call.keywords if keyword.arg in ("hx", "hidden"))]

@@ -10,7 +10,7 @@ from perflint.program.dataflow import LoopFlow
 from perflint.program.indices import place
 from perflint.program.loop_body import loop_flow
 from perflint.program.loop_calls import rnn_kind
-from perflint.program.loop_state import is_carried_by_rnn, rnn_name
+from perflint.program.loop_state import is_carried_by_rnn, rnn_name, unseen_name
 from perflint.program.time_evidence import is_collected, never_over_time, walks_objects
 from perflint.program.time_header import Header, called, read_header
 from perflint.program.time_signs import (
@@ -201,7 +201,9 @@ def _recurrence(
         return AUTOREGRESSIVE, f"{_names(drawn)}, the output of the step before, goes back into the model"
     if all(is_carried_by_rnn(program, flow, name) for name in states):
         return VECTORIZABLE, f"{given}, and only {rnn_name(program, flow)}'s own state {_names(states)} is carried"
-    return RECURRENCE, f"{given}, and the state {_names(states)} is carried through more than a torch RNN"
+    unseen = unseen_name(program, flow)
+    through = f"{unseen}, which this file does not define" if unseen else "more than a torch RNN"
+    return RECURRENCE, f"{given}, and the state {_names(states)} is carried through {through}"
 
 
 def _rollout(program: Program, loop: Loop, header: Header, flow: LoopFlow, states: dict[str, Trace]) -> Verdict | None:
