@@ -59,7 +59,7 @@ class LoopFlow:
     operations: tuple[ast.expr, ...]  # on tensors, that vary with the iteration
     forced: frozenset[str]
     host: frozenset[str]  # sequences, steps of which go to numpy
-    painted: frozenset[str]  # changed at places that have nothing to do with the step's number
+    painted: frozenset[str]  # changed at places that vary, but have nothing to do with the step's number
     permuted: frozenset[str]  # written at one place and read at one that bears no fixed relation to it
     index_as_data: bool
     members: bool

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from perflint.program.dataflow import LoopFlow, TimeSlice
 from perflint.program.loop_expressions import Expressions
-from perflint.program.loop_writes import last_writes, root_path, written_paths, written_places
+from perflint.program.loop_writes import is_fixed, last_writes, root_path, written_paths, written_places
 from perflint.program.time_header import Element, Header
 from perflint.program.trace import CAT, INDEX, INVARIANT, MODEL, Trace, merged
 from perflint.program.values import Kind
@@ -55,7 +55,11 @@ class Body(Expressions):
 
     def finish(self) -> LoopFlow:
         """The flow, once every statement was traced."""
-        painted = {base for base, places in self.places.items() if "" not in places and base not in self.slots}
+        painted = {
+            base
+            for base, places in self.places.items()
+            if "" not in places and base not in {*self.slots, *self.rows} and not all(map(is_fixed, places))
+        }
         ends = dict(self.env)
         for base, written in self.slots.items():
             ends[base] = merged([trace for _, trace, _ in written] + ([self.env[base]] if base in self.env else []))
@@ -211,6 +215,8 @@ class Body(Expressions):
         if not base:
             return
         self.note_chunks(target.slice)
+        if self.program.value(target.slice).kind is Kind.SEQUENCE:
+            self.rows.add(base)
         is_key = any(isinstance(part, ast.Constant) and isinstance(part.value, str) for part in ast.walk(target.slice))
         if index.is_index and base not in self.env and not is_key:
             self.slots.setdefault(base, []).append((ast.unparse(target.slice), trace, self.conditional == 0))

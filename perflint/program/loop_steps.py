@@ -31,6 +31,7 @@ class Steps(ABC):
         self.slots: dict[str, list[tuple[str, Trace, bool]]] = {}  # by base: where it is written, what, and always?
         self.contents: dict[str, Trace] = {}  # by list: what this iteration put into it
         self.places: dict[str, set[str]] = {}  # by base: every place where the body writes it, "" for the whole
+        self.rows: set[str] = set()  # bases of which the loop replaces a list of rows, samples that go on
         self.conditional = 0  # depth of run-time tests around
         self.last_writes: dict[str, int] = {}  # by name: the last line that binds it
         self.half_bound: set[str] = set()  # bound by one branch of a test only: else the iteration before's

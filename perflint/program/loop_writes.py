@@ -44,6 +44,11 @@ def written_places(loop: Loop) -> dict[str, set[str]]:
     return found
 
 
+def is_fixed(place: str) -> bool:
+    """Is it the same place in each iteration, such as `0` or `:, -1`?"""
+    return bool(place) and set(place) <= set("0123456789-:, ()")
+
+
 def changed_in_place(node: ast.AST) -> ast.expr | None:
     """What `node` changes, if it is a call of a method such as `x.add_(y)`."""
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
