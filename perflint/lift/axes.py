@@ -150,8 +150,9 @@ def _reshaped(scope: Scope, node: ast.Call, operands: list[ast.expr], value: Ste
 
 def _flattened(value: Steps, rank: int) -> Steps:
     """`x.view(1, 1, -1)`: all numbers of a step in one axis, behind axes of size 1."""
-    whole = value.text if value.kept and value.axis == 0 else loosened(value).at(0).text
-    text = whole if value.least == value.most == (2 if value.kept else 1) else f"{atom(whole)}.flatten(1)"
+    in_front = value.kept and value.axis == 0
+    whole = value.text if in_front else loosened(value).at(0).text
+    text = whole if value.rank == (2 if in_front else 1) else f"{atom(whole)}.flatten(1)"
     if rank == 1:
         return Steps(text, 0, 1, 1)
     if rank == 2:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from perflint.lift import axes, inline, losses, products
-from perflint.lift.modules import Module, module_of
+from perflint.lift.modules import Module, is_changed, module_built, module_of
 from perflint.lift.scope import Scope, tensor
 from perflint.lift.steps import Cannot, Lifted, Same, State, Steps, atom
 from perflint.program import torch_table
@@ -84,6 +84,8 @@ def _only_argument(scope: Scope, node: ast.Call, lift: Lift) -> Steps:
 def _module(scope: Scope, node: ast.Call, module: Module, lift: Lift) -> Steps:
     value = _only_argument(scope, node, lift)
     name = scope.program.segment(node.func)
+    if module.name == "Sequential":
+        return _sequential(scope, node, module, value)
     if module.is_in_place:
         raise Cannot(f"`{name}` changes its input in place", node)
     if module.is_dropout:
@@ -106,6 +108,20 @@ def _module(scope: Scope, node: ast.Call, module: Module, lift: Lift) -> Steps:
             raise Cannot(f"it is not known along which axis `{name}` works", node)
         return _softmax(scope, module, value, axis, node)
     raise Cannot(f"there is no rule for all steps of `nn.{module.name}` at once", node)
+
+
+def _sequential(scope: Scope, node: ast.Call, module: Module, value: Steps) -> Steps:
+    """`nn.Sequential` of modules that work on single numbers, or on the last axis."""
+    if is_changed(scope.program, node.func):
+        raise Cannot(f"`{scope.text(node.func)}` is changed after it was built", node)
+    for part in module.built.args:
+        inner = module_built(scope.program, part)
+        if inner is None or inner.is_in_place or not (inner.is_pointwise or inner.is_dropout or inner.reads_last_axis):
+            raise Cannot(f"`{scope.text(node.func)}` holds modules for which there is no rule", node)
+        if inner.is_dropout:
+            scope.draws.add(f"`{scope.text(node.func)}` draws other random numbers")
+    value = axes.with_axes_behind(value, 1, node)
+    return value.computed(scope.text(node, {node.args[0]: value.text}))
 
 
 def _softmax(scope: Scope, module: Module, value: Steps, axis: int, node: ast.Call) -> Steps:
@@ -162,8 +178,9 @@ def _torch(scope: Scope, node: ast.Call, entry: torch_table.Entry, lift: Lift) -
 def _pointwise(scope: Scope, node: ast.Call, operands: list[ast.expr], lift: Lift) -> Steps:
     from perflint.lift.expressions import pointwise
 
-    if any(isinstance(keyword.value, ast.expr) and scope.varies(keyword.value) for keyword in node.keywords):
-        raise Cannot("a keyword differs from step to step", node)
+    kinds = [scope.program.value(keyword.value).kind for keyword in node.keywords]
+    if any(kind not in (Kind.NUMBER, Kind.STRING, Kind.NONE) for kind in kinds):
+        raise Cannot("a keyword is not known to be a number", node)
     if any(isinstance(each, ast.Constant) and isinstance(each.value, bool) for each in operands):
         raise Cannot(f"`{scope.program.segment(node.func)}` may change its input in place", node)
     tensors = [each for each in operands if scope.program.value(each).kind is not Kind.NUMBER or scope.varies(each)]

@@ -14,6 +14,7 @@ from perflint.program.walk import own_nodes
 Body = Callable[[Scope, list[ast.stmt]], Iterator[str]]
 
 _WRAPS = ("DataParallel", "torch.compile", ".compile(", "jit.", "register_forward", "register_module", "checkpoint(")
+_INTERCEPTS = frozenset({"__call__", "__getattr__", "__getattribute__", "__setattr__"})
 _DEPTH = 3
 
 
@@ -33,7 +34,7 @@ def lift_inline(
 ) -> Lifted:
     """The value of a call of `function` in all steps; its statements go to `scope.before`. Raises Cannot."""
     _check(scope, node, function)
-    inner = replace(scope, values={}, texts={}, locals={}, assigned=frozenset(), depth=scope.depth + 1)
+    inner = replace(scope, values={}, texts={}, locals={}, depth=scope.depth + 1)
     _bind(scope, inner, node, function, lift)
     *statements, last = [each for each in function.body if not _is_docstring(each)] or function.body
     if not isinstance(last, ast.Return) or last.value is None:
@@ -52,6 +53,8 @@ def _check(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> None:
         raise Cannot(f"`{function.name}` is wrapped or calls too deep", node)
     if any(wrap in scope.program.text for wrap in _WRAPS):
         raise Cannot(f"`{scope.program.segment(node.func)}` may be wrapped: calling it is more than its body", node)
+    if owner is not None and any(info.methods.keys() & _INTERCEPTS for info in owner.lineage()):
+        raise Cannot(f"calling `{scope.program.segment(node.func)}` is more than its body", node)
     if owner is not None and any(True for _ in owner.overriding(function.name)):
         raise Cannot(f"a subclass has its own `{function.name}`", node)
     if scope.varies(node.func):
@@ -74,7 +77,7 @@ def _bind(
     names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
     assert inner.texts is not None
     if scope.program.class_of(function) is not None:
-        inner.texts[names.pop(0)] = atom(scope.text(_receiver(scope, node)))
+        _share(scope, inner, names.pop(0), scope.text(_receiver(scope, node)))
     given = dict(zip(names, node.args, strict=False))
     given.update({keyword.arg: keyword.value for keyword in node.keywords if keyword.arg})
     defaults = dict(zip(names[::-1], arguments.defaults[::-1], strict=False))
@@ -91,6 +94,18 @@ def _bind(
         inner.values[name] = value
         if isinstance(value, Same):
             inner.texts[name] = atom(value.text)
+
+
+def _share(scope: Scope, inner: Scope, name: str, receiver: str) -> None:
+    """Let the attributes of `name`, in the function that is called, be those of `receiver`."""
+    assert inner.texts is not None
+    inner.texts[name] = atom(receiver)
+    prefix = f"{receiver}."
+    inner.values.update(
+        {name + path[len(receiver) :]: value for path, value in scope.values.items() if path.startswith(prefix)}
+    )
+    shared = {name + path[len(receiver) :] for path in scope.assigned if path.startswith(prefix)}
+    inner.assigned = frozenset(shared | {path for path in scope.assigned if not path.startswith(f"{name}.")})
 
 
 def _receiver(scope: Scope, node: ast.Call) -> ast.expr:

@@ -19,6 +19,7 @@ _POINTWISE = frozenset(
 )
 _ON_LAST_AXIS = frozenset({"Linear", "LayerNorm", "RMSNorm"})
 _SOFTMAXES = frozenset({"Softmax", "LogSoftmax"})
+_HARMLESS = frozenset("parameters named_parameters state_dict to cuda cpu train eval zero_grad requires_grad_".split())
 _HOOKS = (
     "register_forward",
     "register_module",
@@ -88,6 +89,25 @@ def module_of(program: Program, function: ast.expr) -> Module | None:
     return Module(value.name.rpartition(".")[2], built)
 
 
+def module_built(program: Program, node: ast.expr) -> Module | None:
+    """The module of torch that the call `node` builds; None where it builds none."""
+    name = program.qualified(node.func) if isinstance(node, ast.Call) else ""
+    known = name.startswith("torch.nn.") and torch_table.class_kind(name) is not None
+    return Module(name.rpartition(".")[2], node) if known and isinstance(node, ast.Call) else None
+
+
+def is_changed(program: Program, function: ast.expr) -> bool:
+    """Does the program do more with the module that `function` is than build, call, move and save it?"""
+    name = path_of(function).rpartition(".")[2]
+    uses = [node for node in program.of_type(ast.Attribute) if node.attr == name]
+    uses_by_name = [node for node in program.of_type(ast.Name) if node.id == name]
+    for node in (*uses, *uses_by_name):
+        parent = program.parent(node)
+        if isinstance(parent, ast.Subscript) or (isinstance(parent, ast.Attribute) and parent.attr not in _HARMLESS):
+            return True
+    return False
+
+
 def construction(program: Program, function: ast.expr) -> ast.Call | None:
     """The one call that builds what `function` is: the only value which the program gives that attribute or name."""
     path = path_of(function)
@@ -95,9 +115,12 @@ def construction(program: Program, function: ast.expr) -> ast.Call | None:
     if not path or "." in attribute or "setattr(" in program.text:
         return None
     if not attribute:
-        return _only_call([value for target, value in assignments(program) if path_of(target) == path])
-    around = next((each for each in program.ancestors(function) if isinstance(each, ast.ClassDef)), None)
-    if root != "self" or around is None:
+        found = [(target, value) for target, value in assignments(program) if path_of(target) == path]
+        around = program.function_of(function)
+        own = [value for target, value in found if program.function_of(target) is around]
+        return _only_call(own or [value for _, value in found])
+    home = next((each for each in program.ancestors(function) if isinstance(each, ast.ClassDef)), None)
+    if root != "self" or home is None:
         return None
     values = []
     for target, value in assignments(program):
@@ -106,7 +129,7 @@ def construction(program: Program, function: ast.expr) -> ast.Call | None:
             continue
         if owner != "self":
             return None
-        if around in program.ancestors(target):
+        if home in program.ancestors(target):
             values.append(value)
     return _only_call(values)
 

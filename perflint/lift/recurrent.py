@@ -78,7 +78,7 @@ def sequence_call(scope: Scope, node: ast.Call, lift: Lift) -> tuple[str, Steps,
     value = tensor(lift(scope, node.args[0]), node.args[0])
     if not isinstance(value, Steps) or not value.kept:
         raise Cannot("the RNN's input has no axis of size 1 for time", node)
-    if value.axis != axis:
+    if value.axis != axis or (axis == 1 and value.rank == 2):
         if value.least < 3:
             raise Cannot("the RNN's input is not known to be a batch", node)
         raise Cannot("the RNN's axis for time is another than the steps'", node)

@@ -63,17 +63,25 @@ def _scope(program: Program, loop: ast.For | ast.While) -> Scope:
         _read_behind(program, flow, loop, inside),
         "\n" + inner,
         handed_on=handed_on(loop.body),
+        bound_names=_bound_names(program, loop),
         taken=_names(program, loop),
     )
 
 
+def _bound_names(program: Program, loop: ast.For | ast.While) -> frozenset[str]:
+    """The names that the function around `loop` gives a value; none of a module's own code."""
+    around = program.function_of(loop)
+    if around is None:
+        return frozenset()
+    stores = {node.id for node in own_nodes(around) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return frozenset(stores | {node.arg for node in ast.walk(around.args) if isinstance(node, ast.arg)})
+
+
 def _names(program: Program, loop: ast.For | ast.While) -> set[str]:
-    """The names that the function around `loop` gives a value, and what the file imports."""
+    """All names in the function around `loop`."""
     around = program.function_of(loop) or program.tree
-    names = {node.id for node in own_nodes(around) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    if not isinstance(around, ast.Module):
-        names |= {node.arg for node in ast.walk(around.args) if isinstance(node, ast.arg)}
-    return names
+    names = {node.id for node in ast.walk(around) if isinstance(node, ast.Name)}
+    return names | {node.arg for node in ast.walk(around) if isinstance(node, ast.arg)}
 
 
 def _read_behind(program: Program, flow: Flow, loop: ast.For | ast.While, inside: frozenset[ast.AST]) -> frozenset[str]:

@@ -42,6 +42,7 @@ class Scope:
     draws: set[str] = field(default_factory=set)  # what draws its random numbers in another order
     before: list[str] = field(default_factory=list)  # statements that the next one needs in front of it
     consumed: set[str] = field(default_factory=set)  # the states that RNNs were given
+    bound_names: frozenset[str] = frozenset()  # those that the loop's function gives a value
     taken: set[str] = field(default_factory=set)
     texts: dict[str, str] | None = None
     locals: dict[str, str] = field(default_factory=dict)  # the names of a called function that it gives a value
@@ -96,7 +97,7 @@ class Scope:
             if isinstance(part, ast.Name) and id(part) not in gone:
                 if part.id in self.texts:
                     found[part] = self.texts[part.id]
-                elif part.id in self.taken:
+                elif part.id in self.bound_names:
                     raise Cannot(f"`{part.id}` is another variable in the function that is called", part)
         return found
 
