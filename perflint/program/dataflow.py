@@ -64,6 +64,7 @@ class LoopFlow:
     index_as_data: bool
     members: bool
     chunks: bool  # a range of steps is taken each time
+    proven: frozenset[str] = frozenset()  # sequences of unknown type that their use shows to be tensors
 
     def sums(self) -> set[str]:
         """The names that only ever add up what the iterations give."""
@@ -125,6 +126,7 @@ class Draft:
     index_as_data: bool = False
     members: bool = False
     chunks: bool = False
+    proven: frozenset[str] = frozenset()
 
     def finished(self, ends: Mapping[str, Trace], painted: set[str]) -> LoopFlow:
         """The flow, now that it is known what the iteration leaves behind."""
@@ -142,4 +144,5 @@ class Draft:
             index_as_data=self.index_as_data,
             members=self.members,
             chunks=self.chunks,
+            proven=self.proven,
         )

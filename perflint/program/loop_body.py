@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from perflint.program.dataflow import LoopFlow, TimeSlice
 from perflint.program.loop_expressions import Expressions
+from perflint.program.loop_proofs import proven_tensors
 from perflint.program.loop_writes import is_fixed, last_writes, root_path, written_paths, written_places
 from perflint.program.time_header import Element, Header
 from perflint.program.trace import CAT, INDEX, INVARIANT, MODEL, Trace, merged
@@ -38,6 +39,7 @@ _REPLACES = frozenset({"copy_", "fill_", "zero_"})
 def loop_flow(program: Program, loop: Loop, header: Header) -> LoopFlow:
     """The data flow of one iteration of `loop`."""
     body = Body(program, header, written_paths(loop))
+    body.flow.proven = proven_tensors(program, loop)
     body.places = written_places(loop)
     body.last_writes = last_writes(loop)
     for element in header.elements:

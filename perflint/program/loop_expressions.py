@@ -60,7 +60,9 @@ class Expressions(Steps):
         return self._arithmetic(node, parts)
 
     def _arithmetic(self, node: ast.expr, parts: Trace) -> Trace:
-        if isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare) and self.program.value(node).kind is Kind.TENSOR:
+        kind = self.program.value(node).kind
+        is_tensor = kind is Kind.TENSOR or (kind is Kind.UNKNOWN and bool(parts.slices & self.flow.proven))
+        if isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare) and is_tensor:
             if parts.varies and not any(isinstance(each, ast.List) for each in ast.iter_child_nodes(node)):
                 self.flow.operations.append(node)
             operands = (node.left, node.right) if isinstance(node, ast.BinOp) else ()

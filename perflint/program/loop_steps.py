@@ -144,9 +144,13 @@ class Steps(ABC):
             return None
         text = base_path or ast.unparse(node.value)
         axis, offset = place(node, self.header.indices)
-        is_tensor = kind is Kind.TENSOR or (kind in (Kind.UNKNOWN, Kind.METHOD) and spans_an_axis(node.slice))
+        is_tensor = kind is Kind.TENSOR or (kind in (Kind.UNKNOWN, Kind.METHOD) and self._is_shown(node))
         self.flow.slices.append(TimeSlice(text, node, axis, offset, is_tensor))
         return Trace(slices=frozenset({text}))
+
+    def _is_shown(self, node: ast.Subscript) -> bool:
+        """Does its index, or what else the program does with it, show that a sequence is a tensor?"""
+        return spans_an_axis(node.slice) or path_of(node.value) in self.flow.proven
 
     def narrowed(self, node: ast.Call) -> Trace | None:
         """The trace of `x.narrow(1, t, 1)` or `x.select(1, t)`, which pick a step of x; None where they don't."""

@@ -26,7 +26,7 @@ from perflint.program.time_signs import (
     walks_chunks,
     walks_time,
 )
-from perflint.program.trace import CHOICE, MODEL, RESIZE, RNN, Trace
+from perflint.program.trace import ARITHMETIC, CHOICE, MODEL, RESIZE, RNN, Trace
 from perflint.program.values import Kind
 from perflint.program.walk import Loop, own_nodes
 
@@ -289,7 +289,9 @@ def _is_keyed(program: Program, flow: LoopFlow, name: str) -> bool:
 
 
 def _is_tensor(program: Program, flow: LoopFlow, name: str) -> bool:
-    return any(program.value(read).kind is Kind.TENSOR for read in flow.reads.get(name, ()))
+    kinds = {program.value(read).kind for read in flow.reads.get(name, ())}
+    shown = ARITHMETIC in flow.ends[name].ops and flow.ends[name].slices & flow.proven
+    return Kind.TENSOR in kinds or (bool(shown) and kinds <= {Kind.UNKNOWN, Kind.NUMBER})
 
 
 def _fed_back(flow: LoopFlow, states: dict[str, Trace]) -> set[str]:

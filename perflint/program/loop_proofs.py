@@ -1,0 +1,32 @@
+"""Sequences of unknown type that what is done with them shows to be tensors."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from perflint.program.indices import spans_an_axis
+from perflint.program.time_header import called
+from perflint.program.walk import Loop, path_of
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+_TENSORS_ONLY = frozenset(
+    {"size", "float", "long", "double", "half", "unsqueeze", "detach", "cuda", "expand_as", "type_as", "view_as"}
+)
+
+
+def proven_tensors(program: Program, loop: Loop) -> frozenset[str]:
+    """The paths that the function around `loop` treats as only a tensor, or a list of tensors, can be."""
+    found = set()
+    for node in program.own_nodes(program.function_of(loop) or program.tree):
+        if isinstance(node, ast.Subscript) and spans_an_axis(node.slice):
+            found.add(path_of(node.value))
+        elif isinstance(node, ast.Call) and called(node).endswith("_like") and node.args:
+            if program.qualified(node.func).startswith("torch."):
+                found.add(path_of(node.args[0]))
+        elif isinstance(node, ast.Call) and called(node) in _TENSORS_ONLY and isinstance(node.func, ast.Attribute):
+            owner = node.func.value
+            found.add(path_of(owner.value if isinstance(owner, ast.Subscript) else owner))
+    return frozenset(found - {""})
