@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from tests.rules.lift_call_traps import CALL_TRAPS
 from tests.rules.lift_traps import IMPORTS, TRAPS
 from tests.rules.test_lifted_loops import at_once, flat, outcome
 
 torch = pytest.importorskip("torch")
+PROGRAMS = {**TRAPS, **CALL_TRAPS}
 
 
-@pytest.mark.parametrize("trap", TRAPS)
+@pytest.mark.parametrize("trap", PROGRAMS)
 def test_a_trap_changes_no_result(trap: str) -> None:
-    text = IMPORTS + TRAPS[trap]
+    text = IMPORTS + PROGRAMS[trap]
     after = at_once(text)
     if after == text:
         return

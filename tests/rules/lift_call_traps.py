@@ -1,0 +1,86 @@
+"""Small programs whose loops call functions or give tensors by keyword, each with one trap."""
+
+from __future__ import annotations
+
+CALL_TRAPS = {
+    "a tensor that is given by keyword broadcasts, too, as a bound": """
+def run():
+    x = torch.randn(2, 6, 3)
+    lo = torch.zeros(2, 3)
+    B, T, D = x.shape
+    outs = []
+    for t in range(T):
+        outs.append(torch.clamp(x[:, t], min=lo))
+    return torch.stack(outs, 1)
+""",
+    "a tensor that is given by keyword broadcasts, too": """
+def run():
+    x = torch.randn(2, 6, 3)
+    lo = torch.randn(2, 3)
+    B, T, D = x.shape
+    outs = []
+    for t in range(T):
+        outs.append(torch.add(x[:, t], other=lo))
+    return torch.stack(outs, 1)
+""",
+    "a local of a called function is no local of the caller": """
+def first(v):
+    return v + 100
+def blend(one):
+    first = one * 0.5
+    return first + 1
+def run():
+    x = torch.randn(2, 6, 3)
+    B, T, D = x.shape
+    outs = []
+    for t in range(T):
+        outs.append(blend(x[:, t]))
+    return first(torch.stack(outs, 1))
+""",
+    "a module may do more in its call than in its forward": """
+class Base(nn.Module):
+    def __call__(self, v):
+        return super().__call__(v) * 2
+class Block(Base):
+    def forward(self, v):
+        return v + 1
+b = Block()
+def run():
+    x = torch.randn(2, 6, 3)
+    B, T, D = x.shape
+    outs = []
+    for t in range(T):
+        outs.append(b(x[:, t]))
+    return torch.stack(outs, 1)
+""",
+    "a method reads the list that the loop fills": """
+class M(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.outs = []
+    def count(self, v):
+        return v * len(self.outs)
+    def forward(self, x):
+        B, T, D = x.shape
+        more = []
+        for t in range(T):
+            self.outs.append(x[:, t])
+            more.append(self.count(x[:, t]))
+        return torch.stack(more, 1)
+def run():
+    return M()(torch.randn(2, 6, 3))
+""",
+    "a function reads the list that the loop fills": """
+more = []
+def share(v):
+    return v * len(more)
+def run():
+    x = torch.randn(2, 6, 3)
+    B, T, D = x.shape
+    outs = []
+    for t in range(T):
+        more.append(x[:, t])
+        outs.append(share(x[:, t]))
+    return torch.stack(outs, 1)
+""",
+}
