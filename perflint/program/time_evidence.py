@@ -146,6 +146,22 @@ def is_collected(program: Program, loop: Loop, flow: LoopFlow) -> bool:
     return any(_joins(program, scope, name, 2) for name in kept)
 
 
+def has_twin(program: Program, loop: Loop, flow: LoopFlow) -> bool:
+    """Does another branch of a test around `loop` run the same models, in the same way, in a loop over time?"""
+    models = {path_of(call.node.func) for call in flow.calls if call.sort.model and call.direct} - {""}
+    inside: ast.AST = loop
+    for around in program.ancestors(loop):
+        if isinstance(around, ast.If):
+            others = around.orelse if inside in around.body else around.body
+            for node in (node for statement in others for node in own_nodes(statement)):
+                other = program.time_loop(node) if isinstance(node, ast.For | ast.While) else None
+                calls = other.flow.calls if other is not None else ()
+                if models & {path_of(call.node.func) for call in calls if call.sort.model and call.direct}:
+                    return True
+        inside = around
+    return False
+
+
 _JOINS = frozenset({"stack", "cat", "concat", "hstack", "vstack", "pad_sequence", "column_stack"})
 
 

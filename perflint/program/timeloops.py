@@ -11,7 +11,7 @@ from perflint.program.indices import place
 from perflint.program.loop_body import loop_flow
 from perflint.program.loop_calls import rnn_kind
 from perflint.program.loop_state import is_carried_by_rnn, rnn_name, unseen_name
-from perflint.program.time_evidence import is_collected, never_over_time, walks_objects
+from perflint.program.time_evidence import has_twin, is_collected, never_over_time, walks_objects
 from perflint.program.time_header import Header, called, read_header
 from perflint.program.time_signs import (
     counts_rounds,
@@ -64,6 +64,8 @@ def time_loop(program: Program, loop: Loop) -> TimeLoop | None:
         verdict = _rollout(program, loop, header, flow, states)
     if verdict is None and not states:
         verdict = _map(program, loop, header, flow)
+    if verdict is None and states and has_twin(program, loop, flow):
+        verdict = _as_twin(flow, states)
     if verdict is None or _only_repeats(program, loop, flow):
         return None
     return TimeLoop(*verdict, header, flow)
@@ -227,6 +229,14 @@ def _rollout(program: Program, loop: Loop, header: Header, flow: LoopFlow, state
     if any(_returned(flow, name, states[name]) for name in through_model):
         return RECURRENCE, f"the state {_names(through_model)} is carried from step to step"
     return None
+
+
+def _as_twin(flow: LoopFlow, states: dict[str, Trace]) -> Verdict | None:
+    """Nothing given goes in, and a loop over time elsewhere runs the same models."""
+    fed = {name for name in _entering(flow) & set(states) if not _returned(flow, name, states[name])}
+    if flow.truth() or flow.index_as_data or not {name for name in fed if MODEL in states[name].ops}:
+        return None
+    return _own_output(flow, f"{_names(fed)}, computed from the output of the step before, goes back into the model")
 
 
 def _map(program: Program, loop: Loop, header: Header, flow: LoopFlow) -> Verdict | None:
