@@ -19,6 +19,7 @@ _DATA_DEPENDENT = frozenset(
 )
 _CONVERSIONS = frozenset({"float", "int", "bool", "complex"})
 _COMPARING = frozenset({"max", "min", "sorted"})
+_OF_ARRAYS = frozenset({"numpy", "tolist", "item"})  # what is called on a copy on the host, and on no module
 _HOST_MODULES = ("math.", "cmath.")
 # Steps which the same storage goes through on its way to the host.
 _SAME_VALUE = frozenset(
@@ -143,9 +144,19 @@ def _at_method(program: Program, call: ast.Call, func: ast.Attribute, kind: str,
     owner = program.value(func.value)
     if kind == "numpy" and owner.place is Place.UNKNOWN:
         return  # which fails for a tensor on the device: it has been brought to the host before
-    if is_read(owner, explicit=explicit):
+    if is_read(owner, explicit=explicit) or (kind == "cpu" and _is_copied(program, call, owner)):
         end = program.span(func)[1]
         yield Sync(call, func.value, kind, end - len(func.attr), program.span(call)[1], explicit)
+
+
+def _is_copied(program: Program, call: ast.Call, owner: Value) -> bool:
+    """Is it `x.cpu().numpy()` of an unknown x? It is a tensor, and on the device: why else should it say so?"""
+    node: ast.AST | None = program.parent(call)
+    while isinstance(node, ast.Attribute | ast.Call) and owner.is_blank and not program.is_host_only:
+        if isinstance(node, ast.Attribute) and node.attr in _OF_ARRAYS:
+            return True
+        node = program.parent(node)
+    return False
 
 
 def _waits(entry: torch_table.Entry | None) -> bool:
