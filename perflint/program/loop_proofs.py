@@ -25,8 +25,12 @@ def proven_tensors(program: Program, loop: Loop) -> frozenset[str]:
             found.add(path_of(node.value))
         elif isinstance(node, ast.Call) and called(node).endswith("_like") and node.args:
             if program.qualified(node.func).startswith("torch."):
-                found.add(path_of(node.args[0]))
+                found.add(_sequence(node.args[0]))
         elif isinstance(node, ast.Call) and called(node) in _TENSORS_ONLY and isinstance(node.func, ast.Attribute):
-            owner = node.func.value
-            found.add(path_of(owner.value if isinstance(owner, ast.Subscript) else owner))
+            found.add(_sequence(node.func.value))
     return frozenset(found - {""})
+
+
+def _sequence(node: ast.expr) -> str:
+    """Of `x` and of its step `x[0]`, x."""
+    return path_of(node.value if isinstance(node, ast.Subscript) else node)

@@ -81,6 +81,7 @@ def spans_sequence(program: Program, loop: Loop, header: Header, flow: LoopFlow)
     for name in [name for bound in header.bounds for name in _named(bound)]:
         bounds.extend(_bindings(scope, path_of(name)))
     axes = {axis for bound in bounds for part in ast.walk(bound) if (axis := _sized_axis(part)) is not None}
+    axes |= {axis for bound in header.bounds for name in _named(bound) for axis in _unpacked_axes(scope, path_of(name))}
     return bool(axes & {each.axis for each in flow.slices if each.axis is not None})
 
 
@@ -97,6 +98,14 @@ def _sized_axis(node: ast.AST) -> int | None:
     else:
         return None
     return index.value if isinstance(index, ast.Constant) and isinstance(index.value, int) else None
+
+
+def _unpacked_axes(scope: ast.AST, path: str) -> Iterator[int]:
+    """The axes whose size the variable is, where `batch, length, width = x.shape` or `x.size()` binds it."""
+    for node in own_nodes(scope):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
+            shape = called(node.value) == "size" or getattr(node.value, "attr", "") == "shape"
+            yield from (axis for axis, part in enumerate(node.targets[0].elts) if shape and path_of(part) == path)
 
 
 def names_another_axis(header: Header, flow: LoopFlow | None = None) -> bool:
