@@ -22,6 +22,7 @@ _SOLVER_NAME = re.compile(r"^(time_?(steps|points|grid|span|range)|t_span|sigmas
 _TIME_INDEX = re.compile(r"^(t|ti|ts|tt|time\w*|(\w+_)?step(_?(i|id|idx|index))?|frame\w*)$")
 _SURELY_TIME = re.compile(r"^(t|time\w*)$")
 _TIME_ELEMENT = re.compile(r"^(\w+_t|word|char|tok(en)?|reward)$")
+_REWARDS = re.compile(r"(^|[._])rewards?$")
 _TIME_BOUND = re.compile(
     r"(^|_)(time|step|seq|sequence|len|length|frame|horizon|window)s?(\d|_|$)|timestep|seq_?len|^T(_|$)"
 )
@@ -60,7 +61,12 @@ def is_named_time(program: Program, loop: Loop, header: Header, flow: LoopFlow) 
     targets = {part.id for each in header.elements for part in ast.walk(each.target) if isinstance(part, ast.Name)}
     if counts_time(header) or any(_TIME_INDEX.search(name) or _TIME_ELEMENT.search(name) for name in targets):
         return True
-    return any(_is_prepended(program, loop, each.base) for each in flow.slices)
+    return walks_rewards(flow) or any(_is_prepended(program, loop, each.base) for each in flow.slices)
+
+
+def walks_rewards(flow: LoopFlow) -> bool:
+    """Does the program call what it walks through rewards, of which there is one for each step of an episode?"""
+    return any(_REWARDS.search(each.base) for each in flow.slices)
 
 
 def mentions(node: ast.expr, header: Header) -> bool:

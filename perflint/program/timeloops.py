@@ -24,6 +24,7 @@ from perflint.program.time_signs import (
     solves,
     spans_sequence,
     walks_chunks,
+    walks_rewards,
     walks_time,
 )
 from perflint.program.trace import ARITHMETIC, CHOICE, MODEL, RESIZE, RNN, Trace
@@ -153,6 +154,8 @@ def _recurrence(
     if not truth or (flow.chunks and not any(rnn_kind(program, call.node.func) == "rnn-cell" for call in flow.calls)):
         return None
     tensors = {each.base for each in flow.slices if each.is_tensor}
+    if walks_rewards(flow) and any(_meets_tensor(program, flow, name) for name in states):
+        tensors |= truth  # or lists of tensors
     has_rnn = any(RNN in end.ops for end in states.values())
     returned = {
         name for name, end in states.items() if _returned(flow, name, end) and not _is_keyed(program, flow, name)
@@ -302,6 +305,12 @@ def _is_tensor(program: Program, flow: LoopFlow, name: str) -> bool:
     kinds = {program.value(read).kind for read in flow.reads.get(name, ())}
     shown = ARITHMETIC in flow.ends[name].ops and flow.ends[name].slices & flow.proven
     return Kind.TENSOR in kinds or (bool(shown) and kinds <= {Kind.UNKNOWN, Kind.NUMBER})
+
+
+def _meets_tensor(program: Program, flow: LoopFlow, name: str) -> bool:
+    """Is the state surely a tensor, which operations join with the steps?"""
+    surely = any(program.value(read).kind is Kind.TENSOR for read in flow.reads.get(name, ()))
+    return surely and ARITHMETIC in flow.ends[name].ops and bool(flow.ends[name].slices)
 
 
 def _fed_back(flow: LoopFlow, states: dict[str, Trace]) -> set[str]:
