@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from perflint.program.dataflow import LoopFlow, TimeSlice
 from perflint.program.loop_expressions import Expressions
 from perflint.program.loop_proofs import proven_tensors
-from perflint.program.loop_writes import is_fixed, last_writes, root_path, written_paths, written_places
+from perflint.program.loop_writes import is_fixed, last_writes, root_path, step_index, written_paths, written_places
 from perflint.program.time_header import Element, Header
 from perflint.program.trace import CAT, INDEX, INVARIANT, MODEL, Trace, merged
 from perflint.program.values import Kind
@@ -40,7 +40,7 @@ def loop_flow(program: Program, loop: Loop, header: Header) -> LoopFlow:
     """The data flow of one iteration of `loop`."""
     body = Body(program, header, written_paths(loop))
     body.flow.proven = proven_tensors(program, loop)
-    body.places = written_places(loop)
+    body.places = written_places(loop, header.indices)
     body.last_writes = last_writes(loop)
     for element in header.elements:
         body.bind_element(element)
@@ -213,7 +213,8 @@ class Body(Expressions):
                 del self.env[known]
 
     def _assign_part(self, target: ast.Subscript, trace: Trace) -> None:
-        base, index = root_path(target), self.trace(target.slice)
+        base, place = root_path(target), step_index(target, self.header.indices)
+        index = self.trace(place)
         if not base:
             return
         self.note_chunks(target.slice)
@@ -221,7 +222,7 @@ class Body(Expressions):
             self.rows.add(base)
         is_key = any(isinstance(part, ast.Constant) and isinstance(part.value, str) for part in ast.walk(target.slice))
         if index.is_index and base not in self.env and not is_key:
-            self.slots.setdefault(base, []).append((ast.unparse(target.slice), trace, self.conditional == 0))
+            self.slots.setdefault(base, []).append((ast.unparse(place), trace, self.conditional == 0))
             self.collect(base, "slot", target, trace)
             return
         self.env[base] = merged((self.env.get(base, INVARIANT), trace, Trace(index.slices, index.carried, index.ops)))

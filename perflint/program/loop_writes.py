@@ -32,13 +32,13 @@ def last_writes(loop: Loop) -> dict[str, int]:
     return found
 
 
-def written_places(loop: Loop) -> dict[str, set[str]]:
+def written_places(loop: Loop, indices: frozenset[str]) -> dict[str, set[str]]:
     """The places, as the text of the index, at which the body of `loop` writes parts of each path; "" for the whole."""
     found: dict[str, set[str]] = {}
     for node in _nodes(loop):
         target = node if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) else changed_in_place(node)
         if isinstance(target, ast.Subscript):
-            found.setdefault(root_path(target), set()).add(ast.unparse(target.slice))
+            found.setdefault(root_path(target), set()).add(ast.unparse(step_index(target, indices)))
         elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
             found.setdefault(path_of(node), set()).add("")
     return found
@@ -64,6 +64,16 @@ def root_path(node: ast.expr) -> str:
     ):
         node = node.value
     return path_of(node)
+
+
+def step_index(node: ast.Subscript, indices: frozenset[str]) -> ast.expr:
+    """The index that picks the step, of `x[t][0]` t, or else the last one."""
+    part: ast.expr = node
+    while isinstance(part, ast.Subscript):
+        if any(path_of(each) in indices for each in ast.walk(part.slice) if isinstance(each, ast.Name)):
+            return part.slice
+        part = part.value
+    return node.slice
 
 
 def _nodes(loop: Loop) -> Iterator[ast.AST]:
