@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
 
 from perflint.lift.scope import Scope, tensor
-from perflint.lift.steps import Cannot, Lifted, Same, Steps, atom, loosened, squeezed, unsqueezed
+from perflint.lift.steps import Cannot, Same, Steps, atom, loosened, squeezed, unsqueezed
 from perflint.program.shapes.shape import integer
-
-Lift = Callable[[Scope, ast.expr], Lifted]
 
 _ON_AXIS = frozenset({"softmax", "log_softmax", "cumsum"})
 _REDUCTIONS = frozenset({"sum", "mean", "argmax", "argmin", "prod", "logsumexp", "amax", "amin"})
@@ -25,7 +22,7 @@ def with_axes_behind(value: Steps, count: int, node: ast.AST) -> Steps:
     return value.at(0)
 
 
-def lift_axes(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr], value: Steps, lift: Lift) -> Steps:
+def lift_axes(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr], value: Steps) -> Steps:
     """A method or function, called `name`, of one tensor and numbers of axes; raises Cannot."""
     if name == "unsqueeze" and len(operands) == 2:
         return _unsqueezed(scope, node, value, operands)
@@ -34,7 +31,7 @@ def lift_axes(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr],
     if name in _ON_AXIS or name in _REDUCTIONS:
         return _along(scope, node, name, operands, value)
     if name in ("view", "reshape"):
-        return _reshaped(scope, node, operands, value, lift)
+        return _reshaped(scope, node, operands, value)
     raise Cannot(f"there is no rule for all steps of `{name}` at once", node)
 
 
@@ -123,12 +120,12 @@ def _squeezed(scope: Scope, node: ast.Call, value: Steps, operands: list[ast.exp
     raise Cannot("it is not known whether the axis has size 1", node)
 
 
-def _reshaped(scope: Scope, node: ast.Call, operands: list[ast.expr], value: Steps, lift: Lift) -> Steps:
+def _reshaped(scope: Scope, node: ast.Call, operands: list[ast.expr], value: Steps) -> Steps:
     """`x.view(batch, -1)` as `x.reshape(steps, batch, -1)`, time in front."""
     sizes = operands[1:]
     if len(sizes) == 1 and isinstance(sizes[0], ast.Tuple | ast.List):
         sizes = sizes[0].elts
-    lengths = [Same("*") if isinstance(size, ast.Starred) else lift(scope, size) for size in sizes]
+    lengths = [Same("*") if isinstance(size, ast.Starred) else scope.lift(size) for size in sizes]
     if not sizes or any(not isinstance(length, Same) or length.text == "*" for length in lengths):
         raise Cannot("the new shape is not known to be the same in each step", node)
     if len(sizes) == 1 and integer(sizes[0]) is None:
@@ -160,7 +157,7 @@ def _flattened(value: Steps, rank: int) -> Steps:
     return Steps(f"{atom(text)}{'.unsqueeze(1)' * (rank - 2)}", 0, rank, rank, kept=True)
 
 
-def concatenated(scope: Scope, node: ast.Call, lift: Lift) -> Steps:
+def concatenated(scope: Scope, node: ast.Call) -> Steps:
     """`torch.cat([a, b], dim=-1)` of steps, along an axis of one step."""
     parts = node.args[0] if node.args else None
     axis_node = next((each.value for each in node.keywords if each.arg in ("dim", "axis")), None)
@@ -168,7 +165,7 @@ def concatenated(scope: Scope, node: ast.Call, lift: Lift) -> Steps:
     axis = integer(axis_node) if axis_node is not None else 0
     if not isinstance(parts, ast.List | ast.Tuple) or axis is None:
         raise Cannot("what is concatenated is not in sight", node)
-    steps = _repeated(scope, [tensor(lift(scope, part), part) for part in parts.elts])
+    steps = _repeated(scope, [tensor(scope.lift(part), part) for part in parts.elts])
     if len({value.kept for value in steps}) > 1 or (steps[0].kept and len({value.axis for value in steps}) > 1):
         raise Cannot("steps with and without an axis for time meet", node)
     least = max(value.least for value in steps)

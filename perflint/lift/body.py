@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from perflint.lift import recurrent
-from perflint.lift.expressions import lift
 from perflint.lift.results import Results
 from perflint.lift.scope import Scope, tensor
 from perflint.lift.steps import Cannot, Lifted, Parts, Same, State, Steps, on_one_line
@@ -73,7 +72,7 @@ def _assigned(scope: Scope, target: ast.expr, value: ast.expr, node: ast.stmt) -
         if scope.program.value(value.func).name.endswith("Cell"):
             return _cell(scope, target, value, node)
         return _rnn(scope, target, value, node)
-    return tuple(_given(scope, target, lift(scope, value), node))
+    return tuple(_given(scope, target, scope.lift(value), node))
 
 
 def _given(scope: Scope, target: ast.expr, value: Lifted, node: ast.stmt) -> Iterator[str]:
@@ -125,8 +124,8 @@ def _rnn(scope: Scope, target: ast.expr, call: ast.Call, node: ast.stmt) -> tupl
     """`out, h = self.rnn(x_t, h)`."""
     if not isinstance(target, ast.Tuple) or len(target.elts) != 2 or not isinstance(target.elts[0], ast.Name):
         raise Cannot("the RNN's output and state are not kept apart", node)
-    paths = recurrent.carried_paths(scope, call, lift)
-    text, outputs, one_layer = recurrent.sequence_call(scope, call, lift)
+    paths = recurrent.carried_paths(scope, call)
+    text, outputs, one_layer = recurrent.sequence_call(scope, call)
     name = target.elts[0].id
     written = scope.fresh("steps") if name == "_" else scope.local(name)
     outputs = outputs.named(written)
@@ -140,10 +139,10 @@ def _rnn(scope: Scope, target: ast.expr, call: ast.Call, node: ast.stmt) -> tupl
 
 def _cell(scope: Scope, target: ast.expr, call: ast.Call, node: ast.stmt) -> tuple[str, ...]:
     """`h, c = self.cell(x_t, (h, c))`, or `h = self.cell(x_t, h)`."""
-    names = recurrent.carried_paths(scope, call, lift)
+    names = recurrent.carried_paths(scope, call)
     if any("." in name for name in names):
         raise Cannot("the Cell's state is an attribute", node)
-    text, axis = recurrent.cell_call(scope, call, lift, names)
+    text, axis = recurrent.cell_call(scope, call, names)
     outputs = scope.fresh(f"{names[0]}_steps")
     states = [
         State(names[0], Steps(outputs, axis, 2, 2, own=True), is_output=True),

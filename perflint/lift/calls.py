@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
 from dataclasses import replace
 
 from perflint.lift import axes, inline, losses, products
 from perflint.lift.modules import Module, is_changed, module_built, module_of
+from perflint.lift.pointwise import pointwise
 from perflint.lift.scope import Scope, tensor
-from perflint.lift.steps import Cannot, Lifted, Same, State, Steps, atom
+from perflint.lift.steps import Cannot, Lifted, State, Steps, atom
 from perflint.program import torch_table
 from perflint.program.loop_calls import rnn_kind
 from perflint.program.shapes.shape import integer
 from perflint.program.values import Kind
-
-Lift = Callable[[Scope, ast.expr], Lifted]
 
 _PURE = frozenset(
     f"builtins.{name}" for name in "len int float bool min max abs range isinstance tuple list round".split()
@@ -48,7 +46,7 @@ def call_entry(scope: Scope, node: ast.Call) -> torch_table.Entry | None:
     return None
 
 
-def lift_call(scope: Scope, node: ast.Call, lift: Lift) -> Lifted:
+def lift_call(scope: Scope, node: ast.Call) -> Lifted:
     """The value of a call in all steps; raises Cannot."""
     if not scope.varies(node):
         if not is_pure(scope, node):
@@ -59,30 +57,28 @@ def lift_call(scope: Scope, node: ast.Call, lift: Lift) -> Lifted:
     module = module_of(scope.program, node.func)
     loss = losses.loss_of(scope, node)
     if loss:
-        return losses.lift_loss(scope, node, loss, [tensor(lift(scope, each), each) for each in node.args])
+        return losses.lift_loss(scope, node, loss, [tensor(scope.lift(each), each) for each in node.args])
     if module is not None:
-        return _module(scope, node, module, lift)
+        return _module(scope, node, module)
     function = inline.callee_of(scope, node)
     if function is not None:
-        from perflint.lift.body import inner_statements
-
-        return inline.lift_inline(scope, node, function, lift, inner_statements)
+        return inline.lift_inline(scope, node, function)
     entry = call_entry(scope, node)
     if entry is None:
         raise Cannot(f"`{scope.program.segment(node.func)}` is not known well enough", node)
-    return _torch(scope, node, entry, lift)
+    return _torch(scope, node, entry)
 
 
-def _only_argument(scope: Scope, node: ast.Call, lift: Lift) -> Steps:
+def _only_argument(scope: Scope, node: ast.Call) -> Steps:
     if len(node.args) != 1 or node.keywords:
         raise Cannot(f"`{scope.program.segment(node.func)}` gets more than one tensor", node)
-    value = tensor(lift(scope, node.args[0]), node)
+    value = tensor(scope.lift(node.args[0]), node)
     assert isinstance(value, Steps)
     return value
 
 
-def _module(scope: Scope, node: ast.Call, module: Module, lift: Lift) -> Steps:
-    value = _only_argument(scope, node, lift)
+def _module(scope: Scope, node: ast.Call, module: Module) -> Steps:
+    value = _only_argument(scope, node)
     name = scope.program.segment(node.func)
     if module.name == "Sequential":
         return _sequential(scope, node, module, value)
@@ -140,22 +136,22 @@ def _softmax(scope: Scope, module: Module, value: Steps, axis: int, node: ast.Ca
     return value.computed(f"{scope.torch}.{function}({value.text}, dim={dim})")
 
 
-def _torch(scope: Scope, node: ast.Call, entry: torch_table.Entry, lift: Lift) -> Lifted:
+def _torch(scope: Scope, node: ast.Call, entry: torch_table.Entry) -> Lifted:
     """A function of torch, or a method of a tensor."""
     method = isinstance(node.func, ast.Attribute) and scope.program.value(node.func).kind is Kind.METHOD
     name = scope.program.value(node.func).name.rpartition(".")[2]
     operands = [node.func.value, *node.args] if method and isinstance(node.func, ast.Attribute) else list(node.args)
     if name in ("cat", "concat", "concatenate") and not method:
-        return axes.concatenated(scope, node, lift)
+        return axes.concatenated(scope, node)
     if name in ("size", "dim") and method:
-        return axes.measured(node, operands, tensor(lift(scope, operands[0]), operands[0]))
+        return axes.measured(node, operands, tensor(scope.lift(operands[0]), operands[0]))
     if name in products.NAMES and len(operands) == 2 and not node.keywords:
-        return products.product(scope, [tensor(lift(scope, each), each) for each in operands], name, node)
+        return products.product(scope, [tensor(scope.lift(each), each) for each in operands], name, node)
     if "inplace" in entry.traits or name.endswith("_"):
         raise Cannot(f"`{name}` changes a tensor in place", node)
     if not operands:
         raise Cannot(f"`{scope.program.segment(node)}` has no tensor in sight", node)
-    first = lift(scope, operands[0])
+    first = scope.lift(operands[0])
     if isinstance(first, State) and name == "squeeze" and first.outputs is not None and not first.is_output:
         if len(operands) == 2 and integer(operands[1]) == 0:
             return first.outputs  # of one layer
@@ -165,19 +161,17 @@ def _torch(scope: Scope, node: ast.Call, entry: torch_table.Entry, lift: Lift) -
     elif "random" in entry.traits:
         raise Cannot(f"`{name}` draws random numbers", node)
     if "pointwise" in entry.traits and name not in ("where", "addcmul", "addcdiv", "lerp", "heaviside", "clone"):
-        return _pointwise(scope, node, operands, lift)
+        return _pointwise(scope, node, operands)
     value = tensor(first, operands[0])
     if not isinstance(value, Steps) or any(scope.varies(each) for each in operands[1:]):
         raise Cannot(f"there is no rule for all steps of `{name}` at once", node)
     if name in _CONVERSIONS or name == "dropout" or (name == "to" and not scope.varies_any(node.args)):
         text = scope.text(node, {operands[0]: atom(value.text) if method else value.text})
         return replace(value, text=text, dense=False)
-    return axes.lift_axes(scope, node, name, operands, value, lift)
+    return axes.lift_axes(scope, node, name, operands, value)
 
 
-def _pointwise(scope: Scope, node: ast.Call, operands: list[ast.expr], lift: Lift) -> Steps:
-    from perflint.lift.expressions import pointwise
-
+def _pointwise(scope: Scope, node: ast.Call, operands: list[ast.expr]) -> Steps:
     kinds = [scope.program.value(keyword.value).kind for keyword in node.keywords]
     if any(kind not in (Kind.NUMBER, Kind.STRING, Kind.NONE) for kind in kinds):
         raise Cannot("a keyword is not known to be a number", node)
@@ -185,6 +179,3 @@ def _pointwise(scope: Scope, node: ast.Call, operands: list[ast.expr], lift: Lif
         raise Cannot(f"`{scope.program.segment(node.func)}` may change its input in place", node)
     tensors = [each for each in operands if scope.program.value(each).kind is not Kind.NUMBER or scope.varies(each)]
     return pointwise(scope, node, tensors)
-
-
-__all__ = ["Same", "is_pure", "lift_call"]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
 
 from perflint.lift import calls
+from perflint.lift.pointwise import pointwise
 from perflint.lift.products import product
 from perflint.lift.scope import Scope, counter, tensor
 from perflint.lift.shifts import shifted_in
 from perflint.lift.slices import sliced
-from perflint.lift.steps import MANY, Cannot, Carried, Index, Lifted, Parts, Same, State, Steps, atom, loosened
+from perflint.lift.steps import Cannot, Carried, Lifted, Parts, Same, State, Steps, atom
 from perflint.program.values import Kind
 
 
@@ -18,13 +18,13 @@ def lift(scope: Scope, node: ast.expr) -> Lifted:
     """The value of `node` in all steps; raises Cannot."""
     found = scope.read(node) if isinstance(node, ast.Name | ast.Attribute) else None
     if isinstance(found, Carried) and isinstance(node, ast.Name) and node.id in scope.handed_on:
-        return shifted_in(scope, node, lift)
+        return shifted_in(scope, node)
     if found is not None:
         return found
     if isinstance(node, ast.Tuple | ast.List):
-        return Parts(tuple(lift(scope, part) for part in node.elts))
+        return Parts(tuple(scope.lift(part) for part in node.elts))
     if isinstance(node, ast.Call):
-        return calls.lift_call(scope, node, lift)
+        return calls.lift_call(scope, node)
     if not scope.varies(node):
         return invariant(scope, node)
     if isinstance(node, ast.Subscript):
@@ -52,7 +52,7 @@ def invariant(scope: Scope, node: ast.expr) -> Same:
 
 
 def _subscript(scope: Scope, node: ast.Subscript) -> Lifted:
-    base = lift(scope, node.value)
+    base = scope.lift(node.value)
     if isinstance(base, State) and not base.is_output:
         return _state_part(scope, base, node)
     if isinstance(base, Same):
@@ -76,7 +76,7 @@ def _state_part(scope: Scope, state: State, node: ast.Subscript) -> Steps:
 
 
 def _negated(scope: Scope, node: ast.UnaryOp) -> Steps:
-    value = tensor(lift(scope, node.operand), node)
+    value = tensor(scope.lift(node.operand), node)
     assert isinstance(value, Steps)
     return value.named(f"-{atom(value.text)}")
 
@@ -85,75 +85,5 @@ def _operator(scope: Scope, node: ast.BinOp) -> Lifted:
     if index := counter(scope, node):
         return index
     if isinstance(node.op, ast.MatMult):
-        return product(scope, [tensor(lift(scope, each), each) for each in (node.left, node.right)], "@", node)
+        return product(scope, [tensor(scope.lift(each), each) for each in (node.left, node.right)], "@", node)
     return pointwise(scope, node, [node.left, node.right])
-
-
-def pointwise(scope: Scope, node: ast.expr, operands: list[ast.expr]) -> Steps:
-    """An operation on each number by itself, whose operands broadcast."""
-    values = {operand: tensor(lift(scope, operand), operand) for operand in operands}
-    fitted = broadcast(list(values.values()), node)
-    texts = {
-        operand: new.text if new.text == scope.program.segment(operand) else atom(new.text)
-        for operand, new in zip(values, fitted, strict=True)
-    }
-    text = scope.text(node, texts)
-    steps = [value for value in fitted if isinstance(value, Steps)]
-    widest = max(steps, key=lambda value: value.least)
-    most = MANY if any(value.rank is None for value in fitted) else widest.least
-    only = len(steps) == 1 and all(value.is_number for value in fitted if isinstance(value, Same))
-    widest = replace(widest, most=widest.most if only else most)
-    return widest.computed(text, dense=all(value.dense for value in steps))
-
-
-def broadcast(values: list[Steps | Same], node: ast.expr) -> list[Steps | Same]:
-    """`values` so that they broadcast over all steps as they do in one; raises Cannot."""
-    steps = [value for value in values if isinstance(value, Steps)]
-    if all(isinstance(value, Same) and value.is_number for value in values if value not in steps) and len(steps) == 1:
-        return values
-    if any(value.kept for value in steps) and not all(value.kept and value.axis == steps[0].axis for value in steps):
-        values = [loosened(value) if isinstance(value, Steps) else value for value in values]
-        steps = [value for value in values if isinstance(value, Steps)]
-    if len({value.of for value in steps}) == 1 and steps[0].of and len(steps) == len(values):
-        return [value.at(steps[0].axis) for value in steps]
-    if steps[0].rank is None or len({value.rank for value in steps}) > 1:
-        return _in_front(values, steps, node)
-    axis = steps[0].axis
-    rank = steps[0].rank
-    assert rank is not None
-    fitted: list[Steps | Same] = []
-    for value in values:
-        if isinstance(value, Steps):
-            fitted.append(value.at(axis))
-        elif value.is_number or (
-            value.rank is not None and value.rank <= rank - axis - (1 if value_kept(steps) else 0)
-        ):
-            fitted.append(value)
-        elif value.rank is None or value.rank > rank or value_kept(steps):
-            raise Cannot(f"it is not known how `{value.text}` broadcasts", node)
-        else:
-            fitted.append(replace(value, text=f"{atom(value.text)}.unsqueeze({axis - rank - 1})"))
-    return fitted
-
-
-def value_kept(steps: list[Steps]) -> bool:
-    """Do the steps keep their axis?"""
-    return any(value.kept for value in steps)
-
-
-def _in_front(values: list[Steps | Same], steps: list[Steps], node: ast.expr) -> list[Steps | Same]:
-    """With time in front of all other axes, which needs fewer facts."""
-    if len(steps) > 1 or steps[0].kept:
-        raise Cannot("it is not known how many axes the operands have", node)
-    fitted: list[Steps | Same] = []
-    for value in values:
-        if isinstance(value, Steps):
-            fitted.append(value.at(0))
-        elif value.is_number or (value.rank is not None and value.rank <= steps[0].least):
-            fitted.append(value)
-        else:
-            raise Cannot(f"it is not known how `{value.text}` broadcasts", node)
-    return fitted
-
-
-__all__ = ["Index", "lift", "pointwise"]

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from perflint.lift.scope import Scope
 from perflint.lift.steps import Cannot, Lifted, Same, atom
 from perflint.program.values import Kind
 from perflint.program.walk import own_nodes
-
-Body = Callable[[Scope, list[ast.stmt]], Iterator[str]]
 
 _WRAPS = ("DataParallel", "torch.compile", ".compile(", "jit.", "register_forward", "register_module", "checkpoint(")
 _INTERCEPTS = frozenset({"__call__", "__getattr__", "__getattribute__", "__setattr__"})
@@ -29,20 +26,18 @@ def callee_of(scope: Scope, node: ast.Call) -> ast.FunctionDef | None:
     return function
 
 
-def lift_inline(
-    scope: Scope, node: ast.Call, function: ast.FunctionDef, lift: Callable[[Scope, ast.expr], Lifted], body: Body
-) -> Lifted:
+def lift_inline(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> Lifted:
     """The value of a call of `function` in all steps; its statements go to `scope.before`. Raises Cannot."""
     _check(scope, node, function)
     inner = replace(scope, values={}, texts={}, locals={}, depth=scope.depth + 1)
-    _bind(scope, inner, node, function, lift)
+    _bind(scope, inner, node, function)
     *statements, last = [each for each in function.body if not _is_docstring(each)] or function.body
     if not isinstance(last, ast.Return) or last.value is None:
         raise Cannot(f"`{function.name}` does not end by returning what it computes", node)
     try:
-        for text in body(inner, statements):
+        for text in inner.lift_statements(statements):
             scope.before.append(text)
-        return lift(inner, last.value)
+        return inner.lift(last.value)
     except Cannot as cannot:
         raise Cannot(f"in `{scope.program.segment(node.func)}`, {cannot}", node) from None
 
@@ -63,13 +58,7 @@ def _check(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> None:
         raise Cannot(f"`{function.name}` does more than compute", node)
 
 
-def _bind(
-    scope: Scope,
-    inner: Scope,
-    node: ast.Call,
-    function: ast.FunctionDef,
-    lift: Callable[[Scope, ast.expr], Lifted],
-) -> None:
+def _bind(scope: Scope, inner: Scope, node: ast.Call, function: ast.FunctionDef) -> None:
     """Give the parameters of `function` the values of the call's arguments."""
     arguments = function.args
     if arguments.vararg or arguments.kwarg or any(isinstance(each, ast.Starred) for each in node.args):
@@ -86,7 +75,7 @@ def _bind(
     )
     for name in [*names, *(each.arg for each in arguments.kwonlyargs)]:
         if name in given:
-            value = lift(scope, given[name])
+            value = scope.lift(given[name])
         elif isinstance(defaults.get(name), ast.Constant):
             value = Same(ast.unparse(defaults[name]), 0)
         else:

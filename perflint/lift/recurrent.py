@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
 
 from perflint.lift.modules import Module, module_of
 from perflint.lift.scope import Scope, tensor
-from perflint.lift.steps import Cannot, Carried, Lifted, Parts, Steps, atom, loosened
+from perflint.lift.steps import Cannot, Carried, Parts, Steps, atom, loosened
 from perflint.program.loop_calls import rnn_kind
 from perflint.program.shapes.shape import integer
 from perflint.program.values import Kind
 from perflint.program.walk import path_of
-
-Lift = Callable[[Scope, ast.expr], Lifted]
 
 _FUNCTIONS = {"LSTMCell": "lstm", "GRUCell": "gru", "RNNCell": "rnn_tanh"}
 _WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -49,12 +46,12 @@ def known_module(scope: Scope, node: ast.Call) -> Module:
     return module
 
 
-def carried_paths(scope: Scope, node: ast.Call, lift: Lift) -> tuple[str, ...]:
+def carried_paths(scope: Scope, node: ast.Call) -> tuple[str, ...]:
     """The paths of the state that goes into `node`, which must be what the step before left; raises Cannot."""
     state = state_argument(node)
     if state is None:
         raise Cannot("the RNN starts anew in each step", node)
-    value = lift(scope, state)
+    value = scope.lift(state)
     values = value.items if isinstance(value, Parts) else (value,)
     if not all(isinstance(each, Carried) for each in values):
         raise Cannot("the state that goes in is not the one that came out", node)
@@ -68,14 +65,14 @@ def written(paths: tuple[str, ...]) -> str:
     return paths[0] if len(paths) == 1 else f"({', '.join(paths)})"
 
 
-def sequence_call(scope: Scope, node: ast.Call, lift: Lift) -> tuple[str, Steps, bool]:
+def sequence_call(scope: Scope, node: ast.Call) -> tuple[str, Steps, bool]:
     """The call of an RNN on all steps, its outputs (their text still missing), and whether they tell the state."""
     module = known_module(scope, node)
     if _is_true(module.argument("bidirectional", 6)):
         raise Cannot("the RNN is bidirectional: its second direction sees one step only", node)
     batch_first = _flag(module, "batch_first", 4, node)
     axis = 1 if batch_first else 0
-    value = tensor(lift(scope, node.args[0]), node.args[0])
+    value = tensor(scope.lift(node.args[0]), node.args[0])
     if not isinstance(value, Steps) or not value.kept:
         raise Cannot("the RNN's input has no axis of size 1 for time", node)
     if value.axis != axis or (axis == 1 and value.rank == 2):
@@ -87,7 +84,7 @@ def sequence_call(scope: Scope, node: ast.Call, lift: Lift) -> tuple[str, Steps,
     if dropout is not None and not (isinstance(dropout, ast.Constant) and dropout.value == 0):
         scope.draws.add("dropout between the RNN's layers draws other random numbers")
     state = state_argument(node)
-    given = {state: written(carried_paths(scope, node, lift))} if state is not None else {}
+    given = {state: written(carried_paths(scope, node))} if state is not None else {}
     text = scope.text(node, {node.args[0]: value.text, **given})
     one_layer = (layers is None or integer(layers) == 1) and module.argument("proj_size", 99) is None
     return text, Steps("", axis, 3 if value.least >= 3 or axis == 1 else 2, 3, kept=True, own=True), one_layer
@@ -106,7 +103,7 @@ def _is_true(given: ast.expr | None) -> bool:
     return given is not None and not (isinstance(given, ast.Constant) and not given.value)
 
 
-def cell_call(scope: Scope, node: ast.Call, lift: Lift, names: tuple[str, ...]) -> tuple[str, int]:
+def cell_call(scope: Scope, node: ast.Call, names: tuple[str, ...]) -> tuple[str, int]:
     """The call of torch's own function for the sequence, on the parameters of a Cell, and the axis of its steps.
 
     `names` are those of its states. That function is what nn.LSTM, nn.GRU and nn.RNN call themselves.
@@ -114,7 +111,7 @@ def cell_call(scope: Scope, node: ast.Call, lift: Lift, names: tuple[str, ...]) 
     module = known_module(scope, node)
     if not scope.torch:
         raise Cannot("`torch` is not imported by that name", node)
-    value = tensor(lift(scope, node.args[0]), node.args[0])
+    value = tensor(scope.lift(node.args[0]), node.args[0])
     if not isinstance(value, Steps):
         raise Cannot("the Cell's input is no step of a sequence", node)
     value = loosened(value)

@@ -6,7 +6,6 @@ import ast
 from dataclasses import dataclass, field
 
 from perflint.lift.calls import call_entry
-from perflint.lift.expressions import lift
 from perflint.lift.scope import Scope, tensor
 from perflint.lift.slices import step_range
 from perflint.lift.steps import Cannot, Steps, atom
@@ -52,7 +51,7 @@ class Results:
         self._only_here(node, path)
         if _is_shared(scope, path, self.loop):
             raise Cannot(f"`{path}` is known by another name, too", node)
-        value = tensor(lift(scope, element), element)
+        value = tensor(scope.lift(element), element)
         if not isinstance(value, Steps):
             raise Cannot("the same value is kept in every step", node)
         self.lists.append(Appended(path, node, value))
@@ -81,7 +80,7 @@ class Results:
         if len(found) != 1 or len(full) != len(items) - 1:
             raise Cannot("what is written to is not one step of a tensor", node)
         axis, steps = found[0]
-        value = tensor(lift(scope, node.value), node.value)
+        value = tensor(scope.lift(node.value), node.value)
         rank = scope.rank(target.value)
         if not isinstance(target.value, ast.Name) or not is_fresh(scope, target.value, self.loop):
             raise Cannot(f"`{path}` may share its memory with another tensor", node)
@@ -98,7 +97,7 @@ class Results:
     def _grow(self, scope: Scope, node: ast.Assign, call: ast.Call, part: ast.expr, axis: int) -> str:
         path = path_of(node.targets[0])
         self._only_here(node, path)
-        value = tensor(lift(scope, part), part)
+        value = tensor(scope.lift(part), part)
         if not isinstance(value, Steps) or not value.kept or value.axis != axis:
             raise Cannot("the tensor does not grow along the time axis", node)
         return f"{path} = {scope.text(call, {part: value.text})}"
@@ -217,7 +216,7 @@ def _item(node: ast.expr) -> ast.expr | None:
 def _total(scope: Scope, addend: ast.expr) -> str:
     """What all steps add."""
     read = _item(addend)
-    value = tensor(lift(scope, read or addend), addend)
+    value = tensor(scope.lift(read or addend), addend)
     if not isinstance(value, Steps) or (read and value.rank != 0):
         raise Cannot("the same number is added in every step", addend)
     axis = f"{value.axis}, keepdim=True" if value.kept else str(value.axis)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from perflint.fixes.accumulator import indent_of
 from perflint.lift import head
-from perflint.lift.body import Line, lift_body
+from perflint.lift.body import Line, inner_statements, lift_body
+from perflint.lift.expressions import lift
 from perflint.lift.results import Results, collected_paths
 from perflint.lift.scope import Scope
 from perflint.lift.shifts import handed_on
@@ -61,6 +62,8 @@ def _scope(program: Program, loop: ast.For | ast.While) -> Scope:
         assigned,
         inside,
         _read_behind(program, flow, loop, inside),
+        lift,
+        inner_statements,
         "\n" + inner,
         handed_on=handed_on(loop.body),
         bound_names=_bound_names(program, loop),
@@ -174,6 +177,3 @@ def _tokens(lines: list[str]) -> Iterator[tokenize.TokenInfo]:
     readline = (re.sub(r"[\r\n]+$", "\n", line) for line in lines)
     with suppress(tokenize.TokenError, IndentationError):
         yield from tokenize.generate_tokens(lambda: next(readline, ""))
-
-
-__all__ = ["lifted"]

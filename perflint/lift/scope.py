@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,8 @@ class Scope:
     assigned: frozenset[str]
     inside: frozenset[ast.AST]  # the nodes of the loop
     read_behind: frozenset[str]  # the names that the loop sets and code behind it reads
+    expression_lifter: Callable[[Scope, ast.expr], Lifted]  # handed in: it needs what needs this module
+    statements_lifter: Callable[[Scope, list[ast.stmt]], Iterator[str]]
     newline: str = "\n"  # with the blanks that the loop's body begins its lines with
     values: dict[str, Lifted] = field(default_factory=dict)
     stops: dict[str, ast.expr] = field(default_factory=dict)  # the ends of the loop's range, by their text
@@ -47,6 +50,14 @@ class Scope:
     texts: dict[str, str] | None = None
     locals: dict[str, str] = field(default_factory=dict)  # the names of a called function that it gives a value
     depth: int = 0  # of calls
+
+    def lift(self, node: ast.expr) -> Lifted:
+        """The value of `node` in all steps; raises Cannot."""
+        return self.expression_lifter(self, node)
+
+    def lift_statements(self, statements: list[ast.stmt]) -> Iterator[str]:
+        """The statements that take the place of those of a function that the loop's body calls; raises Cannot."""
+        return self.statements_lifter(self, statements)
 
     def read(self, node: ast.expr) -> Lifted | None:
         """The value of a name or an attribute that the body, or the loop's head, sets; None for any other."""

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 
 from perflint.lift.scope import Scope, counter
 from perflint.lift.slices import is_same
-from perflint.lift.steps import Cannot, Lifted, Steps, atom
+from perflint.lift.steps import Cannot, Steps, atom
 from perflint.program.shapes.shape import integer
 from perflint.program.walk import own_nodes
-
-Lift = Callable[[Scope, ast.expr], Lifted]
 
 
 def handed_on(body: list[ast.stmt]) -> dict[str, ast.expr]:
@@ -34,10 +32,10 @@ def _reads(node: ast.expr, names: Collection[str]) -> bool:
     return any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node))
 
 
-def shifted_in(scope: Scope, node: ast.Name, lift: Lift) -> Steps:
+def shifted_in(scope: Scope, node: ast.Name) -> Steps:
     """The sequence that `node` walks, one step late: first what it is in front of the loop. Raises Cannot."""
     given = scope.handed_on[node.id]
-    steps = lift(replace(scope, values=dict(scope.targets), handed_on={}, before=[]), given)
+    steps = replace(scope, values=dict(scope.targets), handed_on={}, before=[]).lift(given)
     if not isinstance(steps, Steps) or not scope.torch:
         raise Cannot(f"the step needs `{node.id}` of the step before", node)
     if not _starts_alike(scope, node, given):
