@@ -177,6 +177,14 @@ def _join_mappings(a: Value, b: Value) -> Value:
     return mapping(entries.items(), complete=a.sure and b.sure)
 
 
+def _join_libraries(a: Value, b: Value) -> Value:
+    """Of two types of tensors, as in `FloatTensor = torch.cuda.FloatTensor if cuda else torch.FloatTensor`, the GPU's."""
+    on_device = [value for value in (a, b) if value.name.startswith("torch.cuda.")]
+    if len(on_device) == 1 and all(value.name.startswith("torch.") and value.name.endswith("Tensor") for value in (a, b)):
+        return on_device[0]
+    return _join_plain(a, b)
+
+
 def _join_plain(a: Value, b: Value) -> Value:
     return Value(
         a.kind,
@@ -190,4 +198,9 @@ def _join_plain(a: Value, b: Value) -> Value:
     )
 
 
-_JOIN_SAME = {Kind.TENSOR: _join_tensors, Kind.SEQUENCE: _join_sequences, Kind.MAPPING: _join_mappings}
+_JOIN_SAME = {
+    Kind.TENSOR: _join_tensors,
+    Kind.SEQUENCE: _join_sequences,
+    Kind.MAPPING: _join_mappings,
+    Kind.LIBRARY: _join_libraries,
+}

@@ -153,7 +153,7 @@ class Evaluator:
                 return base._replace(dtype="", item=None)  # outputs.loss: a part of what a model gave
             return Value(Kind.METHOD, name=name, owner=base)
         if entry.result == "tensor":
-            return tensor(base.place, sure=base.sure)
+            return tensor(base.place, sure=base.sure, dtype=base.dtype if name == "data" else "")
         if entry.result == "size":
             return sequence_of(NUMBER)
         return {"number": NUMBER, "bool": NUMBER, "str": STRING, "device": Value(Kind.DEVICE, base.place)}.get(

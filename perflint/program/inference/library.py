@@ -171,6 +171,8 @@ def _torch(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Argum
 def _place_of_result(evaluator: Evaluator, entry: torch_table.Entry, arguments: Arguments) -> Place:
     if "device" in arguments.keywords:
         return moved_to(Value(Kind.TENSOR, Place.UNKNOWN), Arguments((arguments.keywords["device"],), {}, False))
+    if "out" in arguments.keywords and arguments.keywords["out"].kind is Kind.TENSOR:
+        return arguments.keywords["out"].place
     tensors = [inner for value in arguments.all if (inner := contains_tensor(value)) is not None]
     if "factory" in entry.traits and not tensors:
         return Place.HOST if not evaluator.default_device_set else Place.DEVICE
@@ -220,6 +222,11 @@ def _first(evaluator: Evaluator, node: ast.Call, arguments: Arguments) -> Value:
     return arguments.positional[0] if arguments.positional else UNKNOWN
 
 
+def _variable(evaluator: Evaluator, node: ast.Call, arguments: Arguments) -> Value:
+    wrapped = _first(evaluator, node, arguments)
+    return wrapped._replace(sure=True, name="") if wrapped.kind is Kind.TENSOR else wrapped  # which takes nothing else
+
+
 def _partial(evaluator: Evaluator, node: ast.Call, arguments: Arguments) -> Value:
     callee = _first(evaluator, node, arguments)
     return callee._replace(item=mapping(arguments.keywords.items(), complete=not arguments.open))
@@ -260,7 +267,7 @@ _TORCH: dict[str, _Handler] = {
     "torch.device": _device,
     "torch.compile": _compiled,
     "torch.jit.script": _first,
-    "torch.autograd.Variable": _first,
+    "torch.autograd.Variable": _variable,
     "torch.from_numpy": _host,
     "torch.nn.utils.clip_grad_norm_": _gradient_norm,
     "torch.nn.utils.rnn.pack_padded_sequence": _packed,

@@ -103,6 +103,8 @@ def _on_tensor(owner: Value, name: str, arguments: Arguments) -> Value:
         return tensor(Place.DEVICE, sure=owner.sure, dtype=owner.dtype)
     if name == "cpu":
         return tensor(Place.HOST, sure=owner.sure, dtype=owner.dtype)
+    if name == "byte":  # as which masks were written before there was torch.bool: uint8 selects like them
+        return tensor(owner.place, dtype="bool")
     if name == "type" and not arguments.all:
         return STRING
     entry = torch_table.method(name)
