@@ -29,7 +29,7 @@ from perflint.program.time_signs import (
 )
 from perflint.program.trace import ARITHMETIC, CHOICE, MODEL, RESIZE, RNN, Trace
 from perflint.program.values import Kind
-from perflint.program.walk import Loop, own_nodes
+from perflint.program.walk import Loop, own_nodes, path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -115,7 +115,16 @@ def _generation(
                 else f"{name!r} grows by each step's output"
             )
             return _own_output(flow, f"{what}, and goes back into the model")
+        if _slides(flow, name) and not end.slices and not names_another_axis(header, flow):
+            return _own_output(flow, f"each step's output enters the window {name!r}, which goes back into the model")
     return None
+
+
+def _slides(flow: LoopFlow, name: str) -> bool:
+    """Does each step move a window on, as `x = torch.cat([x[:, 1:], y], dim=1)` does?"""
+    made = [call.node for call in flow.calls if call.sort.cat and (id(call.node), None) in flow.ends[name].definitions]
+    parts = (part for node in made if node.args for part in ast.walk(node.args[0]))
+    return any(isinstance(part, ast.Subscript) and path_of(part.value) == name for part in parts)
 
 
 def _is_on_host(program: Program, flow: LoopFlow, end: Trace) -> bool:
