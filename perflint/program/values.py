@@ -178,9 +178,10 @@ def _join_mappings(a: Value, b: Value) -> Value:
 
 
 def _join_libraries(a: Value, b: Value) -> Value:
-    """Of two types of tensors, as in `FloatTensor = torch.cuda.FloatTensor if cuda else torch.FloatTensor`, the GPU's."""
+    """Of two types of tensors, as in `kind = torch.cuda.FloatTensor if cuda else torch.FloatTensor`, the GPU's."""
+    are_types = all(value.name.startswith("torch.") and value.name.endswith("Tensor") for value in (a, b))
     on_device = [value for value in (a, b) if value.name.startswith("torch.cuda.")]
-    if len(on_device) == 1 and all(value.name.startswith("torch.") and value.name.endswith("Tensor") for value in (a, b)):
+    if are_types and len(on_device) == 1:
         return on_device[0]
     return _join_plain(a, b)
 
