@@ -125,7 +125,7 @@ def _rnn(scope: Scope, target: ast.expr, call: ast.Call, node: ast.stmt) -> tupl
     if not isinstance(target, ast.Tuple) or len(target.elts) != 2 or not isinstance(target.elts[0], ast.Name):
         raise Cannot("the RNN's output and state are not kept apart", node)
     paths = recurrent.carried_paths(scope, call)
-    text, outputs, one_layer = recurrent.sequence_call(scope, call)
+    text, outputs, one_layer = recurrent.sequence_call(scope, call, paths)
     name = target.elts[0].id
     written = scope.fresh("steps") if name == "_" else scope.local(name)
     outputs = outputs.named(written)

@@ -20,7 +20,7 @@ _PURE = frozenset(
 )
 _PURE_METHODS = frozenset({"size", "dim", "numel", "ndimension"})
 _EMBEDDING = frozenset({"num_embeddings", "embedding_dim", "padding_idx", "device", "dtype"})
-_CONVERSIONS = frozenset({"float", "long", "double", "half", "int", "bool", "detach", "contiguous", "clone"})
+_CONVERSIONS = frozenset({"to", "float", "long", "double", "half", "int", "bool", "detach", "contiguous", "clone"})
 
 
 def is_pure(scope: Scope, node: ast.Call) -> bool:
@@ -165,7 +165,7 @@ def _torch(scope: Scope, node: ast.Call, entry: torch_table.Entry) -> Lifted:
     value = tensor(first, operands[0])
     if not isinstance(value, Steps) or any(scope.varies(each) for each in operands[1:]):
         raise Cannot(f"there is no rule for all steps of `{name}` at once", node)
-    if name in _CONVERSIONS or name == "dropout" or (name == "to" and not scope.varies_any(node.args)):
+    if name in _CONVERSIONS or name == "dropout":
         text = scope.text(node, {operands[0]: atom(value.text) if method else value.text})
         return replace(value, text=text, dense=False)
     return axes.lift_axes(scope, node, name, operands, value)

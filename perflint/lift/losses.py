@@ -54,7 +54,8 @@ def lift_loss(scope: Scope, node: ast.Call, loss: str, values: list[Steps | Same
     else:
         where = f", in_dims=({dims[0]}, {dims[1]})"
     function = scope.text(node.func)
-    arguments = ", ".join([*(value.text for value in steps), *(scope.text_of_keyword(each) for each in node.keywords)])
+    keywords = (scope.program.source.segment(each) for each in node.keywords)
+    arguments = ", ".join([*(value.text for value in steps), *keywords])
     return Steps(f"{scope.torch}.vmap({function}{where})({arguments})", 0, 0, 0 if one_number else MANY, own=True)
 
 

@@ -10,7 +10,6 @@ from perflint.lift.steps import Cannot, Carried, Parts, Steps, atom, loosened
 from perflint.program.loop_calls import rnn_kind
 from perflint.program.shapes.shape import integer
 from perflint.program.values import Kind
-from perflint.program.walk import path_of
 
 _FUNCTIONS = {"LSTMCell": "lstm", "GRUCell": "gru", "RNNCell": "rnn_tanh"}
 _WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -23,17 +22,8 @@ def is_recurrent(scope: Scope, node: ast.expr) -> bool:
 
 def state_argument(node: ast.Call) -> ast.expr | None:
     """What an RNN or a Cell is given as its state."""
-    given = [keyword.value for keyword in node.keywords if keyword.arg in ("hx",)]
+    given = [keyword.value for keyword in node.keywords if keyword.arg == "hx"]
     return given[0] if given else node.args[1] if len(node.args) > 1 else None
-
-
-def paths_of(node: ast.expr | None) -> tuple[str, ...]:
-    """The paths of a state that is written as it is: `h`, `(h, c)`; empty for any other expression."""
-    if isinstance(node, ast.Tuple | ast.List):
-        paths = tuple(path_of(part) for part in node.elts)
-        return paths if all(paths) else ()
-    path = path_of(node) if node is not None else ""
-    return (path,) if path else ()
 
 
 def known_module(scope: Scope, node: ast.Call) -> Module:
@@ -65,7 +55,7 @@ def written(paths: tuple[str, ...]) -> str:
     return paths[0] if len(paths) == 1 else f"({', '.join(paths)})"
 
 
-def sequence_call(scope: Scope, node: ast.Call) -> tuple[str, Steps, bool]:
+def sequence_call(scope: Scope, node: ast.Call, paths: tuple[str, ...]) -> tuple[str, Steps, bool]:
     """The call of an RNN on all steps, its outputs (their text still missing), and whether they tell the state."""
     module = known_module(scope, node)
     if _is_true(module.argument("bidirectional", 6)):
@@ -84,7 +74,7 @@ def sequence_call(scope: Scope, node: ast.Call) -> tuple[str, Steps, bool]:
     if dropout is not None and not (isinstance(dropout, ast.Constant) and dropout.value == 0):
         scope.draws.add("dropout between the RNN's layers draws other random numbers")
     state = state_argument(node)
-    given = {state: written(carried_paths(scope, node))} if state is not None else {}
+    given = {state: written(paths)} if state is not None else {}
     text = scope.text(node, {node.args[0]: value.text, **given})
     one_layer = (layers is None or integer(layers) == 1) and module.argument("proj_size", 99) is None
     return text, Steps("", axis, 3 if value.least >= 3 or axis == 1 else 2, 3, kept=True, own=True), one_layer

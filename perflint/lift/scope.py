@@ -78,14 +78,6 @@ class Scope:
             for part in ast.walk(node)
         )
 
-    def varies_any(self, nodes: list[ast.expr]) -> bool:
-        """Does one of `nodes`?"""
-        return any(self.varies(node) for node in nodes)
-
-    def text_of_keyword(self, node: ast.keyword) -> str:
-        """The text of a keyword argument."""
-        return self.program.source.segment(node)
-
     def text(self, node: ast.expr, replaced: dict[ast.expr, str] | None = None) -> str:
         """The text of `node` with the parts `replaced` by other text."""
         start, end = self.program.span(node)

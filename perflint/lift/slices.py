@@ -138,9 +138,7 @@ def _part_of_step(scope: Scope, node: ast.Subscript, base: Steps, items: list[as
     if base.kept:
         return _part_of_kept(node, base, items, texts, numbers)
     at = base if base.axis <= len(items) and not any(numbers[: base.axis]) else base.at(0)
-    if any(numbers[: at.axis]):
-        at = base.at(0)
-    parts = [*texts[: at.axis], *[":"] * (at.axis - len(texts)), ":", *texts[at.axis :]]
+    parts = [*texts[: at.axis], ":", *texts[at.axis :]]
     dropped = sum(numbers)
     return at.narrowed(len(items)).with_axes(-dropped, f"{atom(at.text)}[{', '.join(parts)}]")
 
