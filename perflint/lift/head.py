@@ -73,12 +73,11 @@ def _adds_one(node: ast.stmt, name: str) -> bool:
 
 def _start(scope: Scope, loop: ast.While, name: ast.Name) -> int | None:
     """The constant that the counter has in front of the loop."""
-    starts = scope.flow.definitions(name) - scope.inside
-    statements = [scope.program.statement_of(each) for each in starts]
-    if len(statements) != 1 or not isinstance(statements[0], ast.Assign):
+    start = scope.start(name)
+    if start is None:
         return None
-    same_block = scope.program.block_of(statements[0]) is scope.program.block_of(loop)
-    return integer(statements[0].value) if same_block and statements[0].targets == [*starts] else None
+    same_block = scope.program.block_of(scope.program.statement_of(start)) is scope.program.block_of(loop)
+    return integer(start) if same_block else None
 
 
 def _parts(target: ast.expr, count: int) -> list[ast.expr]:

@@ -127,6 +127,14 @@ class Scope:
         self.taken.add(name)
         return name
 
+    def start(self, name: ast.Name) -> ast.expr | None:
+        """What the one assignment in front of the loop gives `name`; None where it comes from elsewhere, too."""
+        starts = self.flow.definitions(name) - self.inside
+        statements = [self.program.statement_of(each) for each in starts]
+        if len(statements) != 1 or not isinstance(statements[0], ast.Assign) or statements[0].targets != [*starts]:
+            return None
+        return statements[0].value
+
     def rank(self, node: ast.expr) -> int | None:
         """How many axes the value of `node` has, where the program tells."""
         return self.shapes.shape(node).rank

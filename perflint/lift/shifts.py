@@ -48,12 +48,8 @@ def shifted_in(scope: Scope, node: ast.Name) -> Steps:
 
 def _starts_alike(scope: Scope, node: ast.Name, given: ast.expr) -> bool:
     """Has the name the shape in front of the loop that it has later: is it a step of the same sequence, or as large?"""
-    starts = scope.flow.definitions(node) - scope.inside
-    statements = [scope.program.statement_of(each) for each in starts]
-    if len(statements) != 1 or not isinstance(statements[0], ast.Assign) or statements[0].targets != [*starts]:
-        return False
-    first = statements[0].value
-    return _is_other_step(scope, first, given) or _is_as_large(scope, first, given)
+    first = scope.start(node)
+    return first is not None and (_is_other_step(scope, first, given) or _is_as_large(scope, first, given))
 
 
 def _is_other_step(scope: Scope, first: ast.expr, given: ast.expr) -> bool:

@@ -66,19 +66,9 @@ def _is_length(scope: Scope, base: ast.expr, axis: int, stop: str) -> bool:
         return bool(size) and stop == size
     if size and scope.shapes.size(expression) == size:
         return True
-    if isinstance(expression, ast.Name):
-        expression = _only_value(scope, expression)
-    measured = axis_of(expression) if expression is not None else None
+    measure = scope.start(expression) if isinstance(expression, ast.Name) else expression
+    measured = axis_of(measure) if measure is not None else None
     return measured is not None and measured[1] == axis and is_same(scope, measured[0], base)
-
-
-def _only_value(scope: Scope, name: ast.Name) -> ast.expr | None:
-    """What the one assignment gives that `name` comes from."""
-    definitions = scope.flow.definitions(name)
-    statements = [scope.program.statement_of(each) for each in definitions]
-    if len(statements) != 1 or not isinstance(statements[0], ast.Assign):
-        return None
-    return statements[0].value if statements[0].targets == [*definitions] else None
 
 
 def is_same(scope: Scope, one: ast.expr, other: ast.expr) -> bool:
