@@ -12,6 +12,18 @@ _ON_AXIS = frozenset({"softmax", "log_softmax", "cumsum"})
 _REDUCTIONS = frozenset({"sum", "mean", "argmax", "argmin", "prod", "logsumexp", "amax", "amin"})
 
 
+def axis_argument(node: ast.Call, operands: list[ast.expr]) -> ast.expr | None:
+    """The axis that a call with these operands, a tensor or tensors first, is told; None where it is told none."""
+    given = [keyword.value for keyword in node.keywords if keyword.arg in ("dim", "axis")] or operands[1:2]
+    return given[0] if given else None
+
+
+def joined_axis(node: ast.Call) -> int | None:
+    """The axis along which a stack or a concatenation joins its parts; None where that is no constant."""
+    given = axis_argument(node, node.args)
+    return 0 if given is None else integer(given)
+
+
 def with_axes_behind(value: Steps, count: int, node: ast.AST) -> Steps:
     """`value` so that at least `count` axes are behind the time axis; raises Cannot."""
     value = value.narrowed(count)  # or the step itself would fail
@@ -46,15 +58,8 @@ def measured(node: ast.Call, operands: list[ast.expr], value: Steps | Same) -> S
     return Same(f"{atom(value.text)}.size({axis + 1 if behind else axis})", 0, is_number=True)
 
 
-def _axis_argument(node: ast.Call, operands: list[ast.expr]) -> ast.expr | None:
-    for keyword in node.keywords:
-        if keyword.arg in ("dim", "axis"):
-            return keyword.value
-    return operands[1] if len(operands) > 1 else None
-
-
 def _along(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr], value: Steps) -> Steps:
-    argument = _axis_argument(node, operands)
+    argument = axis_argument(node, operands)
     axis = integer(argument)
     if (
         argument is None
@@ -160,9 +165,7 @@ def _flattened(value: Steps, rank: int) -> Steps:
 def concatenated(scope: Scope, node: ast.Call) -> Steps:
     """`torch.cat([a, b], dim=-1)` of steps, along an axis of one step."""
     parts = node.args[0] if node.args else None
-    axis_node = next((each.value for each in node.keywords if each.arg in ("dim", "axis")), None)
-    axis_node = axis_node or (node.args[1] if len(node.args) > 1 else None)
-    axis = integer(axis_node) if axis_node is not None else 0
+    axis = joined_axis(node)
     if not isinstance(parts, ast.List | ast.Tuple) or axis is None:
         raise Cannot("what is concatenated is not in sight", node)
     steps = _repeated(scope, [tensor(scope.lift(part), part) for part in parts.elts])

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
+from perflint.lift.axes import joined_axis
 from perflint.lift.calls import call_entry
 from perflint.lift.scope import Scope, tensor
 from perflint.lift.slices import step_range
 from perflint.lift.steps import Cannot, Steps, atom
 from perflint.program.occurrences import occurrences
-from perflint.program.shapes.shape import integer
 from perflint.program.values import Kind
 from perflint.program.walk import own_nodes, path_of
 
@@ -235,6 +235,5 @@ def _grown(scope: Scope, node: ast.Assign) -> tuple[ast.Call, ast.expr, int] | N
     path = path_of(node.targets[0])
     if not path or path_of(parts.elts[0]) != path:
         return None
-    dims = [keyword.value for keyword in call.keywords if keyword.arg in ("dim", "axis")] or call.args[1:2]
-    axis = integer(dims[0]) if dims else 0
+    axis = joined_axis(call)
     return (call, parts.elts[1], axis) if axis is not None and axis >= 0 else None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 
+from perflint.lift.axes import joined_axis
 from perflint.lift.body import Line
 from perflint.lift.results import Appended
 from perflint.lift.scope import Scope
 from perflint.lift.steps import Steps, atom
 from perflint.program.occurrences import occurrences, start_region
-from perflint.program.shapes.shape import integer
 from perflint.program.values import Kind, Value
 from perflint.rule import Edit
 
@@ -57,8 +57,7 @@ def _only_stacked(scope: Scope, loop: ast.For | ast.While, appended: Appended) -
         return None
     if scope.program.qualified(call.func) not in _STACKS or call.lineno <= (loop.end_lineno or 0):
         return None
-    dims = [keyword.value for keyword in call.keywords if keyword.arg in ("dim", "axis")] or call.args[1:2]
-    axis = integer(dims[0]) if dims else 0
+    axis = joined_axis(call)
     if (
         axis is None
         or axis < 0
