@@ -84,7 +84,7 @@ def comparison(ops: Sequence[ast.cmpop], left: Value, rights: Sequence[Value]) -
     operands = (left, *rights)
     if not isinstance(ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn):
         tensors = [value for value in operands if value.kind is Kind.TENSOR]
-        if tensors:
+        if tensors and all(value.kind is not Kind.SEQUENCE for value in operands):  # which no tensor compares with
             return _combined(tensors)._replace(dtype="bool")
         if any(value.kind is Kind.NUMPY for value in operands):
             return NUMPY
