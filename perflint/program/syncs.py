@@ -106,7 +106,7 @@ def _of_builtin(program: Program, call: ast.Call, name: str) -> Iterator[Sync]:
     if name in _CONVERSIONS and len(call.args) == 1:
         yield from _implicit(program, call.args[0], name, call)
     elif name in _COMPARING and call.args:
-        yield from _first(program, call, [_elements(part) for part in call.args], name)
+        yield from _first(program, call, _compared(call), name)
     elif name == "range":
         yield from _implicit_all(program, call.args, "index")
     elif name in ("print", "str", "repr", "format"):
@@ -117,6 +117,12 @@ def _of_builtin(program: Program, call: ast.Call, name: str) -> Iterator[Sync]:
         and program.qualified(call.args[0]) in ("builtins.int", "builtins.float", "builtins.bool")
     ):
         yield from _implicit(program, call.args[1], "iteration")
+
+
+def _compared(call: ast.Call) -> list[ast.expr]:
+    """What `max`, `min` or `sorted` compares."""
+    keys = [keyword.value.body for keyword in call.keywords if isinstance(keyword.value, ast.Lambda)]
+    return keys or [_elements(part) for part in call.args]
 
 
 def _elements(node: ast.expr) -> ast.expr:
@@ -191,18 +197,20 @@ def _of_subscript(program: Program, node: ast.Subscript) -> Iterator[Sync]:
         return  # x[mask] = scalar fills without a look at the mask
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     base = program.value(node.value)
-    if any(_selects(program.value(part), base) for part in parts):
+    if any(_selects(program, part, base) for part in parts):
         start, end = program.span(node)
         yield Sync(node, node, "mask", start, end, False)
 
 
-def _selects(mask: Value, base: Value) -> bool:
+def _selects(program: Program, index: ast.expr, base: Value) -> bool:
     """Does the host wait to learn how many elements of `base` a boolean mask selects?"""
+    mask = program.value(index)
     if mask.dtype != "bool" or base.kind not in (Kind.TENSOR, Kind.UNKNOWN) or base.place is Place.HOST:
         return False  # what may be indexed by a mask on the device is a tensor there, or holds some
     if mask.place is Place.UNKNOWN and base.on_device and base.sure:
         mask = mask._replace(place=Place.DEVICE)
-    return is_read(mask, explicit=False)
+    is_certain = isinstance(index, ast.Compare) and mask.on_device and base.kind is Kind.TENSOR  # not of numbers
+    return is_read(mask, explicit=is_certain)
 
 
 def _truth_values(program: Program) -> Iterator[ast.expr]:

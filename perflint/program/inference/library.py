@@ -93,6 +93,8 @@ def library_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments:
 
 def _builtin(evaluator: Evaluator, name: str, arguments: Arguments) -> Value:
     first = arguments.positional[0] if arguments.positional else UNKNOWN
+    if "key" in arguments.keywords:
+        _compute_key(evaluator, arguments.keywords["key"], element_of(first))
     if name in _NUMBERS:
         return NUMBER._replace(name=first.name) if name == "int" and first.name == "modulo" else NUMBER
     if name in _PASS_THROUGH:
@@ -125,6 +127,13 @@ def _builtin(evaluator: Evaluator, name: str, arguments: Arguments) -> Value:
     if name == "getattr" and len(arguments.positional) > 1 and isinstance(arguments.positional[1].literal, str):
         return evaluator.attribute_of(first, arguments.positional[1].literal)
     return STRING if name in ("str", "repr", "input", "format") else OTHER if name == "print" else UNKNOWN
+
+
+def _compute_key(evaluator: Evaluator, key: Value, element: Value) -> None:
+    """Let the function by which `sorted` and the like compare know what it is given."""
+    info = evaluator.functions.get(key.node) if key.node is not None else None
+    if info is not None and isinstance(info.node, ast.Lambda) and len(info.node.args.args) == 1:
+        evaluator.call_function(info, {info.node.args.args[0].arg: element}, info.node)
 
 
 def _like(iterable: Value, item: Value) -> Value:
