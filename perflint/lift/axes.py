@@ -87,13 +87,10 @@ def _along(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr], va
     if name in _ON_AXIS:
         return value.computed(text)
     keeps = next((each.value for each in node.keywords if each.arg in ("keepdim", "keepdims")), None)
-    if keeps is None and len(operands) > 2:
-        keeps = operands[2]
-    if keeps is not None and isinstance(keeps, ast.Constant) and keeps.value is True:
-        return value.computed(text)
-    if keeps is not None and not isinstance(keeps, ast.Constant):
+    keeps = keeps or (operands[2] if len(operands) > 2 else ast.Constant(False))
+    if not isinstance(keeps, ast.Constant):
         raise Cannot("it is not known whether the axis is kept", node)
-    return value.computed(text).with_axes(-1, text)
+    return value.computed(text) if keeps.value is True else value.computed(text).with_axes(-1, text)
 
 
 def _operand(node: ast.Call, operand: ast.expr, text: str) -> str:
@@ -118,11 +115,9 @@ def _squeezed(scope: Scope, node: ast.Call, value: Steps, operands: list[ast.exp
     axis = integer(operands[1])
     if axis is None:
         raise Cannot("which axis is dropped is no constant", node)
-    if value.kept:
-        if axis != value.axis:
-            raise Cannot("it is not known whether the axis has size 1", node)
-        return squeezed(value)
-    raise Cannot("it is not known whether the axis has size 1", node)
+    if not value.kept or axis != value.axis:
+        raise Cannot("it is not known whether the axis has size 1", node)
+    return squeezed(value)
 
 
 def _reshaped(scope: Scope, node: ast.Call, operands: list[ast.expr], value: Steps) -> Steps:

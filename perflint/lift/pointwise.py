@@ -12,7 +12,7 @@ from perflint.lift.steps import MANY, Cannot, Same, Steps, atom, loosened
 def pointwise(scope: Scope, node: ast.expr, operands: list[ast.expr]) -> Steps:
     """An operation on each number by itself, whose operands broadcast."""
     values = {operand: tensor(scope.lift(operand), operand) for operand in operands}
-    fitted = broadcast(list(values.values()), node)
+    fitted = _broadcast(list(values.values()), node)
     texts = {
         operand: new.text if new.text == scope.program.segment(operand) else atom(new.text)
         for operand, new in zip(values, fitted, strict=True)
@@ -26,7 +26,7 @@ def pointwise(scope: Scope, node: ast.expr, operands: list[ast.expr]) -> Steps:
     return widest.computed(text, dense=all(value.dense for value in steps))
 
 
-def broadcast(values: list[Steps | Same], node: ast.expr) -> list[Steps | Same]:
+def _broadcast(values: list[Steps | Same], node: ast.expr) -> list[Steps | Same]:
     """`values` so that they broadcast over all steps as they do in one; raises Cannot."""
     steps = [value for value in values if isinstance(value, Steps)]
     if all(isinstance(value, Same) and value.is_number for value in values if value not in steps) and len(steps) == 1:
@@ -36,27 +36,20 @@ def broadcast(values: list[Steps | Same], node: ast.expr) -> list[Steps | Same]:
         steps = [value for value in values if isinstance(value, Steps)]
     if len({value.of for value in steps}) == 1 and steps[0].of and len(steps) == len(values):
         return [value.at(steps[0].axis) for value in steps]
-    if steps[0].rank is None or len({value.rank for value in steps}) > 1:
+    axis, rank, behind = steps[0].axis, steps[0].rank, steps[0].behind
+    if rank is None or len({value.rank for value in steps}) > 1:
         return _in_front(values, steps, node)
-    axis = steps[0].axis
-    rank = steps[0].rank
-    assert rank is not None
     fitted: list[Steps | Same] = []
     for value in values:
         if isinstance(value, Steps):
             fitted.append(value.at(axis))
-        elif value.is_number or (value.rank is not None and value.rank <= rank - axis - (1 if _any_kept(steps) else 0)):
+        elif value.is_number or (value.rank is not None and value.rank <= behind):
             fitted.append(value)
-        elif value.rank is None or value.rank > rank or _any_kept(steps):
+        elif value.rank is None or value.rank > rank or steps[0].kept:
             raise Cannot(f"it is not known how `{value.text}` broadcasts", node)
         else:
             fitted.append(replace(value, text=f"{atom(value.text)}.unsqueeze({axis - rank - 1})"))
     return fitted
-
-
-def _any_kept(steps: list[Steps]) -> bool:
-    """Do the steps keep their axis?"""
-    return any(value.kept for value in steps)
 
 
 def _in_front(values: list[Steps | Same], steps: list[Steps], node: ast.expr) -> list[Steps | Same]:
