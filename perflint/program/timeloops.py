@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perflint.program.dataflow import LoopFlow
-from perflint.program.indices import place
+from perflint.program.indices import is_rest, place
 from perflint.program.loop_body import loop_flow
 from perflint.program.loop_calls import rnn_kind
 from perflint.program.loop_state import is_carried_by_rnn, rnn_name, unseen_name
@@ -123,8 +123,9 @@ def _generation(
 def _slides(flow: LoopFlow, name: str) -> bool:
     """Does each step move a window on, as `x = torch.cat([x[:, 1:], y], dim=1)` does?"""
     made = [call.node for call in flow.calls if call.sort.cat and (id(call.node), None) in flow.ends[name].definitions]
-    parts = (part for node in made if node.args for part in ast.walk(node.args[0]))
-    return any(isinstance(part, ast.Subscript) and path_of(part.value) == name for part in parts)
+    joined = [node.args[0].elts for node in made if node.args and isinstance(node.args[0], ast.Tuple | ast.List)]
+    olds = [parts[0] for parts in joined if len(parts) == 2]
+    return any(isinstance(old, ast.Subscript) and path_of(old.value) == name and is_rest(old.slice) for old in olds)
 
 
 def _is_on_host(program: Program, flow: LoopFlow, end: Trace) -> bool:
