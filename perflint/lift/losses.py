@@ -34,6 +34,8 @@ def lift_loss(scope: Scope, node: ast.Call, loss: str, values: list[Steps | Same
     """The loss of each step: what it is averaged over, and what it ignores, is of that step alone; raises Cannot."""
     if not scope.torch:
         raise Cannot("`torch` is not imported by that name", node)
+    if "jit." in scope.program.text:
+        raise Cannot("torch.vmap cannot be scripted", node)
     for keyword in node.keywords:
         if not isinstance(keyword.value, ast.Constant):
             raise Cannot(f"the loss gets `{keyword.arg}`", node)
