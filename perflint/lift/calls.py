@@ -95,7 +95,7 @@ def _module(scope: Scope, node: ast.Call, module: Module) -> Steps:
             raise Cannot(f"`{name}` does more than look up", node)
         text = scope.text(node, {node.args[0]: value.text})
         return value.with_axes(1, text).computed(text, dense=True)
-    if module.reads_last_axis:
+    if module.reads_last_axis(scope.program):
         value = axes.with_axes_behind(value, 1, node)
         return value.computed(scope.text(node, {node.args[0]: value.text}), dense=module.name == "Linear")
     if module.softmax_axis is not None:
@@ -112,7 +112,10 @@ def _sequential(scope: Scope, node: ast.Call, module: Module, value: Steps) -> S
         raise Cannot(f"`{scope.text(node.func)}` is changed after it was built", node)
     for part in module.built.args:
         inner = module_built(scope.program, part)
-        if inner is None or inner.is_in_place or not (inner.is_pointwise or inner.is_dropout or inner.reads_last_axis):
+        by_itself = inner is not None and (
+            inner.is_pointwise or inner.is_dropout or inner.reads_last_axis(scope.program)
+        )
+        if inner is None or inner.is_in_place or not by_itself:
             raise Cannot(f"`{scope.text(node.func)}` holds modules for which there is no rule", node)
         if inner.is_dropout:
             scope.draws.add(f"`{scope.text(node.func)}` draws other random numbers")

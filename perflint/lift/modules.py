@@ -17,7 +17,6 @@ _POINTWISE = frozenset(
     "ReLU ReLU6 LeakyReLU ELU SELU CELU GELU SiLU Mish Sigmoid Tanh Softplus Softsign Hardtanh Hardswish Hardsigmoid"
     " LogSigmoid Tanhshrink Identity".split()
 )
-_ON_LAST_AXIS = frozenset({"Linear", "LayerNorm", "RMSNorm"})
 _SOFTMAXES = frozenset({"Softmax", "LogSoftmax"})
 _HARMLESS = frozenset("parameters named_parameters state_dict to cuda cpu train eval zero_grad requires_grad_".split())
 _HOOKS = (
@@ -58,12 +57,12 @@ class Module:
         """Does it work on each number by itself?"""
         return self.name in _POINTWISE
 
-    @property
-    def reads_last_axis(self) -> bool:
+    def reads_last_axis(self, program: Program) -> bool:
         """Does it work on the last axis and leave the others alone?"""
-        if self.name not in _ON_LAST_AXIS:
-            return False
-        return self.name == "Linear" or not isinstance(self.argument("normalized_shape", 0), ast.List | ast.Tuple)
+        if self.name not in ("LayerNorm", "RMSNorm"):
+            return self.name == "Linear"
+        shape = self.argument("normalized_shape", 0)
+        return shape is not None and program.value(shape).kind is Kind.NUMBER
 
     @property
     def is_dropout(self) -> bool:
@@ -84,16 +83,18 @@ def module_of(program: Program, function: ast.expr) -> Module | None:
     if any(hook in program.text for hook in _HOOKS):
         return None
     built = construction(program, function)
-    if built is None or torch_table.class_kind(program.qualified(built.func)) is None:
-        return None
-    return Module(value.name.rpartition(".")[2], built)
+    return module_built(program, built) if built is not None else None
 
 
 def module_built(program: Program, node: ast.expr) -> Module | None:
-    """The module of torch that the call `node` builds; None where it builds none."""
-    name = program.qualified(node.func) if isinstance(node, ast.Call) else ""
+    """The module of torch that the call `node` builds, where all of its arguments are in sight."""
+    if not isinstance(node, ast.Call) or any(keyword.arg is None for keyword in node.keywords):
+        return None
+    if any(isinstance(argument, ast.Starred) for argument in node.args):
+        return None
+    name = program.qualified(node.func)
     known = name.startswith("torch.nn.") and torch_table.class_kind(name) is not None
-    return Module(name.rpartition(".")[2], node) if known and isinstance(node, ast.Call) else None
+    return Module(name.rpartition(".")[2], node) if known else None
 
 
 def is_changed(program: Program, function: ast.expr) -> bool:
@@ -129,9 +130,14 @@ def construction(program: Program, function: ast.expr) -> ast.Call | None:
             continue
         if owner != "self":
             return None
-        if home in program.ancestors(target):
+        if any(_are_kin(program, home, each) for each in program.ancestors(target) if isinstance(each, ast.ClassDef)):
             values.append(value)
     return _only_call(values)
+
+
+def _are_kin(program: Program, one: ast.ClassDef, other: ast.ClassDef) -> bool:
+    """Are both the same class, or is one the base of the other?"""
+    return one is other or f"@{one.name}" in program.base_names(other) or f"@{other.name}" in program.base_names(one)
 
 
 def _only_call(values: list[ast.expr | None]) -> ast.Call | None:
