@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perflint.lift import recurrent
 from perflint.lift.results import Results
@@ -80,6 +80,7 @@ def _given(scope: Scope, target: ast.expr, value: Lifted, node: ast.stmt) -> Ite
     if isinstance(target, ast.Tuple | ast.List):
         if not isinstance(value, Parts) or len(value.items) != len(target.elts):
             raise Cannot("several names get the parts of one value", node)
+        _check_apart(target.elts, value.items, node)
         for part, item in zip(target.elts, value.items, strict=True):
             yield from _given(scope, part, item, node)
         return
@@ -94,9 +95,22 @@ def _given(scope: Scope, target: ast.expr, value: Lifted, node: ast.stmt) -> Ite
     if unread:
         scope.values[target.id] = step
         return
+    for path, other in scope.values.items():
+        if isinstance(other, State) and other.outputs is not None and other.outputs.text == name:
+            scope.values[path] = replace(other, outputs=None)  # the name holds something else now
     if step.text != name:
         yield f"{name} = {on_one_line(step.text)}"
     scope.values[target.id] = step.named(name) if isinstance(step, Steps) else Same(name, step.rank, step.is_number)
+
+
+def _check_apart(targets: list[ast.expr], values: tuple[Lifted, ...], node: ast.stmt) -> None:
+    """Raise Cannot where a later part is made of a name that an earlier one of the same assignment overwrites."""
+    given: set[str] = set()
+    for target, value in zip(targets, values, strict=True):
+        parts = ast.walk(ast.parse(f"({value.text}\n)")) if isinstance(value, Steps | Same) else ()
+        if any(isinstance(part, ast.Name) and part.id in given for part in parts):
+            raise Cannot("names exchange their values", node)
+        given.add(path_of(target))
 
 
 def _bind_state(scope: Scope, target: ast.expr, value: State | Parts, node: ast.stmt) -> None:

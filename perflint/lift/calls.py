@@ -8,6 +8,7 @@ from dataclasses import replace
 from perflint.lift import axes, inline, losses, products
 from perflint.lift.modules import Module, is_changed, module_built, module_of
 from perflint.lift.pointwise import pointwise
+from perflint.lift.purity import call_entry, invariant
 from perflint.lift.scope import Scope, tensor
 from perflint.lift.steps import Cannot, Lifted, State, Steps, atom
 from perflint.program import torch_table
@@ -15,43 +16,14 @@ from perflint.program.loop_calls import rnn_kind
 from perflint.program.shapes.shape import integer
 from perflint.program.values import Kind
 
-_PURE = frozenset(
-    f"builtins.{name}" for name in "len int float bool min max abs range isinstance tuple list round".split()
-)
-_PURE_METHODS = frozenset({"size", "dim", "numel", "ndimension"})
 _EMBEDDING = frozenset({"num_embeddings", "embedding_dim", "padding_idx", "device", "dtype"})
 _CONVERSIONS = frozenset({"to", "float", "long", "double", "half", "int", "bool", "detach", "contiguous", "clone"})
-
-
-def is_pure(scope: Scope, node: ast.Call) -> bool:
-    """Does the call give the same each time, and change nothing?"""
-    value = scope.program.value(node.func)
-    if value.kind is Kind.LIBRARY and value.name in _PURE:
-        return True
-    if isinstance(node.func, ast.Attribute) and node.func.attr in _PURE_METHODS:
-        return True
-    entry = call_entry(scope, node)
-    return entry is not None and entry.result == "tensor" and entry.traits.isdisjoint({"random", "inplace"})
-
-
-def call_entry(scope: Scope, node: ast.Call) -> torch_table.Entry | None:
-    """What the table of torch says of the call; None where it is none of torch's, or changes something."""
-    value = scope.program.value(node.func)
-    if any(keyword.arg == "out" or keyword.arg == "inplace" or keyword.arg is None for keyword in node.keywords):
-        return None
-    if value.kind is Kind.LIBRARY:
-        return torch_table.function(value.name)
-    if value.kind is Kind.METHOD and value.owner is not None and value.owner.kind is Kind.TENSOR:
-        return torch_table.method(value.name)
-    return None
 
 
 def lift_call(scope: Scope, node: ast.Call) -> Lifted:
     """The value of a call in all steps; raises Cannot."""
     if not scope.varies(node):
-        if not is_pure(scope, node):
-            raise Cannot(f"`{scope.program.segment(node)}` may give something else each time", node)
-        return scope.same(node)
+        return invariant(scope, node)
     if rnn_kind(scope.program, node.func):
         raise Cannot("an RNN's output and state are not kept apart", node)
     module = module_of(scope.program, node.func)
@@ -82,7 +54,7 @@ def _module(scope: Scope, node: ast.Call, module: Module) -> Steps:
     name = scope.program.segment(node.func)
     if module.name == "Sequential":
         return _sequential(scope, node, module, value)
-    if module.is_in_place:
+    if (module.is_pointwise or module.is_dropout) and module.is_in_place:
         raise Cannot(f"`{name}` changes its input in place", node)
     if module.is_dropout:
         scope.draws.add(f"`{name}` draws other random numbers")
@@ -154,6 +126,10 @@ def _torch(scope: Scope, node: ast.Call, entry: torch_table.Entry) -> Lifted:
         raise Cannot(f"`{name}` changes a tensor in place", node)
     if not operands:
         raise Cannot(f"`{scope.program.segment(node)}` has no tensor in sight", node)
+    for keyword in node.keywords:
+        if scope.varies(keyword.value):
+            raise Cannot(f"`{keyword.arg}` is another one in each step", node)
+        invariant(scope, keyword.value)
     first = scope.lift(operands[0])
     if isinstance(first, State) and name == "squeeze" and first.outputs is not None and not first.is_output:
         if len(operands) == 2 and integer(operands[1]) == 0:
@@ -168,6 +144,8 @@ def _torch(scope: Scope, node: ast.Call, entry: torch_table.Entry) -> Lifted:
     value = tensor(first, operands[0])
     if not isinstance(value, Steps) or any(scope.varies(each) for each in operands[1:]):
         raise Cannot(f"there is no rule for all steps of `{name}` at once", node)
+    for each in operands[1:]:
+        invariant(scope, each)
     if name in _CONVERSIONS or name == "dropout":
         text = scope.text(node, {operands[0]: atom(value.text) if method else value.text})
         return replace(value, text=text, dense=False)
@@ -180,5 +158,8 @@ def _pointwise(scope: Scope, node: ast.Call, operands: list[ast.expr]) -> Steps:
         raise Cannot("a keyword is not known to be a number", node)
     if any(isinstance(each, ast.Constant) and isinstance(each.value, bool) for each in operands):
         raise Cannot(f"`{scope.program.segment(node.func)}` may change its input in place", node)
+    for each in operands:
+        if not scope.varies(each):
+            invariant(scope, each)
     tensors = [each for each in operands if scope.program.value(each).kind is not Kind.NUMBER or scope.varies(each)]
     return pointwise(scope, node, tensors)

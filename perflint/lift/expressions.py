@@ -7,6 +7,7 @@ import ast
 from perflint.lift import calls
 from perflint.lift.pointwise import pointwise
 from perflint.lift.products import product
+from perflint.lift.purity import invariant
 from perflint.lift.scope import Scope, counter, tensor
 from perflint.lift.shifts import shifted_in
 from perflint.lift.slices import sliced
@@ -39,16 +40,6 @@ def lift(scope: Scope, node: ast.expr) -> Lifted:
 
 
 _IDENTITIES = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
-
-
-def invariant(scope: Scope, node: ast.expr) -> Same:
-    """What is the same in every step, and may be worked out once."""
-    for part in ast.walk(node):
-        if isinstance(part, ast.Call) and not calls.is_pure(scope, part):
-            raise Cannot(f"`{scope.program.segment(part)}` may give something else each time", part)
-        if isinstance(part, ast.Yield | ast.YieldFrom | ast.Await | ast.NamedExpr | ast.Lambda):
-            raise Cannot("other code may run in each step", part)
-    return scope.same(node)
 
 
 def _subscript(scope: Scope, node: ast.Subscript) -> Lifted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from perflint.lift.expressions import invariant
+from perflint.lift.purity import invariant
 from perflint.lift.scope import Scope
 from perflint.lift.steps import MANY, Cannot, Index, Lifted, Steps, atom
 from perflint.program.shapes.shape import integer

@@ -6,7 +6,7 @@ import ast
 from dataclasses import replace
 
 from perflint.lift.scope import Scope
-from perflint.lift.steps import Cannot, Lifted, Same, atom
+from perflint.lift.steps import Cannot, Lifted, Same, Steps, atom
 from perflint.program.values import Kind
 from perflint.program.walk import own_nodes
 
@@ -80,6 +80,9 @@ def _bind(scope: Scope, inner: Scope, node: ast.Call, function: ast.FunctionDef)
             value = Same(ast.unparse(defaults[name]), 0)
         else:
             raise Cannot(f"`{function.name}` gets no `{name}`", node)
+        reads = sum(isinstance(each, ast.Name) and each.id == name for each in ast.walk(function))
+        if isinstance(value, Steps) and "(" in value.text and reads > 1:
+            value = value.named(scope.bound(value.text))  # dropout draws once, and nothing is computed twice
         inner.values[name] = value
         if isinstance(value, Same):
             inner.texts[name] = atom(value.text)

@@ -43,6 +43,8 @@ class Module:
         for keyword in self.built.keywords:
             if keyword.arg == name:
                 return keyword.value
+        if self.name == "RNN" and position > 2:
+            position += 1  # behind nonlinearity
         return self.built.args[position] if len(self.built.args) > position else None
 
     @property

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass, field
 
 from perflint.lift.axes import joined_axis
-from perflint.lift.calls import call_entry
+from perflint.lift.purity import call_entry
 from perflint.lift.scope import Scope, tensor
 from perflint.lift.slices import step_range
 from perflint.lift.steps import Cannot, Steps, atom
@@ -51,6 +51,8 @@ class Results:
         self._only_here(node, path)
         if _is_shared(scope, path, self.loop):
             raise Cannot(f"`{path}` is known by another name, too", node)
+        if not _is_list(scope, node):
+            raise Cannot(f"`{path}` is not known to be a list", node)
         value = tensor(scope.lift(element), element)
         if not isinstance(value, Steps):
             raise Cannot("the same value is kept in every step", node)
@@ -101,6 +103,13 @@ class Results:
         if not isinstance(value, Steps) or not value.kept or value.axis != axis:
             raise Cannot("the tensor does not grow along the time axis", node)
         return f"{path} = {scope.text(call, {part: value.text})}"
+
+
+def _is_list(scope: Scope, node: ast.stmt) -> bool:
+    """Is what `node` appends to a list, rather than something else that has `append`?"""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
+        return scope.program.value(node.value.func.value).kind is Kind.SEQUENCE
+    return True  # `outs += [x]`
 
 
 def _is_shared(scope: Scope, path: str, loop: ast.stmt) -> bool:

@@ -81,10 +81,23 @@ def _bound_names(program: Program, loop: ast.For | ast.While) -> frozenset[str]:
 
 
 def _names(program: Program, loop: ast.For | ast.While) -> set[str]:
-    """All names in the function around `loop`."""
+    """All names in the function around `loop`, and those that the functions it calls may read from around them."""
     around = program.function_of(loop) or program.tree
     names = {node.id for node in ast.walk(around) if isinstance(node, ast.Name)}
-    return names | {node.arg for node in ast.walk(around) if isinstance(node, ast.arg)}
+    names |= {node.arg for node in ast.walk(around) if isinstance(node, ast.arg)}
+    return names | {name for statement in program.tree.body for name in _bound_by(statement)}
+
+
+def _bound_by(statement: ast.stmt) -> Iterator[str]:
+    """The names that a statement of a module gives a value."""
+    if isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
+        yield getattr(statement, "name", "")
+        return
+    for node in ast.walk(statement):
+        if isinstance(node, ast.alias):
+            yield (node.asname or node.name).partition(".")[0]
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
 
 
 def _read_behind(program: Program, flow: Flow, loop: ast.For | ast.While, inside: frozenset[ast.AST]) -> frozenset[str]:

@@ -35,7 +35,7 @@ def _reads(node: ast.expr, names: Collection[str]) -> bool:
 def shifted_in(scope: Scope, node: ast.Name) -> Steps:
     """The sequence that `node` walks, one step late: first what it is in front of the loop. Raises Cannot."""
     given = scope.handed_on[node.id]
-    steps = replace(scope, values=dict(scope.targets), handed_on={}, before=[]).lift(given)
+    steps = replace(scope, values=dict(scope.targets), handed_on={}).lift(given)
     if not isinstance(steps, Steps) or not scope.torch:
         raise Cannot(f"the step needs `{node.id}` of the step before", node)
     if not _starts_alike(scope, node, given):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, replace
 
+from perflint.lift.purity import invariant
 from perflint.lift.scope import Scope, counter
 from perflint.lift.steps import Cannot, Index, Same, Steps, atom, squeezed
 from perflint.program.shapes.infer import axis_of
@@ -37,6 +38,7 @@ def _step(scope: Scope, node: ast.Subscript, base: Same, items: list[ast.expr]) 
     if not all(_is_full(item) for item in items[:axis]) or any(scope.varies(item) for item in others):
         raise Cannot(f"`{scope.program.segment(node)}` is not one step of a sequence", node)
     behind = items[axis + 1 :]
+    _check_same(scope, behind)
     if any(not (_is_full(item) or _is_slice(item) or integer(item) is not None) for item in behind):
         raise Cannot(f"`{scope.program.segment(node)}` picks by more than numbers", node)
     dropped = sum(integer(item) is not None for item in behind)
@@ -123,6 +125,7 @@ def _part_of_step(scope: Scope, node: ast.Subscript, base: Steps, items: list[as
         raise Cannot(f"`{scope.program.segment(node)}` picks something else in each step", node)
     if any(not (_is_full(item) or _is_slice(item) or integer(item) is not None) for item in items):
         raise Cannot(f"`{scope.program.segment(node)}` picks by more than numbers", node)
+    _check_same(scope, items)
     texts = [scope.text(item) for item in items]
     numbers = [integer(item) is not None for item in items]
     if base.kept:
@@ -144,6 +147,12 @@ def _part_of_kept(
     dropped = sum(numbers[base.axis + 1 :])
     text = f"{atom(base.text)}[{', '.join(texts)}]" if texts else base.text
     return squeezed(replace(base, text=text).narrowed(len(items))).with_axes(-dropped, text)
+
+
+def _check_same(scope: Scope, items: list[ast.expr]) -> None:
+    """Raise Cannot unless the indices are the same in every step."""
+    for item in items:
+        invariant(scope, item)
 
 
 def _is_full(item: ast.expr) -> bool:

@@ -93,7 +93,7 @@ def _joined(value: Steps, axis: int, *, is_cat: bool) -> str:
     if is_cat:
         if value.kept:
             return _dense(value) if value.axis == axis else ""
-        if value.least <= axis:
+        if value.least <= axis or not value.own:
             return ""
         return f"{atom(value.at(axis).text)}.flatten({axis}, {axis + 1})"
     if value.kept or value.least < axis:

@@ -208,6 +208,14 @@ class Shapes:
 
     def elements(self, node: ast.expr) -> list[ast.expr]:
         """Tensors of a list, of one shape as far as a concatenation or stack wants it: those in sight."""
+        if self._depth > _DEPTH:
+            return []  # a list that is made of itself
+        self._depth += 1
+        found = self._elements(node)
+        self._depth -= 1
+        return found
+
+    def _elements(self, node: ast.expr) -> list[ast.expr]:
         if isinstance(node, ast.Tuple | ast.List):
             return [each for each in node.elts if not isinstance(each, ast.Starred)]
         if isinstance(node, ast.ListComp):
