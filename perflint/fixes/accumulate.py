@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from perflint.fixes.accumulator import Accumulator, Blocked, accumulator_of, behind
-from perflint.fixes.collect import collection
+from perflint.fixes.collect import collection, shape_of_one
 from perflint.fixes.host_reads import Read, read_of, way_to
 from perflint.program.dtypes import FLOAT, INTEGER, number_kind
 from perflint.program.heat import Heat
@@ -73,6 +73,7 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
         suffix, convert = ".detach().double()", "float"
         if _NO_DOUBLES.search(program.text):
             suffix, safety = ".detach().float()", max(safety, Safety.ROUNDING, key=_ORDER.index)
+    suffix += shape_of_one(program, read.base)
     _check_other_additions(program, found, statement, kind)
     keeps_integer = convert == "float" and may_be_integer
     inside = _conversions_inside(program, found, convert, keeps_integer)
@@ -115,9 +116,15 @@ def _linear(program: Program, read: Read, added: ast.expr) -> Safety:
         is_double = (
             isinstance(other, ast.Call) and isinstance(other.func, ast.Attribute) and other.func.attr == "double"
         )
+        if any(isinstance(part, ast.Call) and _is_item(part) for part in ast.walk(other)):
+            raise Blocked("it is combined with another read, and host arithmetic may fail where a device's does not")
         if program.value(other).kind is not Kind.NUMBER and not is_double:
             raise Blocked(f"`{program.segment(other)}` is not known to be a number")
     return safety
+
+
+def _is_item(node: ast.Call) -> bool:
+    return isinstance(node.func, ast.Attribute) and node.func.attr == "item"
 
 
 def _others(program: Program, read: ast.expr, added: ast.expr) -> Iterator[ast.expr]:
@@ -206,6 +213,6 @@ def _check_other_additions(program: Program, found: Accumulator, statement: ast.
 
 
 def _is_integer(program: Program, node: ast.expr) -> bool:
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item":
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_item(node):
         return number_kind(program, node.func.value) == INTEGER
     return number_kind(program, node) == INTEGER

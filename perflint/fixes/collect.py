@@ -38,8 +38,15 @@ def collection(program: Program, read: Read, statement: ast.stmt, path: str) -> 
     indent = "\n" + indent_of(program, found.loop)
     text = f"if {path}:{indent}    {path}[:] = {torch}.stack({path}).flatten().tolist()"
     kept = ".detach()" if _is_new(program, read.base) else ".detach().clone()"
+    kept += shape_of_one(program, read.base)
     edits = (read.replaced(program, kept), behind(program, found.loop, text))
     return Fix(f"collect `{path}` on the device and read it once, behind the loop", Safety.EXACT, edits)
+
+
+def shape_of_one(program: Program, node: ast.expr) -> str:
+    """What gives a tensor of one number the shape () where iterations may differ in it; empty where they don't."""
+    several = isinstance(node, ast.Name) and len(assigned(program, node) or ()) > 1
+    return ".reshape(())" if several else ""
 
 
 def _differs(program: Program, node: ast.expr) -> bool:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 def lifted(program: Program, loop: ast.For | ast.While) -> Fix:
     """The fix that computes all steps of `loop` at once; raises Cannot, which says what stands in the way."""
+    if any(isinstance(each, ast.Try) and each.handlers for each in program.ancestors(loop)):
+        raise Cannot("a handler around it may catch what one step raises", loop)
     scope = _scope(program, loop)
     head.bind(scope, loop)
     results = Results(loop)

@@ -64,9 +64,18 @@ def seen_elsewhere(program: Program, scope: ast.AST, path: str, within: ast.AST)
             and not attribute
         ):
             return f"a function defined here uses `{path}`"
+    if attribute and (watcher := _watcher(program, scope, attribute)):
+        return f"`{watcher}` sees what `{path}` is given"
     if attribute:
         return _seen_through_object(program, root, attribute, within)
     return ""
+
+
+def _watcher(program: Program, scope: ast.AST, attribute: str) -> str:
+    """The method of the class around `scope` that stands between the attribute and its value."""
+    owner = program.class_of(scope) if isinstance(scope, FUNCTIONS) else None
+    methods = {name for info in owner.lineage() for name in info.methods} if owner is not None else set()
+    return next((name for name in ("__setattr__", "__getattribute__", attribute) if name in methods), "")
 
 
 def _mentions(function: ast.AST, name: str) -> bool:

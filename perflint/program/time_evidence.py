@@ -42,7 +42,7 @@ def never_over_time(program: Program, loop: Loop) -> bool:
         name = getattr(function, "name", "")
         if (
             name in _SETUP
-            or name.startswith("test_")
+            or (name.startswith("test_") and not _is_used(program, function))
             or (owner is not None and (owner.is_a("dataset") or owner.is_a("optimizer")))
         ):
             return True
@@ -67,6 +67,12 @@ def never_over_time(program: Program, loop: Loop) -> bool:
             elif isinstance(node, ast.BinOp | ast.AugAssign):
                 has_operations = True
     return not has_operations
+
+
+def _is_used(program: Program, function: Function) -> bool:
+    """Does the program evaluate with it: is it called by a function that is no test itself?"""
+    callers = (program.function_of(site) for site in program.call_sites(function))
+    return any(not getattr(caller, "name", "").startswith("test_") for caller in callers if caller is not None)
 
 
 def _imports_tests(statement: ast.stmt) -> bool:

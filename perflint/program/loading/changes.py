@@ -83,9 +83,15 @@ def _changed(node: ast.AST) -> str:
     for target in targets:
         while isinstance(target, ast.Subscript):
             target = target.value
-        if isinstance(target, ast.Attribute) and _is_self(target.value):
+        if isinstance(target, ast.Attribute) and (_is_self(target.value) or _is_own_class(node, target.value)):
             return target.attr
     return ""
+
+
+def _is_own_class(node: ast.AST, owner: ast.expr) -> bool:
+    """Is a class, by its name or as `self.__class__`, given the attribute?"""
+    by_name = isinstance(owner, ast.Name) and owner.id[:1].isupper()
+    return isinstance(node, ast.Assign | ast.AugAssign) and (by_name or getattr(owner, "attr", "") == "__class__")
 
 
 def _is_self(node: ast.expr) -> bool:
