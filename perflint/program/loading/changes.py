@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from perflint.program.heat import Heat
-from perflint.program.walk import Function
+from perflint.program.walk import Function, path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -18,7 +18,41 @@ _GROWS = frozenset({"append", "extend", "add", "insert", "setdefault", "pop", "p
 def change_while_read(program: Program, functions: Collection[Function]) -> str:
     """Why workers would read something else than one process does; `functions` give an item. Empty if they wouldn't."""
     inside = (_changed_inside(program, function) for function in functions)
-    return next(filter(None, inside), "") or _changed_outside(program, functions)
+    reasons = (*inside, _changed_outside(program, functions), _changed_by_methods(program, functions))
+    return next(filter(None, reasons), "")
+
+
+def written_while_read(program: Program, name: ast.expr) -> str:
+    """Where a loop writes to the tensor called `name` in place, while batches are read from it. Empty if none does."""
+    path = path_of(name)
+    for call in program.of_type(ast.Call):
+        func = call.func
+        if not path or not isinstance(func, ast.Attribute) or path_of(func.value) != path:
+            continue
+        if func.attr.endswith("_") and not func.attr.endswith("__") and program.heat(call) is not Heat.ONCE:
+            return f"line {call.lineno} changes `{path}` while batches are read"
+    return ""
+
+
+def _changed_by_methods(program: Program, functions: Collection[Function]) -> str:
+    """A method by which a loop changes what an item is made of."""
+    nodes = [node for function in functions for node in program.own_nodes(function)]
+    read = {each.attr for each in nodes if isinstance(each, ast.Attribute) and _is_self(each.value)}
+    owners = [program.class_of(function) for function in functions]
+    for info in (info for owner in owners[:1] if owner is not None for info in owner.methods.values()):
+        changed = {_changed(node) or _written(node) for node in program.own_nodes(info.node)} & read
+        hot = [site for site in program.call_sites(info.node) if program.heat(site) is not Heat.ONCE]
+        if changed and hot and info.node not in functions and info.name != "__init__":
+            return f"line {getattr(hot[0], 'lineno', 0)} changes it while batches are read"
+    return ""
+
+
+def _written(node: ast.AST) -> str:
+    """The attribute of self that `node` writes to in place, as in `self.rows.fill_(0)`."""
+    func = node.func if isinstance(node, ast.Call) else None
+    if isinstance(func, ast.Attribute) and func.attr.endswith("_") and isinstance(func.value, ast.Attribute):
+        return func.value.attr if _is_self(func.value.value) else ""
+    return ""
 
 
 def _changed_inside(program: Program, function: Function) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from perflint.program import torch_table
 from perflint.program.inference.iteration import contains_tensor
-from perflint.program.loading.changes import change_while_read
+from perflint.program.loading.changes import change_while_read, written_while_read
 from perflint.program.loading.draws import Draws, calls_in, method_of
 from perflint.program.loading.loaders import LoaderCall
 from perflint.program.values import Kind, Place
@@ -106,7 +106,8 @@ class Datasets:
         if name.startswith("torch.utils.data.") and last in _WRAPPERS:
             return self._joined(self._inside(origin))
         if name.startswith("torch.utils.data.") and last == "TensorDataset":
-            return Source(may_draw=False)
+            written = (written_while_read(self._program, argument) for argument in origin.args)
+            return Source(may_draw=False, obstacle=next(filter(None, written), ""))
         fixed = name.startswith("torchvision.datasets.") and last in _FIXED_DATASETS
         may_draw = not fixed or any(self._argument_may_draw(argument) for argument in _arguments(origin))
         return Source(may_draw, self._argument_obstacle(origin), _is_iterable(name))
