@@ -45,8 +45,8 @@ same: `rounding` (the same mathematics, summed in another order), `behaviour` wh
 order. The modules and parameters stay the very same; a Cell's become one call of the function that `nn.LSTM`, `nn.GRU`
 and `nn.RNN` call. Losses are taken step by step with `torch.vmap`, so that what a step ignores or averages over stays
 its own. It assumes that the sequence has at least one step, that it is as long as the loop goes, that inputs of an RNN
-with `batch_first` have an axis for the batch, and that modules of torch's own have no hooks other than those that the
-file registers. Otherwise the message names the line and the reason.
+with `batch_first` have an axis for the batch, and that no other file registers hooks or builds the parts of a module
+otherwise in a subclass. Otherwise the message names the line and the reason.
 
 The other kinds have no automatic fix: a CUDA graph of the loop gives the same bits.
 

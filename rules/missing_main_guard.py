@@ -45,7 +45,8 @@ if __name__ == "__main__":
 `exact`. From the reported statement on, what runs moves under the guard, in the same order and as it is written; no
 function is made of it, so that globals stay globals. Functions and classes stay at module level, with the imports
 that they use and the constants that code in workers uses; one that stands in the midst of moved statements divides
-the guard into two. There is no fix where a definition, or code that may run in workers, uses what would move.
+the guard into two. There is no fix where a definition, or code that may run in workers, uses what would move. It
+assumes that no other file imports results from this one: what moves is no longer there for it.
 
 ## Measured
 
