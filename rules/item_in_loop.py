@@ -47,7 +47,7 @@ appended to an empty list is cloned and read in one go behind the loop: `exact`;
 until then. Reads below a periodic guard are converted there. There is no fix where other code may see the variable
 meanwhile, or where another read of the same value in the same iteration remains. It is assumed that what has `.item()`
 and was computed from device tensors is a tensor, that all additions to one variable come from one device, that integers
-stay below 2**63, and that nobody but code in sight looks at an attribute before the loop is over, or after an error in it.
+stay below 2**63, and that nobody but code in sight looks at an attribute before the loop is over, or after an error.
 
 ## Measured
 
