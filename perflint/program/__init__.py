@@ -139,6 +139,7 @@ class Program:
         )
         executor.roles = roles(self._walk.of_type(ast.Attribute), self._walk.of_type(ast.Call))
         executor.called = self._called
+        executor.is_demo = any(map(is_main_guard, self.tree.body)) and not _TRAINS.search(self.text)
         executor.run(self.tree)
         return executor
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from perflint.program import Program
 
 _PARTIAL = frozenset(
-    {"max", "min", "sorted", "mask", "nonzero", "print"}
+    {"max", "min", "sorted", "mask", "masked_select", "nonzero", "print"}
 )  # reads that leave no copy of the values behind
 _DEPTH = 3  # of calls through which an action or lengths are followed
 
@@ -39,7 +39,10 @@ def is_repeated(program: Program, earlier: Sync, later: Sync) -> bool:
         return False
     if later.start <= earlier.start or program.function_of(earlier.node) is not program.function_of(later.node):
         return False
-    read, again = storage_of(earlier.tensor), storage_of(later.tensor)
+    if later.kind == "masked_select":  # each mask is read anew
+        read, again = earlier.node, later.node
+    else:
+        read, again = storage_of(earlier.tensor), storage_of(later.tensor)
     if ast.dump(read) != ast.dump(again):
         return False
     statement = program.statement_of(earlier.node)

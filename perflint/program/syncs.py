@@ -94,8 +94,11 @@ def _of_call(program: Program, call: ast.Call) -> Iterator[Sync]:
         return
     head, _, rest = name.partition(".")
     if head == "torch":
-        if rest.rpartition(".")[2] in _DATA_DEPENDENT and call.args and _waits(torch_table.function(name)):
-            yield from _implicit(program, call.args[0], rest.rpartition(".")[2], call)
+        last = rest.rpartition(".")[2]
+        is_waiting = last in _DATA_DEPENDENT and bool(call.args) and _waits(torch_table.function(name))
+        if is_waiting and program.value(call.args[0]).on_device:  # for certain: the function takes nothing but tensors
+            start, end = program.span(call)
+            yield Sync(call, call.args[0], last, start, end, False)
     elif name.startswith(_HOST_MODULES):
         yield from _first(program, call, call.args, "math")
     elif head == "builtins":

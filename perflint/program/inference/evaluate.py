@@ -48,6 +48,7 @@ class Evaluator:
         self.star_imports: list[str] = []
         self.module_place = default_place  # where modules compute: the host in a program that never leaves it
         self.default_device_set = False  # by torch.set_default_device and its kin
+        self.is_demo = False  # what it runs only tries out, on the host, what others use elsewhere
         self.frame = Frame({})
         self.round = 0
         self._dispatch: dict[type[ast.AST], Callable[..., Value]] = {

@@ -211,7 +211,8 @@ def _torch_instance(evaluator: Evaluator, callee: Value, kind: str, node: ast.Ca
     if kind == "parameter":
         return tensor(evaluator.module_place)
     if kind == "tensor-type":
-        return tensor(Place.DEVICE if ".cuda." in name else Place.HOST)
+        is_mask = name.endswith(("BoolTensor", "ByteTensor"))  # uint8 selects like bool, and was there before it
+        return tensor(Place.DEVICE if ".cuda." in name else Place.HOST, dtype="bool" if is_mask else "")
     return Value(Kind.OTHER, name=kind)
 
 

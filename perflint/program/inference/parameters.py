@@ -38,7 +38,8 @@ def parameter_values(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Valu
     arguments = info.node.args
     parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     is_bound = info.owner is not None and bool(parameters) and "staticmethod" not in _decorators(info.node)
-    unknown = any(parameter.arg not in info.arguments for parameter in parameters[is_bound:])
+    is_demo = evaluator.is_demo and info.name in STEP_METHODS and info.owner is not None and info.owner.is_a("module")
+    unknown = is_demo or any(parameter.arg not in info.arguments for parameter in parameters[is_bound:])
     if unknown and info.usage is None:
         info.usage = usage(info.node)
     used = info.usage or {}
@@ -46,7 +47,11 @@ def parameter_values(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Valu
     values = {}
     for parameter in parameters:
         name = parameter.arg
-        values[name] = info.arguments.get(name) or _expected(info, parameter, used.get(name, set()), defaults.get(name))
+        given = info.arguments.get(name)
+        if given is None or (is_demo and given.kind is Kind.TENSOR and given.place is Place.HOST):
+            values[name] = _expected(info, parameter, used.get(name, set()), defaults.get(name))
+        else:
+            values[name] = given
         if name in info.arguments and name in defaults:
             values[name] = join(values[name], _constant(defaults[name]))
     if info.owner is not None and is_bound:
