@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from perflint.program.values import Kind
-from perflint.program.walk import FUNCTIONS, LOOPS, path_of
+from perflint.program.walk import FUNCTIONS, LOOPS, own_nodes, path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -87,7 +87,7 @@ def is_periodic(program: Program, test: ast.expr) -> bool:
         return any(parts) if isinstance(test.op, ast.And) else all(parts)
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return is_mostly_true(program, test.operand)
-    if program.value(test).periodic:
+    if program.value(test).periodic or _is_rare_flag(program, test):
         return True
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
         return _is_periodic_comparison(program, test)
@@ -151,3 +151,34 @@ def _is_counter(program: Program, node: ast.expr) -> bool:
 
 def _names_a_period(path: str) -> bool:
     return bool(path) and bool(_PERIODIC_NAME.search(path.rpartition(".")[2]))
+
+
+def _is_rare_flag(program: Program, test: ast.expr) -> bool:
+    """Is it a name that each iteration clears, and sets again but now and then?"""
+    if not isinstance(test, ast.Name):
+        return False
+    scope = program.function_of(test) or program.tree
+    stores = [
+        node
+        for node in own_nodes(scope)
+        if isinstance(node, ast.Name) and node.id == test.id and isinstance(node.ctx, ast.Store)
+    ]
+    cleared, rarely_set = False, False
+    for store in stores:
+        statement = program.statement_of(store)
+        if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Constant):
+            return False
+        parent = program.parent(statement)
+        if not statement.value.value:
+            cleared |= isinstance(parent, LOOPS) and parent in program.ancestors(test)
+        elif isinstance(parent, ast.If) and statement in parent.body and _compares_a_period(program, parent.test):
+            rarely_set = True
+        else:
+            return False
+    return cleared and rarely_set
+
+
+def _compares_a_period(program: Program, test: ast.expr) -> bool:
+    """Is the test periodic, and made of comparisons alone? A flag, set by a flag, may be set by itself."""
+    parts = test.values if isinstance(test, ast.BoolOp) else [test]
+    return all(isinstance(part, ast.Compare) for part in parts) and is_periodic(program, test)

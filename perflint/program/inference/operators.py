@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from perflint.program.values import (
     GUESSED,
+    LIKELY_LOADER,
     NUMBER,
     NUMPY,
     PERIODIC,
@@ -117,6 +118,8 @@ def subscript(base: Value, index: Value, node: ast.expr) -> Value:
         return base.item or Value(Kind.MODULE, sure=False)
     if base.kind is Kind.DATASET:
         return tensor(Place.HOST, sure=False)
+    if base.kind is Kind.LOADER and not base.sure and index.is_literal:  # which no loader allows: of several loaders
+        return LIKELY_LOADER
     if base.kind in (Kind.NUMPY, Kind.STRING):
         return base._replace(is_literal=False, literal=None)
     return UNKNOWN
