@@ -111,7 +111,7 @@ class RepeatNotBroadcast(Rule):
             repeated = proved(program, shapes, flow, copy, reading)
             if (
                 repeated is None
-                or not is_worth_it(program, shapes, copy, reading)
+                or not is_worth_it(program, shapes, flow, copy, reading)
                 or source_changes(program, flow, copy, reading)
             ):
                 continue

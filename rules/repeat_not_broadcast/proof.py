@@ -43,7 +43,9 @@ def proved(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Re
         return Repeated((0,), new=False) if filled_in_turn(program, copy) else None
     counts = copy.counts
     repeated = [position for position, count in enumerate(counts) if integer(count) != 1]
-    if not repeated or any(_is_below_one(counts[position]) for position in repeated):
+    if all(shapes.size(counts[position]) == "1" for position in repeated):
+        return None  # a variable that is 1 here, as the width of a beam that has yet to grow
+    if any(_is_below_one(counts[position]) for position in repeated):
         return None
     if (
         copy.form == "tile" and shape.rank is None and integer(counts[0]) != 1
@@ -90,17 +92,24 @@ def unproved_rank(program: Program, shapes: Shapes, flow: Flow, copy: Copy, read
 
 
 def _adds_axes(program: Program, copy: Copy, repeated: list[int]) -> bool:
-    """Do counts in front look like new axes: several that are variables, or one whose axis is moved away at once?"""
+    """Do counts in front look like new axes: several that are variables or go to the end, or one that is moved away?"""
     assert copy.counts is not None
-    if (
-        repeated != list(range(len(repeated)))
-        or len(repeated) == len(copy.counts)
-        or any(integer(copy.counts[i]) is not None for i in repeated)
-    ):
+    if repeated != list(range(len(repeated))) or len(repeated) == len(copy.counts):
         return False
     method = program.parent(copy.call)
     moved = isinstance(method, ast.Attribute) and method.attr in ("permute", "transpose")
+    if any(integer(copy.counts[i]) is not None for i in repeated):  # else it may be a tiling of images
+        order = [integer(axis) for axis in _arguments(program, method)]
+        return len(repeated) > 1 and moved and order[-len(repeated) :] == repeated
     return len(repeated) > 1 or moved
+
+
+def _arguments(program: Program, method: ast.AST | None) -> list[ast.expr]:
+    """What the method is called with, be it in a tuple or not."""
+    call = program.parent(method) if method is not None else None
+    arguments = call.args if isinstance(call, ast.Call) and call.func is method else []
+    only = arguments[0] if len(arguments) == 1 else None
+    return only.elts if isinstance(only, ast.Tuple | ast.List) else arguments
 
 
 def _is_below_one(count: ast.expr) -> bool:

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from perflint.program import Heat
-from perflint.program.consumers import Consumer, Flow, Reading, Role
+from perflint.program.consumers import VIEWS, Consumer, Flow, Reading, Role
 from perflint.program.rarity import makes_rare
 from perflint.program.shapes.infer import Shapes
 from perflint.program.values import Kind, Place
@@ -20,6 +20,7 @@ from .gradients import may_have_gradient
 if TYPE_CHECKING:
     from perflint.program import Program
 
+_DEPTH = 12
 _SETUP = re.compile(r"^_*(init|reset|setup|build_model|main|test_|post_init|__init__|__post_init__|register)")
 
 
@@ -96,22 +97,24 @@ def _is_number(program: Program, node: ast.expr) -> bool:
     return program.value(node).kind in (Kind.NUMBER, Kind.STRING, Kind.LIBRARY, Kind.NONE)
 
 
-def is_worth_it(program: Program, shapes: Shapes, copy: Copy, reading: Reading) -> bool:
+def is_worth_it(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Reading) -> bool:
     """Would a view save the copy, and not just put it off to the reader?"""
     if reading.converted and any(consumer.role is not Role.ELEMENTWISE for consumer in reading.consumers):
         return False
-    if copy.form == "expanded" and not _is_real(program, copy, reading):
+    if copy.form == "expanded" and not _is_real(program, flow, copy, reading):
         return False
     return not any(consumer.role is Role.MATMUL and _is_folded(shapes, consumer) for consumer in reading.consumers)
 
 
-def _is_real(program: Program, copy: Copy, reading: Reading) -> bool:
+def _is_real(program: Program, flow: Flow, copy: Copy, reading: Reading) -> bool:
     """Does the move or cast behind an expansion copy for sure?
 
     To where the tensor is already, or to the type that it has, it does nothing.
     """
     assert isinstance(copy.call.func, ast.Attribute)
     name = copy.call.func.attr
+    if name == "long":
+        return not _counts_up(program, flow, copy.source)
     if name in MATERIALISING or name not in ("to", "cuda", "type", "type_as"):
         return True
     assert isinstance(copy.source, ast.Call) and isinstance(copy.source.func, ast.Attribute)
@@ -125,6 +128,29 @@ def _is_real(program: Program, copy: Copy, reading: Reading) -> bool:
         and not _is_device(program, copy.call)
         and not path_of(_base(copy.source)).startswith("self.")
     )
+
+
+def _counts_up(program: Program, flow: Flow, node: ast.expr) -> bool:
+    """Is it a view of what torch.arange or randperm makes, which are integers of 64 bits unless told otherwise?"""
+    for _ in range(_DEPTH):
+        if isinstance(node, ast.Subscript):
+            node = node.value
+        elif isinstance(node, ast.Name):
+            definitions = flow.definitions(node)
+            statement = program.parent(next(iter(definitions))) if len(definitions) == 1 else None
+            if not isinstance(statement, ast.Assign):
+                return False
+            node = statement.value
+        elif not isinstance(node, ast.Call):
+            return False
+        elif program.qualified(node.func) in ("torch.arange", "torch.randperm"):
+            fractions = any(isinstance(getattr(each, "value", None), float) for each in node.args)
+            return not fractions and all(keyword.arg != "dtype" for keyword in node.keywords)
+        elif isinstance(node.func, ast.Attribute) and node.func.attr in VIEWS | {"view", "reshape", "cuda", "long"}:
+            node = node.func.value
+        else:
+            return False
+    return False
 
 
 def _is_device(program: Program, call: ast.Call) -> bool:
