@@ -8,8 +8,8 @@ environments), itself or through the functions that it calls, and does not stand
 It is reported once a file. Building a loader starts nothing; iterating over it does.
 
 *certain*: the number of workers stands in the file. *possible*: it comes from the command line, from a
-configuration or from a caller; or the script passes its loaders, or all options of its command line with one for
-workers among them, to training code in another file.
+configuration or from a caller; or the script passes its loaders, a number of workers, or all options of its command
+line with one for workers among them, to training code in another file.
 
 Left alone: loaders without workers, `subprocess`, notebooks, modules that import their siblings relatively (they
 cannot be run as scripts), and programs that ask for the start method `fork`.
@@ -79,6 +79,7 @@ class MissingMainGuard(Rule):
         "VectorEnv",
         "argparse",
         "num_proc",
+        "workers",
     )
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ _VERB = re.compile(
     r"^_*(fit|train|test|validat\w*|valid|eval\w*|predict\w*|exec\w*|run|main|learn|infer\w*|lr_find|tune|launch|do_\w+)(_|$|[A-Z])|_(epoch|loop|model)$"
 )
 _WORKER_OPTION = re.compile(r"^(data_?|data_?loader_?)?(num_?|n_?)?(workers?|jobs|cpus?|threads)(_num)?$")
+_WORKERS_OF_LOADERS = re.compile(r"^(data_?|data_?loader_?)?(num_?|n_?)workers$")
 _LIBRARIES = frozenset(
     "torch torchvision torchaudio builtins numpy scipy math os sys time random json re logging"
     " argparse pathlib shutil subprocess"
@@ -80,12 +81,22 @@ class Handovers:
             return True
         if not isinstance(call.func, ast.Attribute):
             return False
-        makers = [origin for origin in self._origins.of(call.func.value) if isinstance(origin, ast.Call)]
-        return any(
-            self._gets_options(maker)
-            for maker in makers
-            if self._program.callee(maker) is None and not _is_known_library(self._program.qualified(maker.func))
-        )
+        return any(map(self._gets_options, self._unseen_makers(call.func.value)))
+
+    def workers_given(self, call: ast.Call) -> Iterator[ast.expr]:
+        """The numbers of workers that the object, whose method it is, was built with by code that cannot be seen."""
+        makers = self._unseen_makers(call.func.value) if isinstance(call.func, ast.Attribute) else ()
+        for keyword in (keyword for maker in makers for keyword in maker.keywords):
+            if _WORKERS_OF_LOADERS.match(keyword.arg or ""):
+                yield keyword.value
+
+    def _unseen_makers(self, node: ast.expr) -> Iterator[ast.Call]:
+        """The calls of other files' code, and of libraries that nothing is known of, that made the object."""
+        for origin in self._origins.of(node):
+            if not isinstance(origin, ast.Call) or self._program.callee(origin) is not None:
+                continue
+            if not _is_known_library(self._program.qualified(origin.func)):
+                yield origin
 
     def _gets_options(self, call: ast.Call) -> bool:
         arguments = (*call.args, *(keyword.value for keyword in call.keywords))

@@ -258,6 +258,10 @@ class Starts:
             if reason is not None:
                 certain = reason.likelihood if self._handovers.surely_iterates(call) else Likelihood.POSSIBLE
                 return _Reason(certain, reason.what)
+        for workers in self._handovers.workers_given(call):
+            reason = self._setting_reason(Setting(*self._judged(workers)), "the workers that it was built with")
+            if reason is not None:
+                return _Reason(Likelihood.POSSIBLE, reason.what)
         if self._handovers.passes_worker_option(call):
             return _Reason(Likelihood.POSSIBLE, "it may start the workers that the command line asks for")
         return None
