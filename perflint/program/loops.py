@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -14,6 +15,10 @@ from perflint.program.walk import FUNCTIONS, LOOPS, Function, Loop, children, pa
 
 if TYPE_CHECKING:
     from perflint.program import Program
+
+
+_ITERATOR = re.compile(r"(^|[._])(train|val|valid|dev|test|eval)_iter(ator)?$")
+_PASSES_ON = frozenset({"builtins.enumerate", "builtins.iter", "tqdm.tqdm", "tqdm.auto.tqdm"})
 
 
 class LoopKind(Enum):
@@ -45,7 +50,9 @@ class Loops:
         return self._time_loops.get(loop) if self.kind(loop) is LoopKind.TIME else None
 
     def _classify(self, loop: Loop) -> LoopKind:
-        if isinstance(loop, ast.For) and self._program.value(loop.iter).kind is Kind.LOADER:
+        if isinstance(loop, ast.For) and (
+            self._program.value(loop.iter).kind is Kind.LOADER or _names_batches(self._program, loop.iter)
+        ):
             return LoopKind.STEP
         found = time_loop(self._program, loop)
         if found is not None:
@@ -112,6 +119,14 @@ class Loops:
         return any(
             steps_an_environment(self._program, node) for each in inner for node in self._one_iteration(each.body)
         )
+
+
+def _names_batches(program: Program, iterated: ast.expr) -> bool:
+    """Is it an iterator that is called after the data of which it yields batches, as torchtext's are?"""
+    while isinstance(iterated, ast.Call) and iterated.args and program.qualified(iterated.func) in _PASSES_ON:
+        iterated = iterated.args[0]
+    is_known = program.value(iterated).kind not in (Kind.UNKNOWN, Kind.METHOD)
+    return not is_known and bool(_ITERATOR.search(path_of(iterated)))
 
 
 def _zeroes(node: ast.AST) -> bool:
