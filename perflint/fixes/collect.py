@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from perflint.fixes.accumulator import Accumulator, Blocked, accumulator_of, behind, indent_of
 from perflint.fixes.host_reads import Read
+from perflint.fixes.names import name_of_torch
 from perflint.program import torch_table
 from perflint.program.dtypes import FLOAT, INTEGER, assigned, number_kind
-from perflint.program.occurrences import occurrences, start_region
-from perflint.program.values import Kind, Value
+from perflint.program.occurrences import is_empty_list, occurrences, start_region
+from perflint.program.values import Kind
 from perflint.program.walk import own_nodes
 from perflint.rule import Fix, Safety
 
@@ -30,7 +31,7 @@ def collection(program: Program, read: Read, statement: ast.stmt, path: str) -> 
         wanted = FLOAT if read.converts_to == "float" else INTEGER
         if number_kind(program, read.base) != wanted:
             raise Blocked(f"{read.converts_to}() may change the type of the value")
-    torch = _name_of_torch(program)
+    torch = name_of_torch(program)
     if not torch or "." in path:
         raise Blocked("`torch` is not imported by that name" if not torch else f"`{path}` may be read elsewhere")
     found = accumulator_of(program, read, statement, path)
@@ -68,7 +69,7 @@ def _is_new(program: Program, node: ast.expr) -> bool:
 def _check_list(program: Program, found: Accumulator) -> None:
     """Raise Blocked unless the list holds nothing before the loop, and nobody but one line touches it in there."""
     uses = len(occurrences(found.loop, found.path))
-    region = start_region(program, found.loop, found.path, _is_empty)
+    region = start_region(program, found.loop, found.path, is_empty_list)
     if (
         region is None
         or any(occurrences(each, found.path) for each in region[1:-1])
@@ -90,15 +91,6 @@ def _check_list(program: Program, found: Accumulator) -> None:
     for node in occurrences(found.loop, found.path):
         if program.statement_of(node) not in found.additions and not _is_length(program, node):
             raise Blocked(f"line {node.lineno} reads `{found.path}` in the loop")
-
-
-def _name_of_torch(program: Program) -> str:
-    imports = (alias for node in program.tree.body if isinstance(node, ast.Import) for alias in node.names)
-    return next((alias.asname or "torch" for alias in imports if alias.name == "torch"), "")
-
-
-def _is_empty(value: Value) -> bool:
-    return value.kind is Kind.SEQUENCE and value.items == ()
 
 
 def _is_length(program: Program, node: ast.AST) -> bool:

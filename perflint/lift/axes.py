@@ -42,8 +42,6 @@ def lift_axes(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr],
         return _squeezed(scope, node, value, operands)
     if name in _ON_AXIS or name in _REDUCTIONS:
         return _along(scope, node, name, operands, value)
-    if name in ("view", "reshape"):
-        return _reshaped(scope, node, operands, value)
     raise Cannot(f"there is no rule for all steps of `{name}` at once", node)
 
 
@@ -120,7 +118,7 @@ def _squeezed(scope: Scope, node: ast.Call, value: Steps, operands: list[ast.exp
     return squeezed(value)
 
 
-def _reshaped(scope: Scope, node: ast.Call, operands: list[ast.expr], value: Steps) -> Steps:
+def reshaped(scope: Scope, node: ast.Call, operands: list[ast.expr], value: Steps) -> Steps:
     """`x.view(batch, -1)` as `x.reshape(steps, batch, -1)`, time in front."""
     sizes = operands[1:]
     if len(sizes) == 1 and isinstance(sizes[0], ast.Tuple | ast.List):
@@ -163,7 +161,7 @@ def concatenated(scope: Scope, node: ast.Call) -> Steps:
     axis = joined_axis(node)
     if not isinstance(parts, ast.List | ast.Tuple) or axis is None:
         raise Cannot("what is concatenated is not in sight", node)
-    steps = _repeated(scope, [tensor(scope.lift(part), part) for part in parts.elts])
+    steps = _repeated(scope, [tensor(scope.lift(part), part) for part in parts.elts], node)
     if len({value.kept for value in steps}) > 1 or (steps[0].kept and len({value.axis for value in steps}) > 1):
         raise Cannot("steps with and without an axis for time meet", node)
     least = max(value.least for value in steps)
@@ -185,9 +183,11 @@ def concatenated(scope: Scope, node: ast.Call) -> Steps:
     return steps[0].computed(f"{scope.text(node.func)}({joined}, dim={new})", dense=True)
 
 
-def _repeated(scope: Scope, values: list[Steps | Same]) -> list[Steps]:
+def _repeated(scope: Scope, values: list[Steps | Same], node: ast.expr) -> list[Steps]:
     """`values` with those that are the same in every step as a view of as many steps as the others have."""
-    first = next(value for value in values if isinstance(value, Steps))
+    first = next((value for value in values if isinstance(value, Steps)), None)
+    if first is None:
+        raise Cannot("no step of a sequence is concatenated", node)
     if all(isinstance(value, Steps) for value in values):
         return [value for value in values if isinstance(value, Steps)]
     counted = scope.bound(loosened(first).at(0).text)

@@ -45,7 +45,8 @@ def _only_argument(scope: Scope, node: ast.Call) -> Steps:
     if len(node.args) != 1 or node.keywords:
         raise Cannot(f"`{scope.program.segment(node.func)}` gets more than one tensor", node)
     value = tensor(scope.lift(node.args[0]), node)
-    assert isinstance(value, Steps)
+    if not isinstance(value, Steps):
+        raise Cannot(f"`{scope.program.segment(node.func)}` gets no step of a sequence", node)
     return value
 
 
@@ -130,18 +131,20 @@ def _torch(scope: Scope, node: ast.Call, entry: torch_table.Entry) -> Lifted:
         if scope.varies(keyword.value):
             raise Cannot(f"`{keyword.arg}` is another one in each step", node)
         invariant(scope, keyword.value)
-    first = scope.lift(operands[0])
-    if isinstance(first, State) and name == "squeeze" and first.outputs is not None and not first.is_output:
-        if len(operands) == 2 and integer(operands[1]) == 0:
-            return first.outputs  # of one layer
-        raise Cannot("the RNN's state loses another axis than that of its layers", node)
     if name == "dropout":
         scope.draws.add("dropout draws other random numbers")
     elif "random" in entry.traits:
         raise Cannot(f"`{name}` draws random numbers", node)
     if "pointwise" in entry.traits and name not in ("where", "addcmul", "addcdiv", "lerp", "heaviside", "clone"):
         return _pointwise(scope, node, operands)
+    first = scope.lift(operands[0])
+    if isinstance(first, State) and name == "squeeze" and first.outputs is not None and not first.is_output:
+        if len(operands) == 2 and integer(operands[1]) == 0:
+            return first.outputs  # of one layer
+        raise Cannot("the RNN's state loses another axis than that of its layers", node)
     value = tensor(first, operands[0])
+    if isinstance(value, Steps) and name in ("view", "reshape"):
+        return axes.reshaped(scope, node, operands, value)
     if not isinstance(value, Steps) or any(scope.varies(each) for each in operands[1:]):
         raise Cannot(f"there is no rule for all steps of `{name}` at once", node)
     for each in operands[1:]:

@@ -68,8 +68,9 @@ def _state_part(scope: Scope, state: State, node: ast.Subscript) -> Steps:
 
 def _negated(scope: Scope, node: ast.UnaryOp) -> Steps:
     value = tensor(scope.lift(node.operand), node)
-    assert isinstance(value, Steps)
-    return value.named(f"-{atom(value.text)}")
+    if not isinstance(value, Steps):
+        raise Cannot("sizes of a step are combined", node)
+    return value.computed(f"-{atom(value.text)}", dense=value.dense)
 
 
 def _operator(scope: Scope, node: ast.BinOp) -> Lifted:

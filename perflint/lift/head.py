@@ -6,7 +6,7 @@ import ast
 
 from perflint.lift.purity import invariant
 from perflint.lift.scope import Scope
-from perflint.lift.steps import MANY, Cannot, Index, Lifted, Steps, atom
+from perflint.lift.steps import MANY, Cannot, Index, Lifted, Steps, atom, on_one_line
 from perflint.program.shapes.shape import integer
 from perflint.program.time_header import called, split_axis, split_base, split_size
 from perflint.program.values import Kind
@@ -53,9 +53,7 @@ def _bind_while(scope: Scope, loop: ast.While) -> None:
     first = _start(scope, loop, name)
     if not _adds_one(counted, name.id) or len(stores) != 1 or len(test.ops) > 1 or first is None or first < 0:
         raise Cannot("it does not count its steps from a constant, one by one", loop)
-    _check_bound(scope, stop)
-    scope.stops[scope.text(stop)] = stop
-    scope.values[name.id] = Index(str(first), scope.text(stop))
+    scope.values[name.id] = Index(str(first), _stop(scope, stop))
 
 
 def _is_store(node: ast.Name) -> bool:
@@ -95,14 +93,18 @@ def _assign(scope: Scope, target: ast.expr, value: Lifted) -> None:
 def _counter(scope: Scope, walked: ast.Call) -> Index:
     if walked.keywords or not 1 <= len(walked.args) <= 2:
         raise Cannot("the loop does not go forward step by step", walked)
-    for bound in walked.args:
-        _check_bound(scope, bound)
-    stop = walked.args[-1]
-    scope.stops[scope.text(stop)] = stop
     first = scope.text(walked.args[0]) if len(walked.args) == 2 else "0"
     if len(walked.args) == 2 and (integer(walked.args[0]) is None or first.startswith("-")):
         raise Cannot("the loop does not begin at a constant", walked)
-    return Index(first, scope.text(stop))
+    return Index(first, _stop(scope, walked.args[-1]))
+
+
+def _stop(scope: Scope, node: ast.expr) -> str:
+    """The text of the end of a range, by which the expression is known from now on."""
+    _check_bound(scope, node)
+    text = on_one_line(scope.text(node))
+    scope.stops[text] = node
+    return text
 
 
 def _check_bound(scope: Scope, node: ast.expr) -> None:

@@ -47,7 +47,7 @@ def lift_loss(scope: Scope, node: ast.Call, loss: str, values: list[Steps | Same
     if loss == "torch.nn.CrossEntropyLoss" and module_of(scope.program, node.func) is None:
         raise Cannot("it is not known how the loss was built", node)
     one_number = loss in _FUNCTIONS or _is_reduced(scope, node)
-    if len(values) != 2:
+    if len(values) != 2 or not any(isinstance(value, Steps) for value in values):
         raise Cannot("the loss gets more than an output and a target", node)
     steps = [loosened(value) if isinstance(value, Steps) else value for value in values]
     dims = [value.axis if isinstance(value, Steps) else None for value in steps]

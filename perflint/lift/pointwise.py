@@ -10,7 +10,7 @@ from perflint.lift.steps import MANY, Cannot, Same, Steps, atom, loosened
 
 
 def pointwise(scope: Scope, node: ast.expr, operands: list[ast.expr]) -> Steps:
-    """An operation on each number by itself, whose operands broadcast."""
+    """An operation on each number by itself, whose operands broadcast; raises Cannot."""
     values = {operand: tensor(scope.lift(operand), operand) for operand in operands}
     fitted = _broadcast(list(values.values()), node)
     texts = {
@@ -29,6 +29,10 @@ def pointwise(scope: Scope, node: ast.expr, operands: list[ast.expr]) -> Steps:
 def _broadcast(values: list[Steps | Same], node: ast.expr) -> list[Steps | Same]:
     """`values` so that they broadcast over all steps as they do in one; raises Cannot."""
     steps = [value for value in values if isinstance(value, Steps)]
+    if not steps:
+        raise Cannot("sizes of a step are combined", node)
+    if steps[0].least < 1 and any(isinstance(value, Same) and not value.is_number for value in values):
+        raise Cannot("a step of no axes leaves the type of the result to the other operand", node)
     if all(isinstance(value, Same) and value.is_number for value in values if value not in steps) and len(steps) == 1:
         return values
     if any(value.kept for value in steps) and not all(value.kept and value.axis == steps[0].axis for value in steps):

@@ -15,6 +15,8 @@ def product(scope: Scope, values: list[Steps | Same], name: str, node: ast.expr)
     """The product of two tensors, called `name` ("matmul" for `@`), in all steps; raises Cannot."""
     if not scope.torch:
         raise Cannot("`torch` is not imported by that name", node)
+    if not any(isinstance(value, Steps) for value in values):
+        raise Cannot("no step of a sequence is multiplied", node)
     wanted = _RANKS.get(name)
     left, right = (_fitted(value, wanted) for value in values)
     ranks = (left.rank, right.rank)

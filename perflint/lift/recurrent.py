@@ -76,7 +76,7 @@ def sequence_call(scope: Scope, node: ast.Call, paths: tuple[str, ...]) -> tuple
     state = state_argument(node)
     given = {state: written(paths)} if state is not None else {}
     text = scope.text(node, {node.args[0]: value.text, **given})
-    one_layer = (layers is None or integer(layers) == 1) and module.argument("proj_size", 99) is None
+    one_layer = (layers is None or integer(layers) == 1) and module.argument("proj_size", 7) is None
     return text, Steps("", axis, 3 if value.least >= 3 or axis == 1 else 2, 3, kept=True, own=True), one_layer
 
 

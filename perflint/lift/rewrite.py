@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from perflint.fixes.accumulator import indent_of
+from perflint.fixes.names import name_of_torch
 from perflint.lift import head
 from perflint.lift.body import Line, inner_statements, lift_body
 from perflint.lift.expressions import lift
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 def lifted(program: Program, loop: ast.For | ast.While) -> Fix:
     """The fix that computes all steps of `loop` at once; raises Cannot, which says what stands in the way."""
-    if any(isinstance(each, ast.Try) and each.handlers for each in program.ancestors(loop)):
+    if any(getattr(each, "handlers", ()) for each in program.ancestors(loop)):
         raise Cannot("a handler around it may catch what one step raises", loop)
     scope = _scope(program, loop)
     head.bind(scope, loop)
@@ -40,7 +41,8 @@ def lifted(program: Program, loop: ast.For | ast.While) -> Fix:
     lines, edits = stacked(scope, loop, lines, results.lists)
     lines += [Line(loop.body[-1], (text,)) for text in _last_values(scope, loop)]
     safety = Safety.BEHAVIOUR if scope.draws else Safety.ROUNDING
-    return Fix("compute all steps at once", safety, tuple(sorted([_replaced(scope, loop, lines), *edits])))
+    title = "; ".join(["compute all steps at once", *sorted(scope.draws)])
+    return Fix(title, safety, tuple(sorted([_replaced(scope, loop, lines), *edits])))
 
 
 def _scope(program: Program, loop: ast.For | ast.While) -> Scope:
@@ -126,12 +128,6 @@ def _met_again(flow: Flow, inside: frozenset[ast.AST]) -> set[str]:
 def _flow_and_shapes(program: Program) -> tuple[Flow, Shapes]:
     flow = Flow(program)
     return flow, Shapes(program, flow)
-
-
-def name_of_torch(program: Program) -> str:
-    """How the program calls torch; empty where it does not import it as a whole."""
-    imports = (alias for node in program.tree.body if isinstance(node, ast.Import) for alias in node.names)
-    return next((alias.asname or "torch" for alias in imports if alias.name == "torch"), "")
 
 
 def _last_values(scope: Scope, loop: ast.For | ast.While) -> Iterator[str]:

@@ -9,8 +9,7 @@ from perflint.lift.body import Line
 from perflint.lift.results import Appended
 from perflint.lift.scope import Scope
 from perflint.lift.steps import Steps, atom
-from perflint.program.occurrences import occurrences, start_region
-from perflint.program.values import Kind, Value
+from perflint.program.occurrences import is_empty_list, occurrences, start_region
 from perflint.rule import Edit
 
 _STACKS = frozenset({"torch.stack", "torch.cat"})
@@ -43,7 +42,7 @@ def _kept_as(line: Line, appended: Appended, text: str) -> Line:
 
 def _only_stacked(scope: Scope, loop: ast.For | ast.While, appended: Appended) -> tuple[ast.stmt, ast.Call, str] | None:
     """Where the list starts empty, the one call that reads it, and the text of what that gives."""
-    region = start_region(scope.program, loop, appended.path, _is_empty)
+    region = start_region(scope.program, loop, appended.path, is_empty_list)
     if region is None or region[-1] is not loop or any(occurrences(each, appended.path) for each in region[1:-1]):
         return None
     around = scope.program.function_of(loop) or scope.program.tree
@@ -116,7 +115,3 @@ def _removed(scope: Scope, start: ast.stmt) -> list[Edit]:
     several = isinstance(start, ast.Assign) and (len(start.targets) > 1 or not isinstance(start.targets[0], ast.Name))
     block = scope.program.block_of(start)
     return [Edit(first, last, "")] if alone and not several and len(block) > 1 else []
-
-
-def _is_empty(value: Value) -> bool:
-    return value.kind is Kind.SEQUENCE and value.items == ()

@@ -33,10 +33,9 @@ class Same:
 class Steps:
     """A tensor that differs from step to step: `text` holds all of them, side by side along `axis`.
 
-    One step has `least` to `most` axes. Where it is `kept`, one step still has
-    `axis`, of size 1 (`x[:, t : t + 1]`); otherwise it has no such axis (`x[:, t]`). Steps `of` the same have as many
-    axes as each other. `dense`: it is contiguous, and
-    nothing else reads its memory.
+    One step has `least` to `most` axes. Where it is `kept`, one step still has `axis`, of size 1 (`x[:, t : t + 1]`);
+    otherwise it has no such axis (`x[:, t]`). Steps `of` the same have as many axes as each other. `own`: it was
+    computed, and is no view of what was there before; `dense`: it is contiguous.
     """
 
     text: str

@@ -42,6 +42,11 @@ def start_region(
         here = parent
 
 
+def is_empty_list(value: Value) -> bool:
+    """Is it a list, or another sequence, of no items?"""
+    return value.kind is Kind.SEQUENCE and value.items == ()
+
+
 def _starts(program: Program, statement: ast.stmt, path: str, is_start: Callable[[Value], bool]) -> bool:
     if not isinstance(statement, ast.Assign | ast.AnnAssign):
         return False
