@@ -9,7 +9,7 @@ from perflint.rule import Rule
 TORCH_MARKS = (
     # A program that uses torch names it, or a library that wraps it, or does what is done to its modules and tensors.
     *("torch", "lightning", "accelerate", "transformers", "diffusers", "timm", "ignite", "fastai", "monai", "cuda"),
-    *("backward", "zero_grad", "no_grad", "state_dict", "DataLoader", "dataloader", "detach", "nn."),
+    *("backward", "zero_grad", "no_grad", "state_dict", "DataLoader", "dataloader", "num_workers", "detach", "nn."),
 )
 
 
