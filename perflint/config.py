@@ -10,12 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from perflint.config_values import READERS, read, read_option, unknown
 from perflint.errors import UserError
-from perflint.files import DEFAULT_EXCLUDE, DEFAULT_INCLUDE
 from perflint.rule import OptionValue
 
 if TYPE_CHECKING:
     from perflint.catalogue import Selection
 
+_INCLUDE = ("*.py", "*.pyw", "*.ipynb")
+_EXCLUDE = (
+    *(".git/", ".hg/", ".svn/", ".bzr/", ".jj/", ".venv/", "venv/", "site-packages/", "__pypackages__/"),
+    *("__pycache__/", ".mypy_cache/", ".pytest_cache/", ".ruff_cache/", ".pytype/", ".hypothesis/", ".perflint_cache/"),
+    *(".tox/", ".nox/", ".eggs/", "*.egg-info/", ".direnv/", ".pants.d/", "buck-out/", "build/", "_build/", "dist/"),
+    *("node_modules/", ".ipynb_checkpoints/"),
+)
 DEFAULT = "default"
 COMMAND_LINE = "command line"
 ADDED_TO = ("extend-select", "ignore", "per-file-ignores")  # the command line's come on top of the file's
@@ -32,9 +38,9 @@ class Settings:
     extend_select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    exclude: tuple[str, ...] = DEFAULT_EXCLUDE
+    exclude: tuple[str, ...] = _EXCLUDE
     extend_exclude: tuple[str, ...] = ()
-    include: tuple[str, ...] = DEFAULT_INCLUDE
+    include: tuple[str, ...] = _INCLUDE
     respect_gitignore: bool = True
     force_exclude: bool = False
     jobs: int | None = None

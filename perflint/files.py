@@ -14,13 +14,6 @@ from perflint.exclude import Layer, excluded_by, git_layer, git_layers_above, la
 if TYPE_CHECKING:
     from perflint.config import Settings
 
-DEFAULT_INCLUDE = ("*.py", "*.pyw", "*.ipynb")
-DEFAULT_EXCLUDE = (
-    *(".git/", ".hg/", ".svn/", ".bzr/", ".jj/", ".venv/", "venv/", "site-packages/", "__pypackages__/"),
-    *("__pycache__/", ".mypy_cache/", ".pytest_cache/", ".ruff_cache/", ".pytype/", ".hypothesis/", ".perflint_cache/"),
-    *(".tox/", ".nox/", ".eggs/", "*.egg-info/", ".direnv/", ".pants.d/", "buck-out/", "build/", "_build/", "dist/"),
-    *("node_modules/", ".ipynb_checkpoints/"),
-)
 _ENVIRONMENT_MARK = "pyvenv.cfg"  # what `python -m venv` and virtualenv put into an environment, whatever its name
 
 
