@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perflint import suppress
-from perflint.disk import Unreadable, read_bytes
-from perflint.document import Document, decode
+from perflint.documents.disk import Unreadable, read_bytes
+from perflint.documents.document import Document, decode
 from perflint.links import NONE, HotCall, Links
 from perflint.problems import FILE_FAULTS, RuleCrash, problem_of
 from perflint.program import Program

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perflint.cache import Keys, in_context
-from perflint.disk import Unreadable, read_bytes
+from perflint.documents.disk import Unreadable, read_bytes
 from perflint.links import HotCall
 from perflint.results import FileResult
 from perflint.rule import Options, Rule

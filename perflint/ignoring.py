@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from perflint import suppress
 from perflint.check import find
-from perflint.disk import Unreadable, Unwritable
-from perflint.document import read
+from perflint.documents.disk import Unreadable, Unwritable
+from perflint.documents.document import read
 from perflint.links import HotCall
 from perflint.results import FileResult, RunResult
 from perflint.rule import Rule

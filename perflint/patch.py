@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perflint.disk import Unreadable
-from perflint.document import Document, read
+from perflint.documents.disk import Unreadable
+from perflint.documents.document import Document, read
 from perflint.edits import apply_fixes
 from perflint.fix import FixResult, NotSettledError, fix_text
 from perflint.links import HotCall

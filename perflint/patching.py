@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perflint.disk import Unwritable
+from perflint.documents.disk import Unwritable
 from perflint.links import HotCall
 from perflint.patch import Patch, patch_file
 from perflint.problems import problem_of

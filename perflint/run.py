@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from perflint.cache import FOLDER, Cache, Keys, in_context, key_of_all, keys_for
 from perflint.catalogue import selected_rules
 from perflint.checker import Checked, Checker, Task, collecting_seldom
-from perflint.disk import Unreadable, read_bytes
+from perflint.documents.disk import Unreadable, read_bytes
 from perflint.exclude import layer
 from perflint.files import Discovery
 from perflint.fingerprint import source_digest

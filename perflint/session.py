@@ -96,8 +96,8 @@ class Session:
 
     def fix_stdin(self, data: bytes) -> tuple[Patch, bytes]:
         """The patch of standard input that holds `data`, and the fixed file: `data` itself where there is no change."""
-        from perflint.disk import Unreadable
-        from perflint.document import decode
+        from perflint.documents.disk import Unreadable
+        from perflint.documents.document import decode
         from perflint.patch import Patch, patch_document
 
         path = self.stdin_name

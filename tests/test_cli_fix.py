@@ -127,8 +127,8 @@ def test_one_file_that_is_no_python_is_named_and_the_others_are_fixed(project: P
 def test_a_file_that_cannot_be_written_is_an_error_and_the_others_are_fixed(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from perflint.disk import Unwritable
-    from perflint.document import Document
+    from perflint.documents.disk import Unwritable
+    from perflint.documents.document import Document
 
     write = Document.write
 

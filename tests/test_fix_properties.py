@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from perflint.catalogue import all_rules
-from perflint.document import decode
+from perflint.documents.document import decode
 from perflint.fix import FixResult, fix_text
 from perflint.patch import patch_document
 from perflint.problems import FILE_FAULTS

@@ -12,8 +12,8 @@ from typing import ClassVar
 
 import pytest
 
-from perflint.disk import Changed
-from perflint.document import decode
+from perflint.documents.disk import Changed
+from perflint.documents.document import decode
 from perflint.patch import Patch, patch_document, patch_file, unified_diff
 from perflint.program import Program
 from perflint.results import Position

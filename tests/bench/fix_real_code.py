@@ -13,8 +13,8 @@ from multiprocessing import Pool
 from pathlib import Path
 
 from perflint.catalogue import all_rules
-from perflint.disk import Unreadable
-from perflint.document import read
+from perflint.documents.disk import Unreadable
+from perflint.documents.document import read
 from perflint.fix import fix_text
 
 

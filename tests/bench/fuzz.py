@@ -23,8 +23,8 @@ from pathlib import Path
 
 from perflint.catalogue import all_rules
 from perflint.check import check_bytes
-from perflint.disk import Unreadable
-from perflint.document import decode
+from perflint.documents.disk import Unreadable
+from perflint.documents.document import decode
 from perflint.fix import fix_text
 from perflint.problems import FILE_FAULTS, InternalProblem
 from perflint.results import FileResult

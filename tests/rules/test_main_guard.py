@@ -12,8 +12,8 @@ import pytest
 
 from perflint.catalogue import rules_by_name
 from perflint.check import check_text
+from perflint.documents.notebook import parse
 from perflint.fix import fix_text
-from perflint.notebook import parse
 from tests.fixture_cases import FIXTURES, default_options
 
 RULE = rules_by_name()["missing-main-guard"]

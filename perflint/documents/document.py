@@ -10,9 +10,9 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
-from perflint import notebook
-from perflint.disk import Unreadable, Unwritable, read_bytes, replace_bytes
-from perflint.notebook import LostCell, Notebook
+from perflint.documents import notebook
+from perflint.documents.disk import Unreadable, Unwritable, read_bytes, replace_bytes
+from perflint.documents.notebook import LostCell, Notebook
 from perflint.program.source import Source
 from perflint.results import PlacedEdit, Position, Problem
 from perflint.rule import Edit

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perflint.disk import Changed, Unreadable, Unwritable, replace_bytes
-from perflint.document import Document, decode, read
+from perflint.documents.disk import Changed, Unreadable, Unwritable, replace_bytes
+from perflint.documents.document import Document, decode, read
 from perflint.results import Position
 
 LINE_BREAKS = st.sampled_from(["\n", "\r\n", "\r", "\n\n", "\f\n", "\t"])
@@ -93,12 +93,12 @@ def test_what_is_not_source_is_refused_with_its_reason(data: bytes, message: str
 
 
 def test_a_huge_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("perflint.document.MAX_CHARACTERS", 10)
+    monkeypatch.setattr("perflint.documents.document.MAX_CHARACTERS", 10)
     with pytest.raises(Unreadable, match="too large"):
         decoded(b"x = 1\ny = 2\n")
     path = tmp_path / "huge.py"
     path.write_text("x = 1\ny = 2\n")
-    monkeypatch.setattr("perflint.disk.MAX_BYTES", 10)
+    monkeypatch.setattr("perflint.documents.disk.MAX_BYTES", 10)
     with pytest.raises(Unreadable, match="too large"):
         read(path)
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from perflint import magics
-from perflint.disk import Unreadable
-from perflint.notebook_json import Span, elements, members, with_text
+from perflint.documents import magics
+from perflint.documents.disk import Unreadable
+from perflint.documents.notebook_json import Span, elements, members, with_text
 from perflint.results import Problem
 from perflint.rule import Edit
 

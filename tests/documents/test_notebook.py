@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perflint import magics
-from perflint.disk import Unreadable, Unwritable
-from perflint.document import Document, decode
+from perflint.documents import magics
+from perflint.documents.disk import Unreadable, Unwritable
+from perflint.documents.document import Document, decode
 from perflint.results import PlacedEdit, Position
 from perflint.rule import Edit
 
