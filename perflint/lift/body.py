@@ -25,9 +25,9 @@ def lift_body(scope: Scope, statements: list[ast.stmt], results: Results) -> Ite
     """The statements that take the place of the loop's; raises Cannot."""
     for statement in statements:
         texts = _lifted(scope, statement, results)
-        yield Line(statement, (*scope.before, *texts))
-        scope.before.clear()
-    for path in sorted(scope.consumed):
+        yield Line(statement, (*scope.draft.before, *texts))
+        scope.draft.before.clear()
+    for path in sorted(scope.draft.consumed):
         state = scope.values.get(path)
         if not isinstance(state, State) or state.path != path:
             raise Cannot(f"`{path}` goes into an RNN, and is not what it returns", statements[-1])
@@ -91,7 +91,7 @@ def _given(scope: Scope, target: ast.expr, value: Lifted, node: ast.stmt) -> Ite
     if not isinstance(target, ast.Name):
         raise Cannot(f"`{ast.unparse(target)}` is changed in each step", node)
     name = scope.local(target.id)
-    unread = name in scope.handed_on and name in scope.shifted and name not in scope.read_behind
+    unread = name in scope.facts.handed_on and name in scope.draft.shifted and name not in scope.facts.read_behind
     if unread:
         scope.values[target.id] = step
         return
@@ -118,11 +118,11 @@ def _bind_state(scope: Scope, target: ast.expr, value: State | Parts, node: ast.
     path = path_of(target)
     if isinstance(value, Parts) or not path:
         raise Cannot("a state is handed on under another name", node)
-    if scope.texts is None:
+    if scope.callee is None:
         if path != value.path:
             raise Cannot("a state is handed on under another name", node)
         if not value.is_output:
-            scope.final.add(path)
+            scope.draft.final.add(path)
     scope.values[path] = value
 
 
@@ -141,7 +141,7 @@ def _rnn(scope: Scope, target: ast.expr, call: ast.Call, node: ast.stmt) -> tupl
     paths = recurrent.carried_paths(scope, call)
     text, outputs, one_layer = recurrent.sequence_call(scope, call, paths)
     name = target.elts[0].id
-    written = scope.fresh("steps") if name == "_" else scope.local(name)
+    written = scope.draft.fresh("steps") if name == "_" else scope.local(name)
     outputs = outputs.named(written)
     scope.values[name] = outputs
     both = scope.program.value(call.func).name.endswith("LSTM") and len(paths) == 1  # h and c in one
@@ -157,13 +157,13 @@ def _cell(scope: Scope, target: ast.expr, call: ast.Call, node: ast.stmt) -> tup
     if any("." in name for name in names):
         raise Cannot("the Cell's state is an attribute", node)
     text, axis = recurrent.cell_call(scope, call, names)
-    outputs = scope.fresh(f"{names[0]}_steps")
+    outputs = scope.draft.fresh(f"{names[0]}_steps")
     states = [
         State(names[0], Steps(outputs, axis, 2, 2, own=True), is_output=True),
         *(State(name) for name in names[1:]),
     ]
     _bind_states(scope, target, states, node)
-    unread = scope.fresh("unread") if "_" in scope.taken else "_"
-    last = [name if name in scope.read_behind and name != names[0] else unread for name in names]
+    unread = scope.draft.fresh("unread") if "_" in scope.draft.taken else "_"
+    last = [name if name in scope.facts.read_behind and name != names[0] else unread for name in names]
     again = [f"{name} = {name}.squeeze(0)" for name in last if name != unread]
     return f"{outputs}, {', '.join(last)} = {text}", *again

@@ -58,7 +58,7 @@ def _module(scope: Scope, node: ast.Call, module: Module) -> Steps:
     if (module.is_pointwise or module.is_dropout) and module.is_in_place:
         raise Cannot(f"`{name}` changes its input in place", node)
     if module.is_dropout:
-        scope.draws.add(f"`{name}` draws other random numbers")
+        scope.draft.draws.add(f"`{name}` draws other random numbers")
     if module.is_pointwise or module.is_dropout:
         text = scope.text(node, {node.args[0]: value.text})
         returns_input = module.is_dropout or module.name == "Identity"  # it may
@@ -73,7 +73,7 @@ def _module(scope: Scope, node: ast.Call, module: Module) -> Steps:
         return value.computed(scope.text(node, {node.args[0]: value.text}), dense=module.name == "Linear")
     if module.softmax_axis is not None:
         axis = integer(module.softmax_axis)
-        if axis is None or not scope.torch:
+        if axis is None or not scope.facts.torch:
             raise Cannot(f"it is not known along which axis `{name}` works", node)
         return _softmax(scope, module, value, axis, node)
     raise Cannot(f"there is no rule for all steps of `nn.{module.name}` at once", node)
@@ -91,7 +91,7 @@ def _sequential(scope: Scope, node: ast.Call, module: Module, value: Steps) -> S
         if inner is None or inner.is_in_place or not by_itself:
             raise Cannot(f"`{scope.text(node.func)}` holds modules for which there is no rule", node)
         if inner.is_dropout:
-            scope.draws.add(f"`{scope.text(node.func)}` draws other random numbers")
+            scope.draft.draws.add(f"`{scope.text(node.func)}` draws other random numbers")
     value = axes.with_axes_behind(value, 1, node)
     return value.computed(scope.text(node, {node.args[0]: value.text}))
 
@@ -106,10 +106,10 @@ def _softmax(scope: Scope, module: Module, value: Steps, axis: int, node: ast.Ca
     function = "log_softmax" if module.name == "LogSoftmax" else "softmax"
     if (rank := value.rank) is not None:
         value = axes.with_axes_behind(value, rank - axis, node)
-        return value.computed(f"{scope.torch}.{function}({value.text}, dim={axis - rank})")
+        return value.computed(f"{scope.facts.torch}.{function}({value.text}, dim={axis - rank})")
     value = value if value.kept else value.at(0)
     dim = axis if value.kept else axis + 1
-    return value.computed(f"{scope.torch}.{function}({value.text}, dim={dim})")
+    return value.computed(f"{scope.facts.torch}.{function}({value.text}, dim={dim})")
 
 
 def _torch(scope: Scope, node: ast.Call, entry: torch_table.Entry) -> Lifted:
@@ -132,7 +132,7 @@ def _torch(scope: Scope, node: ast.Call, entry: torch_table.Entry) -> Lifted:
             raise Cannot(f"`{keyword.arg}` is another one in each step", node)
         invariant(scope, keyword.value)
     if name == "dropout":
-        scope.draws.add("dropout draws other random numbers")
+        scope.draft.draws.add("dropout draws other random numbers")
     elif "random" in entry.traits:
         raise Cannot(f"`{name}` draws random numbers", node)
     if "pointwise" in entry.traits and name not in ("where", "addcmul", "addcdiv", "lerp", "heaviside", "clone"):

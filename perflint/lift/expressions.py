@@ -18,7 +18,7 @@ from perflint.program.values import Kind
 def lift(scope: Scope, node: ast.expr) -> Lifted:
     """The value of `node` in all steps; raises Cannot."""
     found = scope.read(node) if isinstance(node, ast.Name | ast.Attribute) else None
-    if isinstance(found, Carried) and isinstance(node, ast.Name) and node.id in scope.handed_on:
+    if isinstance(found, Carried) and isinstance(node, ast.Name) and node.id in scope.facts.handed_on:
         return shifted_in(scope, node)
     if found is not None:
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 from perflint.lift.purity import invariant
 from perflint.lift.scope import Scope
@@ -12,15 +13,15 @@ from perflint.program.time_header import called, split_axis, split_base, split_s
 from perflint.program.values import Kind
 
 
-def bind(scope: Scope, loop: ast.For | ast.While) -> None:
-    """Give the targets of `loop` their values in `scope`; raises Cannot."""
+def bound(scope: Scope, loop: ast.For | ast.While) -> Scope:
+    """The scope in which the targets of `loop` have their values; raises Cannot."""
     if loop.orelse:
         raise Cannot("the loop has an else", loop)
     if isinstance(loop, ast.For):
         _bind(scope, loop.target, loop.iter)
     else:
         _bind_while(scope, loop)
-    scope.targets.update(scope.values)
+    return replace(scope, targets=dict(scope.values))
 
 
 def _bind(scope: Scope, target: ast.expr, walked: ast.expr) -> None:
@@ -49,15 +50,12 @@ def _bind_while(scope: Scope, loop: ast.While) -> None:
         raise Cannot("how often it runs is not told by its head", loop)
     name, stop = test.left, test.comparators[0]
     counted = loop.body[-1]
-    stores = [node for node in scope.inside if isinstance(node, ast.Name) and node.id == name.id and _is_store(node)]
+    names = [node for node in scope.facts.inside if isinstance(node, ast.Name) and node.id == name.id]
+    stores = [node for node in names if isinstance(node.ctx, ast.Store)]
     first = _start(scope, loop, name)
     if not _adds_one(counted, name.id) or len(stores) != 1 or len(test.ops) > 1 or first is None or first < 0:
         raise Cannot("it does not count its steps from a constant, one by one", loop)
-    scope.values[name.id] = Index(str(first), _stop(scope, stop))
-
-
-def _is_store(node: ast.Name) -> bool:
-    return isinstance(node.ctx, ast.Store)
+    scope.values[name.id] = _index(scope, str(first), stop)
 
 
 def _adds_one(node: ast.stmt, name: str) -> bool:
@@ -96,15 +94,12 @@ def _counter(scope: Scope, walked: ast.Call) -> Index:
     first = scope.text(walked.args[0]) if len(walked.args) == 2 else "0"
     if len(walked.args) == 2 and (integer(walked.args[0]) is None or first.startswith("-")):
         raise Cannot("the loop does not begin at a constant", walked)
-    return Index(first, _stop(scope, walked.args[-1]))
+    return _index(scope, first, walked.args[-1])
 
 
-def _stop(scope: Scope, node: ast.expr) -> str:
-    """The text of the end of a range, by which the expression is known from now on."""
-    _check_bound(scope, node)
-    text = on_one_line(scope.text(node))
-    scope.stops[text] = node
-    return text
+def _index(scope: Scope, first: str, end: ast.expr) -> Index:
+    _check_bound(scope, end)
+    return Index(first, on_one_line(scope.text(end)), end=end)
 
 
 def _check_bound(scope: Scope, node: ast.expr) -> None:
@@ -150,7 +145,7 @@ def _length(scope: Scope, walked: ast.expr) -> str:
     """The symbol of how many steps there are; empty where it is not known."""
     base = _split(walked)
     if base is None:
-        return scope.shapes.shape(walked).size(0)
+        return scope.facts.shapes.shape(walked).size(0)
     assert isinstance(walked, ast.Call)
     axis = split_axis(walked)
-    return "" if axis is None else scope.shapes.shape(base).size(axis)
+    return "" if axis is None else scope.facts.shapes.shape(base).size(axis)

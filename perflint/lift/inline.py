@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
-from perflint.lift.scope import Scope
+from perflint.lift.scope import Callee, Scope
 from perflint.lift.steps import Cannot, Lifted, Same, Steps, atom
+from perflint.lift.wrapping import may_be_wrapped
 from perflint.program.values import Kind
 from perflint.program.walk import own_nodes
 
-_WRAPS = ("DataParallel", "torch.compile", ".compile(", "jit.", "register_forward", "register_module", "checkpoint(")
 _INTERCEPTS = frozenset({"__call__", "__getattr__", "__getattribute__", "__setattr__"})
 _DEPTH = 3
 
@@ -27,16 +27,15 @@ def callee_of(scope: Scope, node: ast.Call) -> ast.FunctionDef | None:
 
 
 def lift_inline(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> Lifted:
-    """The value of a call of `function` in all steps; its statements go to `scope.before`. Raises Cannot."""
+    """The value of a call of `function` in all steps; its statements go to `scope.draft.before`. Raises Cannot."""
     _check(scope, node, function)
-    inner = replace(scope, values={}, texts={}, locals={}, depth=scope.depth + 1)
-    _bind(scope, inner, node, function)
+    inner = _entered(scope, node, function)
     *statements, last = [each for each in function.body if not _is_docstring(each)] or function.body
     if not isinstance(last, ast.Return) or last.value is None:
         raise Cannot(f"`{function.name}` does not end by returning what it computes", node)
     try:
         for text in inner.lift_statements(statements):
-            scope.before.append(text)
+            scope.draft.before.append(text)
         return inner.lift(last.value)
     except Cannot as cannot:
         raise Cannot(f"in `{scope.program.segment(node.func)}`, {cannot}", node) from None
@@ -44,9 +43,9 @@ def lift_inline(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> Lift
 
 def _check(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> None:
     owner = scope.program.class_of(function)
-    if function.decorator_list or scope.depth >= _DEPTH:
+    if function.decorator_list or _depth(scope) >= _DEPTH:
         raise Cannot(f"`{function.name}` is wrapped or calls too deep", node)
-    if any(wrap in scope.program.text for wrap in _WRAPS):
+    if may_be_wrapped(scope.program):
         raise Cannot(f"`{scope.program.segment(node.func)}` may be wrapped: calling it is more than its body", node)
     if owner is not None and any(info.methods.keys() & _INTERCEPTS for info in owner.lineage()):
         raise Cannot(f"calling `{scope.program.segment(node.func)}` is more than its body", node)
@@ -58,15 +57,19 @@ def _check(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> None:
         raise Cannot(f"`{function.name}` does more than compute", node)
 
 
-def _bind(scope: Scope, inner: Scope, node: ast.Call, function: ast.FunctionDef) -> None:
-    """Give the parameters of `function` the values of the call's arguments."""
+def _depth(scope: Scope) -> int:
+    return scope.callee.depth if scope.callee is not None else 0
+
+
+def _entered(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> Scope:
+    """The scope of `function`, in which its parameters have the values of the call's arguments."""
     arguments = function.args
     if arguments.vararg or arguments.kwarg or any(isinstance(each, ast.Starred) for each in node.args):
         raise Cannot(f"`{function.name}` takes any number of arguments", node)
     names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
-    assert inner.texts is not None
+    inner = Scope(scope.facts, scope.draft, scope.assigned, callee=Callee(_depth(scope) + 1))
     if scope.program.class_of(function) is not None:
-        _share(scope, inner, names.pop(0), scope.text(_receiver(scope, node)))
+        inner = _with_self(scope, inner, names.pop(0), scope.text(_receiver(scope, node)))
     given = dict(zip(names, node.args, strict=False))
     given.update({keyword.arg: keyword.value for keyword in node.keywords if keyword.arg})
     defaults = dict(zip(names[::-1], arguments.defaults[::-1], strict=False))
@@ -75,29 +78,33 @@ def _bind(scope: Scope, inner: Scope, node: ast.Call, function: ast.FunctionDef)
     )
     for name in [*names, *(each.arg for each in arguments.kwonlyargs)]:
         if name in given:
-            value = scope.lift(given[name])
+            _hand(inner, name, scope.lift(given[name]), function)
         elif isinstance(defaults.get(name), ast.Constant):
-            value = Same(ast.unparse(defaults[name]), 0)
+            _hand(inner, name, Same(ast.unparse(defaults[name]), 0), function)
         else:
             raise Cannot(f"`{function.name}` gets no `{name}`", node)
-        reads = sum(isinstance(each, ast.Name) and each.id == name for each in ast.walk(function))
-        if isinstance(value, Steps) and "(" in value.text and reads > 1:
-            value = value.named(scope.bound(value.text))  # dropout draws once, and nothing is computed twice
-        inner.values[name] = value
-        if isinstance(value, Same):
-            inner.texts[name] = atom(value.text)
+    return inner
 
 
-def _share(scope: Scope, inner: Scope, name: str, receiver: str) -> None:
-    """Let the attributes of `name`, in the function that is called, be those of `receiver`."""
-    assert inner.texts is not None
-    inner.texts[name] = atom(receiver)
+def _hand(inner: Scope, name: str, value: Lifted, function: ast.FunctionDef) -> None:
+    """Give the parameter `name` of `function` its value."""
+    reads = sum(isinstance(each, ast.Name) and each.id == name for each in ast.walk(function))
+    if isinstance(value, Steps) and "(" in value.text and reads > 1:
+        value = value.named(inner.bound(value.text))  # dropout draws once, and nothing is computed twice
+    inner.values[name] = value
+    if isinstance(value, Same) and inner.callee is not None:
+        inner.callee.texts[name] = atom(value.text)
+
+
+def _with_self(scope: Scope, inner: Scope, name: str, receiver: str) -> Scope:
+    """`inner`, where the attributes of its parameter `name` are those of `receiver`."""
     prefix = f"{receiver}."
-    inner.values.update(
-        {name + path[len(receiver) :]: value for path, value in scope.values.items() if path.startswith(prefix)}
-    )
-    shared = {name + path[len(receiver) :] for path in scope.assigned if path.startswith(prefix)}
-    inner.assigned = frozenset(shared | {path for path in scope.assigned if not path.startswith(f"{name}.")})
+    own = {path: name + path[len(receiver) :] for path in (*scope.values, *scope.assigned) if path.startswith(prefix)}
+    others = {path for path in scope.assigned if not path.startswith(f"{name}.")}
+    values = {own[path]: value for path, value in scope.values.items() if path in own}
+    shared = {own[path] for path in scope.assigned if path in own}
+    callee = Callee(_depth(inner), {name: atom(receiver)})
+    return replace(inner, assigned=frozenset(shared | others), values=values, callee=callee)
 
 
 def _receiver(scope: Scope, node: ast.Call) -> ast.expr:

@@ -7,6 +7,7 @@ import ast
 from perflint.lift.modules import module_of
 from perflint.lift.scope import Scope
 from perflint.lift.steps import MANY, Cannot, Same, Steps, loosened
+from perflint.lift.wrapping import is_scripted
 from perflint.program import torch_table
 from perflint.program.values import Kind
 
@@ -32,9 +33,9 @@ def loss_of(scope: Scope, node: ast.Call) -> str:
 
 def lift_loss(scope: Scope, node: ast.Call, loss: str, values: list[Steps | Same]) -> Steps:
     """The loss of each step: what it is averaged over, and what it ignores, is of that step alone; raises Cannot."""
-    if not scope.torch:
+    if not scope.facts.torch:
         raise Cannot("`torch` is not imported by that name", node)
-    if "jit." in scope.program.text:
+    if is_scripted(scope.program):
         raise Cannot("torch.vmap cannot be scripted", node)
     for keyword in node.keywords:
         if not isinstance(keyword.value, ast.Constant):
@@ -58,7 +59,7 @@ def lift_loss(scope: Scope, node: ast.Call, loss: str, values: list[Steps | Same
     function = scope.text(node.func)
     keywords = (scope.program.source.segment(each) for each in node.keywords)
     arguments = ", ".join([*(value.text for value in steps), *keywords])
-    return Steps(f"{scope.torch}.vmap({function}{where})({arguments})", 0, 0, 0 if one_number else MANY, own=True)
+    return Steps(f"{scope.facts.torch}.vmap({function}{where})({arguments})", 0, 0, 0 if one_number else MANY, own=True)
 
 
 def _built(scope: Scope, node: ast.Call) -> list[ast.keyword]:

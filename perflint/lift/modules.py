@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from perflint.lift.wrapping import may_be_hooked, sets_attributes_by_name
 from perflint.program import torch_table
 from perflint.program.values import Kind
 from perflint.program.walk import path_of
@@ -19,16 +20,6 @@ _POINTWISE = frozenset(
 )
 _SOFTMAXES = frozenset({"Softmax", "LogSoftmax"})
 _HARMLESS = frozenset("parameters named_parameters state_dict to cuda cpu train eval zero_grad requires_grad_".split())
-_HOOKS = (
-    "register_forward",
-    "register_module",
-    "register_full_backward",
-    "register_backward",
-    "spectral_norm",
-    "weight_norm",
-    "prune",
-    "parametri",
-)
 
 
 @dataclass(frozen=True)
@@ -82,7 +73,7 @@ def module_of(program: Program, function: ast.expr) -> Module | None:
     value = program.value(function)
     if value.kind is not Kind.MODULE or not value.sure or not value.name.startswith("torch.nn."):
         return None
-    if any(hook in program.text for hook in _HOOKS):
+    if may_be_hooked(program):
         return None
     built = construction(program, function)
     return module_built(program, built) if built is not None else None
@@ -115,7 +106,7 @@ def construction(program: Program, function: ast.expr) -> ast.Call | None:
     """The one call that builds what `function` is: the only value which the program gives that attribute or name."""
     path = path_of(function)
     root, _, attribute = path.partition(".")
-    if not path or "." in attribute or "setattr(" in program.text:
+    if not path or "." in attribute or sets_attributes_by_name(program):
         return None
     if not attribute:
         found = [(target, value) for target, value in assignments(program) if path_of(target) == path]

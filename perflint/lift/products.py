@@ -13,16 +13,16 @@ _RANKS = {"mm": 2, "bmm": 3}
 
 def product(scope: Scope, values: list[Steps | Same], name: str, node: ast.expr) -> Steps:
     """The product of two tensors, called `name` ("matmul" for `@`), in all steps; raises Cannot."""
-    if not scope.torch:
+    if not scope.facts.torch:
         raise Cannot("`torch` is not imported by that name", node)
     if not any(isinstance(value, Steps) for value in values):
         raise Cannot("no step of a sequence is multiplied", node)
     wanted = _RANKS.get(name)
     left, right = (_fitted(value, wanted) for value in values)
     ranks = (left.rank, right.rank)
-    text = (
-        f"{scope.torch}.matmul({left.text}, {right.text})" if name != "@" else f"{atom(left.text)} @ {atom(right.text)}"
-    )
+    text = f"{scope.facts.torch}.matmul({left.text}, {right.text})"
+    if name == "@":
+        text = f"{atom(left.text)} @ {atom(right.text)}"
     if isinstance(left, Steps) and isinstance(right, Same) and right.rank == 2:
         return left.narrowed(1).computed(text, dense=False)
     if None in ranks or min(rank for rank in ranks if rank is not None) < 2:

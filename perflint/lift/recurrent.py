@@ -46,7 +46,7 @@ def carried_paths(scope: Scope, node: ast.Call) -> tuple[str, ...]:
     if not all(isinstance(each, Carried) for each in values):
         raise Cannot("the state that goes in is not the one that came out", node)
     paths = tuple(each.path for each in values if isinstance(each, Carried))
-    scope.consumed.update(paths)
+    scope.draft.consumed.update(paths)
     return paths
 
 
@@ -72,7 +72,7 @@ def sequence_call(scope: Scope, node: ast.Call, paths: tuple[str, ...]) -> tuple
     layers = module.argument("num_layers", 2)
     dropout = module.argument("dropout", 5)
     if dropout is not None and not (isinstance(dropout, ast.Constant) and dropout.value == 0):
-        scope.draws.add("dropout between the RNN's layers draws other random numbers")
+        scope.draft.draws.add("dropout between the RNN's layers draws other random numbers")
     state = state_argument(node)
     given = {state: written(paths)} if state is not None else {}
     text = scope.text(node, {node.args[0]: value.text, **given})
@@ -99,7 +99,7 @@ def cell_call(scope: Scope, node: ast.Call, names: tuple[str, ...]) -> tuple[str
     `names` are those of its states. That function is what nn.LSTM, nn.GRU and nn.RNN call themselves.
     """
     module = known_module(scope, node)
-    if not scope.torch:
+    if not scope.facts.torch:
         raise Cannot("`torch` is not imported by that name", node)
     value = tensor(scope.lift(node.args[0]), node.args[0])
     if not isinstance(value, Steps):
@@ -125,7 +125,7 @@ def cell_call(scope: Scope, node: ast.Call, names: tuple[str, ...]) -> tuple[str
     weights = ", ".join(f"{cell}.{name}" for name in (_WEIGHTS if has_bias else _WEIGHTS[:2]))
     states = [f"{name}.unsqueeze(0)" for name in names]
     lines = (
-        f"{scope.torch}.{function}(",
+        f"{scope.facts.torch}.{function}(",
         f"    {value.text},",
         f"    ({', '.join(states)})," if len(states) > 1 else f"    {states[0]},",
         f"    [{weights}],",
@@ -133,7 +133,7 @@ def cell_call(scope: Scope, node: ast.Call, names: tuple[str, ...]) -> tuple[str
         f" batch_first={value.axis == 1},",
         ")",
     )
-    return scope.newline.join(lines), value.axis
+    return scope.facts.newline.join(lines), value.axis
 
 
 def _starts(scope: Scope, node: ast.Call) -> list[ast.AST]:
@@ -143,7 +143,7 @@ def _starts(scope: Scope, node: ast.Call) -> list[ast.AST]:
     found: list[ast.AST] = []
     for part in parts:
         if isinstance(part, ast.Name):
-            found += [each for each in scope.flow.definitions(part) if each not in scope.inside]
+            found += [each for each in scope.facts.flow.definitions(part) if each not in scope.facts.inside]
     return found
 
 

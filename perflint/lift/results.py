@@ -168,8 +168,8 @@ def _sign(operator: ast.operator) -> str:
 
 def _starts(scope: Scope, name: ast.Name) -> list[ast.expr | None]:
     """What the variable is given in front of the loop; None for what is not in sight."""
-    loads = [node for node in scope.inside if isinstance(node, ast.Name) and node.id == name.id]
-    found = {each for load in loads for each in scope.flow.definitions(load)} - scope.inside
+    loads = [node for node in scope.facts.inside if isinstance(node, ast.Name) and node.id == name.id]
+    found = {each for load in loads for each in scope.facts.flow.definitions(load)} - scope.facts.inside
     values: list[ast.expr | None] = []
     for definition in found:
         statement = scope.program.statement_of(definition) if isinstance(definition, ast.Name) else None
@@ -195,7 +195,7 @@ def is_fresh(scope: Scope, name: ast.Name, loop: ast.stmt) -> bool:
             return False
     around = scope.program.function_of(loop) or scope.program.tree
     uses = [node for node in occurrences(around, name.id) if isinstance(node.ctx, ast.Load)]
-    before = [node for node in uses if node not in scope.inside and node.lineno < loop.lineno]
+    before = [node for node in uses if node not in scope.facts.inside and node.lineno < loop.lineno]
     return all(isinstance(scope.program.parent(node), ast.Attribute) and _is_measure(scope, node) for node in before)
 
 

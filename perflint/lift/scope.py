@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from perflint.lift.steps import Cannot, Carried, Index, Lifted, Same, State, Steps
@@ -18,46 +18,74 @@ if TYPE_CHECKING:
     from perflint.program import Program
 
 
-@dataclass
-class Scope:
-    """The values of names and attributes in a loop's body, by path; `assigned` are all that the body gives a value.
-
-    Of a function that is called in the body there is a scope of its own: `texts` then says how its names are written in
-    the loop's function, whose own names are `taken`.
-    """
+@dataclass(frozen=True)
+class Facts:
+    """What is known of the loop before anything of it is lifted."""
 
     program: Program
     flow: Flow
     shapes: Shapes
     torch: str  # how the program calls it; empty where it does not
-    assigned: frozenset[str]
     inside: frozenset[ast.AST]  # the nodes of the loop
+    bound_names: frozenset[str]  # those that the loop's function gives a value
     read_behind: frozenset[str]  # the names that the loop sets and code behind it reads
-    expression_lifter: Callable[[Scope, ast.expr], Lifted]  # handed in: it needs what needs this module
-    statements_lifter: Callable[[Scope, list[ast.stmt]], Iterator[str]]
-    newline: str = "\n"  # with the blanks that the loop's body begins its lines with
-    values: dict[str, Lifted] = field(default_factory=dict)
-    stops: dict[str, ast.expr] = field(default_factory=dict)  # the ends of the loop's range, by their text
-    targets: dict[str, Lifted] = field(default_factory=dict)  # what the loop's head gives a value
-    handed_on: dict[str, ast.expr] = field(default_factory=dict)  # what names are given at the end of a step
-    shifted: set[str] = field(default_factory=set)  # those that were read one step late
-    final: set[str] = field(default_factory=set)  # what has its last value behind the new statements already
-    draws: set[str] = field(default_factory=set)  # what draws its random numbers in another order
+    handed_on: Mapping[str, ast.expr]  # what names are given at the end of a step
+    newline: str  # with the blanks that the loop's body begins its lines with
+    lift: Callable[[Scope, ast.expr], Lifted]  # handed in: it needs what needs this module
+    lift_statements: Callable[[Scope, list[ast.stmt]], Iterator[str]]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What the new statements have come to so far; the loop and all functions that it calls add to the same one."""
+
+    taken: set[str]  # the names that stand for something in the loop's function
     before: list[str] = field(default_factory=list)  # statements that the next one needs in front of it
+    draws: set[str] = field(default_factory=set)  # what draws its random numbers in another order
     consumed: set[str] = field(default_factory=set)  # the states that RNNs were given
-    bound_names: frozenset[str] = frozenset()  # those that the loop's function gives a value
-    taken: set[str] = field(default_factory=set)
-    texts: dict[str, str] | None = None
-    locals: dict[str, str] = field(default_factory=dict)  # the names of a called function that it gives a value
-    depth: int = 0  # of calls
+    shifted: set[str] = field(default_factory=set)  # the names that were read one step late
+    final: set[str] = field(default_factory=set)  # what has its last value behind the new statements already
+
+    def fresh(self, name: str) -> str:
+        """A name like `name` that the loop's function does not use; from now on it does."""
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
+
+
+@dataclass(frozen=True)
+class Callee:
+    """How the names of a function that the loop's body calls are written in the loop's function."""
+
+    depth: int  # of calls
+    texts: dict[str, str] = field(default_factory=dict)
+    own: dict[str, str] = field(default_factory=dict)  # of the names that it gives a value itself
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The values, by path, of what one function has given a value so far: the loop's, or one that its body calls."""
+
+    facts: Facts
+    draft: Draft
+    assigned: frozenset[str]  # all paths that the loop gives a value
+    targets: Mapping[str, Lifted] = field(default_factory=dict)  # what the loop's head gives a value
+    values: dict[str, Lifted] = field(default_factory=dict)
+    callee: Callee | None = None
+
+    @property
+    def program(self) -> Program:
+        """The program that the loop is in."""
+        return self.facts.program
 
     def lift(self, node: ast.expr) -> Lifted:
         """The value of `node` in all steps; raises Cannot."""
-        return self.expression_lifter(self, node)
+        return self.facts.lift(self, node)
 
     def lift_statements(self, statements: list[ast.stmt]) -> Iterator[str]:
         """The statements that take the place of those of a function that the loop's body calls; raises Cannot."""
-        return self.statements_lifter(self, statements)
+        return self.facts.lift_statements(self, statements)
 
     def read(self, node: ast.expr) -> Lifted | None:
         """The value of a name or an attribute that the body, or the loop's head, sets; None for any other."""
@@ -69,7 +97,7 @@ class Scope:
     def same(self, node: ast.expr) -> Same:
         """An expression in which nothing differs from step to step."""
         is_number = self.program.value(node).kind is Kind.NUMBER
-        return Same(self.text(node), 0 if is_number else self.shapes.shape(node).rank, is_number)
+        return Same(self.text(node), 0 if is_number else self.facts.shapes.shape(node).rank, is_number)
 
     def varies(self, node: ast.expr) -> bool:
         """Does `node` read anything that the loop gives a value?"""
@@ -92,44 +120,37 @@ class Scope:
 
     def _renamed(self, node: ast.expr, replaced: dict[ast.expr, str]) -> dict[ast.expr, str]:
         """The names of a called function, as the loop's function writes them."""
-        if self.texts is None:
+        if self.callee is None:
             return {}
         gone = {id(part) for each in replaced for part in ast.walk(each)}
         found: dict[ast.expr, str] = {}
         for part in ast.walk(node):
             if isinstance(part, ast.Name) and id(part) not in gone:
-                if part.id in self.texts:
-                    found[part] = self.texts[part.id]
-                elif part.id in self.bound_names:
+                if part.id in self.callee.texts:
+                    found[part] = self.callee.texts[part.id]
+                elif part.id in self.facts.bound_names:
                     raise Cannot(f"`{part.id}` is another variable in the function that is called", part)
         return found
 
     def local(self, name: str) -> str:
         """How the loop's function writes a name that is given a value here."""
-        if self.texts is None:
+        if self.callee is None:
             return name
-        if name not in self.locals:
-            self.texts[name] = self.locals[name] = self.fresh(name)
-        return self.locals[name]
+        if name not in self.callee.own:
+            self.callee.texts[name] = self.callee.own[name] = self.draft.fresh(name)
+        return self.callee.own[name]
 
     def bound(self, text: str) -> str:
         """A name for what `text` computes."""
         if text.isidentifier():
             return text
-        name = self.fresh("steps")
-        self.before.append(f"{name} = {text}")
-        return name
-
-    def fresh(self, name: str) -> str:
-        """A name like `name` that the loop's function does not use; from now on it does."""
-        while name in self.taken:
-            name += "_"
-        self.taken.add(name)
+        name = self.draft.fresh("steps")
+        self.draft.before.append(f"{name} = {text}")
         return name
 
     def start(self, name: ast.Name) -> ast.expr | None:
         """What the one assignment in front of the loop gives `name`; None where it comes from elsewhere, too."""
-        starts = self.flow.definitions(name) - self.inside
+        starts = self.facts.flow.definitions(name) - self.facts.inside
         statements = [self.program.statement_of(each) for each in starts]
         if len(statements) != 1 or not isinstance(statements[0], ast.Assign) or statements[0].targets != [*starts]:
             return None
@@ -137,7 +158,7 @@ class Scope:
 
     def rank(self, node: ast.expr) -> int | None:
         """How many axes the value of `node` has, where the program tells."""
-        return self.shapes.shape(node).rank
+        return self.facts.shapes.shape(node).rank
 
 
 def counter(scope: Scope, node: ast.expr) -> Index | None:
@@ -149,7 +170,7 @@ def counter(scope: Scope, node: ast.expr) -> Index | None:
         left, right = counter(scope, node.left), integer(node.right)
         if left is not None and right is not None:
             offset = left.offset + (right if isinstance(node.op, ast.Add) else -right)
-            return Index(left.first, left.stop, offset)
+            return replace(left, offset=offset)
     return None
 
 

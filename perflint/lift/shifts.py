@@ -34,16 +34,16 @@ def _reads(node: ast.expr, names: Collection[str]) -> bool:
 
 def shifted_in(scope: Scope, node: ast.Name) -> Steps:
     """The sequence that `node` walks, one step late: first what it is in front of the loop. Raises Cannot."""
-    given = scope.handed_on[node.id]
-    steps = replace(scope, values=dict(scope.targets), handed_on={}).lift(given)
-    if not isinstance(steps, Steps) or not scope.torch:
+    given = scope.facts.handed_on[node.id]
+    steps = replace(scope, values=dict(scope.targets)).lift(given)
+    if not isinstance(steps, Steps) or not scope.facts.torch:
         raise Cannot(f"the step needs `{node.id}` of the step before", node)
     if not _starts_alike(scope, node, given):
         raise Cannot(f"`{node.id}` is not known to have the same shape in the first step as later", node)
-    scope.shifted.add(node.id)
+    scope.draft.shifted.add(node.id)
     earlier = f"{atom(steps.text)}[{':, ' * steps.axis}:-1]"
     first = node.id if steps.kept else f"{node.id}.unsqueeze({steps.axis})"
-    return replace(steps, text=f"{scope.torch}.cat(({first}, {earlier}), dim={steps.axis})", dense=True)
+    return replace(steps, text=f"{scope.facts.torch}.cat(({first}, {earlier}), dim={steps.axis})", dense=True)
 
 
 def _starts_alike(scope: Scope, node: ast.Name, given: ast.expr) -> bool:
@@ -66,5 +66,5 @@ def _is_other_step(scope: Scope, first: ast.expr, given: ast.expr) -> bool:
 
 
 def _is_as_large(scope: Scope, first: ast.expr, given: ast.expr) -> bool:
-    one, other = scope.shapes.shape(first), scope.shapes.shape(given)
+    one, other = scope.facts.shapes.shape(first), scope.facts.shapes.shape(given)
     return one.rank is not None and one.first == other.first and all(one.first)

@@ -18,6 +18,7 @@ class Range:
 
     first: str
     stop: str
+    end: ast.expr | None  # what `stop` was written from
     kept: bool = False
 
 
@@ -53,7 +54,7 @@ def _text(scope: Scope, node: ast.Subscript, base: Same, axis: int, steps: Range
     """`x[:, t, 3]` as `x[:, first:stop, 3]`, without what says nothing."""
     items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     first = "" if steps.first == "0" else steps.first
-    stop = "" if _is_length(scope, node.value, axis, steps.stop) else steps.stop
+    stop = "" if _is_length(scope, node.value, axis, steps) else steps.stop
     parts = [scope.text(item) for item in items]
     parts[axis] = f"{first}:{stop}"
     while parts and parts[-1].strip() == ":":
@@ -61,12 +62,12 @@ def _text(scope: Scope, node: ast.Subscript, base: Same, axis: int, steps: Range
     return f"{atom(base.text)}[{', '.join(parts)}]" if parts else base.text
 
 
-def _is_length(scope: Scope, base: ast.expr, axis: int, stop: str) -> bool:
-    """Is the number `stop` how long `base` is along `axis`?"""
-    size, expression = scope.shapes.shape(base).size(axis), scope.stops.get(stop)
+def _is_length(scope: Scope, base: ast.expr, axis: int, steps: Range) -> bool:
+    """Is the end of the steps how long `base` is along `axis`?"""
+    size, expression = scope.facts.shapes.shape(base).size(axis), steps.end
     if expression is None:
-        return bool(size) and stop == size
-    if size and scope.shapes.size(expression) == size:
+        return bool(size) and steps.stop == size
+    if size and scope.facts.shapes.size(expression) == size:
         return True
     measure = scope.start(expression) if isinstance(expression, ast.Name) else expression
     measured = axis_of(measure) if measure is not None else None
@@ -77,7 +78,7 @@ def is_same(scope: Scope, one: ast.expr, other: ast.expr) -> bool:
     """Are both the same variable, given its value in the same place?"""
     if not isinstance(one, ast.Name) or not isinstance(other, ast.Name) or one.id != other.id:
         return False
-    return scope.flow.definitions(one) == scope.flow.definitions(other) != frozenset()
+    return scope.facts.flow.definitions(one) == scope.facts.flow.definitions(other) != frozenset()
 
 
 def step_range(scope: Scope, item: ast.expr) -> Range | None:
@@ -96,7 +97,7 @@ def _range(index: Index, node: ast.expr, *, kept: bool) -> Range:
     first = shifted(index.first, index.offset)
     if first.startswith("-") or (index.offset < 0 and not first.isdigit()):
         raise Cannot("the first step may read from the sequence's end", node)
-    return Range(first, shifted(index.stop, index.offset), kept)
+    return Range(first, shifted(index.stop, index.offset), None if index.offset else index.end, kept)
 
 
 def shifted(text: str, offset: int) -> str:

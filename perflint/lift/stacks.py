@@ -24,7 +24,7 @@ def stacked(
     for appended in lists:
         found = _only_stacked(scope, loop, appended)
         shared = [other for other in lists if other is not appended and other.value.text == appended.value.text]
-        if found is None or shared or appended.value.text in scope.read_behind:
+        if found is None or shared or appended.value.text in scope.facts.read_behind:
             continue
         start, call, text = found
         lines = [_kept_as(line, appended, text) for line in lines]
@@ -49,7 +49,7 @@ def _only_stacked(scope: Scope, loop: ast.For | ast.While, appended: Appended) -
     uses = [
         node
         for node in occurrences(around, appended.path)
-        if node not in scope.inside and not any(part is node for part in ast.walk(region[0]))
+        if node not in scope.facts.inside and not any(part is node for part in ast.walk(region[0]))
     ]
     call = scope.program.parent(uses[0]) if len(uses) == 1 else None
     if not isinstance(call, ast.Call) or not call.args or call.args[0] is not uses[0] or "." in appended.path:
@@ -61,7 +61,7 @@ def _only_stacked(scope: Scope, loop: ast.For | ast.While, appended: Appended) -
         axis is None
         or axis < 0
         or len(call.args) + len(call.keywords) > 2
-        or scope.flow.bindings(loop).shared & {appended.path}
+        or scope.facts.flow.bindings(loop).shared & {appended.path}
     ):
         return None
     if _is_written(scope, call):

@@ -83,11 +83,15 @@ class Steps:
 
 @dataclass(frozen=True)
 class Index:
-    """The loop's counter, which runs from `first` to before `stop`, both expressions; plus `offset`."""
+    """The loop's counter, which runs from `first` to before `stop`, both as text; plus `offset`.
+
+    `end` is the expression that `stop` was written from, where the loop's head has one.
+    """
 
     first: str
     stop: str
     offset: int = 0
+    end: ast.expr | None = None
 
 
 @dataclass(frozen=True)

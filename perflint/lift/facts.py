@@ -1,0 +1,101 @@
+"""Works out what must be known of a loop before anything of it is lifted."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from perflint.fixes.names import name_of_torch
+from perflint.lift.results import collected_paths
+from perflint.lift.scope import Draft, Facts, Scope
+from perflint.lift.shifts import handed_on
+from perflint.lift.steps import Cannot, Lifted
+from perflint.program.consumers import Flow
+from perflint.program.shapes.infer import Shapes
+from perflint.program.walk import FUNCTIONS, LOOPS, own_nodes, path_of
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+
+def scope_of(
+    program: Program,
+    loop: ast.For | ast.While,
+    lift: Callable[[Scope, ast.expr], Lifted],
+    lift_statements: Callable[[Scope, list[ast.stmt]], Iterator[str]],
+) -> Scope:
+    """The scope in which `loop` is lifted, its head still to be read; raises Cannot."""
+    for node in own_nodes(loop):
+        if isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Yield, ast.YieldFrom, ast.Await, ast.NamedExpr)):
+            raise Cannot("other code may run in each step", node)
+    flow, shapes = program.once(_flow_and_shapes)
+    stored = {
+        path_of(node)
+        for node in own_nodes(loop)
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store)
+    }
+    assigned = frozenset((stored | collected_paths(loop.body)) - {""})
+    inside = frozenset(own_nodes(loop))
+    inner = program.source.indentation(loop.body[0].lineno)
+    facts = Facts(
+        program, flow, shapes, name_of_torch(program), inside, _bound_names(program, loop),
+        _read_behind(program, flow, loop, inside), handed_on(loop.body), "\n" + inner, lift, lift_statements,
+    )  # fmt: skip
+    return Scope(facts, Draft(taken=_names(program, loop)), assigned)
+
+
+def _bound_names(program: Program, loop: ast.For | ast.While) -> frozenset[str]:
+    """The names that the function around `loop` gives a value; none of a module's own code."""
+    around = program.function_of(loop)
+    if around is None:
+        return frozenset()
+    stores = {node.id for node in own_nodes(around) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return frozenset(stores | {node.arg for node in ast.walk(around.args) if isinstance(node, ast.arg)})
+
+
+def _names(program: Program, loop: ast.For | ast.While) -> set[str]:
+    """All names in the function around `loop`, and those that the functions it calls may read from around them."""
+    around = program.function_of(loop) or program.tree
+    names = {node.id for node in ast.walk(around) if isinstance(node, ast.Name)}
+    names |= {node.arg for node in ast.walk(around) if isinstance(node, ast.arg)}
+    return names | {name for statement in program.tree.body for name in _bound_by(statement)}
+
+
+def _bound_by(statement: ast.stmt) -> Iterator[str]:
+    """The names that a statement of a module gives a value."""
+    if isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
+        yield getattr(statement, "name", "")
+        return
+    for node in ast.walk(statement):
+        if isinstance(node, ast.alias):
+            yield (node.asname or node.name).partition(".")[0]
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+
+
+def _read_behind(program: Program, flow: Flow, loop: ast.For | ast.While, inside: frozenset[ast.AST]) -> frozenset[str]:
+    bindings = flow.bindings(loop)
+    stores = [node for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    if hidden := sorted({node.id for node in stores} & bindings.shared):
+        raise Cannot(f"a function defined here uses `{hidden[0]}`", loop)
+    behind = {node.id for node in stores if any(use not in inside for use in bindings.uses.get(node, ()))}
+    return frozenset(behind | (_met_again(flow, inside) if _is_repeated(program, loop) else set()))
+
+
+def _is_repeated(program: Program, loop: ast.For | ast.While) -> bool:
+    """Does the loop stand in another one of the same function?"""
+    outer = itertools.takewhile(lambda each: not isinstance(each, FUNCTIONS), program.ancestors(loop))
+    return any(isinstance(each, LOOPS) for each in outer)
+
+
+def _met_again(flow: Flow, inside: frozenset[ast.AST]) -> set[str]:
+    """The names that the loop sets, and reads as they were in front of it: the next time it runs, as it left them."""
+    reads = [node for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
+    return {node.id for node in reads if (found := flow.definitions(node)) & inside and found - inside}
+
+
+def _flow_and_shapes(program: Program) -> tuple[Flow, Shapes]:
+    flow = Flow(program)
+    return flow, Shapes(program, flow)

@@ -1,0 +1,50 @@
+"""Tells whether calling something in a program may be more than running its body."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+_HOOKS = frozenset(
+    "register_forward_hook register_forward_pre_hook register_backward_hook register_full_backward_hook"
+    " register_full_backward_pre_hook register_module_forward_hook register_module_forward_pre_hook"
+    " register_module_full_backward_hook register_module_full_backward_pre_hook register_module_backward_hook"
+    " spectral_norm weight_norm prune parametrize parametrizations register_parametrization".split()
+)
+_WRAPPERS = _HOOKS | frozenset(
+    "DataParallel DistributedDataParallel FullyShardedDataParallel compile jit checkpoint checkpoint_sequential".split()
+)
+
+
+def may_be_hooked(program: Program) -> bool:
+    """Does the program use what adds to the calls of torch's modules, or replaces their weights at each call?"""
+    return not program.once(_words).isdisjoint(_HOOKS)
+
+
+def may_be_wrapped(program: Program) -> bool:
+    """Does the program use what may stand for a module or a function of its own?"""
+    return not program.once(_words).isdisjoint(_WRAPPERS)
+
+
+def is_scripted(program: Program) -> bool:
+    """Does the program use torch.jit, which does not know torch.vmap?"""
+    return "jit" in program.once(_words)
+
+
+def sets_attributes_by_name(program: Program) -> bool:
+    """May an attribute be set that the text does not show?"""
+    return "setattr" in program.once(_words)
+
+
+def _words(program: Program) -> frozenset[str]:
+    """All names and attributes that the program reads, and all that it imports."""
+    words = {node.id for node in program.of_type(ast.Name)}
+    words |= {node.attr for node in program.of_type(ast.Attribute) if not program.qualified(node).startswith("re.")}
+    for node in program.of_type(ast.ImportFrom):
+        words.update((node.module or "").split("."))
+    for alias in program.of_type(ast.alias):
+        words.update(alias.name.split("."))
+    return frozenset(words)
