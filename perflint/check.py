@@ -152,7 +152,7 @@ def _diagnostics(document: Document, findings: Sequence[Finding]) -> Iterator[Di
 
 def _placed(fix: Fix, document: Document) -> PlacedFix:
     edits = (PlacedEdit(document.position(edit.start), document.position(edit.end), edit.text) for edit in fix.edits)
-    return PlacedFix(fix.title, fix.safety, tuple(edits))
+    return PlacedFix(fix.title, fix.safety, tuple(edits), fix.requires)
 
 
 def _identity(finding: Finding, unit: Source, first: int, last: int) -> str:

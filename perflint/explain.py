@@ -29,6 +29,9 @@ _WORDS = """
 - `rounding`: the same mathematics in another order of floats.
 - `behaviour`: random streams, precision, types or memory change; written only with `--unsafe`.
 
+A fix that adds a dependency to the program (perflint's runtime, say) is a candidate, whatever it promises: it is
+written only with `--unsafe`.
+
 ## Saying no
 
 `# perflint: ignore[rule] the reason` on a line, a statement, or the `def` of a function; alone above the first

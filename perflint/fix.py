@@ -66,8 +66,8 @@ def fix_text(
 ) -> FixResult:
     """`text` with the findings of `rules` fixed, those that comments ignore left alone.
 
-    Only exact and rounding fixes are applied unless `unsafe`. `accept(text, finding, fix)` says why a fix is not
-    welcome, or "" where it is. `called` are the calls from the hot code of other files.
+    Only exact and rounding fixes that add no dependency are applied unless `unsafe`. `accept(text, finding, fix)` says
+    why a fix is not welcome, or "" where it is. `called` are the calls from the hot code of other files.
     Raises what `check_text` does where the text is no program, and NotSettledError.
     """
 
@@ -126,8 +126,9 @@ class _Pass:
         self.left.append(Left(finding, reasons[0] if reasons else finding.blocked or "there is no fix for it"))
 
     def _obstacle(self, finding: Finding, fix: Fix) -> str:
-        if fix.safety is Safety.BEHAVIOUR and not self.unsafe:
-            return "its fix changes behaviour: --unsafe applies it"
+        if not fix.is_safe and not self.unsafe:
+            change = "changes behaviour" if fix.safety is Safety.BEHAVIOUR else f"adds a dependency, {fix.requires}"
+            return f"its fix {change}: --unsafe applies it"
         if known := self.rejected.get(_identity(self.text, finding, fix)):
             return f"its fix failed, a defect of perflint: {known.reason}"
         if fault := malformed(self.text, fix):

@@ -54,7 +54,7 @@ REPORT = _all_of(
     click.option("--output-format", type=click.Choice(FORMATS), help="How to report; full is the default."),
     click.option("--baseline", type=FILE, help="Leave out the findings that this file holds."),
 )
-UNSAFE = click.option("--unsafe", is_flag=True, help="Also fix where random streams, precision or memory change.")
+UNSAFE = click.option("--unsafe", is_flag=True, help="Also fix where random streams, precision or dependencies change.")
 APPLY = click.option("--apply", is_flag=True, help="Write the fixed files; without it, the difference is shown.")
 CHECK = _all_of(
     REPORT,

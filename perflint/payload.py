@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -68,7 +69,7 @@ def _read_calls(content: list[Any]) -> tuple[HotCall, ...]:
 def _diagnostic(each: Diagnostic) -> list[Any]:
     return [
         *(each.rule, each.kind, each.severity, each.message, _position(each.start), _position(each.end)),
-        [[fix.title, fix.safety, [_edit(edit) for edit in fix.edits]] for fix in each.fixes],
+        [[fix.title, fix.safety, [_edit(edit) for edit in fix.edits], fix.requires] for fix in each.fixes],
         *(each.blocked, each.frame, each.frame_line, each.fingerprint),
     ]
 
@@ -111,9 +112,13 @@ def _read_diagnostic(
 ) -> Diagnostic:
     return Diagnostic(
         *(path, rule, kind, Severity(severity), message, Position(*start), Position(*end)),
-        tuple(PlacedFix(title, Safety(safety), tuple(map(_read_edit, edits))) for title, safety, edits in fixes),
+        tuple(itertools.starmap(_read_fix, fixes)),
         *(blocked, tuple(frame), frame_line, fingerprint),
     )
+
+
+def _read_fix(title: str, safety: str, edits: list[Any], requires: str) -> PlacedFix:
+    return PlacedFix(title, Safety(safety), tuple(map(_read_edit, edits)), requires)
 
 
 def _read_edit(content: list[Any]) -> PlacedEdit:

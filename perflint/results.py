@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from perflint.links import HotCall
-from perflint.rule import Safety, Severity
+from perflint.rule import Safety, Severity, is_safe
 
 
 @dataclass(frozen=True, order=True)
@@ -39,6 +39,12 @@ class PlacedFix:
     title: str
     safety: Safety
     edits: tuple[PlacedEdit, ...]
+    requires: str = ""
+
+    @property
+    def is_safe(self) -> bool:
+        """Is it applied without being asked for?"""
+        return is_safe(self.safety, self.requires)
 
 
 @dataclass(frozen=True)

@@ -50,11 +50,25 @@ class Edit:
 
 @dataclass(frozen=True)
 class Fix:
-    """A patch: all of its edits are applied, or none."""
+    """A patch: all of its edits are applied, or none.
+
+    `requires` names the distribution that the fixed program imports and the original one doesn't, if there is one.
+    """
 
     title: str
     safety: Safety
     edits: tuple[Edit, ...]
+    requires: str = ""
+
+    @property
+    def is_safe(self) -> bool:
+        """Is it applied without being asked for?"""
+        return is_safe(self.safety, self.requires)
+
+
+def is_safe(safety: Safety, requires: str) -> bool:
+    """Is a fix applied without being asked for: the same results, and nothing new to install?"""
+    return safety is not Safety.BEHAVIOUR and not requires
 
 
 @dataclass(frozen=True)

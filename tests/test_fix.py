@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import ClassVar
 
 import pytest
@@ -83,6 +84,15 @@ def test_different_insertions_at_one_place_are_all_made() -> None:
 def test_two_insertions_of_one_fix_at_one_place_are_both_made() -> None:
     one = fix(Edit(1, 1, ")"), Edit(1, 1, ")"), Edit(0, 0, "f("), Edit(0, 0, "g("))
     assert apply_fixes("x", [one]) == "f(g(x))"
+
+
+def test_a_fix_that_adds_a_dependency_waits_for_unsafe() -> None:
+    def find(text: str) -> list[Finding]:
+        mend = partial(Fix, "Mend it", Safety.EXACT, requires="helper")
+        return [finding(m, mend((Edit(*m.span(), "new"),))) for m in re.finditer("old", text)]
+
+    assert reasons(settle("old\n", find)) == ["its fix adds a dependency, helper: --unsafe applies it"]
+    assert settle("old\n", find, unsafe=True).text == "new\n"
 
 
 def test_fixes_that_change_behaviour_wait_for_unsafe() -> None:

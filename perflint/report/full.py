@@ -55,4 +55,5 @@ def _notes(diagnostic: Diagnostic) -> Iterator[tuple[str, str]]:
 
 
 def _fix(fix: PlacedFix) -> str:
-    return f"{printable(fix.title)} ({_PROMISE[fix.safety]})"
+    needs = f"; adds a dependency, {fix.requires}: needs --unsafe" if fix.requires else ""
+    return f"{printable(fix.title)} ({_PROMISE[fix.safety]}{needs})"

@@ -41,7 +41,12 @@ def _finding(diagnostic: Diagnostic) -> dict[str, Any]:
         "kind": diagnostic.kind,
         "severity": str(diagnostic.severity),
         "fixes": [
-            {"title": fix.title, "safety": str(fix.safety), "edits": [_edit(edit) for edit in fix.edits]}
+            {
+                "title": fix.title,
+                "safety": str(fix.safety),
+                "requires": fix.requires,
+                "edits": [_edit(edit) for edit in fix.edits],
+            }
             for fix in diagnostic.fixes
         ],
         "blocked": diagnostic.blocked,

@@ -8,7 +8,6 @@ from urllib.parse import quote
 
 from perflint.report.style import printable
 from perflint.results import Diagnostic, FileResult, Position
-from perflint.rule import Safety
 
 UNREADABLE = "unreadable-file"  # stands where a rule's name would, for a file that could not be checked
 
@@ -53,8 +52,8 @@ def in_cell(diagnostic: Diagnostic) -> str:
 
 
 def is_fixable(diagnostic: Diagnostic) -> bool:
-    """Whether `fix --apply` fixes it without being told to accept other results."""
-    return any(fix.safety is not Safety.BEHAVIOUR for fix in diagnostic.fixes)
+    """Whether `fix --apply` fixes it without being told to accept other results or a new dependency."""
+    return any(fix.is_safe for fix in diagnostic.fixes)
 
 
 def count(number: int, noun: str) -> str:

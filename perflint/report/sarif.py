@@ -110,7 +110,7 @@ def _fix(fix: PlacedFix, path: str) -> dict[str, Any]:
     return {
         "description": {"text": f"{fix.title} ({fix.safety})"},
         "artifactChanges": [change],
-        "properties": {"safety": str(fix.safety)},
+        "properties": {"safety": str(fix.safety), "requires": fix.requires},
     }
 
 

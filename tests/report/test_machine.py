@@ -44,9 +44,15 @@ def test_json_lists_every_finding_with_its_place_and_fixes(run: RunResult) -> No
             {
                 "title": "write loss.detach()",
                 "safety": "exact",
+                "requires": "",
                 "edits": [{"start": 44, "end": 55, "text": "loss.detach()"}],
             },
-            {"title": "write 0", "safety": "behaviour", "edits": [{"start": 44, "end": 55, "text": "0"}]},
+            {
+                "title": "write 0",
+                "safety": "behaviour",
+                "requires": "",
+                "edits": [{"start": 44, "end": 55, "text": "0"}],
+            },
         ],
         "blocked": "",
         "fingerprint": "0123456789abcdef",
