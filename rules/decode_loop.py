@@ -68,7 +68,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from perflint.lift.rewrite import lifted
+from perflint.lift.branches import lifted_or_divided
 from perflint.lift.steps import Cannot
 from perflint.program import Program
 from perflint.rule import Finding, Fix, Options, Rule
@@ -108,10 +108,10 @@ class DecodeLoop(Rule):
 
 def _fix(program: Program, loop: ast.For | ast.While, kind: str) -> tuple[Fix | None, str]:
     """All steps at once where that can be proved to be the same, else what stands in the way."""
-    if kind != "vectorizable":
+    if kind not in ("vectorizable", "mixed"):
         return None, _NEXT[kind]
     try:
-        return lifted(program, loop), ""
+        return lifted_or_divided(program, loop), ""
     except Cannot as cannot:
         return None, f"not all steps can be computed at once: {cannot}"
 

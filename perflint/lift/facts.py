@@ -40,13 +40,13 @@ def scope_of(
     inside = frozenset(own_nodes(loop))
     inner = program.source.indentation(loop.body[0].lineno)
     facts = Facts(
-        program, flow, shapes, name_of_torch(program), inside, _bound_names(program, loop),
+        program, flow, shapes, name_of_torch(program), inside, bound_names(program, loop),
         _read_behind(program, flow, loop, inside), handed_on(loop.body), "\n" + inner, lift, lift_statements,
     )  # fmt: skip
     return Scope(facts, Draft(taken=_names(program, loop)), assigned)
 
 
-def _bound_names(program: Program, loop: ast.For | ast.While) -> frozenset[str]:
+def bound_names(program: Program, loop: ast.For | ast.While) -> frozenset[str]:
     """The names that the function around `loop` gives a value; none of a module's own code."""
     around = program.function_of(loop)
     if around is None:

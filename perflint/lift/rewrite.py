@@ -63,7 +63,7 @@ def _replaced(scope: Scope, loop: ast.For | ast.While, lines: list[Line]) -> Edi
     inner = source.indentation(loop.body[0].lineno)
     if indent.strip() or loop.body[0].lineno == loop.lineno or not inner.startswith(indent):
         raise Cannot("the loop shares a line with something else", loop)
-    pending = _comments(scope.program, loop)
+    pending = comments(scope.program, loop)
     written: list[str] = []
     for line in lines:
         statements = [each.replace("\n" + inner, "\n" + indent) for each in line.texts]
@@ -83,7 +83,7 @@ def _replaced(scope: Scope, loop: ast.For | ast.While, lines: list[Line]) -> Edi
     return Edit(start, end, "\n".join(indent + each for each in written) + broken)
 
 
-def _comments(program: Program, loop: ast.For | ast.While) -> list[tuple[int, str]]:
+def comments(program: Program, loop: ast.For | ast.While) -> list[tuple[int, str]]:
     """The comments of the loop, by line."""
     source = program.source
     lines = [source.line_text(line) for line in range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)]
