@@ -4,8 +4,8 @@
 
 Finds tensors that are written out several times (`x.repeat(...)`, `repeat_interleave`, `tile`, `torch.cat([x] * n)`,
 `torch.stack([x] * n)`, and `expand(...)` or `expand_as(...)` made real by `.contiguous()`, `.clone()`, `.to(...)`,
-`.cuda()` or a cast) and follows them to everything that reads them: through names, branches, views and the functions
-of the file. There are two kinds:
+`.cuda()` or a cast) and follows them to everything that reads them: through names, branches, views, lists, tuples and
+mappings, into the functions of the file and back to their callers. There are two kinds:
 
 - *broadcast*: every reader is an elementwise operation with another tensor, which would repeat the small one by
   itself;
@@ -14,8 +14,8 @@ of the file. There are two kinds:
 
 An axis counts as repeated by a view only where its size is proved to be 1, or where it is new. A real tiling or
 interleaving is left alone, and so are tensors that are written to, reshaped by `.view()` or `.reshape()`, fed to a
-convolution, a recurrent, linear or embedding layer (which would copy the view again), returned, stored, or handed to
-anything unknown; one-time setup; arrays, lists and strings; einops.
+convolution, a recurrent, linear or embedding layer (which would copy the view again), returned to code in other files,
+stored in an attribute, or handed to anything unknown; one-time setup; arrays, lists and strings; einops.
 
 It assumes that a count of 1 in `repeat` stands for an axis that exists (see below for the fix), and that nothing but
 the function in sight writes to the source while the copy is in use. A function which no code in the file calls is
@@ -58,10 +58,10 @@ the expansion. Only tensors into which a gradient may flow are concerned by the 
 another shape and `expand(-1, n, -1)` raises. What counts is what made the tensor, what is done to it (`x.size(2)`,
 `x.sum(dim=1)`, `x[:, 0]`), and a result that fits nothing else.
 
-Not fixed where the size of the axis is only suggested by a tensor that the copy meets, where the counts are kept in a
-list, where the number of axes can't be told and `expand` needs it, where a comment stands in the way, and next to a
-transposed tensor: there the view would give the result another layout in memory, which a `.view()` behind it may not
-take.
+Not fixed where a function that other files may call returns the copy, where the size of the axis is only suggested by a
+tensor that the copy meets, where the counts are kept in a list, where the number of axes can't be told and `expand`
+needs it, where a comment stands in the way, and next to a transposed tensor: there the view would give the result
+another layout in memory, which a `.view()` behind it may not take.
 
 ## Measured
 
@@ -78,7 +78,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from perflint.program.consumers import Flow
+from perflint.program.consumers import Flow, reading
 from perflint.program.shapes.infer import Shapes
 from perflint.rule import Finding, Options, Rule
 
@@ -105,18 +105,18 @@ class RepeatNotBroadcast(Rule):
             copy = recognise(program, flow, call)
             if copy is None or is_one_time(program, call):
                 continue
-            reading = flow.reading(call)
-            if reading is None or not reading.consumers:
+            read = reading(flow, call)
+            if read is None or not read.consumers:
                 continue
-            repeated = proved(program, shapes, flow, copy, reading)
+            repeated = proved(program, shapes, flow, copy, read)
             if (
                 repeated is None
-                or not is_worth_it(program, shapes, flow, copy, reading)
-                or source_changes(program, flow, copy, reading)
+                or not is_worth_it(program, shapes, flow, copy, read)
+                or source_changes(program, flow, copy, read)
             ):
                 continue
-            kind = kind_of(program, reading)
-            result: Patch = patch(program, shapes, flow, copy, reading, repeated)
+            kind = kind_of(program, read)
+            result: Patch = patch(program, shapes, flow, copy, read, repeated)
             yield self.finding(
                 _span(program, call), _MESSAGES[kind], kind=kind, fixes=result.fixes, blocked=result.blocked
             )

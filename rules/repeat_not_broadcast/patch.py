@@ -36,6 +36,8 @@ def patch(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Rea
             blocked="next to a transposed tensor, the result would be laid out in memory in another way, "
             "which `.view()` behind it may not take"
         )
+    if reading.shown:
+        return Patch(blocked="other files may call the function that returns it, and write to it or reshape it")
     if not repeated.sure:
         return Patch(blocked="whether the tensor lacks these axes, or has them with size 1, is not known here")
     safety = _safety(program, flow, shapes, copy, reading, repeated)

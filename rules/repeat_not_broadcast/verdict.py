@@ -204,9 +204,11 @@ def _is_read_behind(program: Program, write: ast.stmt | ast.expr, reading: Readi
     What an assignment computes is computed before it writes.
     """
     for consumer in reading.consumers:
-        if program.function_of(consumer.operand) is not program.function_of(write):
+        assert isinstance(consumer.node, ast.stmt | ast.expr)
+        if program.function_of(consumer.node) is not program.function_of(write):
             return True
-        before = (consumer.operand.lineno, consumer.operand.col_offset) < (write.lineno, write.col_offset)
+        read = max((each.lineno, each.col_offset) for each in (consumer.node, consumer.operand))
+        before = read < (write.lineno, write.col_offset)
         inside = isinstance(write, ast.Assign) and any(each is consumer.node for each in ast.walk(write.value))
         if not (before or inside) or consumer.in_place:
             return True

@@ -1,0 +1,7 @@
+"""Follows a tensor to everything that reads it: names, views, branches, containers, the functions of the file."""
+
+from perflint.program.consumers.flow import Flow, bound
+from perflint.program.consumers.following import reading
+from perflint.program.consumers.roles import CONCATENATIONS, CONVERSIONS, VIEWS, Consumer, Reading, Role
+
+__all__ = ["CONCATENATIONS", "CONVERSIONS", "VIEWS", "Consumer", "Flow", "Reading", "Role", "bound", "reading"]
