@@ -12,10 +12,11 @@ from pathlib import Path
 from perflint import suppress
 from perflint.documents.disk import Unreadable, read_bytes
 from perflint.documents.document import Document, decode
-from perflint.links import NONE, HotCall, Links
+from perflint.links import ALONE, NONE, Context, Links
 from perflint.problems import FILE_FAULTS, RuleCrash, problem_of
 from perflint.program import Program
-from perflint.program.outside import functions_of, links_of, receives_tensors
+from perflint.program.linking import links_of, links_without_torch
+from perflint.program.outside import receives_tensors
 from perflint.program.source import Source
 from perflint.results import Diagnostic, FileResult, PlacedEdit, PlacedFix
 from perflint.rule import Finding, Fix, Options, Rule
@@ -33,27 +34,27 @@ class Found:
     links: Links = NONE
 
 
-def find(text: str, rules: Sequence[Rule], options: Mapping[str, Options], called: Sequence[HotCall] = ()) -> Found:
+def find(text: str, rules: Sequence[Rule], options: Mapping[str, Options], context: Context = ALONE) -> Found:
     """What `check_text` finds in `text`, less what comments in it ignore; raises what `check_text` does."""
-    findings, program = _examine(text, rules, options, called)
-    links = links_of(program) if _concerns(text, called) else Links(functions=functions_of(program))
+    findings, program = _examine(text, rules, options, context)
+    links = links_of(program) if _concerns(text, context) else links_without_torch(program)
     return Found(suppress.apply(text, findings, rules, program.spans_of(links.functions)), links)
 
 
 def check_text(
-    text: str, rules: Sequence[Rule], options: Mapping[str, Options], called: Sequence[HotCall] = ()
+    text: str, rules: Sequence[Rule], options: Mapping[str, Options], context: Context = ALONE
 ) -> tuple[Finding, ...]:
     """The findings of `rules` in the program `text`, sorted, none twice; `options` holds those of each rule by name.
 
-    `called` are the calls of its functions from the hot code of other files.
+    `context` is what the other files of a run tell of it.
     Raises SyntaxError, RecursionError, MemoryError or UnicodeError where `text` is no program that can be analysed,
     whatever the rules, and RuleCrash where we are at fault. `problem_of` words them all.
     """
-    return _examine(text, rules, options, called)[0]
+    return _examine(text, rules, options, context)[0]
 
 
 def _examine(
-    text: str, rules: Sequence[Rule], options: Mapping[str, Options], called: Sequence[HotCall]
+    text: str, rules: Sequence[Rule], options: Mapping[str, Options], context: Context
 ) -> tuple[tuple[Finding, ...], Program]:
     """The findings, and the program, of which nothing is worked out where the screen tells that there are none."""
     if "\0" in text:
@@ -61,17 +62,17 @@ def _examine(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what the compiler says of escapes is none of our business
         with _Blamed(""):
-            program = Program(text, called)
+            program = Program(text, context)
         findings: set[Finding] = set()
-        for rule in rules if receives_tensors(called) else can_fire(rules, text):
+        for rule in rules if receives_tensors(context.calls) else can_fire(rules, text):
             with _Blamed(rule.name):
                 findings.update(rule.check(program, options.get(rule.name, {})))
     return tuple(sorted(findings, key=lambda each: (each.start, each.end, each.rule, each.kind))), program
 
 
-def _concerns(text: str, called: Sequence[HotCall]) -> bool:
+def _concerns(text: str, context: Context) -> bool:
     """Does the program handle tensors: by its words, or because other files call it with some?"""
-    return may_use_torch(text) or receives_tensors(called)
+    return may_use_torch(text) or receives_tensors(context.calls)
 
 
 class _Blamed:
@@ -101,11 +102,11 @@ def check_bytes(
     data: bytes,
     rules: Sequence[Rule],
     options: Mapping[str, Options],
-    called: Sequence[HotCall] = (),
+    context: Context = ALONE,
 ) -> tuple[FileResult, Links]:
     """What is to report of a file at `path` that holds `data`, and its links; any error becomes the file's problem."""
     try:
-        return check_document(decode(path, data), rules, options, called)
+        return check_document(decode(path, data), rules, options, context)
     except Unreadable as error:
         return FileResult(path, problem=error.problem), NONE
     except Exception as error:
@@ -113,13 +114,13 @@ def check_bytes(
 
 
 def check_document(
-    document: Document, rules: Sequence[Rule], options: Mapping[str, Options], called: Sequence[HotCall] = ()
+    document: Document, rules: Sequence[Rule], options: Mapping[str, Options], context: Context = ALONE
 ) -> tuple[FileResult, Links]:
     """What is to report of `document`, and its links to other files: or why it could not be checked."""
     if document.skipped:
         return FileResult(document.path, problem=document.problem, skipped=document.skipped), NONE
     try:
-        found = find(document.text, rules, options, called)
+        found = find(document.text, rules, options, context)
     except (RuleCrash, *FILE_FAULTS) as error:
         return FileResult(document.path, problem=problem_of(error, document.text)), NONE
     return FileResult(document.path, tuple(_diagnostics(document, found.findings)), document.problem), found.links

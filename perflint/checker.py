@@ -10,7 +10,7 @@ from pathlib import Path
 
 from perflint.cache import Keys, in_context
 from perflint.documents.disk import Unreadable, read_bytes
-from perflint.links import HotCall
+from perflint.links import ALONE, Context
 from perflint.results import FileResult
 from perflint.rule import Options, Rule
 
@@ -19,16 +19,16 @@ _GARBAGE_THRESHOLD = 200_000  # new objects; a tree of syntax makes so many that
 
 @dataclass(frozen=True)
 class Task:
-    """A file to check, by the rules of this number; `called` are calls from the hot code of other files."""
+    """A file to check, by the rules of this number; `context` is what other files tell of it."""
 
     path: str
     rules: int
-    called: tuple[HotCall, ...] = ()
+    context: Context = ALONE
 
     @property
-    def context(self) -> str:
+    def surroundings(self) -> str:
         """What the result depends on beside the file; empty for nothing."""
-        return repr(self.called) if self.called else ""
+        return repr(self.context) if self.context else ""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Checker:
         """The key of a file that holds `data`."""
         if not self.keys:
             return None
-        return in_context(self.keys[task.rules].key(task.path, data), task.context)
+        return in_context(self.keys[task.rules].key(task.path, data), task.surroundings)
 
     def check(self, task: Task) -> Checked:
         """Read the file and check it; whatever goes wrong is its result."""
@@ -63,7 +63,7 @@ class Checker:
         except Unreadable as error:
             return Checked(encode(FileResult(task.path, problem=error.problem)))
         with collecting_seldom():
-            result, links = check_bytes(task.path, data, self.rules[task.rules], self.options, task.called)
+            result, links = check_bytes(task.path, data, self.rules[task.rules], self.options, task.context)
         # What a file could not be checked for may be memory, or a defect of ours that is gone the next time.
         return Checked(encode(result, links), None if result.problem else self.key(task, data))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from perflint.check import find
 from perflint.edits import apply_fixes, collide, fitted, malformed
-from perflint.links import HotCall
+from perflint.links import ALONE, Context
 from perflint.proof import Comment, comments, flaw
 from perflint.rule import Finding, Fix, Options, Rule, Safety
 
@@ -62,16 +62,16 @@ def fix_text(
     *,
     unsafe: bool = False,
     accept: Accept | None = None,
-    called: Sequence[HotCall] = (),
+    context: Context = ALONE,
 ) -> FixResult:
     """`text` with the findings of `rules` fixed, those that comments ignore left alone.
 
     Only exact and rounding fixes that add no dependency are applied unless `unsafe`. `accept(text, finding, fix)` says
-    why a fix is not welcome, or "" where it is. `called` are the calls from the hot code of other files.
+    why a fix is not welcome, or "" where it is. `context` is what other files tell of this one.
     Raises what `check_text` does where the text is no program, and NotSettledError.
     """
 
-    return settle(text, lambda now: find(now, rules, options, called).findings, unsafe=unsafe, accept=accept)
+    return settle(text, lambda now: find(now, rules, options, context).findings, unsafe=unsafe, accept=accept)
 
 
 def settle(text: str, find: Find, *, unsafe: bool = False, accept: Accept | None = None) -> FixResult:

@@ -12,7 +12,7 @@ from perflint import suppress
 from perflint.check import find
 from perflint.documents.disk import Unreadable, Unwritable
 from perflint.documents.document import read
-from perflint.links import HotCall
+from perflint.links import ALONE, Context
 from perflint.results import FileResult, RunResult
 from perflint.rule import Rule
 from perflint.selection import RulesByFile
@@ -38,7 +38,7 @@ def add_ignores(result: RunResult, settings: Settings) -> Ignored:
     errors = []
     for file in result.files:
         try:
-            added = _add(file, rules.at(Path(file.path)), settings, result.called.get(file.path, ()))
+            added = _add(file, rules.at(Path(file.path)), settings, result.contexts.get(file.path, ALONE))
         except (Unreadable, Unwritable, ValueError) as error:
             errors.append(f"{file.path}: no comment was added: {error}")
             continue
@@ -47,12 +47,12 @@ def add_ignores(result: RunResult, settings: Settings) -> Ignored:
     return Ignored(findings, files, tuple(errors))
 
 
-def _add(file: FileResult, rules: Sequence[Rule], settings: Settings, called: Sequence[HotCall]) -> int:
+def _add(file: FileResult, rules: Sequence[Rule], settings: Settings, context: Context) -> int:
     wanted = {(each.rule, each.start) for each in file.diagnostics if each.rule != UnusedIgnore.name}
     if not wanted:
         return 0
     document = read(Path(file.path))
-    found = find(document.text, rules, settings.rules, called).findings
+    found = find(document.text, rules, settings.rules, context).findings
     chosen = [each for each in found if (each.rule, document.position(each.start)) in wanted]
     text = suppress.add_ignores(document.text, chosen)
     if ast.dump(ast.parse(document.text)) != ast.dump(ast.parse(text)):

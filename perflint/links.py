@@ -1,8 +1,10 @@
-"""What ties the files of a run together: calls at hot places that reach other files."""
+"""What ties the files of a run together: what each asks of the others, says to them, and is told."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+_OF_TENSORS = frozenset("DdHhT")
 
 
 @dataclass(frozen=True, order=True)
@@ -22,14 +24,58 @@ class HotCall:
     keywords: tuple[tuple[str, str], ...] = ()
 
 
+@dataclass(frozen=True, order=True)
+class Answer:
+    """What is known of a function from its own file.
+
+    `target` names it as a `HotCall` does. `gives` says what it returns (see `program.codes`), empty where that is not
+    known; `trains`: a call does one step of training; `draws`: on data that it fetches itself.
+    """
+
+    target: str
+    gives: str = ""
+    trains: bool = False
+    draws: bool = False
+
+    @property
+    def is_silent(self) -> bool:
+        """Does it say nothing?"""
+        return not (self.gives or self.trains)
+
+    @property
+    def gives_tensor(self) -> bool:
+        """Is there a tensor in what the function returns?"""
+        return not _OF_TENSORS.isdisjoint(self.gives)
+
+
 @dataclass(frozen=True)
 class Links:
-    """What ties a file to others: its hot calls of them, functions of its own for which it matters who calls them, and
-    its classes with the names of their bases."""
+    """What ties a file to others.
+
+    Its hot calls of them; functions of its own for which it matters who calls them; its classes with the names of
+    their bases; all that it can answer about its functions; and the targets that it asks about: as `questions` whether
+    they give a tensor, as `doubts` whether they really do, and as `steps` whether a call trains.
+    """
 
     calls: tuple[HotCall, ...] = ()
     functions: tuple[str, ...] = ()
     bases: tuple[tuple[str, str], ...] = ()
+    answers: tuple[Answer, ...] = ()
+    questions: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the other files of a run tell one: the calls of it in their hot code, and answers to its questions."""
+
+    calls: tuple[HotCall, ...] = ()
+    answers: tuple[Answer, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.calls or self.answers)
 
 
 NONE = Links()
+ALONE = Context()

@@ -12,7 +12,7 @@ from perflint.documents.disk import Unreadable
 from perflint.documents.document import Document, read
 from perflint.edits import apply_fixes
 from perflint.fix import FixResult, NotSettledError, fix_text
-from perflint.links import HotCall
+from perflint.links import ALONE, Context
 from perflint.problems import FILE_FAULTS, InternalProblem, RuleCrash, problem_of
 from perflint.results import Position, Problem
 from perflint.rule import Finding, Fix, Options, Rule
@@ -74,14 +74,14 @@ def patch_file(
     options: Mapping[str, Options],
     *,
     unsafe: bool = False,
-    called: Sequence[HotCall] = (),
+    context: Context = ALONE,
 ) -> Patch:
     """The patch of the file at `path`; nothing is written. What prevents it is the patch's `problem`."""
     try:
         document = read(path)
     except Unreadable as error:
         return Patch(str(path), problem=error.problem)
-    return patch_document(document, rules, options, unsafe=unsafe, called=called)
+    return patch_document(document, rules, options, unsafe=unsafe, context=context)
 
 
 def patch_document(
@@ -90,7 +90,7 @@ def patch_document(
     options: Mapping[str, Options],
     *,
     unsafe: bool = False,
-    called: Sequence[HotCall] = (),
+    context: Context = ALONE,
 ) -> Patch:
     """The patch of `document`. What prevents it is the patch's `problem`."""
     text = document.text
@@ -100,7 +100,7 @@ def patch_document(
         return f"its fix cannot be written: {refusal}" if refusal else ""
 
     try:
-        result = fix_text(text, rules, options, unsafe=unsafe, accept=accept, called=called)
+        result = fix_text(text, rules, options, unsafe=unsafe, accept=accept, context=context)
     except NotSettledError as error:
         return _unpatched(document, InternalProblem(f"is left as it is, because of a bug: {error}"))
     except (RuleCrash, *FILE_FAULTS) as error:

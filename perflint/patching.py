@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perflint.documents.disk import Unwritable
-from perflint.links import HotCall
+from perflint.links import ALONE, Context
 from perflint.patch import Patch, patch_file
 from perflint.problems import problem_of
 from perflint.results import Problem
@@ -30,8 +30,8 @@ Progress = Callable[[int, int], None]
 def patch_files(discovery: Discovery, settings: Settings, progress: Progress | None = None) -> tuple[Patch, ...]:
     """The patch of each file that was found, sorted by path; nothing is written."""
     rules = RulesByFile(settings)
-    called = check_files(discovery, settings).called if len(discovery.files) > 1 else {}
-    tasks = [_Task(path, rules.at(path), called.get(str(path), ())) for path in discovery.files]
+    contexts = check_files(discovery, settings).contexts if len(discovery.files) > 1 else {}
+    tasks = [_Task(path, rules.at(path), contexts.get(str(path), ALONE)) for path in discovery.files]
     patches = [Patch(str(path), problem=Problem(reason)) for path, reason in discovery.unreadable]
     with closing(_patches(tasks, settings)) as results:
         for number, patch in enumerate(results, 1):
@@ -71,7 +71,7 @@ def _patches(tasks: Sequence[_Task], settings: Settings) -> Generator[Patch, Non
 class _Task:
     path: Path
     rules: tuple[Rule, ...]
-    called: tuple[HotCall, ...]
+    context: Context
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class _Patcher:
 
     def __call__(self, task: _Task) -> Patch:
         try:
-            patch = patch_file(task.path, task.rules, self.options, unsafe=self.unsafe, called=task.called)
+            patch = patch_file(task.path, task.rules, self.options, unsafe=self.unsafe, context=task.context)
         except Exception as error:
             return Patch(str(task.path), problem=problem_of(error))
         return patch if patch.changed else replace(patch, before="", after="", document=None)

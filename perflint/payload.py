@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perflint.links import NONE, HotCall, Links
+from perflint.links import NONE, Answer, Context, HotCall, Links
 from perflint.problems import InternalProblem
 from perflint.results import Diagnostic, FileResult, PlacedEdit, PlacedFix, Position, Problem
 from perflint.rule import Safety, Severity
@@ -18,25 +18,32 @@ def encode(result: FileResult, links: Links = NONE) -> str:
     if result == FileResult(result.path) and links == NONE:
         return ""
     content = [[_diagnostic(each) for each in result.diagnostics], _problem(result.problem), result.skipped]
-    return _dumps([*content, _calls(links.calls), links.functions, links.bases])
+    asked = [links.questions, links.doubts, links.steps]
+    return _dumps([*content, _calls(links.calls), links.functions, links.bases, _answers(links.answers), *asked])
 
 
 def decode_links(payload: str) -> Links:
     """The links that `encode` was given; raises as `decode` does."""
     if not payload:
         return NONE
-    calls, functions, bases = json.loads(payload)[3:]
-    return Links(_read_calls(calls), tuple(functions), tuple((name, base) for name, base in bases))
+    calls, functions, bases, answers, *asked = json.loads(payload)[3:]
+    return Links(
+        *(_read_calls(calls), tuple(functions), tuple((name, base) for name, base in bases)),
+        *(_read_answers(answers), *map(tuple, asked)),
+    )
 
 
-def encode_calls(called: Mapping[str, Sequence[HotCall]]) -> str:
-    """The calls into each file of a run, by path."""
-    return _dumps({path: _calls(calls) for path, calls in called.items()})
+def encode_contexts(contexts: Mapping[str, Context]) -> str:
+    """The contexts of the files of a run, by path."""
+    return _dumps({path: [_calls(each.calls), _answers(each.answers)] for path, each in contexts.items()})
 
 
-def decode_calls(payload: str) -> dict[str, tuple[HotCall, ...]]:
-    """The calls that `encode_calls` was given; raises as `decode` does."""
-    return {path: _read_calls(calls) for path, calls in json.loads(payload).items()}
+def decode_contexts(payload: str) -> dict[str, Context]:
+    """The contexts that `encode_contexts` was given; raises as `decode` does."""
+    return {
+        path: Context(_read_calls(calls), _read_answers(answers))
+        for path, (calls, answers) in json.loads(payload).items()
+    }
 
 
 def decode(path: str, payload: str) -> FileResult:
@@ -64,6 +71,14 @@ def _read_calls(content: list[Any]) -> tuple[HotCall, ...]:
     return tuple(
         HotCall(target, heat, places, tuple((k, v) for k, v in named)) for target, heat, places, named in content
     )
+
+
+def _answers(answers: Sequence[Answer]) -> list[Any]:
+    return [[each.target, each.gives, each.trains, each.draws] for each in answers]
+
+
+def _read_answers(content: list[Any]) -> tuple[Answer, ...]:
+    return tuple(Answer(*each) for each in content)
 
 
 def _diagnostic(each: Diagnostic) -> list[Any]:

@@ -1,30 +1,36 @@
-"""Ties the files of a run together: which functions of a file the hot code of other files calls."""
+"""Ties the files of a run together: who calls whose functions in hot code, and who can answer what about them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import PurePath
 
-from perflint.links import HotCall, Links
+from perflint.links import Answer, Context, HotCall, Links
 
 _NAMESAKES = 8  # classes with a method of one name, beyond which the name says nothing of the class
 
 
-def calls_into(links: Mapping[str, Links]) -> dict[str, tuple[HotCall, ...]]:
-    """For each file that hot code of others calls, by path, those calls, their targets as the file itself knows them.
+def contexts_of(links: Mapping[str, Links]) -> dict[str, Context]:
+    """What there is to tell each file, by path, of files for which there is anything.
 
-    Imports are followed as Python does with the folder of a script, or the root of a project, on its path.
+    Calls are told with their targets as the file itself knows them, answers as it asked for them. Imports are followed
+    as Python does with the folder of a script, or the root of a project, on its path.
     """
     modules = _Modules(links)
+    calls, answers = _calls(links, modules), _answers(links, modules)
+    return {path: Context(calls.get(path, ()), answers.get(path, ())) for path in {**calls, **answers}}
+
+
+def _calls(links: Mapping[str, Links], modules: _Modules) -> dict[str, tuple[HotCall, ...]]:
     offered = {path: frozenset(each.functions) for path, each in links.items()}
-    wanted = {name.rpartition(".")[2] for names in offered.values() for name in names}
+    wanted = {_last(name) for names in offered.values() for name in names}
     found: defaultdict[str, set[HotCall]] = defaultdict(set)
     for path, each in links.items():
         for call in each.calls:
-            if call.target.lstrip("?").rpartition(".")[2] in wanted:
+            if _last(call.target) in wanted:
                 for place, name in modules.reached(path, call.target):
                     if name in offered[place] and place != path:
                         found[place].add(replace(_weakened(call), target=name))
@@ -40,6 +46,38 @@ def _weakened(call: HotCall) -> HotCall:
     return replace(call, positional=call.positional.translate(weaker), keywords=keywords)
 
 
+def _answers(links: Mapping[str, Links], modules: _Modules) -> dict[str, tuple[Answer, ...]]:
+    known = {(path, answer.target): answer for path, each in links.items() for answer in each.answers}
+    telling = {_last(answer.target) for answer in known.values() if not answer.is_silent}
+    found: dict[str, tuple[Answer, ...]] = {}
+    for path, each in links.items():
+        told = []
+        for target in sorted({*each.questions, *each.doubts, *each.steps}):
+            if _last(target) not in telling:
+                continue
+            reached = {known[place] for place in modules.reached(path, target) if place in known and place[0] != path}
+            answer = _agreed(reached)
+            if answer is not None and (
+                answer.trains
+                or (answer.gives and target in each.doubts)
+                or (answer.gives_tensor and target in each.questions)
+            ):
+                told.append(replace(answer, target=target))
+        if told:
+            found[path] = tuple(told)
+    return found
+
+
+def _agreed(answers: set[Answer]) -> Answer | None:
+    """What all the `answers` say; None where they differ."""
+    said = {replace(answer, target="") for answer in answers}
+    return said.pop() if len(said) == 1 else None
+
+
+def _last(target: str) -> str:
+    return target.lstrip("?").rpartition(".")[2]
+
+
 class _Modules:
     """The modules of a run, found by their names."""
 
@@ -50,35 +88,40 @@ class _Modules:
             if parts:
                 self._paths[parts[-1]].append((parts, path))
         self._module = cache(self._find_module)
+        self._defined = {(path, answer.target) for path, each in links.items() for answer in each.answers}
         self._methods: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
-        for path, each in links.items():
-            for name in each.functions:
-                if "." in name:
-                    self._methods[name.rpartition(".")[2]].append((path, name))
+        for place in sorted(self._defined):
+            if "." in place[1]:
+                self._methods[_last(place[1])].append(place)
+        self._bases: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
         self._subclasses: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
         for path, each in links.items():
             for name, base in each.bases:
                 bases = [(path, base[1:])] if base.startswith("@") else self._definitions(path, base)
-                for place, base_name in bases:
-                    self._subclasses[place, base_name].append((path, name))
+                for found in bases:
+                    self._bases[path, name].append(found)
+                    self._subclasses[found].append((path, name))
 
     def reached(self, path: str, target: str) -> Iterable[tuple[str, str]]:
         """The files in which `target`, as the file at `path` knows it, may be defined, and its name there."""
         if target.startswith("?"):
             methods = self._methods.get(target[1:], ())
             yield from methods if len(methods) <= _NAMESAKES else ()
-            return
-        if not target.startswith("@"):
-            yield from self._definitions(path, target)
-            return
-        owner, _, method = target[1:].partition(".")
-        pending, seen = [(path, owner)], {(path, owner)}
-        while pending:
-            for place, name in self._subclasses.get(pending.pop(), ()):
-                if (place, name) not in seen:
-                    seen.add((place, name))
-                    pending.append((place, name))
-                    yield place, f"{name}.{method}"
+        elif target.startswith("@"):
+            owner, _, method = target[1:].partition(".")
+            for place, name in _closure((path, owner), self._subclasses):
+                yield place, f"{name}.{method}"
+        else:
+            yield from map(self._inherited, self._definitions(path, target))
+
+    def _inherited(self, place: tuple[str, str]) -> tuple[str, str]:
+        """Where the method is defined which a class at `place` has, if need be from a base."""
+        path, name = place
+        owner, _, method = name.partition(".")
+        if place in self._defined or not method:
+            return place
+        inherited = ((base, f"{name}.{method}") for base, name in _closure((path, owner), self._bases))
+        return next((each for each in inherited if each in self._defined), place)
 
     def _definitions(self, path: str, target: str) -> Iterable[tuple[str, str]]:
         dots = len(target) - len(target.lstrip("."))
@@ -105,6 +148,19 @@ class _Modules:
             if parts[-len(name) :] == name and folder[: len(root := parts[: -len(name)])] == root
         ]
         return max(roots)[1] if roots else None
+
+
+def _closure(
+    start: tuple[str, str], related: Mapping[tuple[str, str], list[tuple[str, str]]]
+) -> Iterator[tuple[str, str]]:
+    """The classes that are `related` to the one at `start`, the nearest first."""
+    pending, seen = [start], {start}
+    for each in pending:
+        for other in related.get(each, ()):
+            if other not in seen:
+                seen.add(other)
+                pending.append(other)
+                yield other
 
 
 def _parts(path: str) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from perflint.links import HotCall
+from perflint.links import Context
 from perflint.rule import Safety, Severity, is_safe
 
 
@@ -91,12 +91,12 @@ class FileResult:
 class RunResult:
     """The files of a run, sorted by path, and how long it took in seconds.
 
-    `called` has, by path, the calls from the hot code of other files with which a file was checked.
+    `contexts` has, by path, what the other files told of a file when it was checked.
     """
 
     files: tuple[FileResult, ...]
     seconds: float
-    called: Mapping[str, tuple[HotCall, ...]] = field(default_factory=dict)
+    contexts: Mapping[str, Context] = field(default_factory=dict)
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:

@@ -16,9 +16,9 @@ from perflint.documents.disk import Unreadable, read_bytes
 from perflint.exclude import layer
 from perflint.files import Discovery
 from perflint.fingerprint import source_digest
-from perflint.links import HotCall, Links
-from perflint.payload import decode, decode_calls, decode_links, encode, encode_calls
-from perflint.project import calls_into
+from perflint.links import ALONE, Context, Links
+from perflint.payload import decode, decode_contexts, decode_links, encode, encode_contexts
+from perflint.project import contexts_of
 from perflint.results import FileResult, Problem, RunResult
 from perflint.rule import Rule
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 
-_ROUNDS = 3  # of following calls from file to file
+_ROUNDS = 3  # of telling what became known from file to file
 _BYTES_PER_WORKER = 64_000  # less is checked before another process has started
 _LOST = Problem("was not checked: the process that checked it was killed, as happens when memory runs out")
 
 
-Called = dict[str, tuple[HotCall, ...]]
+Contexts = dict[str, Context]
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class _Seen:
     size: int
     key: bytes | None
 
-    def called(self, calls: tuple[HotCall, ...]) -> _Seen:
-        """The same file, which had no calls so far, with `calls` from others."""
-        task = replace(self.task, called=calls)
-        return replace(self, task=task, key=in_context(self.key, task.context) if self.key else None)
+    def told(self, context: Context) -> _Seen:
+        """The same file, which stood alone so far, in its `context`."""
+        task = replace(self.task, context=context)
+        return replace(self, task=task, key=in_context(self.key, task.surroundings) if self.key else None)
 
 
 def check_files(discovery: Discovery, settings: Settings, *, progress: Progress | None = None) -> RunResult:
@@ -59,11 +59,11 @@ def check_files(discovery: Discovery, settings: Settings, *, progress: Progress 
     checker, tasks = _plan(discovery.files, settings)
     run = _Run(checker, Cache(settings.cache_dir or settings.root / FOLDER) if settings.cache else None, settings.jobs)
     with collecting_seldom():
-        checked, called = run.check_all(tasks, progress)
+        checked, contexts = run.check_all(tasks, progress)
     files = [_decoded(path, each.payload) for path, each in checked.items()]
     files += [FileResult(str(path), problem=Problem(reason)) for path, reason in discovery.unreadable]
     seconds = time.perf_counter() - started
-    return RunResult(tuple(sorted(files, key=lambda file: file.path)), seconds, called)
+    return RunResult(tuple(sorted(files, key=lambda file: file.path)), seconds, contexts)
 
 
 @dataclass(frozen=True)
@@ -74,38 +74,39 @@ class _Run:
     cache: Cache | None
     jobs: int | None
 
-    def check_all(self, tasks: Sequence[Task], progress: Progress | None) -> tuple[dict[str, Checked], Called]:
-        """The results by path, and the calls across files that they took into account.
+    def check_all(self, tasks: Sequence[Task], progress: Progress | None) -> tuple[dict[str, Checked], Contexts]:
+        """The results by path, and what the files told each other.
 
-        To know these calls takes the results of all files: so they are remembered for the files together.
+        To know this takes the results of all files: so it is remembered for the files together.
         """
         seen = {task.path: _look(self.checker, task) for task in tasks}
         keys = {path: each.key for path, each in seen.items() if each.key}
         whole = key_of_all(keys) if 1 < len(tasks) == len(keys) else None
         if whole and self.cache and (known := self.cache.load([whole])):
-            called = decode_calls(known[whole])
-            return self._check([each.called(called.get(path, ())) for path, each in seen.items()], progress), called
-        checked, called = self._follow_calls(seen, progress)
-        as_seen = all(each.key == seen[path].called(called.get(path, ())).key for path, each in checked.items())
+            contexts = decode_contexts(known[whole])
+            told = [each.told(contexts.get(path, ALONE)) for path, each in seen.items()]
+            return self._check(told, progress), contexts
+        checked, contexts = self._follow_links(seen, progress)
+        as_seen = all(each.key == seen[path].told(contexts.get(path, ALONE)).key for path, each in checked.items())
         if whole and self.cache and as_seen:
-            self.cache.store({whole: encode_calls(called)})
-        return checked, called
+            self.cache.store({whole: encode_contexts(contexts)})
+        return checked, contexts
 
-    def _follow_calls(self, seen: dict[str, _Seen], progress: Progress | None) -> tuple[dict[str, Checked], Called]:
-        """Check each file by itself; then again those that the hot code of others turns out to call."""
+    def _follow_links(self, seen: dict[str, _Seen], progress: Progress | None) -> tuple[dict[str, Checked], Contexts]:
+        """Check each file by itself; then again those of which, or to which, others turn out to tell something."""
         checked = self._check(list(seen.values()), progress)
-        called: Called = {}
+        contexts: Contexts = {}
         links: dict[str, Links] = {}
         changed = list(seen)
         for _ in range(_ROUNDS if len(seen) > 1 else 0):
             links |= {path: decode_links(checked[path].payload) for path in changed}
-            news = calls_into(links)
-            changed = [path for path, calls in news.items() if calls != called.get(path)]
+            news = contexts_of(links)
+            changed = [path for path, context in news.items() if context != contexts.get(path)]
             if not changed:
                 break
-            called |= news
-            checked |= self._check([seen[path].called(called[path]) for path in changed])
-        return checked, called
+            contexts |= news
+            checked |= self._check([seen[path].told(contexts[path]) for path in changed])
+        return checked, contexts
 
     def _check(self, seen: Sequence[_Seen], progress: Progress | None = None) -> dict[str, Checked]:
         """The results by path: those that are remembered, and the others made."""

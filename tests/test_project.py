@@ -10,9 +10,9 @@ from perflint import run
 from perflint.checker import Checker, Task
 from perflint.config import Settings
 from perflint.files import discover
-from perflint.links import HotCall, Links
+from perflint.links import Answer, HotCall, Links
 from perflint.patching import patch_files
-from perflint.project import calls_into
+from perflint.project import contexts_of
 from perflint.results import RunResult
 from perflint.run import check_files
 
@@ -160,10 +160,10 @@ def test_a_second_run_knows_the_calls_without_following_them_again(
     hot = TRAIN.format(import_="from metrics import accuracy", call="accuracy(output, y)")
     write(tmp_path, metrics=METRICS, train=hot)
     first = check(tmp_path)
-    monkeypatch.setattr("perflint.run.calls_into", None)
+    monkeypatch.setattr("perflint.run.contexts_of", None)
     second = check(tmp_path)
     assert lines(second) == [("metrics.py", 6)]
-    assert second.called == first.called
+    assert second.contexts == first.contexts
 
 
 def test_calls_of_a_file_that_changes_during_the_run_are_not_remembered(
@@ -199,16 +199,124 @@ def test_an_ignore_for_what_only_other_files_make_hot_is_not_called_unused(tmp_p
     assert lines(check_files(discover([tmp_path], alone), alone)) == []
 
 
+LOSSES = """\
+import torch
+from torch import nn
+
+
+def on_device(images, labels):
+    output = images.cuda() - labels.cuda()
+    return output.sum(), output.max(1)[1]
+
+
+def on_host(images, labels):
+    images, labels = images.to("cpu"), labels.to("cpu")
+    return torch.cdist(images, labels).sum(), images.max()
+
+
+def as_numbers(images, labels):
+    return (images - labels).sum().item(), 3
+
+
+class Learner:
+    def learn(self, images, labels):
+        self.optimizer.zero_grad()
+        loss = nn.functional.mse_loss(self.net(images), labels)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach(), 3
+
+    def judge(self, images, labels):
+        return nn.functional.mse_loss(self.net(images), labels), 3
+
+
+class Student(Learner):
+    pass
+"""
+LOOP = """\
+import torch
+from losses import Student, as_numbers, on_device, on_host
+
+
+def run(pairs, model, student=Student()):
+    for images, labels in pairs:
+        {before}
+        loss, rest = {call}
+        {behind}
+        print(loss.item())
+"""
+FORWARD = "images = model(images.cuda())"
+STEP = "model.zero_grad()"
+
+
+@pytest.mark.parametrize(
+    ("call", "behind", "is_found"),
+    [
+        ("on_device(images, labels)", STEP, True),
+        ("on_host(images, labels)", STEP, False),
+        ("as_numbers(images, labels)", STEP, False),
+        ("student.learn(images, labels)", "pass", True),
+        ("student.judge(images, labels)", "pass", False),
+    ],
+    ids=["tensors on the device", "tensors on the host", "numbers", "a step of training", "no step"],
+)
+def test_what_a_function_of_another_file_gives_and_whether_it_trains_is_known(
+    tmp_path: Path, call: str, behind: str, is_found: bool
+) -> None:
+    write(
+        tmp_path,
+        losses=LOSSES,
+        loop=LOOP.format(before=FORWARD if behind == STEP else "pass", call=call, behind=behind),
+    )
+    expected = [("loop.py", 10)] if is_found else []
+    assert [place for place in lines(check(tmp_path)) if place[0] == "loop.py"] == expected
+    assert [place for place in lines(check(tmp_path)) if place[0] == "loop.py"] == expected  # from the cache
+
+
+def test_a_change_of_what_a_function_gives_is_seen_where_it_is_called(tmp_path: Path) -> None:
+    write(tmp_path, losses=LOSSES, loop=LOOP.format(before=FORWARD, call="on_device(images, labels)", behind=STEP))
+    assert ("loop.py", 10) in lines(check(tmp_path))
+    write(tmp_path, losses=LOSSES.replace("return output.sum(), output", "return output.tolist(), output"))
+    assert ("loop.py", 10) not in lines(check(tmp_path))
+
+
+def test_methods_of_one_name_that_give_different_things_tell_nothing(tmp_path: Path) -> None:
+    method = "import torch\n\n\nclass {}:\n    def loss(self, x):\n        return x.float().mean(){}\n"
+    train = TRAIN.format(import_="", call="print(learner.loss(output).item())").replace("(model,", "(learner, model,")
+    write(tmp_path, first=method.format("First", ".item()"), train=train)
+    assert [place for place in lines(check(tmp_path)) if place[0] == "train.py"] == []
+    write(tmp_path, second=method.format("Second", ""))
+    assert [place for place in lines(check(tmp_path)) if place[0] == "train.py"] == [("train.py", 11)]
+
+
+def test_only_files_that_ask_are_told(tmp_path: Path) -> None:
+    write(tmp_path, losses=LOSSES, loop=LOOP.format(before=FORWARD, call="on_device(images, labels)", behind=STEP))
+    write(tmp_path, idle="from losses import on_device\n\n\ndef run(x):\n    return on_device(x, x)\n")
+    told = {Path(path).name: context for path, context in check(tmp_path).contexts.items()}
+    assert [answer.target for answer in told["loop.py"].answers] == ["losses.on_device"]
+    assert "idle.py" not in told
+
+
+def test_a_call_whose_result_an_environment_needs_makes_nothing_hot(tmp_path: Path) -> None:
+    policy = "import torch\n\n\ndef act(net, state):\n    return net(state.cuda()).argmax().item()\n"
+    train = TRAIN.format(import_="from policy import act", call="{}")
+    write(tmp_path, policy=policy, train=train.format("action = act(model, x)"))
+    assert lines(check(tmp_path)) == [("policy.py", 5)]
+    write(tmp_path, train=train.format("action = act(model, x)\n        x = env.step(action)"))
+    assert lines(check(tmp_path)) == []
+
+
 def test_imports_are_resolved_from_the_nearest_folder_above() -> None:
     call = HotCall("utils.f", 1)
+    utils = Links(functions=("f",), answers=(Answer("f"),))
     links = {
         "a/train.py": Links(calls=(call,)),
-        "a/utils.py": Links(functions=("f",)),
-        "utils.py": Links(functions=("f",)),
-        "b/utils.py": Links(functions=("f",)),
+        "a/utils.py": utils,
+        "utils.py": utils,
+        "b/utils.py": utils,
     }
-    assert list(calls_into(links)) == ["a/utils.py"]
+    assert list(contexts_of(links)) == ["a/utils.py"]
     del links["a/utils.py"]
-    assert list(calls_into(links)) == ["utils.py"]
+    assert list(contexts_of(links)) == ["utils.py"]
     del links["utils.py"]
-    assert calls_into(links) == {}
+    assert contexts_of(links) == {}

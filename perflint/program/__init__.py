@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
 from typing import Any, TypeVar
 
-from perflint.links import HotCall
+from perflint.links import ALONE, Answer, Context
+from perflint.program.freshness import draws
 from perflint.program.heat import Heat, Heats
 from perflint.program.inference.classes import ClassInfo
 from perflint.program.inference.execute import Executor
 from perflint.program.inference.hints import roles
 from perflint.program.loading.loaders import Loaders
 from perflint.program.loops import LoopKind, Loops
-from perflint.program.outside import named_functions
+from perflint.program.outside import named_functions, targets_of
 from perflint.program.source import Source
 from perflint.program.timeloops import TimeLoop
 from perflint.program.values import UNKNOWN, Kind, Place, Value
@@ -43,9 +44,9 @@ class Program:
     text is not a program of the running Python.
     """
 
-    def __init__(self, text: str, called: Sequence[HotCall] = ()) -> None:
+    def __init__(self, text: str, context: Context = ALONE) -> None:
         self.text = text
-        self._called = called  # from the hot code of other files
+        self._context = context
         self.source = Source(text)
         self.tree = ast.parse(text, type_comments=False)
         self._known: dict[Callable[[Program], Any], Any] = {}
@@ -138,7 +139,8 @@ class Program:
             default_device_set=bool(_DEFAULT_DEVICE.search(self.text)),
         )
         executor.roles = roles(self._walk.of_type(ast.Attribute), self._walk.of_type(ast.Call))
-        executor.called = self._called
+        executor.calls = self._context.calls
+        executor.answers = {answer.target: answer for answer in self._context.answers}
         executor.is_demo = any(map(is_main_guard, self.tree.body)) and not _TRAINS.search(self.text)
         executor.run(self.tree)
         return executor
@@ -156,6 +158,28 @@ class Program:
         """The function of this file that a call runs: the method, a class's __init__, a module's forward."""
         info = self._facts.callees.get(node)
         return info.node if info is not None else None
+
+    def returned(self, function: Function) -> Value | None:
+        """What a function of this file gives; None where it returns nothing."""
+        info = self._facts.functions.get(function)
+        return info.returns if info is not None else None
+
+    def targets(self, node: ast.Call) -> tuple[str, ...]:
+        """What a call may reach in other files, as this file names it."""
+        callee = self.value(node.func)
+        owner = callee.owner.node if callee.owner is not None else None
+        return tuple(targets_of(callee, self.base_names(owner) if isinstance(owner, ast.ClassDef) else ()))
+
+    def answers(self, node: ast.Call) -> Iterator[Answer]:
+        """What other files told of the functions that a call may reach."""
+        if self._context.answers:
+            known = self._facts.answers
+            yield from (known[target] for target in self.targets(node) if target in known)
+
+    @cached_property
+    def hears_of_training(self) -> bool:
+        """Did other files tell of functions that train?"""
+        return any(answer.trains for answer in self._context.answers)
 
     def call_sites(self, function: Function) -> list[ast.AST]:
         """The places in this file that call `function`, or hand it to something that does."""
@@ -208,6 +232,14 @@ class Program:
     def time_loop(self, loop: Loop) -> TimeLoop | None:
         """What is known of `loop` as a loop over time, if it is one."""
         return self._loops.time_loop(loop)
+
+    def trains_once(self, function: Function) -> bool:
+        """Does a call of `function` do one step of training, rather than an epoch of them?"""
+        return self._loops.trains_once(function)
+
+    def draws(self, function: Function) -> bool:
+        """Does `function` fetch data itself?"""
+        return draws(self, function)
 
     def heat(self, node: ast.AST) -> Heat:
         """How often `node` runs."""

@@ -38,8 +38,8 @@ def _call_computes_on_fresh(program: Program, node: ast.Call, fresh: set[str], d
     if given and (callee is None or program.value(node.func).kind is Kind.MODULE):
         return True
     if callee is None:
-        return False
-    if _draws(program, callee, 3):
+        return any(answer.draws for answer in program.answers(node))
+    if draws(program, callee):
         return True
     if any(program.value(argument).kind is not Kind.NUMBER for argument in given):
         return True
@@ -75,7 +75,14 @@ def steps_an_environment(program: Program, node: ast.AST) -> bool:
 
 def _computes(program: Program, node: ast.Call) -> bool:
     callee = program.value(node.func)
-    return callee.kind in (Kind.MODULE, Kind.FUNCTION) or program.value(node).kind is Kind.TENSOR
+    if any(answer.trains for answer in program.answers(node)):
+        return True
+    if callee.kind in (Kind.MODULE, Kind.FUNCTION) or program.value(node).kind is Kind.TENSOR:
+        return True
+    statement = program.parent(node)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    bound = (part for target in targets for part in ast.walk(target) if isinstance(part, ast.Name))
+    return any(program.value(name).on_device for name in bound)  # as the use of the name tells
 
 
 def _fresh_names(program: Program, nodes: Iterable[ast.AST], seeds: set[str]) -> set[str]:
@@ -138,19 +145,19 @@ def _draws_data(program: Program, node: ast.Call) -> bool:
         return is_random or callee.name == "builtins.next" or callee.name.startswith(("random.", "numpy.random."))
     function = program.callee(node)
     if function is not None:
-        return callee.kind is not Kind.MODULE and _draws(program, function, 2)
+        return callee.kind is not Kind.MODULE and draws(program, function, 2)
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     is_drawing = name in _READING_METHODS or any(word in name for word in _DRAWING_METHODS)
     return is_drawing or steps_an_environment(program, node)
 
 
-def _draws(program: Program, function: Function, depth: int) -> bool:
+def draws(program: Program, function: Function, depth: int = 3) -> bool:
     """Does a function of the file draw data itself?"""
     if depth == 0:
         return False
     for node in own_nodes(function):
         if isinstance(node, ast.Call):
             inner = program.callee(node)
-            if _draws(program, inner, depth - 1) if inner is not None else _draws_data(program, node):
+            if draws(program, inner, depth - 1) if inner is not None else _draws_data(program, node):
                 return True
     return False

@@ -21,6 +21,9 @@ _ITERATOR = re.compile(r"(^|[._])(train|val|valid|dev|test|eval)_iter(ator)?$")
 _PASSES_ON = frozenset({"builtins.enumerate", "builtins.iter", "tqdm.tqdm", "tqdm.auto.tqdm"})
 
 
+_TRAINING = re.compile(r"\.(backward|manual_backward|zero_grad|step)\(")
+
+
 class LoopKind(Enum):
     """What one iteration of a loop is."""
 
@@ -37,6 +40,7 @@ class Loops:
         self._kinds: dict[ast.AST, LoopKind] = {}
         self._time_loops: dict[ast.AST, TimeLoop] = {}
         self._trains: dict[ast.AST, bool] = {}
+        self._may_train = bool(_TRAINING.search(program.text)) or program.hears_of_training
 
     def kind(self, loop: Loop) -> LoopKind:
         """What one iteration of `loop` is."""
@@ -88,7 +92,9 @@ class Loops:
         if is_training_call(self._program, node):
             return True
         callee = self._program.callee(node)
-        if callee is not None and self._trains_once(callee):
+        if callee is not None and self.trains_once(callee):
+            return True
+        if any(answer.trains for answer in self._program.answers(node)):
             return True
         return self._may_be_model(node) and self._program.without_gradients(node)
 
@@ -98,8 +104,10 @@ class Loops:
             return True
         return callee.kind is Kind.UNKNOWN and any(self._program.value(argument).on_device for argument in node.args)
 
-    def _trains_once(self, function: Function) -> bool:
+    def trains_once(self, function: Function) -> bool:
         """Does calling `function` do one step of training, rather than an epoch of them?"""
+        if not self._may_train:
+            return False
         if function not in self._trains:
             self._trains[function] = False
             body = function.body if isinstance(function.body, list) else [function.body]
@@ -107,7 +115,8 @@ class Loops:
                 isinstance(node, ast.Call)
                 and (
                     is_training_call(self._program, node)
-                    or ((inner := self._program.callee(node)) is not None and self._trains_once(inner))
+                    or any(answer.trains for answer in self._program.answers(node))
+                    or ((inner := self._program.callee(node)) is not None and self.trains_once(inner))
                 )
                 for node in self._one_iteration(body)
             )

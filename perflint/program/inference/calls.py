@@ -7,10 +7,13 @@ import re
 from typing import TYPE_CHECKING
 
 from perflint.program import torch_table
+from perflint.program.codes import value_of
 from perflint.program.inference.arguments import Arguments, bind
 from perflint.program.inference.iteration import contains_tensor
 from perflint.program.inference.library import library_call
 from perflint.program.inference.methods import method_call
+from perflint.program.inference.operators import common_place
+from perflint.program.outside import targets_of
 from perflint.program.values import (
     GUESSED_TENSOR,
     UNKNOWN,
@@ -43,6 +46,8 @@ def call_value(evaluator: Evaluator, node: ast.Call) -> Value:
 
 def apply(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Arguments) -> Value:
     """What calling `callee` with `arguments` gives."""
+    if evaluator.answers and (told := _told(evaluator, callee, arguments)) is not None:
+        return told
     if callee.kind is Kind.LIBRARY:
         return library_call(evaluator, callee, node, arguments)
     if callee.kind is Kind.FUNCTION and callee.node is not None:
@@ -63,6 +68,17 @@ def apply(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Argume
     if callee.kind is Kind.UNKNOWN and result.kind is Kind.UNKNOWN and callee.name.rpartition(".")[2][:1].isupper():
         return callee  # an instance of that class, whatever it is; with tensors, it is the instance that is called
     return result
+
+
+def _told(evaluator: Evaluator, callee: Value, arguments: Arguments) -> Value | None:
+    """What a call of another file's function gives, if that file told."""
+    info = evaluator.classes.get(callee.owner.node) if callee.owner is not None and callee.owner.node else None
+    targets = targets_of(callee, info.base_names if info is not None else ())
+    gives = next((answer.gives for target in targets if (answer := evaluator.answers.get(target)) is not None), "")
+    if not gives:
+        return None
+    tensors = [inner for value in arguments.all if (inner := contains_tensor(value)) is not None]
+    return value_of(gives, common_place(tensors))
 
 
 def derived(arguments: Arguments) -> Value:

@@ -6,6 +6,7 @@ import ast
 import builtins
 from collections.abc import Callable
 
+from perflint.links import Answer
 from perflint.program import torch_table
 from perflint.program.inference.calls import call_value
 from perflint.program.inference.classes import ClassInfo, Frame, FunctionInfo
@@ -45,6 +46,7 @@ class Evaluator:
         self.classes: dict[ast.AST, ClassInfo] = {}
         self.arguments: dict[str, Value] = {}  # of the command line: argparse's destinations
         self.roles: dict[str, Value] = {}  # what names and paths likely are, by how the file uses them
+        self.answers: dict[str, Answer] = {}  # of other files, by what this one calls their functions
         self.star_imports: list[str] = []
         self.module_place = default_place  # where modules compute: the host in a program that never leaves it
         self.default_device_set = False  # by torch.set_default_device and its kin

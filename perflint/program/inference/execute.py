@@ -40,7 +40,7 @@ class Executor(Evaluator):
     def __init__(self, *, default_place: Place, default_device_set: bool) -> None:
         super().__init__(default_place=default_place)
         self.default_device_set = default_device_set
-        self.called: Sequence[HotCall] = ()  # from other files
+        self.calls: Sequence[HotCall] = ()  # from other files
         self._loop_exits: dict[ast.AST, dict[str, Value]] = {}
         self._evaluations: dict[ast.AST, int] = {}
         self._statements: dict[type[ast.AST], Callable[..., None]] = {
@@ -111,7 +111,7 @@ class Executor(Evaluator):
         if info.parent.function is not None:
             return
         name = info.name if info.owner is None else f"{info.owner.node.name}.{info.name}"
-        for call in self.called:
+        for call in self.calls:
             if call.target == name:
                 positional, keywords = arguments_of(call)
                 info.receive(bind(info.node, Arguments(positional, keywords, False), UNKNOWN if info.owner else None))

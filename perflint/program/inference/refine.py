@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from perflint.program.values import NONE, NUMBER, STRING, UNKNOWN, Kind, Value, mapping, sequence_of, tensor
+from perflint.program.values import NONE, NUMBER, NUMPY, STRING, UNKNOWN, Kind, Value, mapping, sequence_of, tensor
 from perflint.program.walk import path_of
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ def _of_types(types: set[str], before: Value) -> Value | None:
             if before.kind is Kind.SEQUENCE
             else sequence_of(before._replace(sure=False) if before.kind is Kind.TENSOR else UNKNOWN)
         )
+    if types == {"numpy.ndarray"}:
+        return NUMPY
     if types == {"builtins.str"}:
         return STRING
     if types == {"builtins.dict"}:

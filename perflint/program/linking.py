@@ -1,0 +1,64 @@
+"""The links of a file to others: what its hot code calls there, what it asks of them, and what it can answer."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from perflint.links import Answer, HotCall, Links
+from perflint.program.codes import argument_code, result_code
+from perflint.program.hot_syncs import is_needed
+from perflint.program.outside import named_functions
+from perflint.program.questions import asked_of, steps_of
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+_DEPTH = 3  # of calls through which an action is followed
+
+
+def links_of(program: Program) -> Links:
+    """The links of a file: it matters who calls any function that is not hot by itself."""
+
+    named = list(named_functions(program.tree))
+    functions = tuple(name for name, node in named if program.is_cold(node))
+    bases = tuple((node.name, base) for node in program.of_type(ast.ClassDef) for base in program.base_names(node))
+    answers = tuple(_answer(program, name, node) for name, node in named)
+    called = [(node, (*program.targets(node), *_overridden(program, node))) for node in program.of_type(ast.Call)]
+    reaching = [(node, targets) for node, targets in called if targets]
+    calls = tuple(sorted(set(_hot_calls(program, reaching))))
+    return Links(calls, functions, bases, answers, *asked_of(program), steps_of(program, reaching))
+
+
+def _answer(program: Program, name: str, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Answer:
+    trains = program.trains_once(function)
+    return Answer(name, result_code(program.returned(function)), trains, trains and program.draws(function))
+
+
+def links_without_torch(program: Program) -> Links:
+    """The links of a file that handles no tensors, as far as is known: others may hand it some."""
+    functions = tuple(name for name, _ in named_functions(program.tree))
+    return Links(functions=functions, answers=tuple(map(Answer, functions)))
+
+
+def _hot_calls(program: Program, reaching: Iterable[tuple[ast.Call, Sequence[str]]]) -> Iterator[HotCall]:
+    for node, targets in reaching:
+        heat = program.heat(node)
+        if heat and not _is_needed(program, node):
+            positional = "".join(argument_code(program.value(argument)) for argument in node.args)
+            keywords = tuple((k.arg, argument_code(program.value(k.value))) for k in node.keywords if k.arg is not None)
+            for target in targets:
+                yield HotCall(target, int(heat), positional, keywords)
+
+
+def _overridden(program: Program, node: ast.Call) -> Iterator[str]:
+    """The method that is called on an object of this file's own class, which subclasses elsewhere may override."""
+    owner = program.value(node.func).owner
+    if owner is not None and isinstance(owner.node, ast.ClassDef) and isinstance(node.func, ast.Attribute):
+        yield f"@{owner.node.name}.{node.func.attr}"
+
+
+def _is_needed(program: Program, node: ast.Call) -> bool:
+    """Does what the call gives go into an environment's step? Then the function has to bring it to the host."""
+    return ".step(" in program.text and is_needed(program, node, _DEPTH)
