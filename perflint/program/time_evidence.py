@@ -1,195 +1,230 @@
-"""Evidence, in what surrounds a loop and what it calls, that it walks a time axis or that it does not."""
+"""What is known of a loop that may walk a time axis: what is carried, goes in, comes out, shows time or speaks against.
+
+Each is worked out once, when it is asked for.
+"""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from perflint.program import torch_table
-from perflint.program.dataflow import LoopFlow
-from perflint.program.loop_calls import is_metadata
+from perflint.program.dataflow import Call, LoopFlow
+from perflint.program.indices import is_rest, place
+from perflint.program.loop_calls import rnn_kind
 from perflint.program.time_header import Header, called
+from perflint.program.time_signs import (
+    counts_rounds,
+    counts_time,
+    is_grid,
+    is_named_time,
+    mentions,
+    names_another_axis,
+    spans_sequence,
+    walks_rewards,
+)
+from perflint.program.time_surroundings import is_collected
+from perflint.program.trace import ARITHMETIC, CHOICE, MODEL, RESIZE, RNN, Trace
 from perflint.program.values import Kind
-from perflint.program.walk import Function, Loop, own_nodes, path_of
+from perflint.program.walk import Loop, path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
 
-_TRAINS = frozenset({"backward", "manual_backward", "zero_grad"})
-_STEPS = frozenset({"step", "async_step", "reset"})
-_SETUP = frozenset(
-    {
-        "__init__",
-        "reset_parameters",
-        "init_weights",
-        "_init_weights",
-        "__getitem__",
-        "collate_fn",
-        "collate",
-        "_reset_parameters",
-    }
-)
 
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of `loop`. `states`: what each name hands on that is computed from what it was handed."""
 
-def never_over_time(program: Program, loop: Loop) -> bool:
-    """Does the loop train, differentiate or step an environment or a scheduler, or stand where a program is set up?"""
-    if any(map(_imports_tests, program.tree.body)):
-        return True
-    function = program.function_of(loop)
-    if function is not None:
-        owner = program.class_of(function)
-        name = getattr(function, "name", "")
-        if (
-            name in _SETUP
-            or (name.startswith("test_") and not _is_used(program, function))
-            or (owner is not None and (owner.is_a("dataset") or owner.is_a("optimizer")))
-        ):
-            return True
-    has_operations = False
-    for statement in loop.body:
-        for node in own_nodes(statement):
-            if isinstance(node, ast.Call):
-                has_operations = True
-                callee = program.callee(node)
-                if callee is not None and _trains(program, callee, 3):
-                    return True
-                if isinstance(node.func, ast.Attribute) and (
-                    node.func.attr in _TRAINS or _steps(program, node, node.func)
-                ):
-                    return True
-                if called(node) in ("grad", "DataLoader") and path_of(getattr(node.func, "value", node.func)) in (
-                    "torch.autograd",
-                    "autograd",
-                    "DataLoader",
-                ):
-                    return True
-            elif isinstance(node, ast.BinOp | ast.AugAssign):
-                has_operations = True
-    return not has_operations
+    program: Program
+    loop: Loop
+    header: Header
+    flow: LoopFlow
+    states: dict[str, Trace]
 
+    # -- what goes in
 
-def _is_used(program: Program, function: Function) -> bool:
-    """Does the program evaluate with it: is it called by a function that is no test itself?"""
-    callers = (program.function_of(site) for site in program.call_sites(function))
-    return any(not getattr(caller, "name", "").startswith("test_") for caller in callers if caller is not None)
+    @cached_property
+    def given(self) -> frozenset[str]:
+        """The sequences of data, steps of which go into the states."""
+        grids = {each.base for each in self.flow.slices if is_grid(self.program, each)}
+        return self.flow.truth() - grids - self.flow.host
 
+    @cached_property
+    def given_tensors(self) -> frozenset[str]:
+        """Those that are tensors; lists of tensors where a tensor that is carried shows them to be."""
+        if walks_rewards(self.flow) and any(self._meets_steps(name) for name in self.states):
+            return self.given
+        return self.given & {each.base for each in self.flow.slices if each.is_tensor}
 
-def _imports_tests(statement: ast.stmt) -> bool:
-    """Does it import a test framework, which makes the program a test?"""
-    names = [alias.name for alias in statement.names] if isinstance(statement, ast.Import) else []
-    names += [statement.module or ""] if isinstance(statement, ast.ImportFrom) else []
-    return any(name.partition(".")[0] in ("unittest", "pytest") for name in names)
+    # -- what is carried
 
+    @cached_property
+    def models(self) -> tuple[Call, ...]:
+        """The calls of what is, or may be, a model."""
+        return tuple(call for call in self.flow.calls if call.sort.model)
 
-def _steps(program: Program, node: ast.Call, function: ast.Attribute) -> bool:
-    """Does it step an environment, an optimizer or a scheduler, rather than a module of this file?"""
-    if function.attr not in _STEPS or program.value(function.value).kind is Kind.MODULE:
+    @cached_property
+    def entering(self) -> set[str]:
+        """What the iteration before left that goes into a model."""
+        return {name for call in self.models for name in call.trace.carried}
+
+    @cached_property
+    def computed(self) -> set[str]:
+        """The states that a model computes."""
+        return {name for name, end in self.states.items() if MODEL in end.ops}
+
+    @cached_property
+    def returned(self) -> set[str]:
+        """The states that a model which was given them returns, as a cell does; entries of a dictionary are none."""
+        return {name for name in self.states if self.hands_back(name) and not self._is_keyed(name)}
+
+    @cached_property
+    def fed_back(self) -> set[str]:
+        """The states that are also among the collected results."""
+        kept = [each for each in self.flow.collected if each.how in ("append", "slot", "yield", "cat")]
+        results = {definition for each in kept for definition in each.trace.definitions}
+        slots = {each.name for each in kept if each.how == "slot" and MODEL in each.trace.ops}
+        lists = {each.name for each in kept if each.how == "append"}
+        return {name for name, end in self.states.items() if end.definitions & results or name in slots} - lists
+
+    @cached_property
+    def refined(self) -> set[str]:
+        """The states which are a whole sequence, of which each iteration chooses parts anew."""
+        return {name for name, end in self.states.items() if CHOICE in end.ops and self.replaces_parts(name)}
+
+    @cached_property
+    def has_rnn(self) -> bool:
+        """Does an RNN compute a state?"""
+        return any(RNN in end.ops for end in self.states.values())
+
+    @cached_property
+    def has_cell(self) -> bool:
+        """Is one of torch's Cells called?"""
+        return any(rnn_kind(self.program, call.node.func) == "rnn-cell" for call in self.flow.calls)
+
+    @cached_property
+    def has_carrier(self) -> bool:
+        """Is a state handed to what is certainly a model?"""
+        return any(not call.sort.unsure and call.trace.carried & set(self.states) for call in self.models)
+
+    def hands_back(self, name: str) -> bool:
+        """Is the state what a model that was given it returns?"""
+        taken = [call for call in self.models if any(given == name for given, _ in call.direct)]
+        definitions = self.flow.ends[name].definitions
+        return any((id(call.node), part) in definitions for call in taken for part in (None, *range(8)))
+
+    def replaces_parts(self, name: str) -> bool:
+        """Is the state a whole sequence, parts of which each iteration replaces, rather than one step after another?"""
+        for read, parent in self._reads(name):
+            if isinstance(parent, ast.Call) and called(parent) == "where" and read in parent.args[-2:]:
+                return True
+            if isinstance(parent, ast.Attribute) and parent.attr == "masked_scatter":
+                return True
         return False
-    callee = program.callee(node)
-    owner = program.class_of(callee) if callee is not None else None
-    return callee is None or (owner is not None and path_of(function.value) != "self" and not owner.is_a("module"))
 
+    def is_tensor(self, name: str) -> bool:
+        """Is the state a tensor, as far as its reads or the steps that it is computed from show?"""
+        kinds = {self.program.value(read).kind for read, _ in self._reads(name)}
+        end = self.flow.ends[name]
+        shown = ARITHMETIC in end.ops and end.slices & self.flow.proven
+        return Kind.TENSOR in kinds or (bool(shown) and kinds <= {Kind.UNKNOWN, Kind.NUMBER})
 
-def is_parameter(program: Program, node: ast.expr) -> bool:
-    """Is it an attribute that the class sets to a torch.nn.Parameter?"""
-    function = program.function_of(node)
-    owner = program.class_of(function) if function is not None else None
-    path = path_of(node)
-    if owner is None or not path.startswith("self."):
-        return False
-    assigned = (
-        each
-        for each in own_nodes_of_class(owner.node)
-        if isinstance(each, ast.Assign) and any(path_of(target) == path for target in each.targets)
-    )
-    return any(
-        called(part).endswith("Parameter")
-        for each in assigned
-        for part in ast.walk(each.value)
-        if isinstance(part, ast.Call)
-    )
+    def reads_all_before(self, name: str) -> bool:
+        """Is everything read that was written so far, as `x[: i + 1]` is to make a row orthogonal to the others?"""
+        parts = [part for read in self._subscripts(name) for part in ast.walk(read.slice)]
+        prefixes = [part for part in parts if isinstance(part, ast.Slice) and part.lower is None]
+        return any(part.upper is not None and mentions(part.upper, self.header) for part in prefixes)
 
+    def reads_step_before(self, name: str) -> bool:
+        """Is it a tensor with a step for each iteration, of which the last one is read, behind the batch axis?"""
+        slots = {each.name for each in self.flow.collected if each.how == "slot"}
+        places = (place(read, self.header.indices) for read in self._subscripts(name))
+        return name in slots and any(axis is not None and axis >= 1 and offset == -1 for axis, offset in places)
 
-def walks_objects(loop: Loop, header: Header) -> bool:
-    """Are the elements that it walks through objects with attributes of their own, rather than steps?"""
-    names = {path_of(each.target) for each in header.elements if not each.is_tensor}
-    return any(
-        isinstance(node, ast.Attribute)
-        and path_of(node.value) in names
-        and not is_metadata(node)
-        and torch_table.method(node.attr) is None
-        for statement in loop.body
-        for node in own_nodes(statement)
-    )
+    def slides(self, name: str) -> bool:
+        """Does each step move a window on, as `x = torch.cat([x[:, 1:], y], dim=1)` does?"""
+        made = {call for call, part in self.flow.ends[name].definitions if part is None}
+        cats = [call.node for call in self.flow.calls if call.sort.cat and id(call.node) in made and call.node.args]
+        joined = [node.args[0].elts for node in cats if isinstance(node.args[0], ast.Tuple | ast.List)]
+        olds = [parts[0] for parts in joined if len(parts) == 2]
+        return any(isinstance(old, ast.Subscript) and path_of(old.value) == name and is_rest(old.slice) for old in olds)
 
+    def _meets_steps(self, name: str) -> bool:
+        """Is the state surely a tensor, which operations join with the steps?"""
+        surely = any(self.program.value(read).kind is Kind.TENSOR for read, _ in self._reads(name))
+        return surely and ARITHMETIC in self.flow.ends[name].ops and bool(self.flow.ends[name].slices)
 
-def own_nodes_of_class(node: ast.ClassDef) -> Iterator[ast.AST]:
-    """The nodes of a class's methods."""
-    for statement in node.body:
-        yield from own_nodes(statement)
+    def _is_keyed(self, name: str) -> bool:
+        """Is it a dictionary, read by keys that are strings?"""
+        return any(self.program.value(read.slice).kind is Kind.STRING for read in self._subscripts(name))
 
+    def _reads(self, name: str) -> Iterator[tuple[ast.expr, ast.AST | None]]:
+        return ((read, self.program.parent(read)) for read in self.flow.reads.get(name, ()))
 
-def _trains(program: Program, function: Function, depth: int) -> bool:
-    for node in own_nodes(function):
-        if isinstance(node, ast.Call):
-            if isinstance(node.func, ast.Attribute) and node.func.attr in _TRAINS:
-                return True
-            if path_of(node.func) in ("torch.autograd.grad", "autograd.grad"):
-                return True
-            inner = program.callee(node)
-            if inner is not None and inner is not function and depth and _trains(program, inner, depth - 1):
-                return True
-    return False
+    def _subscripts(self, name: str) -> Iterator[ast.Subscript]:
+        return (parent for _, parent in self._reads(name) if isinstance(parent, ast.Subscript))
 
+    # -- what comes out
 
-def is_collected(program: Program, loop: Loop, flow: LoopFlow) -> bool:
-    """Do the steps' results become one tensor: by slots, yields, a growing cat, or a stack or cat behind the loop?"""
-    kept = {each.name for each in flow.collected if each.how == "append" and each.trace.varies}
-    if any(each.how in ("slot", "cat", "yield") and each.trace.varies for each in flow.collected):
-        return True
-    scope = program.function_of(loop) or program.tree
-    return any(_joins(program, scope, name, 2) for name in kept)
+    @cached_property
+    def is_collected(self) -> bool:
+        """Do the steps' results become one tensor?"""
+        return is_collected(self.program, self.loop, self.flow)
 
+    @cached_property
+    def launches(self) -> bool:
+        """Does something in the loop certainly give a tensor?"""
+        values = (self.program.value(call.node) for call in self.flow.calls)
+        return bool(self.flow.operations) or any(value.kind is Kind.TENSOR for value in values)
 
-def has_twin(program: Program, loop: Loop, flow: LoopFlow) -> bool:
-    """Does another branch of a test around `loop` run the same models, in the same way, in a loop over time?"""
-    models = {path_of(call.node.func) for call in flow.calls if call.sort.model and call.direct} - {""}
-    inside: ast.AST = loop
-    for around in program.ancestors(loop):
-        if isinstance(around, ast.If):
-            others = around.orelse if inside in around.body else around.body
-            for node in (node for statement in others for node in own_nodes(statement)):
-                other = program.time_loop(node) if isinstance(node, ast.For | ast.While) else None
-                calls = other.flow.calls if other is not None else ()
-                if models & {path_of(call.node.func) for call in calls if call.sort.model and call.direct}:
-                    return True
-        inside = around
-    return False
+    def only_adds_up(self, name: str) -> bool:
+        """Is what the models give only ever added to the state?"""
+        return any(each.name == name and each.how == "sum" for each in self.flow.collected)
 
+    # -- what shows time
 
-_JOINS = frozenset({"stack", "cat", "concat", "hstack", "vstack", "pad_sequence", "column_stack"})
+    @cached_property
+    def counts_time(self) -> bool:
+        """Does the program call what it counts steps of time?"""
+        return counts_time(self.header)
 
+    @cached_property
+    def is_named_time(self) -> bool:
+        """Does the program call what it walks through time, or build it from its end?"""
+        return is_named_time(self.program, self.loop, self.header, self.flow)
 
-def _joins(program: Program, scope: ast.AST, name: str, depth: int) -> bool:
-    """Is the list called `name` made into a tensor in `scope`, or in a function that gets it?"""
-    for node in own_nodes(scope):
-        if not isinstance(node, ast.Call):
-            continue
-        for position, argument in enumerate(node.args):
-            if any(path_of(part) == name for part in ast.walk(argument) if isinstance(part, ast.Name | ast.Attribute)):
-                if called(node) in _JOINS:
-                    return True
-                callee = program.callee(node)
-                parameter = (
-                    _parameter(program, callee, position) if callee is not None and path_of(argument) == name else ""
-                )
-                if callee is not None and parameter and depth and _joins(program, callee, parameter, depth - 1):
-                    return True
-    return False
+    @cached_property
+    def spans_sequence(self) -> bool:
+        """Does the loop run over the whole of an axis of what it walks through, backwards over it, or over time?"""
+        return spans_sequence(self.program, self.loop, self.header, self.flow)
 
+    @cached_property
+    def walks_columns(self) -> bool:
+        """Does it walk the axis behind the batch's?"""
+        return any(each.axis == 1 for each in self.flow.slices)
 
-def _parameter(program: Program, callee: Function, position: int) -> str:
-    names = [parameter.arg for parameter in (*callee.args.posonlyargs, *callee.args.args)]
-    position += program.class_of(callee) is not None
-    return names[position] if position < len(names) else ""
+    # -- what speaks against
+
+    @cached_property
+    def counts_rounds(self) -> bool:
+        """Does the program call what it counts iterations of an optimisation, epochs, layers or windows?"""
+        return counts_rounds(self.header)
+
+    @cached_property
+    def names_another_axis(self) -> bool:
+        """Does the program call what it counts or walks through batches, classes, layers or the like?"""
+        return names_another_axis(self.header, self.flow)
+
+    @cached_property
+    def is_resized(self) -> bool:
+        """Does a state change its size, as feature maps do from scale to scale?"""
+        return any(RESIZE in end.ops for end in self.states.values())
+
+    def is_on_host(self, end: Trace) -> bool:
+        """Do the given steps that go into it go to numpy, and to no model as they are?"""
+        taken = (argument for call in self.models if call.trace.slices for argument in call.node.args)
+        is_given = any(self.program.value(argument).kind is Kind.TENSOR for argument in taken)
+        return bool(end.slices) and end.slices <= self.flow.host and not is_given
