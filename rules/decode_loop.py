@@ -66,18 +66,23 @@ of its step 0.77x.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from perflint.graphing.candidate import graphed, is_captured
 from perflint.lift.branches import lifted_or_divided
 from perflint.lift.steps import Cannot
 from perflint.program import Program
 from perflint.rule import Finding, Fix, Options, Rule
 
-_GRAPH = "capture the whole loop as one CUDA graph rather than launch it step by step"
-_NEXT = {
-    "autoregressive": f"each step needs the one before: {_GRAPH}",
-    "mixed": "decided at run time: let the forced branch be one call on the sequence, keep the loop for the other",
-    "recurrence": f"no torch RNN that this file shows carries the whole state: {_GRAPH}",
+Way = Callable[[Program, ast.For | ast.While], Fix]
+
+_AT_ONCE = (lifted_or_divided, "not all steps can be computed at once")
+_AS_GRAPH = (graphed, "no CUDA graph can hold the loop as it is")
+_WAYS = {
+    "vectorizable": [_AT_ONCE],
+    "mixed": [_AT_ONCE, _AS_GRAPH],
+    "autoregressive": [_AS_GRAPH],
+    "recurrence": [_AS_GRAPH],
 }
 
 
@@ -94,7 +99,7 @@ class DecodeLoop(Rule):
         )
         for loop in loops:
             found = program.time_loop(loop)
-            if found is None:
+            if found is None or is_captured(program, loop):
                 continue
             fix, blocked = _fix(program, loop, found.kind)
             yield self.finding(
@@ -107,13 +112,17 @@ class DecodeLoop(Rule):
 
 
 def _fix(program: Program, loop: ast.For | ast.While, kind: str) -> tuple[Fix | None, str]:
-    """All steps at once where that can be proved to be the same, else what stands in the way."""
-    if kind not in ("vectorizable", "mixed"):
-        return None, _NEXT[kind]
+    """The first way that can be proved to give the same, else what stands in the way of each."""
+    tried = [_try(program, loop, *way) for way in _WAYS[kind]]
+    fix = next((fix for fix, _ in tried if fix), None)
+    return fix, "" if fix else "; ".join(blocked for _, blocked in tried)
+
+
+def _try(program: Program, loop: ast.For | ast.While, way: Way, failed: str) -> tuple[Fix | None, str]:
     try:
-        return lifted_or_divided(program, loop), ""
+        return way(program, loop), ""
     except Cannot as cannot:
-        return None, f"not all steps can be computed at once: {cannot}"
+        return None, f"{failed}: {cannot}"
 
 
 def _head(program: Program, loop: ast.For | ast.While) -> tuple[int, int]:

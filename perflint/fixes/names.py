@@ -1,9 +1,11 @@
-"""How a program calls torch."""
+"""What a program calls the things that it imports."""
 
 from __future__ import annotations
 
 import ast
 from typing import TYPE_CHECKING
+
+from perflint.program.walk import path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -13,3 +15,14 @@ def name_of_torch(program: Program) -> str:
     """How the program calls torch; empty where it does not import it as a whole."""
     imports = (alias for node in program.tree.body if isinstance(node, ast.Import) for alias in node.names)
     return next((alias.asname or "torch" for alias in imports if alias.name == "torch"), "")
+
+
+def imported_name(program: Program, node: ast.AST) -> str:
+    """The qualified name of a path such as `nn.Linear`, by the imports of the module; empty if it is no such path."""
+    head, dot, rest = path_of(node).partition(".")
+    for statement in program.tree.body:
+        for alias in statement.names if isinstance(statement, ast.Import | ast.ImportFrom) else ():
+            if (alias.asname or alias.name.partition(".")[0]) == head:
+                module = f"{statement.module}." if isinstance(statement, ast.ImportFrom) else ""
+                return f"{module}{alias.name if alias.asname or module else head}{dot}{rest}"
+    return f"builtins.{head}" if head and not dot else ""

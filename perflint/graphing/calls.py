@@ -1,0 +1,158 @@
+"""What a call inside of a captured function may be: one that computes on the device, and does nothing else."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from perflint.graphing.modes import MODES, without_gradients
+from perflint.graphing.ownership import is_own, root_of
+from perflint.graphing.shown import shown
+from perflint.lift.steps import Cannot
+from perflint.program import torch_table
+from perflint.program.values import Kind, Place, Value
+from perflint.program.walk import Function, path_of
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+_BUILTINS = frozenset(
+    "range len enumerate zip reversed isinstance hasattr getattr callable int float bool str list tuple dict set min"
+    " max sum abs round any all sorted slice type super map filter repr".split()
+)
+_ERRORS = ("Error", "Exception", "Warning")
+_GIVES = frozenset({"tensor", "tuple", "tensors", "number", "bool", "size", "dtype", "device"})
+_GROWS = frozenset(
+    "append extend insert pop remove clear update add setdefault popitem reverse sort appendleft popleft".split()
+)
+_READS = frozenset("keys items values get index count copy".split())
+_FROM_HOST = frozenset({"tensor", "as_tensor", "from_numpy", "asarray", "new_tensor", "frombuffer", "scalar_tensor"})
+_MOVES = frozenset({"to", "cuda", "cpu", "numpy", "item", "tolist", "type", "type_as", "pin_memory"})
+_TYPES = frozenset({"float", "double", "half", "bfloat16", "long", "int", "bool", "short", "byte"})
+_AUTOGRAD = frozenset("backward register_hook requires_grad_ retain_grad share_memory_ set_ resize_".split())
+_COMPUTES = frozenset({"torch.autograd.Variable", "torch.nn.utils.rnn.pad_sequence"})
+_REFUSED = {
+    "torch.distributions": "checks its arguments on the host",
+    "torch.nn.utils.rnn": "needs the lengths on the host",
+    "torch.autograd": "computes gradients itself",
+    "torch.cuda": "speaks to the device itself",
+    "torch.jit": "is compiled",
+}
+
+
+def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) -> Function | None:
+    """The function of this file that a call runs, if it is one; raises Cannot where a graph would not hold the call."""
+    callee, value = program.callee(node), program.value(node.func)
+    if value.kind is Kind.CLASS:
+        raise Cannot(f"it makes a new {shown(program, node.func)}", node)
+    if callee is not None:
+        return callee
+    if value.kind is Kind.MODULE:
+        _module(program, node, value)
+    elif value.kind is Kind.LIBRARY:
+        _library(program, node, value.name)
+    elif isinstance(node.func, ast.Attribute):
+        _method(program, node, node.func, region, strict)
+    else:
+        raise Cannot(f"whether a graph can hold what {shown(program, node.func)} does isn't known", node)
+    return None
+
+
+def _module(program: Program, node: ast.Call, value: Value) -> None:
+    kind = torch_table.class_kind(value.name) if value.name else None
+    if kind is None or (kind == "container" and not value.name.endswith("Sequential")):
+        raise Cannot(f"whether a graph can hold what {shown(program, node.func)} does isn't known", node)
+
+
+def _library(program: Program, node: ast.Call, name: str) -> None:
+    head, _, rest = name.partition(".")
+    if head == "builtins":
+        if rest not in _BUILTINS and not rest.endswith(_ERRORS):
+            raise Cannot(f"`{rest}` does something else than compute", node)
+        return
+    if head in ("random", "numpy") and "random" in name:
+        raise Cannot(f"{shown(program, node)} draws a random number on the host", node)
+    if name in _COMPUTES or name in MODES or head in ("math", "typing"):
+        return
+    if head != "torch":
+        raise Cannot(f"{shown(program, node.func)} does something else than compute on the device", node)
+    for prefix, reason in _REFUSED.items():
+        if name.startswith(f"{prefix}."):
+            raise Cannot(f"{shown(program, node.func)} {reason}", node)
+    _function(program, node, name)
+
+
+def _function(program: Program, node: ast.Call, name: str) -> None:
+    entry = torch_table.function(name)
+    if entry is None or (entry.result not in _GIVES and entry.result != torch_table.UNKNOWN):
+        if name in ("torch.is_tensor", "torch.device", "torch.Size", "torch.finfo"):
+            return
+        raise Cannot(f"{shown(program, node.func)} does something else than compute", node)
+    if name.rpartition(".")[2] in _FROM_HOST:
+        raise Cannot(f"{shown(program, node)} copies from the host", node)
+    if entry.traits & {"factory"} and not _is_on_device(program, node):
+        raise Cannot(f"{shown(program, node)} is made on the host", node)
+    _check_syncs(program, node, entry)
+
+
+def _check_syncs(program: Program, node: ast.Call, entry: torch_table.Entry) -> None:
+    given = [_kind(program, each) for each in node.args]
+    named = {each.arg: _kind(program, each.value) for each in node.keywords if each.arg}
+    if entry.select(given, named).syncs or (entry.syncs and not entry.variants):
+        raise Cannot(f"the size of {shown(program, node)} depends on data", node)
+
+
+def _kind(program: Program, node: ast.expr) -> str:
+    value = program.value(node)
+    if value.kind is Kind.TENSOR:
+        return torch_table.TENSOR
+    return torch_table.NUMBER if value.kind is Kind.NUMBER else torch_table.OTHER
+
+
+def _is_on_device(program: Program, node: ast.Call) -> bool:
+    """Does a call that makes a tensor say where, and is that not the host?"""
+    device = next((keyword.value for keyword in node.keywords if keyword.arg == "device"), None)
+    return device is not None and not (isinstance(device, ast.Constant) or program.value(node).place is Place.HOST)
+
+
+def _method(program: Program, node: ast.Call, func: ast.Attribute, region: ast.AST, strict: bool) -> None:
+    name, owner = func.attr, program.value(func.value)
+    text = shown(program, func.value)
+    if owner.kind is Kind.STRING:
+        return
+    if owner.kind in (Kind.SEQUENCE, Kind.MAPPING) or (owner.kind is Kind.UNKNOWN and name in _GROWS):
+        if name not in _READS and not (name in _GROWS and is_own(program, region, func.value)):
+            raise Cannot(f"{text} is changed, which a replay would not do", node)
+        return
+    entry = torch_table.method(name)
+    if owner.kind not in (Kind.TENSOR, Kind.UNKNOWN) or entry is None:
+        raise Cannot(f"whether a graph can hold what {shown(program, func)} does isn't known", node)
+    if name in _MOVES and not _stays(program, node, func, owner):
+        moved = "is read on the host" if name in ("item", "tolist", "numpy", "cpu") else "may be copied to the device"
+        raise Cannot(f"{shown(program, node)} {moved}", node)
+    if name in _FROM_HOST or name in _AUTOGRAD or entry.result not in {*_GIVES, torch_table.UNKNOWN}:
+        raise Cannot(f"{shown(program, node)} does something else than compute on the device", node)
+    _check_syncs(program, node, entry)
+    if "inplace" in entry.traits and not is_own(program, region, func.value):
+        by_name = isinstance(root_of(func.value), ast.Name) and path_of(func.value) != ""
+        if strict or not by_name or not without_gradients(program, node):
+            raise Cannot(f"{text} is changed in place, which others may see", node)
+
+
+def _stays(program: Program, node: ast.Call, func: ast.Attribute, owner: Value) -> bool:
+    """Is a tensor only given another type, or where it is to go already?"""
+    if func.attr in ("cpu", "numpy", "item", "tolist", "pin_memory"):
+        return False
+    if owner.on_device and owner.sure and program.value(node).place is not Place.HOST:
+        return True
+    given = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "dtype")]
+    return (
+        bool(given) and all(_is_type(program, each) for each in given) and len(given) == len(node.args + node.keywords)
+    )
+
+
+def _is_type(program: Program, node: ast.expr) -> bool:
+    name = program.qualified(node)
+    if isinstance(node, ast.Attribute) and node.attr == "dtype":
+        return True
+    return name.startswith("torch.") and name.islower() and "." not in name.removeprefix("torch.")

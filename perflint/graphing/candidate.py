@@ -1,0 +1,117 @@
+"""The fix that captures a loop which must stay: the function around it as one CUDA graph, or the loop in chunks."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from perflint.fixes.imports import Taken, importing
+from perflint.fixes.names import imported_name
+from perflint.graphing.chunks import chunked, end_test
+from perflint.graphing.modes import MODES, called
+from perflint.graphing.obstacles import Obstacles
+from perflint.lift.steps import Cannot
+from perflint.program.walk import FUNCTIONS
+from perflint.rule import Edit, Fix, Safety
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+RUNTIME = "perflint.runtime.graphs"
+DISTRIBUTION = "perflint-torch"
+_CAPTURES = frozenset({f"{RUNTIME}.cuda_graph", "torch.cuda.graph", "torch.cuda.make_graphed_callables"})
+_TRANSPARENT = MODES | {
+    "builtins.staticmethod",
+    "builtins.classmethod",
+    "typing.override",
+    "typing_extensions.override",
+}
+_NOT_CAPTURED = ("torch.autograd", "torch.jit")
+
+
+def graphed(program: Program, loop: ast.For | ast.While) -> Fix:
+    """The fix that captures `loop`; raises Cannot, which says what stands in the way."""
+    end = end_test(program, loop)
+    try:
+        if end is not None:
+            name, imported = importing(program, RUNTIME, "graphed_loop")
+            edits = (*imported, *chunked(program, loop, end, name))
+            return Fix("run the loop as CUDA graphs of several steps", Safety.EXACT, edits, DISTRIBUTION)
+        function = _function(program, loop)
+        Obstacles(program).check_function(function)
+        name, imported = importing(program, RUNTIME, "cuda_graph")
+    except Taken as taken:
+        raise Cannot(str(taken), loop) from None
+    return Fix(
+        f"run `{function.name}` as one CUDA graph",
+        Safety.EXACT,
+        (*imported, _decorator(program, function, name)),
+        DISTRIBUTION,
+    )
+
+
+def is_captured(program: Program, node: ast.AST) -> bool:
+    """Is `node` part of what a CUDA graph is captured of: by a decorator, a wrapper, or a `with` around it?"""
+    return _is_captured(program, node, set())
+
+
+def _is_captured(program: Program, node: ast.AST, seen: set[ast.AST]) -> bool:
+    if "graph" not in program.text:
+        return False
+    for parent in program.ancestors(node):
+        if isinstance(parent, ast.With):
+            names = {program.qualified(called(item.context_expr)) for item in parent.items}
+            if names & _CAPTURES:
+                return True
+        if isinstance(parent, FUNCTIONS):
+            if parent in seen:
+                return False
+            seen.add(parent)
+            return _is_captured_function(program, parent, seen)
+    return False
+
+
+def _is_captured_function(program: Program, function: ast.AST, seen: set[ast.AST]) -> bool:
+    if any(imported_name(program, called(each)) in _CAPTURES for each in getattr(function, "decorator_list", ())):
+        return True
+    wrapped = {
+        program.value(argument).node
+        for call in program.of_type(ast.Call)
+        if call.args and program.qualified(call.func) in _CAPTURES
+        for argument in call.args[:1]
+    }
+    if function in wrapped:
+        return True
+    assert isinstance(function, FUNCTIONS)
+    sites = program.call_sites(function)
+    return bool(sites) and all(_is_captured(program, site, seen) for site in sites)
+
+
+def _function(program: Program, loop: ast.For | ast.While) -> ast.FunctionDef:
+    """The function around the loop, where a decorator may capture it."""
+    function = program.function_of(loop)
+    if function is None:
+        raise Cannot("it is in no function that could be captured", loop)
+    if not isinstance(function, ast.FunctionDef):
+        raise Cannot("what is around it is no plain function", loop)
+    owner = program.parent(function)
+    if not isinstance(owner, ast.Module | ast.ClassDef):
+        raise Cannot(f"`{function.name}` is defined anew each time the code around it runs", function)
+    if function.name == "__init__":
+        raise Cannot("it runs once for each object", function)
+    for base in program.base_names(owner) if isinstance(owner, ast.ClassDef) else ():
+        if base.startswith(_NOT_CAPTURED):
+            raise Cannot(f"methods of a `{base}` can't be captured", owner)
+    for decorator in function.decorator_list:
+        if imported_name(program, called(decorator)) not in _TRANSPARENT:
+            raise Cannot(f"`@{program.segment(decorator)}` may do something else than call it", decorator)
+    calls = program.of_type(ast.Call) if "jit" in program.text else []
+    if any(program.qualified(call.func).startswith("torch.jit.") for call in calls):
+        raise Cannot("this file compiles its functions", function)
+    return function
+
+
+def _decorator(program: Program, function: ast.FunctionDef, name: str) -> Edit:
+    """Directly above `def`: what the other decorators switch on or off holds when the function is captured."""
+    start = program.source.line_start(function.lineno)
+    return Edit(start, start, f"{program.source.indentation(function.lineno)}@{name}\n")

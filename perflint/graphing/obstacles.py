@@ -1,0 +1,169 @@
+"""Finds in a function, and in those of the same file that it calls, what a CUDA graph would not hold."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from perflint.graphing.calls import check_call
+from perflint.graphing.modes import MODES, called, without_gradients
+from perflint.graphing.ownership import is_own, root_of
+from perflint.graphing.shown import shown
+from perflint.lift.steps import Cannot
+from perflint.program import torch_table
+from perflint.program.loop_calls import is_metadata
+from perflint.program.syncs import Sync, syncs
+from perflint.program.values import Kind
+from perflint.program.walk import FUNCTIONS, own_nodes
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+_OTHER_CODE = {
+    ast.Try: "handles errors",
+    ast.Yield: "hands over to the caller",
+    ast.YieldFrom: "hands over to the caller",
+    ast.Await: "waits for other code",
+    ast.AsyncFor: "waits for other code",
+    ast.AsyncWith: "waits for other code",
+    ast.Global: "assigns a global",
+    ast.Nonlocal: "assigns a name of the function around it",
+    ast.ClassDef: "defines a class",
+    ast.Match: "matches patterns",
+}
+_READS = {
+    "mask": "makes a tensor whose size depends on a mask",
+    "print": "prints a tensor",
+    "index": "needs a tensor's value as an index",
+    "if": "tests a tensor",
+}
+
+
+@dataclass
+class Obstacles:
+    """Raises Cannot at the first thing that is in the way.
+
+    `strict`: steps whose results are dropped may run, so that nothing may be changed but the step's own values.
+    """
+
+    program: Program
+    strict: bool = False
+    _seen: set[ast.AST] = field(default_factory=set)
+
+    def check_function(self, function: ast.FunctionDef) -> None:
+        """Check all that a function does."""
+        if function in self._seen:
+            return
+        self._seen.add(function)
+        self.check(function.body, function)
+
+    def check(self, statements: Iterable[ast.stmt], region: ast.AST) -> None:
+        """Check statements of `region`, a function, or a loop whose steps' own values alone may be changed."""
+        for statement in statements:
+            for node in own_nodes(statement):
+                self._node(node, region)
+
+    def _node(self, node: ast.AST, region: ast.AST) -> None:
+        if (does := _OTHER_CODE.get(type(node))) or isinstance(node, FUNCTIONS):
+            raise Cannot(f"it {does or 'defines a function'}", node)
+        if sync := self.program.once(_reads).get(node):
+            text = shown(self.program, sync.node)
+            raise Cannot(f"{text} {_READS.get(sync.kind, 'is read on the host')}", sync.node)
+        if isinstance(node, ast.Call):
+            called = check_call(self.program, node, region, self.strict)
+            if isinstance(called, ast.FunctionDef):
+                self.check_function(called)
+        elif isinstance(node, ast.With):
+            self._contexts(node)
+        elif isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
+            check_test(self.program, node.test)
+        elif isinstance(node, ast.comprehension):
+            for test in node.ifs:
+                check_test(self.program, test)
+        elif isinstance(node, ast.For) and self.program.value(node.iter).kind is Kind.LOADER:
+            raise Cannot("it walks a loader", node)
+        elif isinstance(node, ast.Subscript):
+            self._subscript(node, region)
+        elif isinstance(node, ast.Attribute):
+            self._attribute(node, region)
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            self._added(node, node.target, region)
+
+    def _contexts(self, node: ast.With) -> None:
+        for item in node.items:
+            expression = item.context_expr
+            if self.program.qualified(called(expression)) not in MODES:
+                raise Cannot(f"{shown(self.program, expression)} may do something else than compute", node)
+
+    def _attribute(self, node: ast.Attribute, region: ast.AST) -> None:
+        if isinstance(node.ctx, ast.Store | ast.Del):
+            raise Cannot(f"{shown(self.program, node)} is assigned, which a replay would not do", node)
+        parent = self.program.parent(node)
+        is_method = isinstance(parent, ast.Call) and parent.func is node
+        if not is_method and torch_table.attribute(node.attr) is None:
+            self._object(node, region)
+
+    def _object(self, node: ast.Attribute | ast.Subscript, region: ast.AST) -> None:
+        """What holds tensors but is no tensor, list or dict is another one at each call, such as a batch."""
+        base = node.value
+        if not isinstance(base, ast.Name) or not isinstance(region, ast.FunctionDef) or base.id in ("self", "cls"):
+            return
+        if self.program.value(base).kind is Kind.UNKNOWN and base.id in {arg.arg for arg in _arguments(region)}:
+            raise Cannot(f"`{base.id}` may be another object at each call", node)
+
+    def _subscript(self, node: ast.Subscript, region: ast.AST) -> None:
+        if isinstance(node.ctx, ast.Load):
+            parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+            if any(isinstance(part, ast.List) for part in parts):
+                raise Cannot("an index is copied from the host", node)
+            if self.program.value(node.slice).kind is Kind.STRING:
+                self._object(node, region)
+        elif not is_own(self.program, region, node):
+            self.check_written(node, node.value)
+
+    def _added(self, node: ast.AugAssign, target: ast.Name, region: ast.AST) -> None:
+        if self.program.value(target).kind is not Kind.NUMBER and not is_own(self.program, region, target):
+            self.check_written(node, target)
+
+    def check_written(self, node: ast.AST, base: ast.expr) -> None:
+        """What others see may be written to where it is a tensor, and no gradients are recorded."""
+        is_tensor = self.program.value(base).kind is Kind.TENSOR and isinstance(root_of(base), ast.Name)
+        if self.strict or not is_tensor or not without_gradients(self.program, node):
+            raise Cannot(f"{shown(self.program, base)} is changed in place, which others may see", node)
+
+
+def check_test(program: Program, test: ast.expr) -> None:
+    """Raise Cannot where the answer may depend on what is on the device."""
+    if isinstance(test, ast.BoolOp):
+        for part in test.values:
+            check_test(program, part)
+    elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        check_test(program, test.operand)
+    elif is_metadata(test) or _is_identity(test):
+        return
+    elif any(program.value(part).kind is Kind.TENSOR for part in _data(test)):
+        raise Cannot(f"{shown(program, test)} tests a tensor in each step", test)
+
+
+def _arguments(function: ast.FunctionDef) -> Iterable[ast.arg]:
+    return (node for node in ast.walk(function.args) if isinstance(node, ast.arg))
+
+
+def _is_identity(test: ast.expr) -> bool:
+    return isinstance(test, ast.Compare) and all(isinstance(each, ast.Is | ast.IsNot) for each in test.ops)
+
+
+def _data(node: ast.AST) -> Iterable[ast.expr]:
+    """The expressions in a test, without what only asks for a tensor's shape or type."""
+    if isinstance(node, ast.expr):
+        if is_metadata(node):
+            return
+        yield node
+    for child in ast.iter_child_nodes(node):
+        yield from _data(child)
+
+
+def _reads(program: Program) -> dict[ast.AST, Sync]:
+    return {sync.node: sync for sync in syncs(program)}

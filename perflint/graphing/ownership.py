@@ -1,0 +1,69 @@
+"""Tells what a function made itself, and may change without anybody else seeing it."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from perflint.program import torch_table
+from perflint.program.values import Kind
+from perflint.program.walk import own_nodes
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+_DISPLAYS = (
+    *(ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp),
+    *(ast.BinOp, ast.UnaryOp, ast.Compare, ast.Constant),
+)
+_MAKERS = frozenset({"builtins.list", "builtins.dict", "builtins.set", "collections.deque", "collections.defaultdict"})
+
+
+def root_of(node: ast.AST) -> ast.AST:
+    """What the parts of `x[0].data[t]` belong to: x."""
+    while isinstance(node, ast.Subscript | ast.Attribute):
+        node = node.value
+    return node
+
+
+def is_own(program: Program, region: ast.AST, node: ast.AST) -> bool:
+    """Is `node` a name, or part of one, that the function or loop `region` only ever binds to what it made itself?"""
+    root = root_of(node)
+    if not isinstance(root, ast.Name):
+        return False
+    arguments = region.args if isinstance(region, ast.FunctionDef) else None
+    if arguments is not None and any(each.arg == root.id for each in ast.walk(arguments) if isinstance(each, ast.arg)):
+        return False
+    bindings = [
+        program.parent(each)
+        for each in own_nodes(region)
+        if isinstance(each, ast.Name) and each.id == root.id and isinstance(each.ctx, ast.Store)
+    ]
+    added = [each for each in bindings if isinstance(each, ast.AugAssign)]
+    return len(bindings) > len(added) and all(each in added or _makes(program, each) for each in bindings)
+
+
+def _makes(program: Program, binding: ast.AST | None) -> bool:
+    """Does a statement bind its names to something new?"""
+    return isinstance(binding, ast.Assign | ast.AnnAssign) and is_new(program, binding.value)
+
+
+def is_new(program: Program, value: ast.expr | None) -> bool:
+    """Does the expression give an object, or a tensor, whose memory nobody else knows?"""
+    if isinstance(value, ast.Tuple):
+        return all(is_new(program, each) for each in value.elts)
+    if isinstance(value, ast.IfExp):
+        return is_new(program, value.body) and is_new(program, value.orelse)
+    if not isinstance(value, ast.Call):
+        return isinstance(value, _DISPLAYS)
+    function = program.value(value.func)
+    if function.kind is Kind.LIBRARY and function.name == "torch.autograd.Variable" and value.args:
+        return is_new(program, value.args[0])
+    if function.kind is Kind.LIBRARY:
+        entry = torch_table.function(function.name)
+        is_torch = entry is not None and entry.result == "tensor" and entry.traits.isdisjoint({"view", "inplace"})
+        return is_torch or function.name in _MAKERS
+    if isinstance(value.func, ast.Attribute) and function.kind in (Kind.METHOD, Kind.UNKNOWN):
+        entry = torch_table.method(value.func.attr)
+        return entry is not None and entry.result == "tensor" and entry.traits.isdisjoint({"view", "inplace"})
+    return False

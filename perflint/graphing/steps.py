@@ -1,0 +1,95 @@
+"""What one step of a loop hands to the next, and which of its names are seen behind the loop."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from perflint.graphing.lists import Collected
+from perflint.lift.steps import Cannot
+from perflint.program.values import Kind
+from perflint.program.walk import own_nodes
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+
+class Names:
+    """The names of the function around a loop: those that the loop stores, and those that are read behind it."""
+
+    def __init__(self, program: Program, loop: ast.For) -> None:
+        function = program.function_of(loop)
+        if not isinstance(function, ast.FunctionDef):
+            raise Cannot("it is in no plain function", loop)
+        inside = set(own_nodes(loop))
+        names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
+        arguments = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
+        self._taken = {node.id for node in names} | arguments
+        self.stored = {node.id for node in names if node in inside and isinstance(node.ctx, ast.Store)}
+        stores = [node for node in names if node not in inside and isinstance(node.ctx, ast.Store)]
+        self.before = arguments | {node.id for node in stores if node.lineno < loop.lineno}
+        self.behind = {node.id for node in names if node not in inside and _is_behind(program, node, loop)}
+
+    def new(self, name: str) -> str:
+        """`name`, with as many underscores behind it as make it one that is not used."""
+        while name in self._taken:
+            name += "_"
+        return name
+
+
+def _is_behind(program: Program, node: ast.Name, loop: ast.For) -> bool:
+    """Is it read when the loop is over: further down, or anywhere if a loop around starts it again?"""
+    if not isinstance(node.ctx, ast.Load):
+        return False
+    again = any(isinstance(each, ast.For | ast.While) for each in program.ancestors(loop))
+    return again or node.lineno > (loop.end_lineno or loop.lineno)
+
+
+def carried(program: Program, loop: ast.For, end: ast.If, lists: Collected, names: Names) -> list[str]:
+    """The names that a step finds as the one before left them, in order; raises Cannot where graphs can't pass them."""
+    gone = {each.id for append in lists.appends for each in _names(append)} & set(lists.names)
+    index = {node.id for node in _names(loop.target)}
+    exposed = [name for name in _exposed(loop.body) if name in names.stored and name not in gone | index]
+    if not exposed:
+        raise Cannot("no state is carried by name", loop)
+    flow = program.time_loop(loop)
+    growing = {each.name for each in flow.flow.collected if each.how == "cat"} if flow else set()
+    for name in exposed:
+        if name not in names.before:
+            raise Cannot(f"`{name}` may not be set in front of the loop", loop)
+        if name in growing:
+            raise Cannot(f"`{name}` grows from step to step", loop)
+        if any(program.value(node).kind is Kind.NUMBER for node in _names(loop) if node.id == name):
+            raise Cannot(f"`{name}` is counted on the host", loop)
+    late = {node.id for each in loop.body[loop.body.index(end) + 1 :] for node in _stores(each)}
+    for name in sorted((names.stored | index) & names.behind - set(exposed) | late & names.behind):
+        raise Cannot(f"`{name}` is read behind the loop", loop)
+    if late & {node.id for node in _names(end.test)} or late & set(lists.values):
+        raise Cannot("what the test reads is set again behind it", end)
+    return exposed
+
+
+def _exposed(body: list[ast.stmt]) -> list[str]:
+    """The names that a step may read before it has set them, in the order in which they are read."""
+    found: dict[str, None] = {}
+    definite: set[str] = set()
+    for statement in body:
+        reads = [node.id for node in _names(statement) if isinstance(node.ctx, ast.Load)]
+        if isinstance(statement, ast.AugAssign):
+            reads += [node.id for node in _names(statement.target)]
+        found.update(dict.fromkeys(name for name in reads if name not in definite))
+        if isinstance(statement, ast.Assign | ast.AnnAssign):
+            definite |= {node.id for node in _stores(statement)}
+        elif not isinstance(statement, ast.Expr | ast.AugAssign):
+            kept = (node.id for node in _stores(statement))
+            found.update(dict.fromkeys(name for name in kept if name not in definite))
+    return list(found)
+
+
+def _names(node: ast.AST) -> Iterator[ast.Name]:
+    return (each for each in own_nodes(node) if isinstance(each, ast.Name))
+
+
+def _stores(node: ast.AST) -> Iterator[ast.Name]:
+    return (each for each in _names(node) if isinstance(each.ctx, ast.Store))
