@@ -48,7 +48,7 @@ def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) 
     if callee is not None:
         return callee
     if value.kind is Kind.MODULE:
-        _module(program, node, value)
+        _module(program, node, value, strict)
     elif value.kind is Kind.LIBRARY:
         _library(program, node, value.name)
     elif isinstance(node.func, ast.Attribute):
@@ -58,10 +58,12 @@ def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) 
     return None
 
 
-def _module(program: Program, node: ast.Call, value: Value) -> None:
+def _module(program: Program, node: ast.Call, value: Value, strict: bool) -> None:
     kind = torch_table.class_kind(value.name) if value.name else None
     if kind is None or (kind == "container" and not value.name.endswith("Sequential")):
         raise Cannot(f"whether a graph can hold what {shown(program, node.func)} does isn't known", node)
+    if strict and "BatchNorm" in value.name:
+        raise Cannot(f"{shown(program, node.func)} may count what is dropped", node)
 
 
 def _library(program: Program, node: ast.Call, name: str) -> None:
@@ -112,7 +114,8 @@ def _kind(program: Program, node: ast.expr) -> str:
 def _is_on_device(program: Program, node: ast.Call) -> bool:
     """Does a call that makes a tensor say where, and is that not the host?"""
     device = next((keyword.value for keyword in node.keywords if keyword.arg == "device"), None)
-    return device is not None and not (isinstance(device, ast.Constant) or program.value(node).place is Place.HOST)
+    named = device.args[0] if isinstance(device, ast.Call) and device.args else device
+    return device is not None and not (isinstance(named, ast.Constant) and named.value in (None, "cpu"))
 
 
 def _method(program: Program, node: ast.Call, func: ast.Attribute, region: ast.AST, strict: bool) -> None:
@@ -120,12 +123,12 @@ def _method(program: Program, node: ast.Call, func: ast.Attribute, region: ast.A
     text = shown(program, func.value)
     if owner.kind is Kind.STRING:
         return
-    if owner.kind in (Kind.SEQUENCE, Kind.MAPPING) or (owner.kind is Kind.UNKNOWN and name in _GROWS):
+    if owner.kind in (Kind.SEQUENCE, Kind.MAPPING) or (owner.is_blank and name in _GROWS):
         if name not in _READS and not (name in _GROWS and is_own(program, region, func.value)):
             raise Cannot(f"{text} is changed, which a replay would not do", node)
         return
     entry = torch_table.method(name)
-    if owner.kind not in (Kind.TENSOR, Kind.UNKNOWN) or entry is None:
+    if (owner.kind is not Kind.TENSOR and not owner.is_blank) or entry is None:
         raise Cannot(f"whether a graph can hold what {shown(program, func)} does isn't known", node)
     if name in _MOVES and not _stays(program, node, func, owner):
         moved = "is read on the host" if name in ("item", "tolist", "numpy", "cpu") else "may be copied to the device"

@@ -11,7 +11,7 @@ from perflint.graphing.modes import without_gradients
 from perflint.graphing.obstacles import Obstacles, check_test
 from perflint.graphing.shown import shown
 from perflint.graphing.steps import Names, carried
-from perflint.lift.steps import Cannot
+from perflint.lift.steps import Cannot, atom
 from perflint.program.dtypes import INTEGER, number_kind
 from perflint.program.walk import own_nodes
 from perflint.rule import Edit
@@ -120,7 +120,7 @@ class _Rewriting:
             raise Cannot("what the test needs can't be stacked as the results are", self._end)
         if not values:
             return "lambda ended: ended", [text], ["_"]
-        return "lambda outputs: outputs[-1]", [*values, f"{text}.reshape(1)"], [*results, "_"]
+        return "lambda outputs: outputs[-1]", [*values, f"{atom(text)}.reshape(1)"], [*results, "_"]
 
     def _call(self, step: str, until: str, outputs: list[str], results: list[str]) -> Edit:
         state = _tuple(self._state)
@@ -155,7 +155,7 @@ def _tensor_test(program: Program, end: ast.If, loop: ast.For) -> str:
             left = left.func.value
         _check_parts(program, [left, right], loop)
         operator = program.text[program.span(test.left)[1] : program.span(right)[0]]
-        return f"({program.segment(left)}{operator}{program.segment(right)})"
+        return f"{program.segment(left)}{operator}{program.segment(right)}"
     function = test.func if isinstance(test, ast.Call) else None
     is_verdict = isinstance(function, ast.Attribute) and function.attr in _VERDICTS
     if not is_verdict:

@@ -144,7 +144,7 @@ def check_test(program: Program, test: ast.expr) -> None:
     elif is_metadata(test) or _is_identity(test):
         return
     elif any(program.value(part).kind is Kind.TENSOR for part in _data(test)):
-        raise Cannot(f"{shown(program, test)} tests a tensor in each step", test)
+        raise Cannot(f"{shown(program, test)} tests a tensor", test)
 
 
 def _arguments(function: ast.FunctionDef) -> Iterable[ast.arg]:

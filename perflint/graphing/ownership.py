@@ -35,17 +35,25 @@ def is_own(program: Program, region: ast.AST, node: ast.AST) -> bool:
     if arguments is not None and any(each.arg == root.id for each in ast.walk(arguments) if isinstance(each, ast.arg)):
         return False
     bindings = [
-        program.parent(each)
+        _bound(program, each)
         for each in own_nodes(region)
         if isinstance(each, ast.Name) and each.id == root.id and isinstance(each.ctx, ast.Store)
     ]
-    added = [each for each in bindings if isinstance(each, ast.AugAssign)]
-    return len(bindings) > len(added) and all(each in added or _makes(program, each) for each in bindings)
+    given = [each for each in bindings if not isinstance(each, ast.AugAssign)]
+    return bool(given) and all(isinstance(each, ast.expr) and is_new(program, each) for each in given)
 
 
-def _makes(program: Program, binding: ast.AST | None) -> bool:
-    """Does a statement bind its names to something new?"""
-    return isinstance(binding, ast.Assign | ast.AnnAssign) and is_new(program, binding.value)
+def _bound(program: Program, name: ast.Name) -> ast.AST | None:
+    """The expression whose value a name is given, or else the statement that gives it one."""
+    target: ast.AST = name
+    statement = program.statement_of(name)
+    value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
+    around = program.parent(name)
+    if isinstance(around, ast.Tuple):
+        if not isinstance(value, ast.Tuple) or len(value.elts) != len(around.elts) or isinstance(name, ast.Starred):
+            return None
+        target, value = around, value.elts[around.elts.index(name)]
+    return value if program.parent(target) is statement and value is not None else statement
 
 
 def is_new(program: Program, value: ast.expr | None) -> bool:

@@ -1,0 +1,84 @@
+"""Loops that must stay: what a graph would not hold is said with its line, and what is captured is left alone."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from perflint.catalogue import rules_by_name
+from perflint.check import check_text
+from perflint.fix import fix_text
+from tests.fixture_cases import FIXTURES, default_options
+
+RULE = rules_by_name()["decode-loop"]
+_REASON = re.compile(r"# no graph: (.+)$", re.M)
+HEAD = '"""A file."""\n\nfrom __future__ import annotations\n\nimport os\n\n'
+SCAN = """
+
+def scan(x: torch.Tensor, decay: torch.Tensor):
+    h = torch.zeros_like(x[:, 0])
+    outputs = []
+    for t in range(x.size(1)):
+        h = decay * h + x[:, t]
+        outputs.append(h)
+    return torch.stack(outputs, 1)
+"""
+
+
+@pytest.mark.parametrize("name", ["graph_refused", "graph_ends_refused"])
+def test_what_a_graph_would_not_hold_is_said_with_its_line(name: str) -> None:
+    text = (FIXTURES / "decode_loop" / f"{name}_before.py").read_text(encoding="utf-8")
+    expected = [f"line {text.count(chr(10), 0, match.start()) + 1}: {match[1]}" for match in _REASON.finditer(text)]
+    blocked = [finding.blocked for finding in check_text(text, [RULE], default_options(RULE))]
+    assert len(blocked) == len(expected)
+    assert [reason for reason in expected if not any(reason in each for each in blocked)] == []
+
+
+@pytest.mark.parametrize(
+    ("imports", "expected"),
+    [
+        ("import torch\n", "import torch\nfrom perflint.runtime.graphs import cuda_graph\n"),
+        (
+            "import torch\nimport numpy as np\nfrom torch import nn\n\nfrom .model import M\n",
+            "import torch\nimport numpy as np\n"
+            "from perflint.runtime.graphs import cuda_graph\nfrom torch import nn\n\nfrom .model import M\n",
+        ),
+        (
+            "from perflint.runtime.graphs import graphed_loop\nimport torch\n",
+            "from perflint.runtime.graphs import graphed_loop, cuda_graph\nimport torch\n",
+        ),
+        (
+            "import torch\nfrom perflint.runtime.graphs import (\n    graphed_loop,  # in chunks\n)\n",
+            "import torch\nfrom perflint.runtime.graphs import (\n    graphed_loop, cuda_graph,  # in chunks\n)\n",
+        ),
+        (
+            "import torch\n# both\nfrom perflint.runtime.graphs import cuda_graph, graphed_loop\n",
+            "import torch\n# both\nfrom perflint.runtime.graphs import cuda_graph, graphed_loop\n",
+        ),
+        ("import torch; import sys\n", "import torch; import sys\nfrom perflint.runtime.graphs import cuda_graph\n"),
+    ],
+)
+def test_the_import_goes_where_it_belongs_and_is_made_once(imports: str, expected: str) -> None:
+    result = fix_text(HEAD + imports + SCAN, [RULE], default_options(RULE), unsafe=True)
+    assert result.text == HEAD + expected + SCAN.replace("def scan", "@cuda_graph\ndef scan")
+    assert fix_text(result.text, [RULE], default_options(RULE), unsafe=True).applied == ()
+
+
+def test_an_alias_of_the_decorator_is_used() -> None:
+    head = "import torch\nfrom perflint.runtime.graphs import cuda_graph as captured\n"
+    result = fix_text(head + SCAN, [RULE], default_options(RULE), unsafe=True)
+    assert result.text == head + SCAN.replace("def scan", "@captured\ndef scan")
+
+
+def test_a_name_that_is_taken_stands_in_the_way() -> None:
+    (finding,) = check_text("import torch\n\ncuda_graph = None\n" + SCAN, [RULE], default_options(RULE))
+    assert finding.blocked.endswith("`cuda_graph` is something else in this file")
+
+
+def test_a_graph_is_a_candidate_that_waits_for_unsafe() -> None:
+    result = fix_text("import torch\n" + SCAN, [RULE], default_options(RULE))
+    assert result.applied == ()
+    assert [left.reason for left in result.remaining] == [
+        "its fix adds a dependency, perflint-torch: --unsafe applies it"
+    ]
