@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 
+from perflint.lift.layouts import laid_out
 from perflint.lift.scope import Scope, tensor
-from perflint.lift.steps import Cannot, Same, Steps, atom, loosened, squeezed, unsqueezed
+from perflint.lift.steps import Cannot, Lifted, Same, Steps, atom, in_front, loosened, squeezed, unsqueezed
 from perflint.program.shapes.shape import integer
 
 _ON_AXIS = frozenset({"softmax", "log_softmax", "cumsum"})
@@ -34,26 +35,35 @@ def with_axes_behind(value: Steps, count: int, node: ast.AST) -> Steps:
     return value.at(0)
 
 
-def lift_axes(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr], value: Steps) -> Steps:
+RULES = _ON_AXIS | _REDUCTIONS | {"unsqueeze", "squeeze"}
+
+
+def lift_axes(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr], value: Steps) -> Lifted:
     """A method or function, called `name`, of one tensor and numbers of axes; raises Cannot."""
-    if name == "unsqueeze" and len(operands) == 2:
-        return _unsqueezed(scope, node, value, operands)
-    if name == "squeeze" and len(operands) == 2:
-        return _squeezed(scope, node, value, operands)
-    if name in _ON_AXIS or name in _REDUCTIONS:
+    axis = integer(axis_argument(node, operands))
+    if name == "unsqueeze" and not value.kept and axis in (0, 1) and value.least >= axis:
+        return unsqueezed(value, axis)
+    if name == "squeeze" and value.kept and axis == value.axis:
+        return squeezed(value)
+    if name in _ON_AXIS or (name in _REDUCTIONS and not _names_several(node, operands)):
         return _along(scope, node, name, operands, value)
-    raise Cannot(f"there is no rule for all steps of `{name}` at once", node)
+    return laid_out(scope, node, name, operands, value)
 
 
-def measured(node: ast.Call, operands: list[ast.expr], value: Steps | Same) -> Same:
+def _names_several(node: ast.Call, operands: list[ast.expr]) -> bool:
+    return isinstance(axis_argument(node, operands), ast.Tuple | ast.List)
+
+
+def measured(node: ast.expr, operands: list[ast.expr], value: Steps | Same) -> Same:
     """The size of an axis of one step, which is the same in each."""
     axis = integer(operands[1]) if len(operands) == 2 else None
-    if not isinstance(value, Steps) or axis is None or axis < 0:
+    if not isinstance(value, Steps) or axis is None:
         raise Cannot("it is not known which axis is measured", node)
     if value.kept and axis == value.axis:
         return Same("1", 0, is_number=True)
-    behind = not value.kept and axis >= value.axis
-    return Same(f"{atom(value.text)}.size({axis + 1 if behind else axis})", 0, is_number=True)
+    front = value if axis >= 0 else in_front(value)
+    behind = axis >= 0 and not value.kept and axis >= value.axis
+    return Same(f"{atom(front.text)}.size({axis + 1 if behind else axis})", 0, is_number=True)
 
 
 def _along(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr], value: Steps) -> Steps:
@@ -71,7 +81,7 @@ def _along(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr], va
     if argument is None or axis is None:
         raise Cannot(f"`{name}` is told no single axis", node)
     if value.kept and (axis == value.axis or name in _REDUCTIONS):
-        raise Cannot(f"`{name}` works along the axis for time", node)
+        value = loosened(value)
     if axis < 0:
         value = with_axes_behind(value, -axis, node)
         new = axis
@@ -95,29 +105,6 @@ def _operand(node: ast.Call, operand: ast.expr, text: str) -> str:
     return atom(text) if isinstance(node.func, ast.Attribute) and node.func.value is operand else text
 
 
-def _unsqueezed(scope: Scope, node: ast.Call, value: Steps, operands: list[ast.expr]) -> Steps:
-    axis = integer(operands[1])
-    if axis is None:
-        raise Cannot("the new axis is no constant", node)
-    if value.kept:
-        raise Cannot("a step gets a second axis of size 1", node)
-    if axis >= 0 and axis <= 1 and value.least >= axis:
-        return unsqueezed(value, axis)
-    if axis < 0:
-        value = with_axes_behind(value, -axis - 1, node)
-        return value.with_axes(1, scope.text(node, {operands[0]: _operand(node, operands[0], value.text)}))
-    raise Cannot("it is not known where the new axis stands among all steps", node)
-
-
-def _squeezed(scope: Scope, node: ast.Call, value: Steps, operands: list[ast.expr]) -> Steps:
-    axis = integer(operands[1])
-    if axis is None:
-        raise Cannot("which axis is dropped is no constant", node)
-    if not value.kept or axis != value.axis:
-        raise Cannot("it is not known whether the axis has size 1", node)
-    return squeezed(value)
-
-
 def reshaped(scope: Scope, node: ast.Call, operands: list[ast.expr], value: Steps) -> Steps:
     """`x.view(batch, -1)` as `x.reshape(steps, batch, -1)`, time in front."""
     sizes = operands[1:]
@@ -131,7 +118,7 @@ def reshaped(scope: Scope, node: ast.Call, operands: list[ast.expr], value: Step
     ones = [integer(size) == 1 for size in sizes]
     if integer(sizes[-1]) == -1 and all(ones[:-1]) and value.least > (1 if value.kept and value.axis == 0 else 0):
         return _flattened(value, len(sizes))
-    front = scope.bound(value.text if value.kept and value.axis == 0 else loosened(value).at(0).text)
+    front = scope.bound(value.text if value.kept and value.axis == 0 else in_front(value).text)
     texts = [f"{front}.size(0)", *(length.text for length in lengths if isinstance(length, Same))]
     rank = len(sizes)
     if ones[0] and rank > 1:
@@ -145,9 +132,9 @@ def reshaped(scope: Scope, node: ast.Call, operands: list[ast.expr], value: Step
 
 def _flattened(value: Steps, rank: int) -> Steps:
     """`x.view(1, 1, -1)`: all numbers of a step in one axis, behind axes of size 1."""
-    in_front = value.kept and value.axis == 0
-    whole = value.text if in_front else loosened(value).at(0).text
-    text = whole if value.rank == (2 if in_front else 1) else f"{atom(whole)}.flatten(1)"
+    is_front = value.kept and value.axis == 0
+    whole = value.text if is_front else in_front(value).text
+    text = whole if value.rank == (2 if is_front else 1) else f"{atom(whole)}.flatten(1)"
     if rank == 1:
         return Steps(text, 0, 1, 1)
     if rank == 2:
@@ -155,48 +142,54 @@ def _flattened(value: Steps, rank: int) -> Steps:
     return Steps(f"{atom(text)}{'.unsqueeze(1)' * (rank - 2)}", 0, rank, rank, kept=True)
 
 
-def concatenated(scope: Scope, node: ast.Call) -> Steps:
-    """`torch.cat([a, b], dim=-1)` of steps, along an axis of one step."""
+def joined(scope: Scope, node: ast.Call, *, is_stack: bool) -> Steps:
+    """`torch.cat([a, b], dim=-1)` or `torch.stack` of steps, along an axis of one step."""
     parts = node.args[0] if node.args else None
     axis = joined_axis(node)
     if not isinstance(parts, ast.List | ast.Tuple) or axis is None:
         raise Cannot("what is concatenated is not in sight", node)
-    steps = _repeated(scope, [tensor(scope.lift(part), part) for part in parts.elts], node)
+    steps = _repeated(scope, [tensor(scope.lift(part), part) for part in parts.elts], node, 0 if is_stack else 1)
+    if is_stack:
+        steps = [in_front(value) for value in steps]
     if len({value.kept for value in steps}) > 1 or (steps[0].kept and len({value.axis for value in steps}) > 1):
         raise Cannot("steps with and without an axis for time meet", node)
     least = max(value.least for value in steps)
     most = min(value.most for value in steps)
-    steps = [value.narrowed(least, most) for value in steps]  # cat wants as many axes of each
+    steps = [value.narrowed(least, most) for value in steps]  # each must have as many axes
+    steps, new = (steps, axis if axis < 0 else axis + 1) if is_stack else _aligned(steps, axis, node)
+    listed = scope.text(parts, {part: value.text for part, value in zip(parts.elts, steps, strict=True)})
+    text = f"{scope.text(node.func)}({listed}, dim={new})"
+    return steps[0].with_axes(1 if is_stack else 0, text).computed(text, dense=True)
+
+
+def _aligned(steps: list[Steps], axis: int, node: ast.Call) -> tuple[list[Steps], int]:
+    """The steps with time along the same axis, and where the one is that they are joined along."""
     if axis < 0 and min(value.behind for value in steps) >= -axis:
-        steps = [value if value.kept else value.at(steps[0].axis) for value in steps]
-        new = axis
-    elif steps[0].kept:
+        return [value if value.kept else value.at(steps[0].axis) for value in steps], axis
+    if steps[0].kept:
         if axis == steps[0].axis or axis < 0:
             raise Cannot("steps are concatenated along time", node)
-        new = axis
-    else:
-        steps = [value.at(0) for value in steps]
-        new = axis if axis < 0 else axis + 1
-        if axis < 0:
-            with_axes_behind(steps[0], -axis, node)
-    joined = scope.text(parts, {part: value.text for part, value in zip(parts.elts, steps, strict=True)})
-    return steps[0].computed(f"{scope.text(node.func)}({joined}, dim={new})", dense=True)
+        return steps, axis
+    steps = [value.at(0) for value in steps]
+    if axis < 0:
+        with_axes_behind(steps[0], -axis, node)
+    return steps, axis if axis < 0 else axis + 1
 
 
-def _repeated(scope: Scope, values: list[Steps | Same], node: ast.expr) -> list[Steps]:
+def _repeated(scope: Scope, values: list[Steps | Same], node: ast.expr, least: int) -> list[Steps]:
     """`values` with those that are the same in every step as a view of as many steps as the others have."""
     first = next((value for value in values if isinstance(value, Steps)), None)
     if first is None:
         raise Cannot("no step of a sequence is concatenated", node)
     if all(isinstance(value, Steps) for value in values):
         return [value for value in values if isinstance(value, Steps)]
-    counted = scope.bound(loosened(first).at(0).text)
+    counted = scope.bound(in_front(first).text)
     found: list[Steps] = []
     for value in values:
         if isinstance(value, Steps):
-            front = loosened(value).at(0)
+            front = in_front(value)
             found.append(front.named(counted) if value is first else front)
         else:
             text = atom(value.text)
-            found.append(Steps(f"{text}.expand({counted}.size(0), *{text}.shape)", 0, 1))
+            found.append(Steps(f"{text}.expand({counted}.size(0), *{text}.shape)", 0, least))
     return found

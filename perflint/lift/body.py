@@ -145,8 +145,8 @@ def _rnn(scope: Scope, target: ast.expr, call: ast.Call, node: ast.stmt) -> tupl
     outputs = outputs.named(written)
     scope.values[name] = outputs
     both = scope.program.value(call.func).name.endswith("LSTM") and len(paths) == 1  # h and c in one
-    first = Steps(written, outputs.axis, 2, 2, own=True) if one_layer and outputs.rank == 3 and not both else None
-    states = [State(path, first if position == 0 else None) for position, path in enumerate(paths)]
+    first = Steps(written, outputs.axis, 2, 2, own=True) if one_layer and outputs.rank == 3 else None
+    states = [State(path, first if position == 0 else None, is_pair=both) for position, path in enumerate(paths)]
     _bind_states(scope, target.elts[1], states, node)
     return (f"{written}, {recurrent.written(paths)} = {text}",)
 

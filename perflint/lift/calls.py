@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
 
-from perflint.lift import axes, inline, losses, products
+from perflint.lift import axes, functions, inline, losses
 from perflint.lift.modules import Module, is_changed, module_built, module_of
-from perflint.lift.pointwise import pointwise
 from perflint.lift.purity import call_entry, invariant
 from perflint.lift.scope import Scope, tensor
-from perflint.lift.steps import Cannot, Lifted, State, Steps, atom
-from perflint.program import torch_table
+from perflint.lift.steps import Cannot, Lifted, Steps
 from perflint.program.loop_calls import rnn_kind
 from perflint.program.shapes.shape import integer
-from perflint.program.values import Kind
 
 _EMBEDDING = frozenset({"num_embeddings", "embedding_dim", "padding_idx", "device", "dtype"})
 _CONVERSIONS = frozenset({"to", "float", "long", "double", "half", "int", "bool", "detach", "contiguous", "clone"})
@@ -38,7 +34,7 @@ def lift_call(scope: Scope, node: ast.Call) -> Lifted:
     entry = call_entry(scope, node)
     if entry is None:
         raise Cannot(f"`{scope.program.segment(node.func)}` is not known well enough", node)
-    return _torch(scope, node, entry)
+    return functions.lift_function(scope, node, entry)
 
 
 def _only_argument(scope: Scope, node: ast.Call) -> Steps:
@@ -110,59 +106,3 @@ def _softmax(scope: Scope, module: Module, value: Steps, axis: int, node: ast.Ca
     value = value if value.kept else value.at(0)
     dim = axis if value.kept else axis + 1
     return value.computed(f"{scope.facts.torch}.{function}({value.text}, dim={dim})")
-
-
-def _torch(scope: Scope, node: ast.Call, entry: torch_table.Entry) -> Lifted:
-    """A function of torch, or a method of a tensor."""
-    method = isinstance(node.func, ast.Attribute) and scope.program.value(node.func).kind is Kind.METHOD
-    name = scope.program.value(node.func).name.rpartition(".")[2]
-    operands = [node.func.value, *node.args] if method and isinstance(node.func, ast.Attribute) else list(node.args)
-    if name in ("cat", "concat", "concatenate") and not method:
-        return axes.concatenated(scope, node)
-    if name in ("size", "dim") and method:
-        return axes.measured(node, operands, tensor(scope.lift(operands[0]), operands[0]))
-    if name in products.NAMES and len(operands) == 2 and not node.keywords:
-        return products.product(scope, [tensor(scope.lift(each), each) for each in operands], name, node)
-    if "inplace" in entry.traits or name.endswith("_"):
-        raise Cannot(f"`{name}` changes a tensor in place", node)
-    if not operands:
-        raise Cannot(f"`{scope.program.segment(node)}` has no tensor in sight", node)
-    for keyword in node.keywords:
-        if scope.varies(keyword.value):
-            raise Cannot(f"`{keyword.arg}` is another one in each step", node)
-        invariant(scope, keyword.value)
-    if name == "dropout":
-        scope.draft.draws.add("dropout draws other random numbers")
-    elif "random" in entry.traits:
-        raise Cannot(f"`{name}` draws random numbers", node)
-    if "pointwise" in entry.traits and name not in ("where", "addcmul", "addcdiv", "lerp", "heaviside", "clone"):
-        return _pointwise(scope, node, operands)
-    first = scope.lift(operands[0])
-    if isinstance(first, State) and name == "squeeze" and first.outputs is not None and not first.is_output:
-        if len(operands) == 2 and integer(operands[1]) == 0:
-            return first.outputs  # of one layer
-        raise Cannot("the RNN's state loses another axis than that of its layers", node)
-    value = tensor(first, operands[0])
-    if isinstance(value, Steps) and name in ("view", "reshape"):
-        return axes.reshaped(scope, node, operands, value)
-    if not isinstance(value, Steps) or any(scope.varies(each) for each in operands[1:]):
-        raise Cannot(f"there is no rule for all steps of `{name}` at once", node)
-    for each in operands[1:]:
-        invariant(scope, each)
-    if name in _CONVERSIONS or name == "dropout":
-        text = scope.text(node, {operands[0]: atom(value.text) if method else value.text})
-        return replace(value, text=text, dense=False)
-    return axes.lift_axes(scope, node, name, operands, value)
-
-
-def _pointwise(scope: Scope, node: ast.Call, operands: list[ast.expr]) -> Steps:
-    kinds = [scope.program.value(keyword.value).kind for keyword in node.keywords]
-    if any(kind not in (Kind.NUMBER, Kind.STRING, Kind.NONE) for kind in kinds):
-        raise Cannot("a keyword is not known to be a number", node)
-    if any(isinstance(each, ast.Constant) and isinstance(each.value, bool) for each in operands):
-        raise Cannot(f"`{scope.program.segment(node.func)}` may change its input in place", node)
-    for each in operands:
-        if not scope.varies(each):
-            invariant(scope, each)
-    tensors = [each for each in operands if scope.program.value(each).kind is not Kind.NUMBER or scope.varies(each)]
-    return pointwise(scope, node, tensors)

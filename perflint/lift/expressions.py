@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from perflint.lift import calls
+from perflint.lift import axes, calls
 from perflint.lift.pointwise import pointwise
 from perflint.lift.products import product
 from perflint.lift.purity import invariant
@@ -12,6 +12,7 @@ from perflint.lift.scope import Scope, counter, tensor
 from perflint.lift.shifts import shifted_in
 from perflint.lift.slices import sliced
 from perflint.lift.steps import Cannot, Carried, Lifted, Parts, Same, State, Steps, atom
+from perflint.program.shapes.shape import integer
 from perflint.program.values import Kind
 
 
@@ -30,6 +31,8 @@ def lift(scope: Scope, node: ast.expr) -> Lifted:
         return invariant(scope, node)
     if isinstance(node, ast.Subscript):
         return _subscript(scope, node)
+    if isinstance(node, ast.Attribute):
+        return _attribute(scope, node)
     if isinstance(node, ast.BinOp):
         return _operator(scope, node)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -42,8 +45,23 @@ def lift(scope: Scope, node: ast.expr) -> Lifted:
 _IDENTITIES = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
 
 
-def _subscript(scope: Scope, node: ast.Subscript) -> Lifted:
+_PAIR = {"values": 0, "indices": 1}
+
+
+def _attribute(scope: Scope, node: ast.Attribute) -> Lifted:
     base = scope.lift(node.value)
+    if isinstance(base, Parts) and node.attr in _PAIR and len(base.items) == 2:
+        return base.items[_PAIR[node.attr]]
+    raise Cannot(f"`{scope.program.segment(node)}` is not known to be the same for all steps at once", node)
+
+
+def _subscript(scope: Scope, node: ast.Subscript) -> Lifted:
+    if isinstance(node.value, ast.Attribute) and node.value.attr == "shape" and not scope.read(node.value):
+        measure = scope.lift(node.value.value)
+        return axes.measured(node, [node.value.value, node.slice], tensor(measure, node))
+    base = scope.lift(node.value)
+    if isinstance(base, Parts):
+        return _item(base, node)
     if isinstance(base, State) and not base.is_output:
         return _state_part(scope, base, node)
     if isinstance(base, Same):
@@ -53,9 +71,19 @@ def _subscript(scope: Scope, node: ast.Subscript) -> Lifted:
     return sliced(scope, node, tensor(base, node))
 
 
-def _state_part(scope: Scope, state: State, node: ast.Subscript) -> Steps:
+def _item(base: Parts, node: ast.Subscript) -> Lifted:
+    index = integer(node.slice)
+    if index is None or not -len(base.items) <= index < len(base.items):
+        raise Cannot("which of the values is meant is no constant", node)
+    return base.items[index]
+
+
+def _state_part(scope: Scope, state: State, node: ast.Subscript) -> Steps | State:
     """`hidden[-1]` or `hidden[0]` of an RNN of one layer: its outputs."""
     index = node.slice
+    if state.is_pair:
+        is_first = integer(index) in (0, -2)
+        return State(state.path, state.outputs if is_first else None)
     if isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.USub):
         index = index.operand
     if state.outputs is None or not (isinstance(index, ast.Constant) and index.value in (0, 1)):

@@ -20,6 +20,7 @@ _CLASSES = frozenset(
     f"torch.nn.{name}"
     for name in "CrossEntropyLoss NLLLoss MSELoss L1Loss SmoothL1Loss HuberLoss BCELoss BCEWithLogitsLoss".split()
 )
+_OF_CLASSES = ("cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss")
 
 
 def loss_of(scope: Scope, node: ast.Call) -> str:
@@ -40,14 +41,13 @@ def lift_loss(scope: Scope, node: ast.Call, loss: str, values: list[Steps | Same
     for keyword in node.keywords:
         if not isinstance(keyword.value, ast.Constant):
             raise Cannot(f"the loss gets `{keyword.arg}`", node)
-        if keyword.arg in ("reduction", "reduce", "size_average") and keyword.value.value in ("none", False):
-            raise Cannot("the loss is not one number a step", node)
+        if keyword.arg in ("reduce", "size_average"):
+            raise Cannot("the loss is not known to be one number a step", node)
     words = {each.arg for each in node.keywords} | {each.arg for each in _built(scope, node)}
     if "label_smoothing" in words:
         raise Cannot("torch.vmap cannot smooth labels", node)
     if loss == "torch.nn.CrossEntropyLoss" and module_of(scope.program, node.func) is None:
         raise Cannot("it is not known how the loss was built", node)
-    one_number = loss in _FUNCTIONS or _is_reduced(scope, node)
     if len(values) != 2 or not any(isinstance(value, Steps) for value in values):
         raise Cannot("the loss gets more than an output and a target", node)
     steps = [loosened(value) if isinstance(value, Steps) else value for value in values]
@@ -59,7 +59,8 @@ def lift_loss(scope: Scope, node: ast.Call, loss: str, values: list[Steps | Same
     function = scope.text(node.func)
     keywords = (scope.program.source.segment(each) for each in node.keywords)
     arguments = ", ".join([*(value.text for value in steps), *keywords])
-    return Steps(f"{scope.facts.torch}.vmap({function}{where})({arguments})", 0, 0, 0 if one_number else MANY, own=True)
+    least, most = _ranks(loss, _reduction(scope, node, loss), values)
+    return Steps(f"{scope.facts.torch}.vmap({function}{where})({arguments})", 0, least, most, own=True)
 
 
 def _built(scope: Scope, node: ast.Call) -> list[ast.keyword]:
@@ -68,10 +69,24 @@ def _built(scope: Scope, node: ast.Call) -> list[ast.keyword]:
     return module.built.keywords if module is not None else []
 
 
-def _is_reduced(scope: Scope, node: ast.Call) -> bool:
-    """Is the loss built so that it gives one number?"""
-    module = module_of(scope.program, node.func)
-    words = {each.arg: each.value for each in _built(scope, node)}
+def _reduction(scope: Scope, node: ast.Call, loss: str) -> str:
+    """How the loss makes one number of many, or "none"; empty where that is not known."""
+    words = {each.arg: each.value for each in node.keywords}
+    if loss not in _FUNCTIONS:
+        module = module_of(scope.program, node.func)
+        words = {each.arg: each.value for each in _built(scope, node)}
+        if module is None or len(module.built.args) > 1 or words.keys() & {"reduce", "size_average"}:
+            return ""
     reduction = words.get("reduction", ast.Constant("mean"))
-    plain = module is not None and len(module.built.args) < 2 and not words.keys() & {"reduce", "size_average"}
-    return plain and isinstance(reduction, ast.Constant) and reduction.value in ("mean", "sum")
+    return str(reduction.value) if isinstance(reduction, ast.Constant) else ""
+
+
+def _ranks(loss: str, reduction: str, values: list[Steps | Same]) -> tuple[int, int]:
+    """How many axes the loss of one step has at least and at most."""
+    if reduction in ("mean", "sum"):
+        return 0, 0
+    ranks = [value.rank for value in values]
+    if loss.endswith(_OF_CLASSES):
+        ranks = [None if ranks[0] is None else ranks[0] - 1]  # the scores' axis for the classes goes
+    known = [rank for rank in ranks if rank is not None]
+    return (max(known), max(known)) if reduction == "none" and len(known) == len(ranks) else (0, MANY)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import string
 
 from perflint.lift.scope import Scope
-from perflint.lift.steps import Cannot, Same, Steps, atom, loosened
+from perflint.lift.steps import Cannot, Same, Steps, atom, in_front
 
-NAMES = frozenset({"matmul", "mm", "bmm"})
+NAMES = frozenset({"matmul", "mm", "bmm", "dot"})
 _RANKS = {"mm": 2, "bmm": 3}
 
 
@@ -17,6 +18,8 @@ def product(scope: Scope, values: list[Steps | Same], name: str, node: ast.expr)
         raise Cannot("`torch` is not imported by that name", node)
     if not any(isinstance(value, Steps) for value in values):
         raise Cannot("no step of a sequence is multiplied", node)
+    if name == "dot":
+        return _dot(scope, values)
     wanted = _RANKS.get(name)
     left, right = (_fitted(value, wanted) for value in values)
     ranks = (left.rank, right.rank)
@@ -34,8 +37,35 @@ def product(scope: Scope, values: list[Steps | Same], name: str, node: ast.expr)
     return steps[0].computed(text)
 
 
+def _dot(scope: Scope, values: list[Steps | Same]) -> Steps:
+    """The product of two vectors."""
+    first, second = (value.text for value in (_fitted(each, 1) for each in values))
+    steps = [value for value in values if isinstance(value, Steps)]
+    if len(steps) == 2:
+        return Steps(f"({atom(first)} * {atom(second)}).sum(1)", 0, 0, 0, own=True)
+    matrix, vector = (first, second) if steps[0] is values[0] else (second, first)
+    return Steps(f"{scope.facts.torch}.matmul({matrix}, {vector})", 0, 0, 0, own=True)
+
+
+def by_letters(scope: Scope, formula: str, values: list[Steps | Same], node: ast.expr) -> Steps:
+    """`torch.einsum("bd,de->be", x, w)`, with one more letter for time; raises Cannot."""
+    inputs, arrow, output = formula.replace(" ", "").partition("->")
+    letters = inputs.split(",")
+    if not arrow or "." in formula or len(letters) != len(values):
+        raise Cannot("which axes are summed is not in sight", node)
+    time = next(letter for letter in string.ascii_letters[19:] + string.ascii_letters if letter not in formula)
+    fitted = [_fitted(value, len(names)) for value, names in zip(values, letters, strict=True)]
+    if not any(isinstance(value, Steps) for value in fitted):
+        raise Cannot("no step of a sequence is multiplied", node)
+    terms = [time + names if isinstance(value, Steps) else names for value, names in zip(fitted, letters, strict=True)]
+    rank = len(output)
+    texts = ", ".join(value.text for value in fitted)
+    text = f'{scope.facts.torch}.einsum("{",".join(terms)}->{time}{output}", {texts})'
+    return Steps(text, 0, rank, rank, own=True)
+
+
 def _fitted(value: Steps | Same, rank: int | None) -> Steps | Same:
     if isinstance(value, Same):
         return value if rank is None else Same(value.text, rank)
-    front = loosened(value).at(0)
+    front = in_front(value)
     return front if rank is None else front.narrowed(rank, rank)

@@ -105,9 +105,9 @@ def cell_call(scope: Scope, node: ast.Call, names: tuple[str, ...]) -> tuple[str
     if not isinstance(value, Steps):
         raise Cannot("the Cell's input is no step of a sequence", node)
     value = loosened(value)
-    if value.least < 2 and not _are_batches(scope, node):
+    if value.least < 2 and not _are_batches(scope, names):
         raise Cannot("the Cell's input is not known to be a batch", node)
-    if not _are_tensors(scope, node):
+    if not _are_tensors(scope, names):
         raise Cannot("the Cell's first state is not known to be a tensor", node)
     cell = atom(scope.text(node.func))
     bias = module.argument("bias", 2)
@@ -136,20 +136,17 @@ def cell_call(scope: Scope, node: ast.Call, names: tuple[str, ...]) -> tuple[str
     return scope.facts.newline.join(lines), value.axis
 
 
-def _starts(scope: Scope, node: ast.Call) -> list[ast.AST]:
-    """Where the state of a Cell gets the values that it has in front of the loop."""
-    state = state_argument(node)
-    parts = state.elts if isinstance(state, ast.Tuple | ast.List) else [state]
-    found: list[ast.AST] = []
-    for part in parts:
-        if isinstance(part, ast.Name):
-            found += [each for each in scope.facts.flow.definitions(part) if each not in scope.facts.inside]
-    return found
+def _starts(scope: Scope, names: tuple[str, ...]) -> list[ast.AST]:
+    """Where the states of a Cell get the values that they have in front of the loop."""
+    reads = [node for node in scope.facts.inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
+    return [
+        each for node in reads if node.id in names for each in scope.facts.flow.definitions(node) - scope.facts.inside
+    ]
 
 
-def _are_batches(scope: Scope, node: ast.Call) -> bool:
+def _are_batches(scope: Scope, names: tuple[str, ...]) -> bool:
     """Have the first states an axis for the batch, as the inputs must then have too?"""
-    starts = _starts(scope, node)
+    starts = _starts(scope, names)
     return bool(starts) and all(isinstance(each, ast.Name) and _value_rank(scope, each) == 2 for each in starts)
 
 
@@ -160,7 +157,7 @@ def _value_rank(scope: Scope, target: ast.Name) -> int | None:
     return scope.rank(statement.value)
 
 
-def _are_tensors(scope: Scope, node: ast.Call) -> bool:
-    starts = _starts(scope, node)
+def _are_tensors(scope: Scope, names: tuple[str, ...]) -> bool:
+    starts = _starts(scope, names)
     values = [scope.program.value(each) for each in starts]
     return bool(values) and all(value.kind is Kind.TENSOR and value.sure for value in values)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from perflint.lift.axes import joined_axis
 from perflint.lift.purity import call_entry
 from perflint.lift.scope import Scope, tensor
-from perflint.lift.slices import step_range
+from perflint.lift.slices import item_text, spread, step_range
 from perflint.lift.steps import Cannot, Steps, atom
 from perflint.program.occurrences import occurrences
 from perflint.program.values import Kind
@@ -77,6 +77,7 @@ class Results:
         if scope.program.value(target.value).kind is not Kind.TENSOR:
             raise Cannot(f"`{path}` is not known to be a tensor", node)
         items = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
+        items = spread(scope, items, target.value)
         found = [(position, steps) for position, item in enumerate(items) if (steps := step_range(scope, item))]
         full = [item for item in items if isinstance(item, ast.Slice) and item.lower is None and item.upper is None]
         if len(found) != 1 or len(full) != len(items) - 1:
@@ -90,7 +91,7 @@ class Results:
             raise Cannot(f"it is not known whether a step fills a slot of `{path}`", node)
         if value.rank != rank - (0 if value.kept else 1):
             raise Cannot(f"it is not known whether a step fills a slot of `{path}`", node)
-        parts = [scope.text(item) for item in items]
+        parts = [item_text(scope, item) for item in items]
         parts[axis] = f"{'' if steps.first == '0' else steps.first}:{steps.stop}"
         while parts[-1].strip() == ":":
             parts.pop()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from perflint.lift.purity import invariant
 from perflint.lift.scope import Scope, counter
-from perflint.lift.steps import Cannot, Index, Same, Steps, atom, squeezed
+from perflint.lift.steps import Cannot, Index, Same, Steps, atom, in_front, squeezed
 from perflint.program.shapes.infer import axis_of
 from perflint.program.shapes.shape import integer
 
@@ -27,7 +27,27 @@ def sliced(scope: Scope, node: ast.Subscript, base: Steps | Same) -> Steps:
     items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     if isinstance(base, Steps):
         return _part_of_step(scope, node, base, items)
-    return _step(scope, node, base, items)
+    return _step(scope, node, base, spread(scope, items, node.value))
+
+
+def spread(scope: Scope, items: list[ast.expr], base: ast.expr) -> list[ast.expr]:
+    """The indices with as many whole axes in the place of `...` as it stands for; raises Cannot."""
+    dots = [position for position, item in enumerate(items) if _is(item, ...)]
+    rank = scope.rank(base) if dots else None
+    if not dots:
+        return items
+    if rank is None or any(_is(item, None) for item in items):
+        raise Cannot("it is not known how many axes `...` stands for", base)
+    return [*items[: dots[0]], *(ast.Slice() for _ in range(rank - len(items) + 1)), *items[dots[0] + 1 :]]
+
+
+def item_text(scope: Scope, item: ast.expr) -> str:
+    """The text of an index."""
+    return ":" if _is_full(item) else scope.text(item)
+
+
+def _is(item: ast.expr, value: object) -> bool:
+    return isinstance(item, ast.Constant) and item.value is value
 
 
 def _step(scope: Scope, node: ast.Subscript, base: Same, items: list[ast.expr]) -> Steps:
@@ -40,22 +60,21 @@ def _step(scope: Scope, node: ast.Subscript, base: Same, items: list[ast.expr]) 
         raise Cannot(f"`{scope.program.segment(node)}` is not one step of a sequence", node)
     behind = items[axis + 1 :]
     _check_same(scope, behind)
-    if any(not (_is_full(item) or _is_slice(item) or integer(item) is not None) for item in behind):
+    if not all(_is_plain(item) for item in behind):
         raise Cannot(f"`{scope.program.segment(node)}` picks by more than numbers", node)
     dropped = sum(integer(item) is not None for item in behind)
     fewer = dropped + (0 if steps.kept else 1)
     of = f"{base.text} {fewer} {scope.program.span(node.value) if not base.text.isidentifier() else ''}"
-    step = Steps(_text(scope, node, base, axis, steps), axis, len(items) - fewer, kept=steps.kept, of=of)
+    step = Steps(_text(scope, node, base, items, axis, steps), axis, len(items) - fewer, kept=steps.kept, of=of)
     rank = scope.rank(node.value)
     return step if rank is None else step.narrowed(rank - fewer, rank - fewer)
 
 
-def _text(scope: Scope, node: ast.Subscript, base: Same, axis: int, steps: Range) -> str:
+def _text(scope: Scope, node: ast.Subscript, base: Same, items: list[ast.expr], axis: int, steps: Range) -> str:
     """`x[:, t, 3]` as `x[:, first:stop, 3]`, without what says nothing."""
-    items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     first = "" if steps.first == "0" else steps.first
     stop = "" if _is_length(scope, node.value, axis, steps) else steps.stop
-    parts = [scope.text(item) for item in items]
+    parts = [item_text(scope, item) for item in items]
     parts[axis] = f"{first}:{stop}"
     while parts and parts[-1].strip() == ":":
         parts.pop()
@@ -124,17 +143,26 @@ def _part_of_step(scope: Scope, node: ast.Subscript, base: Steps, items: list[as
     """An index into one step: axes from time on stand one further back among all steps."""
     if any(scope.varies(item) for item in items):
         raise Cannot(f"`{scope.program.segment(node)}` picks something else in each step", node)
-    if any(not (_is_full(item) or _is_slice(item) or integer(item) is not None) for item in items):
+    if any(not (_is_plain(item) or _is(item, ...) or _is(item, None)) for item in items):
         raise Cannot(f"`{scope.program.segment(node)}` picks by more than numbers", node)
     _check_same(scope, items)
-    texts = [scope.text(item) for item in items]
+    texts = [item_text(scope, item) for item in items]
     numbers = [integer(item) is not None for item in items]
+    if not all(_is_plain(item) for item in items):
+        return _part_in_front(base, items, texts, sum(numbers))
     if base.kept:
         return _part_of_kept(node, base, items, texts, numbers)
     at = base if base.axis <= len(items) and not any(numbers[: base.axis]) else base.at(0)
     parts = [*texts[: at.axis], ":", *texts[at.axis :]]
     dropped = sum(numbers)
     return at.narrowed(len(items)).with_axes(-dropped, f"{atom(at.text)}[{', '.join(parts)}]")
+
+
+def _part_in_front(base: Steps, items: list[ast.expr], texts: list[str], dropped: int) -> Steps:
+    """`v[..., 0]` and `v[:, None]`: what stands behind time."""
+    front, new = in_front(base), sum(_is(item, None) for item in items)
+    walked = len(items) - new - sum(_is(item, ...) for item in items)
+    return front.narrowed(walked).with_axes(new - dropped, f"{atom(front.text)}[:, {', '.join(texts)}]")
 
 
 def _part_of_kept(
@@ -160,5 +188,5 @@ def _is_full(item: ast.expr) -> bool:
     return isinstance(item, ast.Slice) and item.lower is None and item.upper is None and item.step is None
 
 
-def _is_slice(item: ast.expr) -> bool:
-    return isinstance(item, ast.Slice)
+def _is_plain(item: ast.expr) -> bool:
+    return isinstance(item, ast.Slice) or integer(item) is not None

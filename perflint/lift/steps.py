@@ -105,12 +105,19 @@ class Carried:
 class State:
     """The state that an RNN left: `outputs` are the outputs of that RNN where they tell the state of each step.
 
-    `is_output`: they are that state, as a Cell's are.
+    `is_output`: they are that state, as a Cell's are. `is_pair`: it is both states of an LSTM, and
+    the outputs tell the first.
     """
 
     path: str
     outputs: Steps | None = None
     is_output: bool = False
+    is_pair: bool = False
+
+    @property
+    def of_layers(self) -> Steps | None:
+        """The one layer's state of each step, where this has an axis for the layers in front of that."""
+        return None if self.is_output or self.is_pair else self.outputs
 
 
 @dataclass(frozen=True)
@@ -159,6 +166,14 @@ def unsqueezed(steps: Steps, axis: int) -> Steps:
     """One step with an axis of size 1 more, at `axis`: the axis along which the steps are."""
     there = steps.at(axis)
     return replace(there.with_axes(1, there.text), kept=True, dense=there.dense)
+
+
+def in_front(steps: Steps) -> Steps:
+    """The same steps with time in front of all axes of a step, an axis of size 1 among them."""
+    if not steps.kept:
+        return steps.at(0)
+    text = f"{atom(moved(steps.text, steps.axis, 0) if steps.axis else steps.text)}.unsqueeze({steps.axis + 1})"
+    return replace(steps, text=text, axis=0, kept=False, dense=False)
 
 
 def loosened(steps: Steps) -> Steps:

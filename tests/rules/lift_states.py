@@ -33,6 +33,8 @@ def rnn(writer: Writer) -> None:
     last = Value(f"{state}[{choose([0, -1])}]", (batch, width))
     if kind == "LSTM" and not apart:
         last = Value(f"{state}[{choose([0, 1, -1])}]", (layers, batch, width))
+        if layers == 1 and choose([True, False]):
+            last = Value(choose([f"{state}[0][-1]", f"{state}[0].squeeze(0)", f"{state}[1][0]"]), (batch, width))
     elif layers == 1:
         last = choose([last, Value(f"{state}.squeeze(0)", (batch, width)), Value(state, (1, batch, width))])
     writer.keep(last)

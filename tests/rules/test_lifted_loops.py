@@ -19,6 +19,7 @@ from perflint.program import Program
 from perflint.program.shapes.shape import integer
 from perflint.rule import Fix
 from tests.fixture_cases import Case, cases, load
+from tests.rules.lift_layouts import LAYOUTS
 from tests.rules.lift_operations import OPERATIONS
 from tests.rules.lift_programs import Choose, program
 from tests.rules.lift_states import RESULTS, STATES
@@ -28,7 +29,7 @@ CLOSE = {"rtol": 1e-10, "atol": 1e-12}
 
 
 def generated(choose: Choose) -> str:
-    return program(choose, [*OPERATIONS, *STATES], RESULTS)
+    return program(choose, [*OPERATIONS, *LAYOUTS, *STATES], RESULTS)
 
 
 @st.composite

@@ -1,0 +1,187 @@
+"""Lifts torch's functions and the methods of its tensors."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from perflint.lift import axes, products
+from perflint.lift.layouts import laid_out
+from perflint.lift.pointwise import pointwise
+from perflint.lift.purity import invariant
+from perflint.lift.scope import Scope, tensor
+from perflint.lift.steps import Cannot, Lifted, State, Steps, atom
+from perflint.program import torch_table
+from perflint.program.shapes.shape import integer
+from perflint.program.values import Kind
+
+_CONVERSIONS = frozenset({"to", "float", "long", "double", "half", "int", "bool", "detach", "contiguous", "clone"})
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A call of what torch calls `name`, of a tensor's method or a function alike: the tensor is the first operand."""
+
+    node: ast.Call
+    name: str
+    operands: list[ast.expr]
+    is_method: bool
+
+    def written(self, scope: Scope, value: Steps) -> str:
+        """The call, of `value` in the place of the tensor."""
+        return scope.text(self.node, {self.operands[0]: atom(value.text) if self.is_method else value.text})
+
+
+def lift_function(scope: Scope, node: ast.Call, entry: torch_table.Entry) -> Lifted:
+    """The value of a call of torch, of which its table says `entry`, in all steps; raises Cannot."""
+    function = scope.program.value(node.func)
+    is_method = isinstance(node.func, ast.Attribute) and function.kind is Kind.METHOD
+    operands = [node.func.value, *node.args] if isinstance(node.func, ast.Attribute) and is_method else [*node.args]
+    operation = Operation(node, function.name.rpartition(".")[2], operands, is_method)
+    if operation.name in _JOINS:
+        return axes.joined(scope, node, is_stack=operation.name == "stack")
+    _check(scope, operation, entry)
+    rule = _RULES.get(operation.name)
+    if rule is not None:
+        return rule(scope, operation)
+    if operation.name == "dropout":
+        scope.draft.draws.add("dropout draws other random numbers")
+    elif "random" in entry.traits:
+        raise Cannot(f"`{operation.name}` draws random numbers", node)
+    if "pointwise" in entry.traits:
+        return _pointwise(scope, operation)
+    return _of_one(scope, operation)
+
+
+def _check(scope: Scope, operation: Operation, entry: torch_table.Entry) -> None:
+    node, name = operation.node, operation.name
+    if "inplace" in entry.traits or name.endswith("_"):
+        raise Cannot(f"`{name}` changes a tensor in place", node)
+    if not operation.operands:
+        raise Cannot(f"`{scope.program.segment(node)}` has no tensor in sight", node)
+    for keyword in node.keywords:
+        if scope.varies(keyword.value):
+            raise Cannot(f"`{keyword.arg}` is another one in each step", node)
+        invariant(scope, keyword.value)
+
+
+def _of_one(scope: Scope, operation: Operation) -> Lifted:
+    """An operation of one tensor, all else being the same in every step."""
+    node, name, operands = operation.node, operation.name, operation.operands
+    first = scope.lift(operands[0])
+    if isinstance(first, State) and name == "squeeze" and first.of_layers is not None:
+        if len(operands) == 2 and integer(operands[1]) == 0:
+            return first.of_layers
+        raise Cannot("the RNN's state loses another axis than that of its layers", node)
+    value = tensor(first, operands[0])
+    if isinstance(value, Steps) and name in ("view", "reshape"):
+        return axes.reshaped(scope, node, operands, value)
+    if not isinstance(value, Steps) or any(scope.varies(each) for each in operands[1:]):
+        raise Cannot(f"there is no rule for all steps of `{name}` at once", node)
+    for each in operands[1:]:
+        invariant(scope, each)
+    if name in axes.RULES:
+        return axes.lift_axes(scope, node, name, operands, value)
+    return laid_out(scope, node, name, operands, value)
+
+
+def _converted(scope: Scope, operation: Operation) -> Lifted:
+    """Another type, or another copy, of each step."""
+    value = _steps(scope, operation)
+    return replace(value, text=operation.written(scope, value), dense=False)
+
+
+def _steps(scope: Scope, operation: Operation) -> Steps:
+    """The tensor, where nothing else varies."""
+    value = tensor(scope.lift(operation.operands[0]), operation.operands[0])
+    if not isinstance(value, Steps) or any(scope.varies(each) for each in operation.operands[1:]):
+        raise Cannot(f"there is no rule for all steps of `{operation.name}` at once", operation.node)
+    for each in operation.operands[1:]:
+        invariant(scope, each)
+    return value
+
+
+def _pointwise(scope: Scope, operation: Operation) -> Steps:
+    node, operands = operation.node, operation.operands
+    kinds = [scope.program.value(keyword.value).kind for keyword in node.keywords]
+    if any(kind not in (Kind.NUMBER, Kind.STRING, Kind.NONE) for kind in kinds):
+        raise Cannot("a keyword is not known to be a number", node)
+    if any(isinstance(each, ast.Constant) and isinstance(each.value, bool) for each in operands):
+        raise Cannot(f"`{scope.program.segment(node.func)}` may change its input in place", node)
+    for each in operands:
+        if not scope.varies(each):
+            invariant(scope, each)
+    tensors = [each for each in operands if scope.program.value(each).kind is not Kind.NUMBER or scope.varies(each)]
+    return pointwise(scope, node, tensors)
+
+
+def _where(scope: Scope, operation: Operation) -> Steps:
+    if len(operation.operands) != 3:
+        raise Cannot("where something is differs from step to step", operation.node)
+    return _pointwise(scope, operation)
+
+
+def _measured(scope: Scope, operation: Operation) -> Lifted:
+    measured = tensor(scope.lift(operation.operands[0]), operation.operands[0])
+    return axes.measured(operation.node, operation.operands, measured)
+
+
+def _multiplied(scope: Scope, operation: Operation) -> Lifted:
+    if len(operation.operands) != 2 or operation.node.keywords:
+        raise Cannot("the factors are not in sight", operation.node)
+    factors = [tensor(scope.lift(each), each) for each in operation.operands]
+    return products.product(scope, factors, operation.name, operation.node)
+
+
+def _summed_by_letters(scope: Scope, operation: Operation) -> Lifted:
+    formula, *factors = operation.operands
+    if not isinstance(formula, ast.Constant) or not isinstance(formula.value, str):
+        raise Cannot("which axes are summed is not in sight", operation.node)
+    values = [tensor(scope.lift(each), each) for each in factors]
+    return products.by_letters(scope, formula.value, values, operation.node)
+
+
+def _like(scope: Scope, operation: Operation) -> Lifted:
+    value = _steps(scope, operation)
+    return value.computed(operation.written(scope, value))
+
+
+def _linear(scope: Scope, operation: Operation) -> Lifted:
+    value = _steps(scope, operation)
+    if len(operation.operands) < 2 or scope.rank(operation.operands[1]) != 2:
+        raise Cannot("the weight is not known to be a matrix", operation.node)
+    value = axes.with_axes_behind(value, 1, operation.node)
+    return value.computed(operation.written(scope, value))
+
+
+def _normalized(scope: Scope, operation: Operation) -> Lifted:
+    """F.layer_norm: over as many axes at the end as it is told sizes."""
+    value = _steps(scope, operation)
+    shape = operation.operands[1] if len(operation.operands) > 1 else None
+    if not isinstance(shape, ast.Tuple | ast.List) or any(isinstance(each, ast.Starred) for each in shape.elts):
+        raise Cannot("how many axes are normalized is not in sight", operation.node)
+    value = axes.with_axes_behind(value, len(shape.elts), operation.node)
+    return value.computed(operation.written(scope, value))
+
+
+def _looked_up(scope: Scope, operation: Operation) -> Lifted:
+    """F.one_hot, and F.embedding where it does no more than look up."""
+    value = _steps(scope, operation)
+    if len(operation.operands) != 2 or {each.arg for each in operation.node.keywords} - {"padding_idx"}:
+        raise Cannot(f"`{operation.name}` does more than look up", operation.node)
+    return value.with_axes(1, operation.written(scope, value)).computed(operation.written(scope, value))
+
+
+_JOINS = frozenset({"cat", "concat", "concatenate", "stack"})
+_RULES: dict[str, Callable[[Scope, Operation], Lifted]] = {
+    **dict.fromkeys(_CONVERSIONS, _converted),
+    **dict.fromkeys(products.NAMES, _multiplied),
+    **dict.fromkeys(("size", "dim"), _measured),
+    **dict.fromkeys(("zeros_like", "ones_like"), _like),
+    **dict.fromkeys(("one_hot", "embedding"), _looked_up),
+    "einsum": _summed_by_letters,
+    "layer_norm": _normalized,
+    "linear": _linear,
+    "where": _where,
+}
