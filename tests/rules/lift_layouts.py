@@ -29,10 +29,7 @@ def moved(writer: Writer) -> None:
         (f"{text}.permute({', '.join(map(str, order))})", permuted),
         (f"{text}.permute(({', '.join(map(str, order))},))", permuted),
         (f"torch.flatten({text}, {first})", (*shape[:first], math.prod(shape[first:]))),
-        (
-            f"{text}.flatten({written[0]}, {written[1]})",
-            (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :]),
-        ),
+        (f"{text}.flatten({written[0]}, {written[1]})", joined),
     ]
     made, new = writer.choose(options)
     writer.keep(Value(made, new, value.whole))

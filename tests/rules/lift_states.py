@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from tests.rules.lift_programs import Value, Writer
@@ -104,7 +105,7 @@ def summed(writer: Writer) -> None:
 def slotted(writer: Writer) -> None:
     """The slots of a tensor."""
     found = writer.floats()
-    if not found or not any("[t" in each or ", t" in each for each in writer.body):
+    if not found or not any(re.search(r"\bt\b", each) for each in writer.body):
         listed(writer)
         return
     value, name = writer.choose(found), writer.name("r")

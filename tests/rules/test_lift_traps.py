@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.rules.lift_call_traps import CALL_TRAPS
+from tests.rules.lift_layout_traps import LAYOUT_TRAPS
 from tests.rules.lift_traps import IMPORTS, TRAPS
 from tests.rules.test_lifted_loops import at_once, flat, outcome
 
 torch = pytest.importorskip("torch")
-PROGRAMS = {**TRAPS, **CALL_TRAPS}
+PROGRAMS = {**TRAPS, **CALL_TRAPS, **LAYOUT_TRAPS}
 
 
 @pytest.mark.parametrize("trap", PROGRAMS)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from perflint.lift import axes, rewrite, slices, stacks, steps
-from perflint.lift.rewrite import lifted
+from perflint.lift.branches import lifted_or_divided
 from perflint.lift.steps import Cannot
 from perflint.program import Program
 from perflint.program.shapes.shape import integer
@@ -53,7 +53,7 @@ def _first_fix(text: str) -> Fix | None:
 
 def _fix(tree: Program, loop: ast.For | ast.While) -> Fix | None:
     try:
-        return lifted(tree, loop)
+        return lifted_or_divided(tree, loop)
     except Cannot:
         return None
 
