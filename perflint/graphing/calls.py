@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from perflint.graphing.modes import MODES, without_gradients
-from perflint.graphing.ownership import is_own, root_of
+from perflint.graphing.modes import MODES
+from perflint.graphing.ownership import is_own
 from perflint.graphing.shown import shown
 from perflint.lift.steps import Cannot
 from perflint.program import torch_table
 from perflint.program.values import Kind, Place, Value
-from perflint.program.walk import Function, path_of
+from perflint.program.walk import Function
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -52,7 +52,7 @@ def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) 
     elif value.kind is Kind.LIBRARY:
         _library(program, node, value.name)
     elif isinstance(node.func, ast.Attribute):
-        _method(program, node, node.func, region, strict)
+        _method(program, node, node.func, region)
     else:
         raise Cannot(f"whether a graph can hold what {shown(program, node.func)} does isn't known", node)
     return None
@@ -118,7 +118,7 @@ def _is_on_device(program: Program, node: ast.Call) -> bool:
     return device is not None and not (isinstance(named, ast.Constant) and named.value in (None, "cpu"))
 
 
-def _method(program: Program, node: ast.Call, func: ast.Attribute, region: ast.AST, strict: bool) -> None:
+def _method(program: Program, node: ast.Call, func: ast.Attribute, region: ast.AST) -> None:
     name, owner = func.attr, program.value(func.value)
     text = shown(program, func.value)
     if owner.kind is Kind.STRING:
@@ -136,10 +136,6 @@ def _method(program: Program, node: ast.Call, func: ast.Attribute, region: ast.A
     if name in _FROM_HOST or name in _AUTOGRAD or entry.result not in {*_GIVES, torch_table.UNKNOWN}:
         raise Cannot(f"{shown(program, node)} does something else than compute on the device", node)
     _check_syncs(program, node, entry)
-    if "inplace" in entry.traits and not is_own(program, region, func.value):
-        by_name = isinstance(root_of(func.value), ast.Name) and path_of(func.value) != ""
-        if strict or not by_name or not without_gradients(program, node):
-            raise Cannot(f"{text} is changed in place, which others may see", node)
 
 
 def _stays(program: Program, node: ast.Call, func: ast.Attribute, owner: Value) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from perflint.fixes.imports import Taken, importing
 from perflint.fixes.names import imported_name
 from perflint.graphing.chunks import chunked, end_test
-from perflint.graphing.modes import MODES, called
+from perflint.graphing.modes import MODES, called, without_gradients
 from perflint.graphing.obstacles import Obstacles
 from perflint.lift.steps import Cannot
 from perflint.program.walk import FUNCTIONS
@@ -38,7 +38,7 @@ def graphed(program: Program, loop: ast.For | ast.While) -> Fix:
             edits = (*imported, *chunked(program, loop, end, name))
             return Fix("run the loop as CUDA graphs of several steps", Safety.EXACT, edits, DISTRIBUTION)
         function = _function(program, loop)
-        Obstacles(program).check_function(function)
+        Obstacles(program, without_gradients(program, function.body[0])).check_function(function)
         name, imported = importing(program, RUNTIME, "cuda_graph")
     except Taken as taken:
         raise Cannot(str(taken), loop) from None

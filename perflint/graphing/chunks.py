@@ -54,7 +54,7 @@ def chunked(program: Program, loop: ast.For | ast.While, end: ast.If, name: str)
             raise Cannot("it is left, or goes on, at several places", node)
     lists = collected(program, loop, end)
     kept = [each for each in loop.body if each is not end and each not in lists.appends]
-    Obstacles(program, strict=True).check(kept, loop)
+    Obstacles(program, quiet=True, strict=True).check(kept, loop)
     return _Rewriting(program, loop, end, lists, name).edits()
 
 

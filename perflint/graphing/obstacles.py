@@ -45,10 +45,12 @@ _READS = {
 class Obstacles:
     """Raises Cannot at the first thing that is in the way.
 
-    `strict`: steps whose results are dropped may run, so that nothing may be changed but the step's own values.
+    `quiet`: no gradients are recorded. `strict`: steps whose results are dropped may run, so that nothing may be
+    changed but the step's own values.
     """
 
     program: Program
+    quiet: bool
     strict: bool = False
     _seen: set[ast.AST] = field(default_factory=set)
 
@@ -75,6 +77,8 @@ class Obstacles:
             called = check_call(self.program, node, region, self.strict)
             if isinstance(called, ast.FunctionDef):
                 self.check_function(called)
+            elif isinstance(node.func, ast.Attribute) and _writes(node.func.attr):
+                self._written(node, node.func.value, region)
         elif isinstance(node, ast.With):
             self._contexts(node)
         elif isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
@@ -88,8 +92,12 @@ class Obstacles:
             self._subscript(node, region)
         elif isinstance(node, ast.Attribute):
             self._attribute(node, region)
-        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            self._added(node, node.target, region)
+        elif isinstance(node, ast.AugAssign) and self._is_changed(node.target):
+            self._written(node, node.target, region)
+
+    def _is_changed(self, target: ast.expr) -> bool:
+        """Is what `+=` adds to the same object before and behind it, as a number is not?"""
+        return isinstance(target, ast.Name) and self.program.value(target).kind is not Kind.NUMBER
 
     def _contexts(self, node: ast.With) -> None:
         for item in node.items:
@@ -120,18 +128,21 @@ class Obstacles:
                 raise Cannot("an index is copied from the host", node)
             if self.program.value(node.slice).kind is Kind.STRING:
                 self._object(node, region)
-        elif not is_own(self.program, region, node):
-            self.check_written(node, node.value)
+        else:
+            self._written(node, node.value, region)
 
-    def _added(self, node: ast.AugAssign, target: ast.Name, region: ast.AST) -> None:
-        if self.program.value(target).kind is not Kind.NUMBER and not is_own(self.program, region, target):
-            self.check_written(node, target)
-
-    def check_written(self, node: ast.AST, base: ast.expr) -> None:
+    def _written(self, node: ast.AST, base: ast.expr, region: ast.AST) -> None:
         """What others see may be written to where it is a tensor, and no gradients are recorded."""
+        if is_own(self.program, region, base):
+            return
         is_tensor = self.program.value(base).kind is Kind.TENSOR and isinstance(root_of(base), ast.Name)
-        if self.strict or not is_tensor or not without_gradients(self.program, node):
+        if self.strict or not is_tensor or not (self.quiet or without_gradients(self.program, node)):
             raise Cannot(f"{shown(self.program, base)} is changed in place, which others may see", node)
+
+
+def _writes(method: str) -> bool:
+    entry = torch_table.method(method)
+    return entry is not None and "inplace" in entry.traits
 
 
 def check_test(program: Program, test: ast.expr) -> None:

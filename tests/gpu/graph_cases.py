@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -13,6 +16,7 @@ from torch import Tensor, nn
 
 from perflint.runtime.graphs import cuda_graph, graphed_loop
 from tests.gpu.by_hand import capture, capture_until
+from tests.gpu.measure import fixed, load
 from tests.gpu.programs_graphs.decoders import (
     AttentionDecoder,
     CellLoop,
@@ -21,11 +25,30 @@ from tests.gpu.programs_graphs.decoders import (
     greedy,
     greedy_until,
 )
+from tests.gpu.programs_graphs.plain import NormedCell, advantages
 from tests.gpu.programs_graphs.scripted import ScriptedGreedy
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 STEPS = 128
+_PLAIN_NAMES = {AttentionDecoder: "Attention", NormedCell: "NormedCell"}
 Run = Callable[[], Any]
+
+
+PLAIN = Path(__file__).parent / "programs_graphs" / "plain.py"
+
+
+@functools.cache
+def plain() -> ModuleType:
+    """What `perflint fix --unsafe` makes of the plain decoders."""
+    text = PLAIN.read_text(encoding="utf-8")
+    return load(PLAIN, fixed(text))
+
+
+def fixed_module(name: str, model: nn.Module) -> Any:
+    """A fixed module of that name with the weights of `model`."""
+    own = getattr(plain(), name)().to(DEVICE).train(model.training)
+    own.load_state_dict(model.state_dict())
+    return own
 
 
 @dataclass(frozen=True)
@@ -48,7 +71,11 @@ def cases() -> Iterator[Case]:
     yield _until(model, 1, 1.0, int(greedy(model, *_start(1), STEPS)[0, STEPS // 4]), "B=1, ending early")
     yield _training("attention decoder, B=32 S=80 T=60, forward and backward", 3.5, AttentionDecoder(), _pairs())
     yield _training("LSTM cell loop, B=32 T=128, forward and backward", 3.0, CellLoop(), (_rand(32, 128, 512), None))
+    yield _training(
+        "normed LSTM cell, B=32 T=128, forward and backward", 3.0, NormedCell(), (_rand(32, 128, 512), None)
+    )
     yield _transformer(8)
+    yield _advantages()
 
 
 def _rand(*shape: int) -> Tensor:
@@ -74,6 +101,7 @@ def _greedy(model: LstmDecoder, batch: int, floor: float) -> Case:
     variants: dict[str, Callable[[], Run]] = {
         "eager": lambda: _no_grad(lambda: greedy(model, *inputs, STEPS)),
         "perflint": lambda: _bound(cuda_graph(greedy), model, *inputs, STEPS),
+        "perflint fix": lambda: _bound(fixed_module("Decoder", model).greedy, *inputs, STEPS),
         "by hand": lambda: _no_grad(capture(lambda t, h, c: greedy(model, t, h, c, STEPS), inputs)),
         "torch.jit.script": lambda: _scripted(model, inputs),
     }
@@ -126,6 +154,7 @@ def _until(model: LstmDecoder, batch: int, floor: float, end: int, note: str = "
         {
             "eager": lambda: _bound(greedy_until, model, *inputs, STEPS, end),
             "perflint": lambda: _bound(in_chunks, *inputs),
+            "perflint fix": lambda: _bound(fixed_module("Decoder", model).until, *inputs, STEPS, end),
             "by hand": lambda: _no_grad(capture_until(model, inputs, STEPS, end)),
         },
     )
@@ -154,17 +183,20 @@ def _training(name: str, floor: float, model: nn.Module, inputs: tuple[Tensor, T
         own = copy.deepcopy(model)
         return step(wrap(own), own)
 
-    return Case(
-        name,
-        floor,
-        {
-            "eager": lambda: step(model, model),
-            "perflint": lambda: owned(cuda_graph),
-            "by hand": by_hand,
-            "torch.jit.script": lambda: owned(torch.jit.script),
-            "torch.compile": lambda: owned(torch.compile),
-        },
-    )
+    def by_fix(plain_name: str) -> Run:
+        own = fixed_module(plain_name, model)
+        return step(own, own)
+
+    variants: dict[str, Callable[[], Run]] = {
+        "eager": lambda: step(model, model),
+        "perflint": lambda: owned(cuda_graph),
+        "by hand": by_hand,
+        "torch.jit.script": lambda: owned(torch.jit.script),
+        "torch.compile": lambda: owned(torch.compile),
+    }
+    if plain_name := _PLAIN_NAMES.get(type(model)):
+        variants["perflint fix"] = lambda: by_fix(plain_name)
+    return Case(name, floor, variants)
 
 
 def _transformer(batch: int) -> Case:
@@ -172,6 +204,10 @@ def _transformer(batch: int) -> Case:
     token = torch.zeros(batch, dtype=torch.long, device=DEVICE)
     steps = model.shape[4]
     captured = cuda_graph(Transformer.generate)
+
+    def by_fix() -> Run:
+        own = fixed_module("Transformer", model)
+        return _no_grad(lambda: own.generate(token, own.empty_cache(batch), steps))
 
     def by_hand() -> Run:
         cache = model.empty_cache(batch)
@@ -188,7 +224,23 @@ def _transformer(batch: int) -> Case:
         {
             "eager": lambda: _no_grad(lambda: model.generate(token, model.empty_cache(batch), steps)),
             "perflint": lambda: _no_grad(lambda: captured(model, token, model.empty_cache(batch), steps)),
+            "perflint fix": by_fix,
             "by hand": by_hand,
             "torch.compile of the blocks": compiled,
+        },
+    )
+
+
+def _advantages() -> Case:
+    rewards, values, dones = _rand(128, 64), _rand(129, 64), (_rand(128, 64) > 1).float()
+    inputs = (rewards, values, dones)
+    return Case(
+        "generalised advantages, T=128 B=64",
+        3.0,
+        {
+            "eager": lambda: _bound(advantages, *inputs),
+            "perflint": lambda: _bound(cuda_graph(advantages), *inputs),
+            "perflint fix": lambda: _bound(plain().advantages, *inputs),
+            "by hand": lambda: _no_grad(capture(advantages, inputs)),
         },
     )

@@ -77,15 +77,18 @@ def measure(case: Case, rounds: int, compilers: bool) -> dict[str, Any]:
         "ms": {name: statistics.median(t) * 1e3 for name, t in times.items()},
         "ratio": {name: statistics.median(r) for name, r in ratios.items()},
         "ratio_range": {name: [min(r), max(r)] for name, r in ratios.items()},
-        "to_expert": statistics.median(a / b for a, b in zip(times["by hand"], times["perflint"], strict=True))
-        if "by hand" in times and "perflint" in times
-        else None,
+        "to_expert": {
+            name: statistics.median(a / b for a, b in zip(times["by hand"], times[name], strict=True))
+            for name in ("perflint", "perflint fix")
+            if "by hand" in times and name in times
+        },
     }
 
 
 def show(result: dict[str, Any]) -> None:
     """Print one case."""
-    print(f"{result['case']}  (floor {result['floor']}x; perflint / by hand: {result['to_expert']:.3f})", flush=True)
+    beside = ", ".join(f"{name} {ratio:.3f}" for name, ratio in result["to_expert"].items())
+    print(f"{result['case']}  (floor {result['floor']}x; of the speed by hand: {beside})", flush=True)
     for name, ms in result["ms"].items():
         low, high = result["ratio_range"][name]
         print(
