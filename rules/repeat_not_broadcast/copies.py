@@ -63,9 +63,9 @@ def _of_method(program: Program, call: ast.Call, name: str, source: ast.expr) ->
     if name == "repeat_interleave":
         return _interleaved(call, source, arguments) if _is_tensor(program, source, 3) else None
     counts = _counts(program, arguments)
-    if not _is_tensor(program, source, len(counts or ())) or call.keywords or not arguments:
-        return None
-    return Copy(call, name, source, counts)
+    is_array = program.value(source).kind is Kind.NUMPY
+    sure = _is_tensor(program, source, len(counts or ())) or _starts_with_one(counts) or _goes_to_torch(program, call)
+    return Copy(call, name, source, counts) if sure and not is_array and arguments and not call.keywords else None
 
 
 def _of_function(program: Program, call: ast.Call, qualified: str) -> Copy | None:
@@ -158,6 +158,18 @@ def _expansion(program: Program, flow: Flow, node: ast.expr) -> ast.Call | None:
     ):
         return node
     return None
+
+
+def _starts_with_one(counts: tuple[ast.expr, ...] | None) -> bool:
+    """Is it `repeat(1, n)`? For an array that would mean: once, along axis n."""
+    return counts is not None and len(counts) > 1 and integer(counts[0]) == 1
+
+
+def _goes_to_torch(program: Program, call: ast.Call) -> bool:
+    """Does a function of torch take the result, which is none of an array?"""
+    parent = program.parent(call)
+    around = program.parent(parent) if isinstance(parent, ast.keyword) else parent
+    return isinstance(around, ast.Call) and program.qualified(around.func).startswith("torch.")
 
 
 def _is_tensor(program: Program, node: ast.expr, counts: int) -> bool:

@@ -33,8 +33,9 @@ def result_suggests(program: Program, shapes: Shapes, flow: Flow, reading: Readi
     symbol = shapes.size(count)
     for consumer in reading.consumers if symbol else ():
         axes = _repeated_axes(shapes, consumer, symbol)
-        if axes and consumer.role is Role.ELEMENTWISE:
-            leaves = [part for other in _met(program, consumer) for part in _leaves(flow, other, _DEPTH)]
+        if axes:
+            others = _met(program, consumer) if consumer.role is Role.ELEMENTWISE else _index(consumer)
+            leaves = [part for other in others for part in _leaves(flow, other, _DEPTH)]
             if any(shapes.shape(leaf).size(axis) == symbol for leaf in leaves for axis in axes):
                 return True
     return False
@@ -92,6 +93,15 @@ def _met(program: Program, consumer: Consumer) -> Iterator[ast.expr]:
         if around is not child and isinstance(child, ast.expr):
             yield from other_operands(Consumer(around, child, Role.ELEMENTWISE))
         child = around
+
+
+def _index(consumer: Consumer) -> Iterator[ast.expr]:
+    """What `gather` takes from the copy: no more along its other axes than there is."""
+    call = consumer.node
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "gather"):
+        return
+    if consumer.operand in (call.func.value, *call.args[:1]):
+        yield from [each.value for each in call.keywords if each.arg == "index"] or call.args[-1:]
 
 
 def _elementwise_around(program: Program, consumer: Consumer) -> Iterator[ast.AST]:

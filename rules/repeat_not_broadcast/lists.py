@@ -1,10 +1,11 @@
-"""Proves counts that are kept in a list: each axis is either a 1 of the shape or a 1 of the counts."""
+"""Proves counts that are not written out: each axis is either a 1 of the shape or a 1 of the counts."""
 
 from __future__ import annotations
 
 import ast
 from typing import TYPE_CHECKING
 
+from perflint.program.shapes.infer import Shapes
 from perflint.program.shapes.shape import integer
 
 from .copies import Copy
@@ -32,6 +33,17 @@ def filled_in_turn(program: Program, copy: Copy) -> bool:
         return False
     fronts = sorted(ones, key=lambda part: part != "front")
     return fronts == ["front", "back"]
+
+
+def spread(shapes: Shapes, copy: Copy) -> tuple[int, ...]:
+    """The axes that `x.repeat(1, *sizes)` repeats, if they all have size 1; none if that is not so."""
+    *front, last = copy.call.args
+    shape = shapes.shape(copy.source)
+    if not isinstance(last, ast.Starred) or any(isinstance(each, ast.Starred) for each in front):
+        return ()
+    ones = all(integer(count) == 1 for count in front)
+    behind = tuple(range(len(front), shape.rank or 0))
+    return behind if ones and all(shape.size(axis) == "1" for axis in behind) else ()
 
 
 def _ones(function: ast.AST, name: str) -> str | None:

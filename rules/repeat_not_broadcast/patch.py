@@ -38,6 +38,8 @@ def patch(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Rea
         )
     if reading.shown:
         return Patch(blocked="other files may call the function that returns it, and write to it or reshape it")
+    if reading.converted and any(consumer.role is not Role.ELEMENTWISE for consumer in reading.consumers):
+        return Patch(blocked="a move or cast behind it writes it out all the same: move or cast it before, then repeat")
     if not repeated.sure:
         return Patch(blocked="whether the tensor lacks these axes, or has them with size 1, is not known here")
     safety = _safety(program, flow, shapes, copy, reading, repeated)

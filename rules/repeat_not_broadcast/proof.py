@@ -13,7 +13,7 @@ from perflint.program.shapes.shape import Shape, integer
 
 from .copies import Copy
 from .evidence import result_shows, result_suggests
-from .lists import filled_in_turn
+from .lists import filled_in_turn, spread
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -40,7 +40,8 @@ def proved(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Re
     if copy.form in ("interleave", "cat"):
         return Repeated((copy.axis,), new=False) if copy.axis is not None and shape.size(copy.axis) == "1" else None
     if copy.counts is None:
-        return Repeated((0,), new=False) if filled_in_turn(program, copy) else None
+        axes = (0,) if filled_in_turn(program, copy) else spread(shapes, copy)
+        return Repeated(axes, new=False) if axes else None
     counts = copy.counts
     repeated = [position for position, count in enumerate(counts) if integer(count) != 1]
     if all(shapes.size(counts[position]) == "1" for position in repeated):

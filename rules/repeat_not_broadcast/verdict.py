@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from perflint.program import Heat
+from perflint.program import Heat, torch_table
 from perflint.program.consumers import VIEWS, Consumer, Flow, Reading, Role
 from perflint.program.rarity import makes_rare
 from perflint.program.shapes.infer import Shapes
@@ -38,7 +38,7 @@ def _runs_once(program: Program, node: ast.AST, seen: frozenset[ast.AST]) -> boo
         if isinstance(parent, LOOPS) and _runs_a_module(program, parent):
             return False
         if makes_rare(program, parent, child):
-            return True
+            return not _is_loop_of_forward(program, parent)
         if isinstance(parent, FUNCTIONS):
             break
         child = parent
@@ -47,6 +47,14 @@ def _runs_once(program: Program, node: ast.AST, seen: frozenset[ast.AST]) -> boo
         return True
     sites = program.call_sites(function)
     return bool(sites) and all(_runs_once(program, site, seen | {function}) for site in sites)
+
+
+def _is_loop_of_forward(program: Program, guard: ast.AST) -> bool:
+    """Is the guard in a loop of a `forward`, as over layers? Then what it guards runs in each call."""
+    function = program.function_of(guard)
+    return getattr(function, "name", "") == "forward" and any(
+        isinstance(each, LOOPS) and program.function_of(each) is function for each in program.ancestors(guard)
+    )
 
 
 def _runs_a_module(program: Program, loop: Loop) -> bool:
@@ -70,11 +78,21 @@ def _broadcasts(program: Program, consumer: Consumer) -> bool:
         if consumer.in_place or any(not _is_number(program, other) for other in other_operands(consumer)):
             return True
         parent = program.parent(node)
-        if not isinstance(node, ast.expr) or not isinstance(parent, ast.BinOp | ast.Compare | ast.UnaryOp):
+        if not isinstance(node, ast.expr) or not _is_elementwise(program, parent):
             return False
+        assert parent is not None
         consumer = Consumer(parent, node, Role.ELEMENTWISE)
         node = parent
     return False
+
+
+def _is_elementwise(program: Program, node: ast.AST | None) -> bool:
+    if not isinstance(node, ast.Call):
+        return isinstance(node, ast.BinOp | ast.Compare | ast.UnaryOp)
+    name = program.qualified(node.func)
+    method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+    entry = torch_table.function(name) if name else torch_table.method(method)
+    return entry is not None and "pointwise" in entry.traits
 
 
 def other_operands(consumer: Consumer) -> list[ast.expr]:
@@ -99,8 +117,6 @@ def _is_number(program: Program, node: ast.expr) -> bool:
 
 def is_worth_it(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Reading) -> bool:
     """Would a view save the copy, and not just put it off to the reader?"""
-    if reading.converted and any(consumer.role is not Role.ELEMENTWISE for consumer in reading.consumers):
-        return False
     if copy.form == "expanded" and not _is_real(program, flow, copy, reading):
         return False
     return not any(consumer.role is Role.MATMUL and _is_folded(shapes, consumer) for consumer in reading.consumers)

@@ -142,13 +142,18 @@ class Follower:
         if any(isinstance(each, ast.Yield | ast.YieldFrom) for each in self.program.own_nodes(function)):
             raise OutOfSight
         for site in sites:
-            if not isinstance(site, ast.Call) or self.program.callee(site) is not function:
+            if not isinstance(site, ast.Call) or self.program.callee(site) is not function or _is_aside(site):
                 raise OutOfSight
             self.follow(site, trace)
         self.shown |= not (function.name.startswith("_") or self._is_inner(function))
 
     def _is_inner(self, function: ast.FunctionDef) -> bool:
         return any(isinstance(each, FUNCTIONS) for each in self.program.ancestors(function))
+
+
+def _is_aside(site: ast.Call) -> bool:
+    """Is it `self.forward(x)`, next to the calls of the module itself, which are elsewhere?"""
+    return isinstance(site.func, ast.Attribute) and site.func.attr == "forward"
 
 
 _Step = Callable[[Follower, Any, ast.expr, Trace], None]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from perflint.program import torch_table
 from perflint.program.consumers import CONCATENATIONS, CONVERSIONS
 from perflint.program.shapes.modules import keeps_rank
-from perflint.program.shapes.shape import NOTHING, Shape, integer, known, swapped
+from perflint.program.shapes.shape import NOTHING, Shape, integer, known, product, swapped
 from perflint.program.values import Kind
 
 if TYPE_CHECKING:
@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from perflint.program.shapes.infer import Shapes
 
 _SAME = CONVERSIONS | frozenset(
-    "contiguous clone detach requires_grad_ pin_memory softmax log_softmax cumsum Variable Parameter".split()
+    "contiguous clone detach requires_grad_ pin_memory softmax log_softmax cumsum Variable Parameter triu tril flip "
+    "roll".split()
 )
 _SAME_AS_FIRST = frozenset("zeros_like ones_like rand_like randn_like empty_like full_like normalize dropout".split())
-PAIRS = frozenset("max min median mode kthvalue cummax cummin".split())  # with a dim: values and indices
+_PAIRS = frozenset("max min median mode kthvalue cummax cummin".split())  # with a dim: values and indices
+_SORTED = frozenset({"sort", "topk"})  # values and indices
 _REDUCTIONS = frozenset("sum mean max min amax amin norm prod std var logsumexp all any argmax argmin median".split())
 _SIZED = frozenset("zeros ones empty rand randn".split())
 _LINES = frozenset("arange linspace logspace randperm".split())
@@ -32,6 +34,8 @@ def called(shapes: Shapes, program: Program, node: ast.Call) -> Shape:
         return _made(shapes, name, node) if name else shapes.returned(node) or _of_module(shapes, program, node)
     if name in _SAME or name in _SAME_AS_FIRST:
         return shapes.shape(receiver)
+    if name in _SORTED:
+        return _sorted(shapes, shapes.shape(receiver), name, node, arguments)
     if name in _REDUCTIONS:
         return _reduced(shapes.shape(receiver), node, arguments)
     if name in _LAYOUTS:
@@ -50,11 +54,12 @@ def called(shapes: Shapes, program: Program, node: ast.Call) -> Shape:
 
 
 def is_pair(program: Program, node: ast.expr) -> bool:
-    """Is it `x.max(dim)`, the values and indices of a reduction, each of its shape?"""
+    """Is it `x.max(dim)` or `x.topk(k)`, values and indices, each of the shape that the call is said to have?"""
     if not isinstance(node, ast.Call):
         return False
     name, receiver, arguments = _parts(program, node)
-    return name in PAIRS and receiver is not None and bool(arguments or node.keywords)
+    always = name in _SORTED
+    return receiver is not None and (always or (name in _PAIRS and bool(arguments or node.keywords)))
 
 
 def _parts(program: Program, node: ast.Call) -> tuple[str, ast.expr | None, list[ast.expr]]:
@@ -66,7 +71,7 @@ def _parts(program: Program, node: ast.Call) -> tuple[str, ast.expr | None, list
             name in _LAYOUTS
             or name in _SAME
             or name in _SAME_AS_FIRST
-            or name in _REDUCTIONS
+            or name in _REDUCTIONS | _SORTED
             or torch_table.method(name) is not None
         )
         if qualified.startswith("torch") and takes_tensor and node.args and qualified not in CONCATENATIONS:
@@ -258,8 +263,34 @@ def _flattened(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape
     return NOTHING if arguments else known(("",))
 
 
-def _product(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape:
+def _sorted(shapes: Shapes, shape: Shape, name: str, node: ast.Call, arguments: list[ast.expr]) -> Shape:
+    if name == "sort":
+        return shape
+    keywords = {keyword.arg: keyword.value for keyword in node.keywords}
+    axis = integer(keywords.get("dim", arguments[1] if len(arguments) > 1 else ast.Constant(-1)))
+    count = keywords.get("k", arguments[0] if arguments else None)
+    return NOTHING if axis is None or count is None else _replaced(shape, axis, (shapes.size(count),))
+
+
+def _gathered(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape:
+    return shapes.shape(arguments[1]) if len(arguments) > 1 else NOTHING
+
+
+def _filled(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape:
+    return shapes.expand(sizes_of(arguments[:1])) if arguments else NOTHING
+
+
+def _multiplied(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape:
+    other = shapes.shape(arguments[0]) if arguments else NOTHING
+    return product(shape, other)
+
+
+def _batched(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape:
     return known((shape.size(0), shape.size(1), shapes.shape(arguments[0]).size(2))) if arguments else NOTHING
+
+
+def _matrix(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape:
+    return known((shape.size(0), shapes.shape(arguments[0]).size(1))) if arguments else NOTHING
 
 
 _LAYOUTS = {
@@ -275,5 +306,12 @@ _LAYOUTS = {
     "expand_as": _expanded_as,
     "repeat": _repeated,
     "flatten": _flattened,
-    "bmm": _product,
+    "bmm": _batched,
+    "mm": _matrix,
+    "matmul": _multiplied,
+    "gather": _gathered,
+    "new_zeros": _viewed,
+    "new_ones": _viewed,
+    "new_empty": _viewed,
+    "new_full": _filled,
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from perflint.program.consumers import Flow, bound
 from perflint.program.shapes.calls import called, is_pair
-from perflint.program.shapes.shape import NOTHING, Shape, integer, known, swapped
+from perflint.program.shapes.shape import NOTHING, Shape, integer, known, product, swapped
 from perflint.program.values import Kind
 from perflint.program.walk import path_of
 
@@ -160,7 +160,9 @@ class Shapes:
             return called(self, self._program, node)
         if isinstance(node, ast.UnaryOp):
             return self.shape(node.operand)
-        if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.MatMult):
+        if isinstance(node, ast.BinOp):
+            if isinstance(node.op, ast.MatMult):
+                return product(self.shape(node.left), self.shape(node.right))
             return self.broadcast(node.left, node.right)
         if isinstance(node, ast.Compare):
             return self.broadcast(node.left, node.comparators[0])

@@ -49,6 +49,16 @@ def swapped(shape: Shape, one: int, other: int) -> Shape:
     return NOTHING
 
 
+def product(left: Shape, right: Shape) -> Shape:
+    """The shape of a product of matrices, of which one side may have axes for batches in front."""
+    if left.rank is None or right.rank is None or min(left.rank, right.rank) < 2:
+        return NOTHING
+    batches = left if left.rank >= right.rank else right
+    if min(left.rank, right.rank) > 2 and left.rank != right.rank:
+        return NOTHING
+    return known((*batches.first[:-2], left.size(-2), right.size(-1)))
+
+
 def integer(node: ast.AST | None) -> int | None:
     """The value of an integer written out."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
