@@ -12,11 +12,14 @@ from torch import Tensor
 
 from perflint.runtime.capture import Recorder, distinct, refill, twin
 from perflint.runtime.eager import Step, Until, collect, form_of, unpack
+from perflint.runtime.habit import Habit
 from perflint.runtime.refusal import CannotCapture
 from perflint.runtime.replay import finish, written
 from perflint.runtime.tree import flatten, rebuild
 from perflint.runtime.walk import Walk
 from perflint.runtime.watch import Facts
+
+_ROOM = 2**30  # bytes that a graph of more steps than usual may hold
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class LoopReplay:
         self._given: list[Tensor] = []
         self._chunks: dict[tuple[int, int], _Chunk] = {}
         self._tested = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._habit, self._taken = Habit(), 0
         self.grown = False
 
     @property
@@ -74,8 +78,19 @@ class LoopReplay:
             raise CannotCapture("its state changes shape, layout or values that are not on the device")
         leaves: list[Any] = []
         flatten(state, leaves)
-        self.grown, self._given = False, [leaves[number] for number in self._numbers]
+        self._taken, self.grown = 0, False
+        self._given = [leaves[number] for number in self._numbers]
         refill(self._statics, self._given)
+
+    def length(self, left: int) -> int:
+        """How many of the steps that are left the next graph runs: at first all that the calls before this one took.
+
+        Between two graphs the device waits for the host, which reads the tests and launches the second.
+        """
+        chunk, usual = self._manner.chunk, self._habit.steps
+        if usual and not self._taken and self.bytes * usual <= _ROOM * chunk:
+            return min(usual, left)
+        return min(chunk, left)
 
     def run(
         self, step: Step, until: Until | None, first: int, count: int, result: Result
@@ -106,10 +121,15 @@ class LoopReplay:
             result.drop(count - taken)
             if self._dice:
                 generator.set_offset(offset + taken * self._dice)
+        self._taken += taken
         return taken, chunk.states[taken - 1], ended
 
     def owned(self, last: list[Tensor]) -> Any:
-        """A state in the caller's hands: what the steps passed along is the caller's own tensor, the rest copies."""
+        """A state in the caller's hands: what the steps passed along is the caller's own tensor, the rest copies.
+
+        The loop is over: how many steps it took is noted.
+        """
+        self._habit.note(self._taken)
         tensors: list[Tensor] = []
         for place, (tensor, static) in enumerate(zip(last, self._statics, strict=True)):
             if tensor is not static:

@@ -20,6 +20,7 @@ _ALIGNMENT = 16  # bytes; kernels are chosen by whether they may load as many at
 _SCALARS = frozenset(
     {int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size, range, type(...)}
 )
+_CONTAINERS = frozenset({list, tuple, dict, set})
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -130,6 +131,13 @@ class Walk:
         kind = type(value)
         if kind in _SCALARS:
             self._parts += (kind, value)
+        elif kind in _CONTAINERS:
+            self._container(value, depth)
+        elif kind is FunctionType:
+            self._parts.append(id(value.__code__))
+            if depth < _DEPTH:
+                for cell in value.__closure__ or ():
+                    self._cell(cell, depth + 1)
         elif isinstance(value, Tensor):
             self._tensor(value)
         elif isinstance(value, torch.jit.ScriptModule):
@@ -140,13 +148,6 @@ class Walk:
         elif isinstance(value, torch.Generator):
             self._identity(value)
             self.refusal = "it draws from a random generator of its own"
-        elif kind in (list, tuple, dict, set):
-            self._container(value, depth)
-        elif kind is FunctionType:
-            self._parts.append(id(value.__code__))
-            if depth < _DEPTH:
-                for cell in value.__closure__ or ():
-                    self._cell(cell, depth + 1)
         elif kind is MethodType:
             self._parts.append(id(value.__func__))
             self._value(value.__self__, depth)
