@@ -58,10 +58,11 @@ the expansion. Only tensors into which a gradient may flow are concerned by the 
 another shape and `expand(-1, n, -1)` raises. What counts is what made the tensor, what is done to it (`x.size(2)`,
 `x.sum(dim=1)`, `x[:, 0]`), and a result that fits nothing else.
 
-Not fixed where a function that other files may call returns the copy, where the size of the axis is only suggested by a
-tensor that the copy meets, where the counts are kept in a list, where the number of axes can't be told and `expand`
-needs it, where a comment stands in the way, and next to a transposed tensor: there the view would give the result
-another layout in memory, which a `.view()` behind it may not take.
+Not fixed where a function that other files may call returns the copy, where it is moved or cast before something else
+than an elementwise operation reads it (then the move or cast belongs in front of the repeating), where the size of the
+axis is only suggested by a tensor that the copy meets, where the counts are kept in a list, where the number of axes
+can't be told and `expand` needs it, where a comment stands in the way, and next to a transposed tensor: there the view
+would give the result another layout in memory, which a `.view()` behind it may not take.
 
 ## Measured
 
