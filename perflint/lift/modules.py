@@ -57,6 +57,10 @@ class Module:
         shape = self.argument("normalized_shape", 0)
         return shape is not None and program.value(shape).kind is Kind.NUMBER
 
+    def is_function(self, program: Program) -> bool:
+        """Does it give the same each time for the same input, and change nothing?"""
+        return (self.is_pointwise and not self.is_in_place) or self.reads_last_axis(program)
+
     @property
     def is_dropout(self) -> bool:
         """Does it drop single numbers at random while training?"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from perflint.lift.modules import is_changed, module_of
 from perflint.lift.scope import Scope
 from perflint.lift.steps import Cannot, Same
 from perflint.program import torch_table
@@ -22,6 +23,8 @@ def is_pure(scope: Scope, node: ast.Call) -> bool:
         return True
     if isinstance(node.func, ast.Attribute) and node.func.attr in _PURE_METHODS:
         return True
+    if (module := module_of(scope.program, node.func)) is not None:
+        return module.is_function(scope.program) and not is_changed(scope.program, node.func)
     entry = call_entry(scope, node)
     return entry is not None and entry.result == "tensor" and entry.traits.isdisjoint({"random", "inplace"})
 

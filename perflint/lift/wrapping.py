@@ -39,12 +39,22 @@ def sets_attributes_by_name(program: Program) -> bool:
     return "setattr" in program.once(_words)
 
 
+_COMMON = frozenset({"checkpoint", "compile", "jit", "prune"})  # names of much else, too: only torch's are meant
+
+
 def _words(program: Program) -> frozenset[str]:
-    """All names and attributes that the program reads, and all that it imports."""
-    words = {node.id for node in program.of_type(ast.Name)}
-    words |= {node.attr for node in program.of_type(ast.Attribute) if not program.qualified(node).startswith("re.")}
-    for node in program.of_type(ast.ImportFrom):
-        words.update((node.module or "").split("."))
-    for alias in program.of_type(ast.alias):
-        words.update(alias.name.split("."))
+    """What the program imports and calls by its name, and the attributes that it reads."""
+    words = {node.func.id for node in program.of_type(ast.Call) if isinstance(node.func, ast.Name)} - _COMMON
+    for node in program.of_type(ast.Attribute):
+        name = program.qualified(node)
+        if node.attr not in _COMMON or name.startswith("torch.") or (node.attr == "compile" and not name):
+            words.add(node.attr)
+    for statement in program.of_type(ast.ImportFrom):
+        words.update((statement.module or "").split("."), _imported(statement.names))
+    for imported in program.of_type(ast.Import):
+        words.update(_imported(imported.names))
     return frozenset(words)
+
+
+def _imported(names: list[ast.alias]) -> set[str]:
+    return {word for alias in names for word in alias.name.split(".")}

@@ -110,6 +110,8 @@ def attended(writer: Writer) -> None:
         return
     query = writer.choose(found)
     memory = writer.argument("m", (writer.batch, 3, query.shape[1]))
+    if writer.choose([True, False, False]):
+        memory = f"{writer.module(f'nn.Linear({query.shape[1]}, {query.shape[1]})')}({memory})"
     scores, context = writer.name("a"), writer.name("a")
     forms = [
         f"torch.bmm({memory}, {query.text}.unsqueeze(2)).squeeze(2)",

@@ -12,7 +12,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from perflint.lift import axes, rewrite, slices, stacks, steps
+from perflint.lift import axes, layouts, rewrite, slices, stacks, steps
 from perflint.lift.branches import lifted_or_divided
 from perflint.lift.steps import Cannot
 from perflint.program import Program
@@ -114,6 +114,10 @@ def one_axis_on(node: ast.expr | None) -> int | None:
     return None if found is None else found + 1
 
 
+def as_it_was(axis: int) -> int:
+    return axis
+
+
 def now(text: str, offset: int) -> str:
     return SHIFTED(text, 0)
 
@@ -133,6 +137,7 @@ JOINED: Callable[..., str] = stacks._joined
 MUTANTS: dict[str, tuple[object, str, object]] = {
     "the steps are left along the axis where they were": (steps, "moved", stay),
     "a softmax or a sum works along the next axis": (axes, "integer", one_axis_on),
+    "an axis of a step keeps its number where time is in front": (layouts, "_shifted", as_it_was),
     "the step before is this step": (slices, "shifted", now),
     "the first step is taken for the last": (rewrite, "_last_values", backwards),
     "what is stacked stands along another axis": (stacks, "_joined", other_way_round),

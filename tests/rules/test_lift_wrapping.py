@@ -1,0 +1,58 @@
+"""Whether calling something may be more than running its body is told by what a program uses, and not by its words."""
+
+from __future__ import annotations
+
+import pytest
+
+from perflint.lift.wrapping import is_scripted, may_be_hooked, may_be_wrapped, sets_attributes_by_name
+from perflint.program import Program
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "model.register_forward_hook(f)",
+        "import torch.nn.utils.prune as p\np.random_unstructured(layer)",
+        "from torch.nn.utils import weight_norm as wn",
+        "from torch.nn.utils.parametrizations import orthogonal",
+    ],
+)
+def test_what_replaces_weights_or_adds_to_calls_is_a_hook(text: str) -> None:
+    assert may_be_hooked(Program(text))
+    assert may_be_wrapped(Program(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "model.compile()",
+        "import torch\nmodel = torch.compile(model)",
+        "from torch.utils.checkpoint import checkpoint",
+        "import torch\ntorch.utils.checkpoint.checkpoint(f, x)",
+        "from torch import nn\nmodel = nn.DataParallel(model)",
+        "import torch\n@torch.jit.script\ndef f(): pass",
+    ],
+)
+def test_what_stands_for_a_module_wraps_it(text: str) -> None:
+    assert may_be_wrapped(Program(text))
+    assert not may_be_hooked(Program(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import re\nWORD = re.compile('a')",
+        "import torch\ncheckpoint = torch.load(path)\nmodel.load_state_dict(checkpoint['model'])",
+        "save_checkpoint(args.checkpoint, model)",
+        "# nn.DataParallel, torch.compile and register_forward_hook would wrap it",
+        "prune(trees)",
+    ],
+)
+def test_what_is_only_called_so_wraps_nothing(text: str) -> None:
+    assert not may_be_wrapped(Program(text))
+
+
+def test_scripts_and_attributes_set_by_name_are_seen() -> None:
+    assert is_scripted(Program("from torch import jit\njit.script(f)"))
+    assert sets_attributes_by_name(Program("setattr(self, name, layer)"))
+    assert not is_scripted(Program("jit = 3"))
