@@ -65,6 +65,7 @@ class LoopFlow:
     members: bool
     chunks: bool  # a range of steps is taken each time
     proven: frozenset[str] = frozenset()  # sequences of unknown type that their use shows to be tensors
+    objects: frozenset[str] = frozenset()  # states that what is called keeps inside
 
     def sums(self) -> set[str]:
         """The names that only ever add up what the iterations give."""
@@ -91,6 +92,17 @@ class LoopFlow:
             seen |= pending
             trace = merged((trace, *(self.ends.get(other, INVARIANT).number() for other in pending)))
         return trace
+
+    def is_kept(self, name: str) -> bool:
+        """Does what `name` holds get to itself other than through a model, over any number of iterations?"""
+        pending, seen = {name}, set[str]()
+        while pending:
+            found = frozenset().union(*(self.ends.get(each, INVARIANT).kept for each in pending))
+            seen |= pending
+            if name in found:
+                return True
+            pending = set(found) - seen
+        return False
 
     def truth(self) -> frozenset[str]:
         """The sequences, steps of which go into the states."""
@@ -127,6 +139,7 @@ class Draft:
     members: bool = False
     chunks: bool = False
     proven: frozenset[str] = frozenset()
+    objects: set[str] = field(default_factory=set)
 
     def finished(self, ends: Mapping[str, Trace], painted: set[str]) -> LoopFlow:
         """The flow, now that it is known what the iteration leaves behind."""
@@ -145,4 +158,5 @@ class Draft:
             members=self.members,
             chunks=self.chunks,
             proven=self.proven,
+            objects=frozenset(self.objects),
         )

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from perflint.program.dataflow import LoopFlow, TimeSlice
 from perflint.program.loop_expressions import Expressions
+from perflint.program.loop_objects import prepared_objects
 from perflint.program.loop_proofs import proven_tensors
 from perflint.program.loop_writes import is_fixed, last_writes, root_path, step_index, written_paths, written_places
 from perflint.program.time_header import Element, Header
-from perflint.program.trace import CAT, INDEX, INVARIANT, MODEL, Trace, merged
+from perflint.program.trace import CAT, INDEX, INVARIANT, MODEL, Trace, from_before, merged
 from perflint.program.values import Kind
 from perflint.program.walk import FUNCTIONS, LOOPS, Loop, path_of
 
@@ -40,6 +41,7 @@ def loop_flow(program: Program, loop: Loop, header: Header) -> LoopFlow:
     """The data flow of one iteration of `loop`."""
     body = Body(program, header, written_paths(loop))
     body.flow.proven = proven_tensors(program, loop)
+    body.prepared = prepared_objects(program, loop)
     body.places = written_places(loop, header.indices)
     body.last_writes = last_writes(loop)
     for element in header.elements:
@@ -165,7 +167,7 @@ class Body(Expressions):
             return
         if how != "append":
             ops = (CAT,) if how == "cat" else ("arithmetic",)
-            self.env[path] = merged((trace, Trace(carried=frozenset({path})))).through(*ops)
+            self.env[path] = merged((trace, from_before(path))).through(*ops)
 
     def _augmented(self, node: ast.AugAssign) -> None:
         path = path_of(node.target)
@@ -280,7 +282,7 @@ class Body(Expressions):
         return joined
 
     def _unbound(self, name: str) -> Trace:
-        return INVARIANT if name in self.header.indices else Trace(carried=frozenset({name}))
+        return INVARIANT if name in self.header.indices else from_before(name)
 
     def _inner_loop(self, node: Loop) -> None:
         if not isinstance(node, ast.While):

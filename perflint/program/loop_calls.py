@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
 from perflint.program import torch_table
 from perflint.program.time_header import called
@@ -14,7 +14,8 @@ from perflint.program.walk import Function, own_nodes, path_of
 if TYPE_CHECKING:
     from perflint.program import Program
 
-CHOICES = frozenset({"argmax", "multinomial", "topk", "sample", "gumbel_softmax"})
+CHOICES = frozenset({"argmax", "multinomial", "topk", "sample", "gumbel_softmax", "argsort", "nlargest"})
+_RANKS = frozenset({"sort", "sorted"})
 VIEWS = frozenset(
     "squeeze unsqueeze view reshape transpose permute detach clone contiguous to cuda cpu float long double half type"
     " type_as requires_grad_ detach_ flatten expand t data chunk split unbind narrow select squeeze_ unsqueeze_ numpy"
@@ -113,7 +114,7 @@ def sort_of(program: Program, node: ast.Call) -> CallSort:
 
 def _sort_of(program: Program, node: ast.Call) -> CallSort:
     name, value, result = called(node), program.value(node.func), program.value(node)
-    choice = name in CHOICES or (name == "max" and _has_axis(program, node))
+    choice = name in CHOICES | _RANKS or (name == "max" and _has_axis(program, node))
     is_tensor = result.kind is Kind.TENSOR or _holds_tensors(result)
     rnn = bool(rnn_kind(program, node.func))
     callee = program.callee(node)
@@ -149,7 +150,7 @@ def _library(qualified: str, name: str, choice: bool, is_tensor: bool) -> CallSo
             launches=is_tensor and not quiet and name != "Variable",
         )
     if head == "builtins" or head in _HOST_LIBRARIES:
-        return CallSort()
+        return CallSort(choice=choice)
     return CallSort(model=True, unsure=True, launches=is_tensor)
 
 
@@ -225,46 +226,3 @@ def chooses(program: Program, function: Function, depth: int) -> bool:
             if inner is not None and inner is not function and depth and chooses(program, inner, depth - 1):
                 return True
     return False
-
-
-def _set_once(function: Function) -> set[str]:
-    """The attributes of self that `function` only sets where it finds them to be None."""
-    found = set()
-    for node in own_nodes(function):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and isinstance(node.test.ops[0], ast.Is):
-            tested = path_of(node.test.left)
-            inside = [part for statement in node.body for part in own_nodes(statement)]
-            if any(isinstance(part, ast.Attribute) and path_of(part) == tested for part in inside):
-                found.add(tested)
-    stores = [path_of(node) for node in own_nodes(function) if _is_store(node)]
-    return {path.removeprefix("self.") for path in found if stores.count(path) == 1}
-
-
-def _is_store(node: ast.AST) -> TypeGuard[ast.Attribute]:
-    return isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
-
-
-def object_state(program: Program, function: Function, depth: int = 2) -> set[str]:
-    """The attributes of self that `function` reads before it writes them, which so carry state from call to call."""
-    first_load: dict[str, int] = {}
-    stores: dict[str, int] = {}
-    inner_states: set[str] = set()
-    lazy = _set_once(function)
-    for node in own_nodes(function):
-        if isinstance(node, ast.Attribute) and path_of(node.value) == "self":
-            if isinstance(node.ctx, ast.Store):
-                if node.attr in lazy:
-                    continue
-                stores.setdefault(node.attr, node.lineno)
-            elif program.value(node).kind not in (Kind.NUMBER, Kind.MODULE, Kind.STRING):
-                first_load[node.attr] = min(first_load.get(node.attr, node.lineno), node.lineno)
-        elif (
-            isinstance(node, ast.Call)
-            and depth
-            and isinstance(node.func, ast.Attribute)
-            and path_of(node.func.value) == "self"
-        ):
-            inner = program.callee(node)
-            if inner is not None and inner is not function and program.value(node.func).kind is not Kind.MODULE:
-                inner_states |= object_state(program, inner, depth - 1)
-    return inner_states | {f"self.{name}" for name, line in stores.items() if first_load.get(name, line + 1) <= line}

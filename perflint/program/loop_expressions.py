@@ -7,9 +7,11 @@ from dataclasses import replace
 
 from perflint.program import torch_table
 from perflint.program.dataflow import Call, Collected
-from perflint.program.loop_calls import LISTS, VIEWS, is_factory, is_metadata, makes_a_value, object_state, sort_of
+from perflint.program.loop_calls import LISTS, VIEWS, CallSort, is_factory, is_metadata, makes_a_value, sort_of
 from perflint.program.loop_index import steps_taken
+from perflint.program.loop_objects import object_state
 from perflint.program.loop_steps import Steps
+from perflint.program.loop_writes import root_path
 from perflint.program.time_header import called
 from perflint.program.trace import (
     ARITHMETIC,
@@ -81,10 +83,13 @@ class Expressions(Steps):
         sort = sort_of(self.program, node)
         arguments = [(position, value, self.trace(value)) for position, value in enumerate(node.args)]
         arguments += [(-1, keyword.value, self.trace(keyword.value)) for keyword in node.keywords]
-        grown = path_of(node.func.value) if isinstance(node.func, ast.Attribute) and called(node) in LISTS else ""
+        grown = root_path(node.func.value) if isinstance(node.func, ast.Attribute) and called(node) in LISTS else ""
         if grown and arguments and not sort.launches and self._is_for_its_effect(node):
             self.collect(grown, "append", node, merged(trace for _, _, trace in arguments))
             return INVARIANT
+        if sort.model:  # a name such as "step_1" is no data
+            texts = {id(value) for _, value, _ in arguments if self.program.value(value).kind is Kind.STRING}
+            arguments = [each for each in arguments if id(each[1]) not in texts]
         steps = steps_taken(self.program, node, self.header.indices)
         if steps is not None:
             self.flow.slices.extend(steps)
@@ -115,7 +120,7 @@ class Expressions(Steps):
             if has
         ]
         result = given.through(*ops)
-        result = self._through_object(node, sort.model, result)
+        result = self._through_object(node, sort, result)
         direct = tuple((name, position) for position, value, trace in arguments for name in self._direct(value, trace))
         self.flow.calls.append(Call(node, sort, result, direct))
         if sort.launches and given.varies:
@@ -194,23 +199,35 @@ class Expressions(Steps):
         path = path_of(value)
         return [path] if path and path in trace.carried and path not in self.env else []
 
-    def _through_object(self, node: ast.Call, model: bool, result: Trace) -> Trace:
-        """Methods of the same object may carry state in its attributes."""
-        callee = self.program.callee(node)
-        if (
-            callee is None
-            or not model
-            or not isinstance(node.func, ast.Attribute)
-            or path_of(node.func.value) != "self"
-        ):
-            return result
-        if self.program.value(node.func).kind is Kind.MODULE:
-            return result
-        for name in sorted(object_state(self.program, callee)):
+    def _through_object(self, node: ast.Call, sort: CallSort, result: Trace) -> Trace:
+        """What is called may keep a state inside."""
+        for name in sorted(self._kept_inside(node, sort)):
             self.flow.reads.setdefault(name, []).append(node)
             result = merged((result, Trace(carried=frozenset({name}))))
             self.env[name] = result
         return result
+
+    def _kept_inside(self, node: ast.Call, sort: CallSort) -> set[str]:
+        """What carries state from call to call: attributes, or the object where its file is another."""
+        callee, path = self.program.callee(node), path_of(node.func)
+        is_module = self.program.value(node.func).kind is Kind.MODULE
+        if not sort.model and not sort.launches:
+            return set()
+        if callee is None:
+            kept = {path} & self.prepared if sort.model and self._runs(node) else set[str]()
+            self.flow.objects |= kept
+            return kept
+        if is_module and path:
+            kept = {path + name.removeprefix("self") for name in object_state(self.program, callee)}
+            self.flow.objects |= kept
+            return kept
+        is_method = isinstance(node.func, ast.Attribute) and path_of(node.func.value) == "self"
+        return object_state(self.program, callee) if is_method else set()
+
+    def _runs(self, node: ast.Call) -> bool:
+        """May it be a step of an object's, rather than a note of something by name, as `with timer("load")` is?"""
+        is_named = any(self.program.value(each).kind is Kind.STRING for each in node.args)
+        return not is_named and not isinstance(self.program.parent(node), ast.withitem)
 
     def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Trace:
         outer, self.env = self.env, dict(self.env)

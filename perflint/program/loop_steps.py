@@ -11,7 +11,7 @@ from perflint.program.indices import is_next, picks_one, place, spans_an_axis, s
 from perflint.program.loop_calls import is_metadata
 from perflint.program.time_header import Header
 from perflint.program.time_surroundings import is_parameter
-from perflint.program.trace import INDEX, INVARIANT, Trace, merged
+from perflint.program.trace import INDEX, INVARIANT, Trace, from_before, merged
 from perflint.program.values import Kind
 from perflint.program.walk import path_of
 
@@ -33,6 +33,7 @@ class Steps(ABC):
         self.places: dict[str, set[str]] = {}  # by base: every place where the body writes it, "" for the whole
         self.rows: set[str] = set()  # bases of which the loop replaces a list of rows, samples that go on
         self.conditional = 0  # depth of run-time tests around
+        self.prepared: frozenset[str] = frozenset()  # objects that were set to a state before the loop
         self.last_writes: dict[str, int] = {}  # by name: the last line that binds it
         self.half_bound: set[str] = set()  # bound by one branch of a test only: else the iteration before's
 
@@ -68,7 +69,7 @@ class Steps(ABC):
 
     def _carried(self, path: str, node: ast.expr) -> Trace:
         self.flow.reads.setdefault(path, []).append(node)
-        return merged((Trace(carried=frozenset({path})), self.contents.get(path, INVARIANT).number()))
+        return merged((from_before(path), self.contents.get(path, INVARIANT).number()))
 
     # -- subscripts
 

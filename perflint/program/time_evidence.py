@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from perflint.program.dataflow import Call, LoopFlow
 from perflint.program.indices import is_rest, place
 from perflint.program.loop_calls import rnn_kind
-from perflint.program.time_header import Header, called
+from perflint.program.time_header import Header, called, read_header
 from perflint.program.time_signs import (
     counts_rounds,
     counts_time,
@@ -54,8 +54,10 @@ class Evidence:
 
     @cached_property
     def given_tensors(self) -> frozenset[str]:
-        """Those that are tensors; lists of tensors where a tensor that is carried shows them to be."""
+        """Those that are tensors; lists of them where a tensor, or a model's state, that is carried shows it."""
         if walks_rewards(self.flow) and any(self._meets_steps(name) for name in self.states):
+            return self.given
+        if self.counts_time and self.has_carrier and self.replaced:
             return self.given
         return self.given & {each.base for each in self.flow.slices if each.is_tensor}
 
@@ -88,12 +90,18 @@ class Evidence:
         results = {definition for each in kept for definition in each.trace.definitions}
         slots = {each.name for each in kept if each.how == "slot" and MODEL in each.trace.ops}
         lists = {each.name for each in kept if each.how == "append"}
-        return {name for name, end in self.states.items() if end.definitions & results or name in slots} - lists
+        fed = {name for name, end in self.states.items() if end.definitions & results or name in slots}
+        return fed - lists | {name for name in lists & self.replaced if any(self._subscripts(name))}
 
     @cached_property
     def refined(self) -> set[str]:
         """The states which are a whole sequence, of which each iteration chooses parts anew."""
         return {name for name, end in self.states.items() if CHOICE in end.ops and self.replaces_parts(name)}
+
+    @cached_property
+    def replaced(self) -> set[str]:
+        """The states of which each iteration leaves nothing but what a model computed from them."""
+        return {name for name in self.computed & self.entering if not self.flow.is_kept(name)}
 
     @cached_property
     def has_rnn(self) -> bool:
@@ -111,10 +119,22 @@ class Evidence:
         return any(not call.sort.unsure and call.trace.carried & set(self.states) for call in self.models)
 
     def hands_back(self, name: str) -> bool:
-        """Is the state what a model that was given it returns?"""
+        """Is the state what a model that was given it returns, or keeps inside?"""
+        if name in self.flow.objects:
+            return bool(self.given_tensors) or not (self.flow.truth() or name.startswith("self."))
         taken = [call for call in self.models if any(given == name for given, _ in call.direct)]
         definitions = self.flow.ends[name].definitions
         return any((id(call.node), part) in definitions for call in taken for part in (None, *range(8)))
+
+    def is_chosen_inside(self, name: str) -> bool:
+        """Does one call choose, and give back both this state and another one that it was given?"""
+        definitions = self.flow.ends[name].definitions
+        for call in self.models:
+            given = {each for each, _ in call.direct if (id(call.node), None) not in definitions}
+            parts = {each for each in given if any(key == id(call.node) for key, _ in self.flow.ends[each].definitions)}
+            if call.sort.choice and self.counts_time and not call.trace.slices and {name} < parts:
+                return True
+        return False
 
     def replaces_parts(self, name: str) -> bool:
         """Is the state a whole sequence, parts of which each iteration replaces, rather than one step after another?"""
@@ -144,13 +164,24 @@ class Evidence:
         places = (place(read, self.header.indices) for read in self._subscripts(name))
         return name in slots and any(axis is not None and axis >= 1 and offset == -1 for axis, offset in places)
 
+    def lengthens(self, name: str) -> bool:
+        """Is it all that a model gave, and one piece more: `x = torch.cat([start, y], dim=1)`?"""
+        return any(
+            path_of(part) and path_of(part) not in self.flow.ends for parts in self._joined(name) for part in parts
+        )
+
     def slides(self, name: str) -> bool:
         """Does each step move a window on, as `x = torch.cat([x[:, 1:], y], dim=1)` does?"""
-        made = {call for call, part in self.flow.ends[name].definitions if part is None}
-        cats = [call.node for call in self.flow.calls if call.sort.cat and id(call.node) in made and call.node.args]
-        joined = [node.args[0].elts for node in cats if isinstance(node.args[0], ast.Tuple | ast.List)]
-        olds = [parts[0] for parts in joined if len(parts) == 2]
+        olds = [parts[0] for parts in self._joined(name)]
         return any(isinstance(old, ast.Subscript) and path_of(old.value) == name and is_rest(old.slice) for old in olds)
+
+    def _joined(self, name: str) -> Iterator[list[ast.expr]]:
+        """The two parts of which it is a cat."""
+        made = {call for call, part in self.flow.ends[name].definitions if part is None}
+        for call in self.flow.calls:
+            parts = call.node.args[0] if call.sort.cat and id(call.node) in made and call.node.args else None
+            if isinstance(parts, ast.Tuple | ast.List) and len(parts.elts) == 2:
+                yield parts.elts
 
     def _meets_steps(self, name: str) -> bool:
         """Is the state surely a tensor, which operations join with the steps?"""
@@ -176,9 +207,17 @@ class Evidence:
 
     @cached_property
     def launches(self) -> bool:
-        """Does something in the loop certainly give a tensor?"""
-        values = (self.program.value(call.node) for call in self.flow.calls)
-        return bool(self.flow.operations) or any(value.kind is Kind.TENSOR for value in values)
+        """Does something in the loop certainly give a tensor, or write into one?"""
+        targets = (each.node.value for each in self.flow.collected if isinstance(each.node, ast.Subscript))
+        nodes = (*(call.node for call in self.flow.calls), *targets)
+        return bool(self.flow.operations) or any(self.program.value(node).kind is Kind.TENSOR for node in nodes)
+
+    @cached_property
+    def writes_columns(self) -> bool:
+        """Is what a model gives written behind the batch's axis, where the number of the iteration says?"""
+        slots = [each for each in self.flow.collected if each.how == "slot" and MODEL in each.trace.ops]
+        nodes = (each.node for each in slots if isinstance(each.node, ast.Subscript))
+        return any((place(node, self.header.indices)[0] or 0) >= 1 for node in nodes)
 
     def only_adds_up(self, name: str) -> bool:
         """Is what the models give only ever added to the state?"""
@@ -217,6 +256,13 @@ class Evidence:
     def names_another_axis(self) -> bool:
         """Does the program call what it counts or walks through batches, classes, layers or the like?"""
         return names_another_axis(self.header, self.flow)
+
+    @cached_property
+    def is_within_time(self) -> bool:
+        """Does it stand in a loop that counts time?"""
+        around = [each for each in self.program.ancestors(self.loop) if isinstance(each, ast.For | ast.While)]
+        inside = [each for each in around if self.program.function_of(each) is self.program.function_of(self.loop)]
+        return any(counts_time(read_header(self.program, each)) for each in inside)
 
     @cached_property
     def is_resized(self) -> bool:

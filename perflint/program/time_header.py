@@ -112,10 +112,21 @@ def _read(program: Program, target: ast.expr, iterated: ast.expr, header: _Draft
             _read(program, part, source, header)
     elif isinstance(iterated, ast.Call) and name in _WRAPPERS and iterated.args:
         _read(program, target, iterated.args[0], header)
+    elif isinstance(iterated, ast.Call) and (name == "arange" or _wraps_range(iterated)):
+        _read_range(program, _innermost(iterated), target, header)
     elif isinstance(iterated, ast.Call) and name in ("count",):
         header.indices.update(filter(None, [path_of(target)]))
     else:
         _read_sequence(program, target, iterated, header)
+
+
+def _wraps_range(node: ast.Call) -> bool:
+    """Is it a function that is given a range, which it passes on while it shows progress or the like?"""
+    return bool(node.args) and called(node.args[0]) in RANGES and called(node) not in _MEMBERS
+
+
+def _innermost(node: ast.Call) -> ast.Call:
+    return node.args[0] if called(node) != "arange" and isinstance(node.args[0], ast.Call) else node
 
 
 def _range_called(program: Program, node: ast.expr) -> ast.Call | None:

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from perflint.program.loop_state import is_carried_by_rnn, rnn_name, unseen_name
 from perflint.program.time_evidence import Evidence
 from perflint.program.time_signs import walks_time
-from perflint.program.time_surroundings import has_twin, walks_objects
+from perflint.program.time_surroundings import walks_objects
+from perflint.program.time_twins import has_twin
 from perflint.program.trace import CHOICE, MODEL, RESIZE
 
 VECTORIZABLE, AUTOREGRESSIVE, MIXED, RECURRENCE = "vectorizable", "autoregressive", "mixed", "recurrence"
@@ -17,7 +18,7 @@ Verdict = tuple[str, str]  # a kind, and because of what
 
 def generation(loop: Evidence) -> Verdict | None:
     """A choice from a model's output, or the output itself, goes back into the model."""
-    if loop.counts_rounds:
+    if loop.counts_rounds or (loop.names_another_axis and loop.is_within_time):
         return None
     found = (because for name in loop.states if (because := _generated(loop, name)))
     because = next(found, "")
@@ -34,11 +35,15 @@ def _generated(loop: Evidence, name: str) -> str:
     if name in flow.painted and loop.is_tensor(name):
         return ""
     if RESIZE not in end.ops and loop.launches:
-        if CHOICE in end.ops and not loop.hands_back(name):
+        if CHOICE in end.ops and (not loop.hands_back(name) or loop.is_chosen_inside(name)):
             return f"{name!r} is built from what the step before chose, and goes back into the model"
         if any(each.name == name and each.how == "cat" for each in flow.collected):
             return f"{name!r} grows by each step's output, and goes back into the model"
-    if loop.slides(name) and not end.slices and not loop.names_another_axis:
+    if end.slices or loop.names_another_axis:
+        return ""
+    if loop.counts_time and name in loop.replaced and loop.lengthens(name):
+        return f"{name!r} is as long as each step's output and one piece more, and goes back into the model"
+    if loop.slides(name):
         return f"each step's output enters the window {name!r}, which goes back into the model"
     return ""
 
@@ -50,7 +55,7 @@ def recurrence(loop: Evidence) -> Verdict | None:
     if not loop.has_carrier and walks_objects(loop.loop, loop.header):
         return None
     states = _carried(loop)
-    columns = bool(loop.returned) and loop.walks_columns
+    columns = loop.walks_columns and (bool(loop.returned) or loop.writes_columns)
     if not states or loop.names_another_axis or not (loop.has_carrier or columns or loop.spans_sequence):
         return None
     if loop.flow.forced and loop.computed:
@@ -80,8 +85,11 @@ def _carried(loop: Evidence) -> set[str]:
 
 def _is_solver(loop: Evidence, states: set[str]) -> bool:
     """Does it look like a sampler, or a solver of differential equations, rather than a model that reads a sequence?"""
-    numbered = loop.flow.index_as_data and not any(map(loop.reads_step_before, states))
-    return numbered or not loop.is_collected or all(map(loop.only_adds_up, loop.computed & states))
+    if loop.flow.index_as_data and not (loop.writes_columns or any(map(loop.reads_step_before, states))):
+        return True
+    if all(map(loop.only_adds_up, loop.computed & states)):
+        return True
+    return not (loop.is_collected or loop.is_named_time or (loop.has_carrier and loop.replaced >= states))
 
 
 def _filtered(loop: Evidence, states: set[str]) -> set[str]:
@@ -110,7 +118,7 @@ def rollout(loop: Evidence) -> Verdict | None:
     if loop.flow.chunks or loop.names_another_axis or not loop.launches:
         return None
     sums = [each for each in loop.flow.collected if each.how == "sum" and "." not in each.name.removeprefix("self.")]
-    scored = {name for each in sums for name in each.trace.carried & loop.computed}
+    scored = {name for each in sums for name in each.trace.carried & loop.computed - {each.name}}
     if scored and loop.counts_time and not loop.counts_rounds:
         return _own_output(loop, _fed(scored)[1])
     if not loop.computed or not loop.is_collected:
@@ -119,16 +127,21 @@ def rollout(loop: Evidence) -> Verdict | None:
         return _own_output(loop, _fed(fed)[1])
     if any(map(loop.hands_back, loop.computed)):
         return RECURRENCE, f"the state {_names(loop.computed)} is carried from step to step"
+    if loop.replaced and loop.counts_time and not loop.counts_rounds:
+        return _own_output(loop, _fed(loop.replaced)[1])
     return None
 
 
 def twin(loop: Evidence) -> Verdict | None:
-    """Nothing given goes in, and a loop over time elsewhere runs the same models."""
-    if not loop.states or not has_twin(loop.program, loop.loop, loop.flow):
+    """A loop over time elsewhere hands the same models a state in the same way."""
+    entering = loop.entering & loop.computed
+    if loop.flow.index_as_data or not entering or not has_twin(loop.program, loop.loop, loop.flow):
         return None
+    if loop.flow.truth():
+        return None if loop.names_another_axis or not loop.given else _by_carrier(loop, entering)
     fed = {name for name in loop.entering & set(loop.states) if not loop.hands_back(name)}
-    if loop.flow.truth() or loop.flow.index_as_data or not fed & loop.computed:
-        return None
+    if not fed:
+        return RECURRENCE, f"the state {_names(entering)} is carried from step to step"
     because = f"{_names(fed)}, computed from the output of the step before, goes back into the model"
     return _own_output(loop, because)
 

@@ -42,7 +42,7 @@ def never_over_time(program: Program, loop: Loop) -> bool:
         name = getattr(function, "name", "")
         if (
             name in _SETUP
-            or (name.startswith("test_") and not _is_used(program, function))
+            or (name.startswith("test_") and not _is_used(program, function) and not _returns(function))
             or (owner is not None and (owner.is_a("dataset") or owner.is_a("optimizer")))
         ):
             return True
@@ -52,7 +52,7 @@ def never_over_time(program: Program, loop: Loop) -> bool:
             if isinstance(node, ast.Call):
                 has_operations = True
                 callee = program.callee(node)
-                if callee is not None and _trains(program, callee, 3):
+                if (callee is not None and _trains(program, callee, 3)) or _steps_env(node):
                     return True
                 if isinstance(node.func, ast.Attribute) and (
                     node.func.attr in _TRAINS or _steps(program, node, node.func)
@@ -75,11 +75,23 @@ def _is_used(program: Program, function: Function) -> bool:
     return any(not getattr(caller, "name", "").startswith("test_") for caller in callers if caller is not None)
 
 
+def _returns(function: Function) -> bool:
+    """Does it return a value, which no test does?"""
+    return any(isinstance(node, ast.Return) and node.value is not None for node in own_nodes(function))
+
+
 def _imports_tests(statement: ast.stmt) -> bool:
     """Does it import a test framework, which makes the program a test?"""
     names = [alias.name for alias in statement.names] if isinstance(statement, ast.Import) else []
     names += [statement.module or ""] if isinstance(statement, ast.ImportFrom) else []
     return any(name.partition(".")[0] in ("unittest", "pytest") for name in names)
+
+
+def _steps_env(node: ast.Call) -> bool:
+    """Is it `env.step_async(x)` or `step_env(env, x)`: what steps a thing that is called an environment?"""
+    owner = [node.func.value] if isinstance(node.func, ast.Attribute) else []
+    names = {path_of(each).rpartition(".")[2].strip("_s") for each in (*owner, *node.args)}
+    return "step" in called(node) and bool(names & {"env", "environment"})
 
 
 def _steps(program: Program, node: ast.Call, function: ast.Attribute) -> bool:
@@ -92,8 +104,10 @@ def _steps(program: Program, node: ast.Call, function: ast.Attribute) -> bool:
 
 
 def is_parameter(program: Program, node: ast.expr) -> bool:
-    """Is it an attribute that the class sets to a torch.nn.Parameter?"""
+    """Is it an attribute that the class sets to a torch.nn.Parameter, or a part of one?"""
     function = program.function_of(node)
+    while isinstance(node, ast.Subscript):
+        node = node.value
     owner = program.class_of(function) if function is not None else None
     path = path_of(node)
     if owner is None or not path.startswith("self."):
@@ -150,22 +164,6 @@ def is_collected(program: Program, loop: Loop, flow: LoopFlow) -> bool:
         return True
     scope = program.function_of(loop) or program.tree
     return any(_joins(program, scope, name, 2) for name in kept)
-
-
-def has_twin(program: Program, loop: Loop, flow: LoopFlow) -> bool:
-    """Does another branch of a test around `loop` run the same models, in the same way, in a loop over time?"""
-    models = {path_of(call.node.func) for call in flow.calls if call.sort.model and call.direct} - {""}
-    inside: ast.AST = loop
-    for around in program.ancestors(loop):
-        if isinstance(around, ast.If):
-            others = around.orelse if inside in around.body else around.body
-            for node in (node for statement in others for node in own_nodes(statement)):
-                other = program.time_loop(node) if isinstance(node, ast.For | ast.While) else None
-                calls = other.flow.calls if other is not None else ()
-                if models & {path_of(call.node.func) for call in calls if call.sort.model and call.direct}:
-                    return True
-        inside = around
-    return False
 
 
 _JOINS = frozenset({"stack", "cat", "concat", "hstack", "vstack", "pad_sequence", "column_stack"})

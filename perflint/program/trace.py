@@ -15,6 +15,7 @@ class Trace(NamedTuple):
     """What went into a value: slices of sequences, values carried from the iteration before, the loop's index.
 
     `ops` are the sorts of operations it went through. `definitions` are the calls whose result it is, or is a view of.
+    `kept` are those of the carried values that went into it other than through a model.
     """
 
     slices: frozenset[str] = NOTHING
@@ -22,6 +23,7 @@ class Trace(NamedTuple):
     ops: frozenset[str] = NOTHING
     is_index: bool = False
     definitions: frozenset[Definition] = frozenset()
+    kept: frozenset[str] = NOTHING
 
     @property
     def varies(self) -> bool:
@@ -30,15 +32,21 @@ class Trace(NamedTuple):
 
     def through(self, *ops: str) -> Trace:
         """The result of operations on it, which is no view of it."""
-        return Trace(self.slices, self.carried, self.ops.union(ops), self.is_index)
+        kept = NOTHING if MODEL in ops else self.kept
+        return Trace(self.slices, self.carried, self.ops.union(ops), self.is_index, kept=kept)
 
     def number(self) -> Trace:
         """The result of arithmetic on it."""
-        return Trace(self.slices, self.carried, self.ops, self.is_index)
+        return Trace(self.slices, self.carried, self.ops, self.is_index, kept=self.kept)
 
 
 INVARIANT = Trace()
 INDEX = Trace(is_index=True)
+
+
+def from_before(path: str) -> Trace:
+    """What the iteration before left under a name."""
+    return Trace(carried=frozenset({path}), kept=frozenset({path}))
 
 
 def is_forced(given: Trace, own: Trace, name: str) -> bool:
@@ -46,16 +54,18 @@ def is_forced(given: Trace, own: Trace, name: str) -> bool:
     if not given.slices or not own.carried or (given.slices <= own.slices and CHOICE not in own.ops):
         return False
     through_model = MODEL in given.ops & own.ops and name in own.carried - given.carried
-    return not given.carried or through_model
+    is_chosen = CHOICE in own.ops - given.ops and bool(own.carried - given.carried)
+    return not given.carried or through_model or is_chosen
 
 
 def merged(traces: Iterable[Trace]) -> Trace:
     """What went into a value that is made of all of these, or is one of them."""
-    slices, carried, ops, definitions, is_index = NOTHING, NOTHING, NOTHING, frozenset[Definition](), False
+    slices, carried, kept, ops, definitions, is_index = (*[NOTHING] * 4, frozenset[Definition](), False)
     for trace in traces:
         slices |= trace.slices
         carried |= trace.carried
+        kept |= trace.kept
         ops |= trace.ops
         definitions |= trace.definitions
         is_index |= trace.is_index
-    return Trace(slices, carried, ops, is_index, definitions)
+    return Trace(slices, carried, ops, is_index, definitions, kept)
