@@ -11,7 +11,6 @@ from perflint.graphing.shown import shown
 from perflint.lift.steps import Cannot
 from perflint.program import torch_table
 from perflint.program.values import Kind, Place, Value
-from perflint.program.walk import Function
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -31,6 +30,7 @@ _MOVES = frozenset({"to", "cuda", "cpu", "numpy", "item", "tolist", "type", "typ
 _TYPES = frozenset({"float", "double", "half", "bfloat16", "long", "int", "bool", "short", "byte"})
 _AUTOGRAD = frozenset("backward register_hook requires_grad_ retain_grad share_memory_ set_ resize_".split())
 _COMPUTES = frozenset({"torch.autograd.Variable", "torch.nn.utils.rnn.pad_sequence"})
+_MASKED = frozenset(f"torch.nn.{name}" for name in ("Transformer", "TransformerEncoder", "TransformerDecoder"))
 _REFUSED = {
     "torch.distributions": "checks its arguments on the host",
     "torch.nn.utils.rnn": "needs the lengths on the host",
@@ -40,13 +40,15 @@ _REFUSED = {
 }
 
 
-def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) -> Function | None:
+def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) -> ast.FunctionDef | None:
     """The function of this file that a call runs, if it is one; raises Cannot where a graph would not hold the call."""
     callee, value = program.callee(node), program.value(node.func)
     if value.kind is Kind.CLASS:
         raise Cannot(f"it makes a new {shown(program, node.func)}", node)
-    if callee is not None:
+    if isinstance(callee, ast.FunctionDef):
         return callee
+    if any(keyword.arg in ("out", "inplace") for keyword in node.keywords):
+        raise Cannot(f"{shown(program, node)} changes something in place", node)
     if value.kind is Kind.MODULE:
         _module(program, node, value, strict)
     elif value.kind is Kind.LIBRARY:
@@ -60,6 +62,8 @@ def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) 
 
 def _module(program: Program, node: ast.Call, value: Value, strict: bool) -> None:
     kind = torch_table.class_kind(value.name) if value.name else None
+    if value.name in _MASKED:
+        raise Cannot(f"{shown(program, node.func)} tests its mask on the host", node)
     if kind is None or (kind == "container" and not value.name.endswith("Sequential")):
         raise Cannot(f"whether a graph can hold what {shown(program, node.func)} does isn't known", node)
     if strict and "BatchNorm" in value.name:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from perflint.fixes.imports import Taken, importing
 from perflint.fixes.names import imported_name
 from perflint.graphing.chunks import chunked, end_test
-from perflint.graphing.modes import MODES, called, without_gradients
+from perflint.graphing.modes import called, without_gradients
 from perflint.graphing.obstacles import Obstacles
+from perflint.graphing.sites import check_sites
 from perflint.lift.steps import Cannot
 from perflint.program.walk import FUNCTIONS
 from perflint.rule import Edit, Fix, Safety
@@ -20,12 +21,6 @@ if TYPE_CHECKING:
 RUNTIME = "perflint.runtime.graphs"
 DISTRIBUTION = "perflint-torch"
 _CAPTURES = frozenset({f"{RUNTIME}.cuda_graph", "torch.cuda.graph", "torch.cuda.make_graphed_callables"})
-_TRANSPARENT = MODES | {
-    "builtins.staticmethod",
-    "builtins.classmethod",
-    "typing.override",
-    "typing_extensions.override",
-}
 _NOT_CAPTURED = ("torch.autograd", "torch.jit")
 
 
@@ -38,7 +33,11 @@ def graphed(program: Program, loop: ast.For | ast.While) -> Fix:
             edits = (*imported, *chunked(program, loop, end, name))
             return Fix("run the loop as CUDA graphs of several steps", Safety.EXACT, edits, DISTRIBUTION)
         function = _function(program, loop)
-        Obstacles(program, without_gradients(program, function.body[0])).check_function(function)
+        quiet = without_gradients(program, function.body[0])
+        if "create_graph" in program.text and not quiet:
+            raise Cannot("this file takes second derivatives, which go through no graph", function)
+        Obstacles(program, quiet).check_function(function)
+        check_sites(program, function)
         name, imported = importing(program, RUNTIME, "cuda_graph")
     except Taken as taken:
         raise Cannot(str(taken), loop) from None
@@ -102,9 +101,6 @@ def _function(program: Program, loop: ast.For | ast.While) -> ast.FunctionDef:
     for base in program.base_names(owner) if isinstance(owner, ast.ClassDef) else ():
         if base.startswith(_NOT_CAPTURED):
             raise Cannot(f"methods of a `{base}` can't be captured", owner)
-    for decorator in function.decorator_list:
-        if imported_name(program, called(decorator)) not in _TRANSPARENT:
-            raise Cannot(f"`@{program.segment(decorator)}` may do something else than call it", decorator)
     calls = program.of_type(ast.Call) if "jit" in program.text else []
     if any(program.qualified(call.func).startswith("torch.jit.") for call in calls):
         raise Cannot("this file compiles its functions", function)

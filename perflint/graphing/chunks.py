@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from perflint.graphing.calls import check_call
 from perflint.graphing.lists import Collected, collected, whole_lines
 from perflint.graphing.modes import without_gradients
-from perflint.graphing.obstacles import Obstacles, check_test
+from perflint.graphing.obstacles import Obstacles
+from perflint.graphing.reads import check_test
 from perflint.graphing.shown import shown
 from perflint.graphing.steps import Names, carried
 from perflint.lift.steps import Cannot, atom

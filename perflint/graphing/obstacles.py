@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from perflint.fixes.names import imported_name
 from perflint.graphing.calls import check_call
 from perflint.graphing.modes import MODES, called, without_gradients
 from perflint.graphing.ownership import is_own, root_of
+from perflint.graphing.reads import check_reads
 from perflint.graphing.shown import shown
 from perflint.lift.steps import Cannot
 from perflint.program import torch_table
-from perflint.program.loop_calls import is_metadata
-from perflint.program.syncs import Sync, syncs
 from perflint.program.values import Kind
 from perflint.program.walk import FUNCTIONS, own_nodes
 
@@ -33,12 +33,7 @@ _OTHER_CODE = {
     ast.ClassDef: "defines a class",
     ast.Match: "matches patterns",
 }
-_READS = {
-    "mask": "makes a tensor whose size depends on a mask",
-    "print": "prints a tensor",
-    "index": "needs a tensor's value as an index",
-    "if": "tests a tensor",
-}
+TRANSPARENT = MODES | {"builtins.staticmethod", "builtins.classmethod", "typing.override", "typing_extensions.override"}
 
 
 @dataclass
@@ -59,6 +54,9 @@ class Obstacles:
         if function in self._seen:
             return
         self._seen.add(function)
+        for decorator in function.decorator_list:
+            if imported_name(self.program, called(decorator)) not in TRANSPARENT:
+                raise Cannot(f"`@{self.program.segment(decorator)}` may do something else than call it", decorator)
         self.check(function.body, function)
 
     def check(self, statements: Iterable[ast.stmt], region: ast.AST) -> None:
@@ -70,22 +68,15 @@ class Obstacles:
     def _node(self, node: ast.AST, region: ast.AST) -> None:
         if (does := _OTHER_CODE.get(type(node))) or isinstance(node, FUNCTIONS):
             raise Cannot(f"it {does or 'defines a function'}", node)
-        if sync := self.program.once(_reads).get(node):
-            text = shown(self.program, sync.node)
-            raise Cannot(f"{text} {_READS.get(sync.kind, 'is read on the host')}", sync.node)
+        check_reads(self.program, node)
         if isinstance(node, ast.Call):
-            called = check_call(self.program, node, region, self.strict)
-            if isinstance(called, ast.FunctionDef):
-                self.check_function(called)
+            callee = check_call(self.program, node, region, self.strict)
+            if callee is not None:
+                self.check_function(callee)
             elif isinstance(node.func, ast.Attribute) and _writes(node.func.attr):
                 self._written(node, node.func.value, region)
         elif isinstance(node, ast.With):
             self._contexts(node)
-        elif isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
-            check_test(self.program, node.test)
-        elif isinstance(node, ast.comprehension):
-            for test in node.ifs:
-                check_test(self.program, test)
         elif isinstance(node, ast.For) and self.program.value(node.iter).kind is Kind.LOADER:
             raise Cannot("it walks a loader", node)
         elif isinstance(node, ast.Subscript):
@@ -123,9 +114,6 @@ class Obstacles:
 
     def _subscript(self, node: ast.Subscript, region: ast.AST) -> None:
         if isinstance(node.ctx, ast.Load):
-            parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-            if any(isinstance(part, ast.List) for part in parts):
-                raise Cannot("an index is copied from the host", node)
             if self.program.value(node.slice).kind is Kind.STRING:
                 self._object(node, region)
         else:
@@ -145,36 +133,5 @@ def _writes(method: str) -> bool:
     return entry is not None and "inplace" in entry.traits
 
 
-def check_test(program: Program, test: ast.expr) -> None:
-    """Raise Cannot where the answer may depend on what is on the device."""
-    if isinstance(test, ast.BoolOp):
-        for part in test.values:
-            check_test(program, part)
-    elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        check_test(program, test.operand)
-    elif is_metadata(test) or _is_identity(test):
-        return
-    elif any(program.value(part).kind is Kind.TENSOR for part in _data(test)):
-        raise Cannot(f"{shown(program, test)} tests a tensor", test)
-
-
 def _arguments(function: ast.FunctionDef) -> Iterable[ast.arg]:
     return (node for node in ast.walk(function.args) if isinstance(node, ast.arg))
-
-
-def _is_identity(test: ast.expr) -> bool:
-    return isinstance(test, ast.Compare) and all(isinstance(each, ast.Is | ast.IsNot) for each in test.ops)
-
-
-def _data(node: ast.AST) -> Iterable[ast.expr]:
-    """The expressions in a test, without what only asks for a tensor's shape or type."""
-    if isinstance(node, ast.expr):
-        if is_metadata(node):
-            return
-        yield node
-    for child in ast.iter_child_nodes(node):
-        yield from _data(child)
-
-
-def _reads(program: Program) -> dict[ast.AST, Sync]:
-    return {sync.node: sync for sync in syncs(program)}

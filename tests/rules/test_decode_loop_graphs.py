@@ -76,6 +76,12 @@ def test_a_name_that_is_taken_stands_in_the_way() -> None:
     assert finding.blocked.endswith("`cuda_graph` is something else in this file")
 
 
+def test_second_derivatives_stand_in_the_way() -> None:
+    text = "import torch\n" + SCAN + "\n\ndef penalty(y, x):\n    return torch.autograd.grad(y, x, create_graph=True)\n"
+    (finding,) = check_text(text, [RULE], default_options(RULE))
+    assert finding.blocked.endswith("this file takes second derivatives, which go through no graph")
+
+
 def test_a_graph_is_a_candidate_that_waits_for_unsafe() -> None:
     result = fix_text("import torch\n" + SCAN, [RULE], default_options(RULE))
     assert result.applied == ()
