@@ -36,8 +36,15 @@ outputs = torch.stack(outputs, dim=1)
 hidden, (h, c) = self.lstm(x)
 outputs = self.head(hidden)
 ```
-A loop that must stay can be captured as one CUDA graph, which replays all of its launches at once. A bare
-`torch.compile` of the step is no way out: it was measured to be slower than the loop.
+A loop that must stay can be captured as one CUDA graph, which replays all of its launches at once:
+```python
+from perflint.runtime.graphs import cuda_graph
+
+@torch.no_grad()
+@cuda_graph
+def greedy(self, token, state, steps): ...
+```
+A bare `torch.compile` of the step is no way out: it was measured to be slower than the loop.
 
 ## Fix safety
 *vectorizable* loops are rewritten as operations on all steps at once where data flow proves that each step gives the
@@ -48,7 +55,16 @@ its own. It assumes that the sequence has at least one step, that it is as long 
 with `batch_first` have an axis for the batch, and that no other file registers hooks or builds the parts of a module
 otherwise in a subclass. Otherwise the message names the line and the reason.
 
-The other kinds have no automatic fix: a CUDA graph of the loop gives the same bits.
+The other kinds are captured as CUDA graphs by `perflint.runtime.graphs`: `exact`, and a candidate that waits for
+`--unsafe`, because the program then depends on perflint-torch. A function that does nothing but compute on the device
+is decorated with `cuda_graph`, below its other decorators. Whatever it reads back, prints, keeps, draws or makes on the
+host stands in the way, also in the functions of the same file that it calls; so do modules that other files define, and
+calls that differ each time. Under `torch.no_grad()`, a loop that ends by a test of what it made, and whose results are
+stacked, becomes a call of `graphed_loop`: the test is read once in several steps, and what was computed past the end is
+dropped. It assumes that no other file compiles the function or takes second derivatives of it. Where it is called with
+other shapes or numbers each time, or something does need the host after all, the function stays eager, and a warning
+says why. Where gradients are recorded, a parameter that is used outside of the function as well has its gradients added
+up in another order. A loop that is captured already isn't reported.
 
 ## Measured
 One H200, torch 2.11.0, 2026-11-21. By `perflint fix` (medians of 21 interleaved pairs; `tests/gpu/measure.py`): a
