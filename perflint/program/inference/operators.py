@@ -93,11 +93,11 @@ def comparison(ops: Sequence[ast.cmpop], left: Value, rights: Sequence[Value]) -
         return PERIODIC
     if len(ops) == 1 and left.name == "modulo" and isinstance(ops[0], ast.NotEq | ast.Gt):
         return _MODULO  # true but once in n, as the remainder itself
-    if not isinstance(ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn) and all(
-        _may_be_tensor(value) for value in operands
-    ):
+    if isinstance(ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn):
+        return NUMBER
+    if all(_may_be_tensor(value) for value in operands):
         return UNKNOWN
-    return NUMBER
+    return NUMBER._replace(sure=not any(_may_be_tensor(value) for value in operands))
 
 
 def _may_be_tensor(value: Value) -> bool:
