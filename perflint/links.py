@@ -14,8 +14,7 @@ class HotCall:
     `target` is a dotted name as the calling file knows it, or, where a call is given to the file that it reaches,
     the name there: "accuracy", "Net.loss". A target that begins with "@" is a method called on `self`, which a
     subclass may override, one that begins with "?" a method of an object whose class is not known. `positional` has
-    a character for each argument and `keywords` one with each name: D a tensor on the device, H on the host, small
-    where it is only likely, g for a guess, - for anything else.
+    the codes of the arguments and `keywords` one with each name (see `program.codes`).
     """
 
     target: str

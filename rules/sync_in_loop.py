@@ -67,6 +67,7 @@ _MESSAGES = {
     "if": "the truth of a device tensor makes the host wait in every iteration",
     "print": "formatting a device tensor makes the host wait in every iteration",
     "index": "a device tensor as index makes the host wait in every iteration",
+    "list": "making a tensor of device scalars makes the host wait for each of them, in every iteration",
     "cpu": "a copy to the host makes it wait for the device in every iteration",
 }
 

@@ -306,6 +306,15 @@ def test_a_call_whose_result_an_environment_needs_makes_nothing_hot(tmp_path: Pa
     assert lines(check(tmp_path)) == []
 
 
+def test_what_lists_hold_is_known_where_they_are_handed_to(tmp_path: Path) -> None:
+    boxes = "import torch\n\n\ndef best(outputs):\n    return [output.max(1)[1].item() for output in outputs]\n"
+    train = TRAIN.format(import_="from boxes import best", call="best([part{} for part in output])")
+    write(tmp_path, boxes=boxes, train=train.format(""))
+    assert lines(check(tmp_path)) == [("boxes.py", 5)]
+    write(tmp_path, train=train.format(".cpu()"))
+    assert lines(check(tmp_path)) == []
+
+
 def test_imports_are_resolved_from_the_nearest_folder_above() -> None:
     call = HotCall("utils.f", 1)
     utils = Links(functions=("f",), answers=(Answer("f"),))

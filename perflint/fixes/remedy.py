@@ -42,6 +42,7 @@ _ALL_VALUES = {
     "min": "torch.min of the tensor, or of stacked ones, stays on the device",
     "math": "torch has the same function, and computes it on the device",
     "index": "a Python index has to be known on the host: keep the sizes there from the start",
+    "list": "torch.stack puts tensors together on the device",
     "print": "it is printed in every iteration: print every few steps, or behind the loop",
 }
 

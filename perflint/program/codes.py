@@ -42,16 +42,14 @@ _VALUES = {code: tensor(place, sure=sure) for (place, sure), code in _TENSORS.it
     "s": STRING,
     "a": NUMPY,
 }
+_PLACELESS = str.maketrans("Tt", "--")
 _TOLD = frozenset("DdHhTnsa")  # what says more than a caller would guess
 ON_DEVICE = frozenset({"D", "d", _GUESS})
 
 
 def argument_code(value: Value) -> str:
-    """The one character for an argument of a call."""
-    if value.kind is not Kind.TENSOR or (value.place is Place.UNKNOWN and value.name == GUESSED):
-        return _UNKNOWN
-    code = _tensor_code(value)
-    return code if code not in "Tt" else _UNKNOWN
+    """The code for an argument of a call, in which a tensor of no known place is nothing."""
+    return _code(value, _DEPTH).translate(_PLACELESS)
 
 
 def result_code(value: Value | None) -> str:
@@ -63,6 +61,11 @@ def result_code(value: Value | None) -> str:
 def value_of(code: str, place: Place = Place.UNKNOWN) -> Value:
     """The value of `code`; `place` is that of the arguments, if it is known."""
     return _read(iter(code), place)
+
+
+def values_of(codes: str) -> tuple[Value, ...]:
+    """The values of codes that follow each other."""
+    return tuple(_parts(iter(codes), Place.UNKNOWN))
 
 
 def _code(value: Value, depth: int) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from perflint.links import Answer, HotCall, Links
 from perflint.program.codes import argument_code, result_code
 from perflint.program.hot_syncs import is_needed
 from perflint.program.outside import named_functions
-from perflint.program.questions import asked_of, steps_of
+from perflint.program.questions import Reaching, asked_of, steps_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -28,7 +28,7 @@ def links_of(program: Program) -> Links:
     called = [(node, (*program.targets(node), *_overridden(program, node))) for node in program.of_type(ast.Call)]
     reaching = [(node, targets) for node, targets in called if targets]
     calls = tuple(sorted(set(_hot_calls(program, reaching))))
-    return Links(calls, functions, bases, answers, *asked_of(program), steps_of(program, reaching))
+    return Links(calls, functions, bases, answers, *asked_of(program, reaching), steps_of(program, reaching))
 
 
 def _answer(program: Program, name: str, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Answer:
@@ -42,7 +42,7 @@ def links_without_torch(program: Program) -> Links:
     return Links(functions=functions, answers=tuple(map(Answer, functions)))
 
 
-def _hot_calls(program: Program, reaching: Iterable[tuple[ast.Call, Sequence[str]]]) -> Iterator[HotCall]:
+def _hot_calls(program: Program, reaching: Reaching) -> Iterator[HotCall]:
     for node, targets in reaching:
         heat = program.heat(node)
         if heat and not _is_needed(program, node):

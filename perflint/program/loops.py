@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from perflint.program.evaluation import evaluates
 from perflint.program.freshness import brings_data, steps_an_environment
 from perflint.program.timeloops import TimeLoop, time_loop
 from perflint.program.values import Kind
@@ -63,9 +64,14 @@ class Loops:
             self._time_loops[loop] = found
             return LoopKind.TIME
         nodes = list(self._one_iteration(loop.body))
-        if not any(self._marks_a_step(node) for node in nodes) or self._is_rollout(loop) or self._is_epoch(nodes):
+        is_step = any(self._marks_a_step(node) for node in nodes)
+        if self._is_rollout(loop) or (self._is_epoch(nodes) if is_step else not self._is_evaluation(loop, nodes)):
             return LoopKind.OTHER
         return LoopKind.STEP if brings_data(self._program, loop, nodes) else LoopKind.OTHER
+
+    def _is_evaluation(self, loop: Loop, nodes: Sequence[ast.AST]) -> bool:
+        has_steps = any(isinstance(node, LOOPS) and self.kind(node) is not LoopKind.OTHER for node in nodes)
+        return evaluates(self._program, loop, nodes) and not has_steps
 
     def _is_epoch(self, nodes: Sequence[ast.AST]) -> bool:
         """Do the steps run in a loop inside, and is all that is done out here to set the gradients to zero?"""

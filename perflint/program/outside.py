@@ -7,17 +7,15 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 from perflint.links import HotCall
-from perflint.program.codes import ON_DEVICE, value_of
+from perflint.program import torch_table
+from perflint.program.codes import ON_DEVICE, value_of, values_of
 from perflint.program.values import Kind, Value
 
 _ELSEWHERE = sys.stdlib_module_names | {"torch", "torchvision", "torchaudio", "numpy", "pandas", "scipy", "tqdm", "PIL"}
 # Methods of Python's and torch's own types say nothing of whose they are.
-_COMMON_METHODS = frozenset(name for cls in (list, dict, set, str) for name in dir(cls)) | {
-    "to",
-    "size",
-    "step",
-    "close",
-}
+_COMMON_METHODS = frozenset(name for cls in (list, dict, set, str) for name in dir(cls)) | frozenset(
+    "to size step close save load show write read flush print info debug warning error".split()
+)
 
 
 def named_functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
@@ -31,6 +29,10 @@ def named_functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | a
                     yield f"{statement.name}.{method.name}", method
 
 
+def _is_common(method: str) -> bool:
+    return method in _COMMON_METHODS or torch_table.method(method) is not None
+
+
 def receives_tensors(calls: Sequence[HotCall]) -> bool:
     """Is there a tensor on the device among the arguments of the calls?"""
     codes = (code for call in calls for code in (call.positional, *(code for _, code in call.keywords)))
@@ -39,7 +41,7 @@ def receives_tensors(calls: Sequence[HotCall]) -> bool:
 
 def arguments_of(call: HotCall) -> tuple[tuple[Value, ...], dict[str, Value]]:
     """The values of the arguments of a call from another file."""
-    return tuple(map(value_of, call.positional)), {name: value_of(code) for name, code in call.keywords}
+    return values_of(call.positional), {name: value_of(code) for name, code in call.keywords}
 
 
 def targets_of(callee: Value, bases: Iterable[str]) -> Iterator[str]:
@@ -62,5 +64,5 @@ def targets_of(callee: Value, bases: Iterable[str]) -> Iterator[str]:
         yield from (f"{base}.{callee.name}" for base in bases if not base.startswith(("torch.", "@")))
     elif "." in owner.name and owner.name.partition(".")[0] not in _ELSEWHERE:
         yield f"{owner.name}.{callee.name}"
-    elif owner.kind is Kind.MODULE or (owner.is_blank and callee.name not in _COMMON_METHODS):
+    elif owner.kind is Kind.MODULE or (owner.is_blank and not _is_common(callee.name)):
         yield f"?{callee.name}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from perflint.program.heat import Heat
 from perflint.program.loops import LoopKind
-from perflint.program.values import Kind, Place
+from perflint.program.values import GUESSED, Kind, Place
 from perflint.program.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, own_nodes, path_of
 
 if TYPE_CHECKING:
@@ -20,18 +20,21 @@ _READING_FUNCTIONS = frozenset(f"builtins.{name}" for name in "float int bool ma
 _OPEN = frozenset({Kind.UNKNOWN, Kind.METHOD, Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING})  # what may be a tensor
 
 
-def asked_of(program: Program) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The functions of other files that may have given what hot code of this one reads.
+Reaching = Sequence[tuple[ast.Call, Sequence[str]]]  # calls, with what they may reach in other files
+
+
+def asked_of(program: Program, reaching: Reaching) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The functions of other files that may have given what hot code of this one reads, or hands to others.
 
     First those of which nothing is known, then those that are taken to give a tensor.
     """
     sources = _Sources(program)
-    for read in _hot_reads(program):
-        sources.follow(read)
+    for value in (*_hot_reads(program), *_guesses_handed_on(program, reaching)):
+        sources.follow(value)
     return tuple(sorted(sources.unknown)), tuple(sorted(sources.likely))
 
 
-def steps_of(program: Program, reaching: Sequence[tuple[ast.Call, Sequence[str]]]) -> tuple[str, ...]:
+def steps_of(program: Program, reaching: Reaching) -> tuple[str, ...]:
     """The functions of other files that would make a loop around their call one of steps if they trained."""
     return tuple(sorted({target for node, targets in reaching if _is_looped(program, node) for target in targets}))
 
@@ -51,6 +54,20 @@ def _hot_reads(program: Program) -> Iterator[ast.expr]:
         read = [each for each in _read_by(program, node) if program.value(each).kind in _OPEN]
         if read and program.heat(node) is not Heat.ONCE:
             yield from read
+
+
+def _guesses_handed_on(program: Program, reaching: Reaching) -> Iterator[ast.expr]:
+    """What hot calls are given without it being known; inside modules, there is little but tensors on the device."""
+    for node, _ in reaching:
+        guesses = [each for each in node.args if program.value(each).name == GUESSED]
+        if guesses and not _is_of_module(program, node) and program.heat(node) is not Heat.ONCE:
+            yield from guesses
+
+
+def _is_of_module(program: Program, node: ast.AST) -> bool:
+    function = program.function_of(node)
+    owner = program.class_of(function) if function is not None else None
+    return owner is not None and owner.is_a("module")
 
 
 def _read_by(program: Program, node: ast.AST) -> list[ast.expr]:

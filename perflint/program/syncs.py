@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from perflint.program import torch_table
+from perflint.program.inference.iteration import contains_tensor
 from perflint.program.values import GUESSED, Kind, Place, Value
-from perflint.program.walk import COMPREHENSIONS
+from perflint.program.walk import COMPREHENSIONS, path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -20,6 +22,9 @@ _DATA_DEPENDENT = frozenset(
 _CONVERSIONS = frozenset({"float", "int", "bool", "complex"})
 _COMPARING = frozenset({"max", "min", "sorted"})
 _OF_ARRAYS = frozenset({"numpy", "tolist", "item"})  # what is called on a copy on the host, and on no module
+_BUILDERS = re.compile(r"torch\.(tensor|as_tensor|(\w+\.)?\w*Tensor)$")
+_SCALAR = re.compile(r"(^|[._])(\w*loss|cost|err|error)(_[a-z]{0,5}|\d+)*$")
+_LIST = re.compile(r"(^|\.)(itos|(idx|id|ids|index|ix|ind)_?(2|to)_?[a-z]+)$")  # of a vocabulary
 _HOST_MODULES = ("math.", "cmath.")
 # Steps which the same storage goes through on its way to the host.
 _SAME_VALUE = frozenset(
@@ -57,6 +62,8 @@ def syncs(program: Program) -> Iterator[Sync]:
                 yield from _implicit(program, bound, "index")
     for subscript in program.of_type(ast.Subscript):
         yield from _of_subscript(program, subscript)
+        yield from _of_old_form(program, subscript)
+        yield from _of_lookup(program, subscript)
 
 
 def is_read(value: Value, *, explicit: bool) -> bool:
@@ -96,6 +103,8 @@ def _of_call(program: Program, call: ast.Call) -> Iterator[Sync]:
     if head == "torch":
         last = rest.rpartition(".")[2]
         is_waiting = last in _DATA_DEPENDENT and bool(call.args) and _waits(torch_table.function(name))
+        if call.args and _BUILDERS.match(name):
+            yield from _of_builder(program, call)
         if is_waiting and program.value(call.args[0]).on_device:  # for certain: the function takes nothing but tensors
             start, end = program.span(call)
             yield Sync(call, call.args[0], last, start, end, False)
@@ -103,6 +112,15 @@ def _of_call(program: Program, call: ast.Call) -> Iterator[Sync]:
         yield from _first(program, call, call.args, "math")
     elif head == "builtins":
         yield from _of_builtin(program, call, rest)
+
+
+def _of_builder(program: Program, call: ast.Call) -> Iterator[Sync]:
+    """`torch.tensor([x, y])`, which reads the tensors in the list one by one."""
+    parts = program.value(call.args[0])
+    found = contains_tensor(parts) if parts.kind is Kind.SEQUENCE else None
+    if found is not None and is_read(found, explicit=False):
+        start, end = program.span(call)
+        yield Sync(call, call.args[0], "list", start, end, False)
 
 
 def _of_builtin(program: Program, call: ast.Call, name: str) -> Iterator[Sync]:
@@ -203,6 +221,25 @@ def _of_subscript(program: Program, node: ast.Subscript) -> Iterator[Sync]:
     if any(_selects(program, part, base) for part in parts):
         start, end = program.span(node)
         yield Sync(node, node, "mask", start, end, False)
+
+
+def _of_old_form(program: Program, node: ast.Subscript) -> Iterator[Sync]:
+    """`loss.data[0]`, which was `loss.item()` before PyTorch 0.4."""
+    if not (isinstance(node.value, ast.Attribute) and node.value.attr == "data" and isinstance(node.ctx, ast.Load)):
+        return
+    tensor, index = node.value.value, node.slice
+    is_scalar = _SCALAR.search(path_of(tensor)) and isinstance(index, ast.Constant) and index.value == 0
+    if is_scalar and is_read(program.value(tensor), explicit=True):
+        start, end = program.span(node)
+        yield Sync(node, tensor, "data[0]", start, end, True)
+
+
+def _of_lookup(program: Program, node: ast.Subscript) -> Iterator[Sync]:
+    """A scalar on the device as index of a list, which has to know it."""
+    base = program.value(node.value)
+    is_list = base.kind is Kind.SEQUENCE or (base.is_blank and bool(_LIST.search(path_of(node.value))))
+    if is_list and not isinstance(node.slice, ast.Slice):
+        yield from _implicit(program, node.slice, "index")
 
 
 def _selects(program: Program, index: ast.expr, base: Value) -> bool:

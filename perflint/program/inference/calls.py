@@ -78,7 +78,8 @@ def _told(evaluator: Evaluator, callee: Value, arguments: Arguments) -> Value | 
     if not gives:
         return None
     tensors = [inner for value in arguments.all if (inner := contains_tensor(value)) is not None]
-    return value_of(gives, common_place(tensors))
+    place = common_place(tensors)
+    return value_of(gives, place if place is not Place.UNKNOWN else evaluator.usual_place)
 
 
 def derived(arguments: Arguments) -> Value:

@@ -14,6 +14,7 @@ from perflint.program.inference.hints import USUAL_NAMES, by_name
 from perflint.program.inference.iteration import element_of
 from perflint.program.inference.operators import arithmetic, comparison, subscript
 from perflint.program.values import (
+    GUESSED,
     NUMBER,
     OTHER,
     PERIODIC,
@@ -156,7 +157,9 @@ class Evaluator:
                 return base._replace(dtype="", item=None)  # outputs.loss: a part of what a model gave
             return Value(Kind.METHOD, name=name, owner=base)
         if entry.result == "tensor":
-            return tensor(base.place, sure=base.sure, dtype=base.dtype if name == "data" else "")
+            is_data = name == "data"  # of what a model gave: if need be, that of a packed sequence
+            certain = base.sure or (is_data and base.name != GUESSED)
+            return tensor(base.place, sure=certain, dtype=base.dtype if is_data else "")
         if entry.result == "size":
             return sequence_of(NUMBER)
         return {"number": NUMBER, "bool": NUMBER, "str": STRING, "device": Value(Kind.DEVICE, base.place)}.get(

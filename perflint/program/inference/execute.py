@@ -25,6 +25,7 @@ from perflint.program.values import (
     Place,
     Value,
     join,
+    join_all,
     mapping,
     sequence_of,
 )
@@ -111,11 +112,17 @@ class Executor(Evaluator):
         if info.parent.function is not None:
             return
         name = info.name if info.owner is None else f"{info.owner.node.name}.{info.name}"
+        received: dict[str, list[Value]] = {}
         for call in self.calls:
             if call.target == name:
-                positional, keywords = arguments_of(call)
-                info.receive(bind(info.node, Arguments(positional, keywords, False), UNKNOWN if info.owner else None))
                 info.outside_heat = max(info.outside_heat, call.heat)
+                positional, keywords = arguments_of(call)
+                bound = bind(info.node, Arguments(positional, keywords, False), UNKNOWN if info.owner else None)
+                for parameter, value in bound.items():
+                    received.setdefault(parameter, []).append(value)
+        for parameter, values in received.items():
+            tensors = [value for value in values if value.kind is Kind.TENSOR]  # whatever else it may be called with
+            info.receive({parameter: join_all(tensors or values)})
 
     def _run_classdef(self, node: ast.ClassDef) -> None:
         bases = [self.evaluate(base) for base in node.bases]

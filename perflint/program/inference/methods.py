@@ -124,13 +124,13 @@ def _on_tensor(owner: Value, name: str, arguments: Arguments) -> Value:
 
 
 _MAY_HOLD_TENSORS = (Kind.TENSOR, Kind.UNKNOWN, Kind.SEQUENCE, Kind.MAPPING)
-_MODULE_SELF = frozenset(
+MODULE_SELF = frozenset(
     "to cuda cpu train eval half float double bfloat16 requires_grad_ apply share_memory compile".split()
 )
 
 
 def _on_module(evaluator: Evaluator, owner: Value, name: str, node: ast.Call, arguments: Arguments) -> Value:
-    if name in _MODULE_SELF:
+    if name in MODULE_SELF:
         return owner
     if name in ("parameters", "buffers"):
         return sequence_of(DEVICE_TENSOR)
@@ -261,7 +261,7 @@ def _on_unknown(evaluator: Evaluator, owner: Value, name: str, arguments: Argume
         return sequence(arguments.positional)
     if name == "prepare" and arguments.positional:
         return arguments.positional[0]
-    if name in _MODULE_SELF and owner.kind is Kind.UNKNOWN and owner.name:
+    if name in MODULE_SELF and owner.kind is Kind.UNKNOWN and owner.name:
         return owner
     if name in ("cuda", "to") and owner.kind is Kind.UNKNOWN:
         place = Place.DEVICE if name == "cuda" else moved_to(Value(Kind.TENSOR, Place.UNKNOWN), arguments)

@@ -21,8 +21,8 @@ def refined(evaluator: Evaluator, test: ast.expr, outcome: bool) -> dict[str, Va
         for part in test.values:
             known.update(refined(evaluator, part, outcome))
         return known
-    if isinstance(test, ast.Call) and outcome:
-        return _type_test(evaluator, test)
+    if isinstance(test, ast.Call):
+        return _type_test(evaluator, test) if outcome else _no_tensor(evaluator, test)
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
         return _none_test(evaluator, test, outcome)
     return {}
@@ -41,6 +41,18 @@ def _type_test(evaluator: Evaluator, test: ast.Call) -> dict[str, Value]:
         types = {evaluator.values.get(part, UNKNOWN).name for part in parts}
         return {path: value} if (value := _of_types(types, before)) is not None else {}
     return {}
+
+
+def _no_tensor(evaluator: Evaluator, test: ast.Call) -> dict[str, Value]:
+    """What a test says that failed: of what is likely a tensor, that it is none."""
+    path = path_of(test.args[0]) if test.args else ""
+    if not path or evaluator.values.get(test.args[0], UNKNOWN).kind is not Kind.TENSOR:
+        return {}
+    name = evaluator.values.get(test.func, UNKNOWN).name
+    asks = name == "torch.is_tensor" or (
+        name == "builtins.isinstance" and evaluator.values.get(test.args[-1], UNKNOWN).name == "torch.Tensor"
+    )
+    return {path: UNKNOWN} if asks else {}
 
 
 def _of_types(types: set[str], before: Value) -> Value | None:

@@ -1,0 +1,100 @@
+"""Tells loops that evaluate a model batch by batch, also where nothing says that they do without gradients."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from perflint.program.inference.methods import MODULE_SELF
+from perflint.program.values import Kind
+from perflint.program.walk import Loop, own_nodes
+
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+_BATCH = re.compile(r"(^|_)(mini_?)?batch(ed)?(_data)?$")
+_BRINGS_HOME = frozenset({"cpu", "item", "numpy", "tolist"})
+_NUMBERS = frozenset({"builtins.float", "builtins.int"})
+_HOUSEKEEPING = MODULE_SELF | {
+    "zero_grad",
+    "parameters",
+    "state_dict",
+    "load_state_dict",
+    "named_parameters",
+    "modules",
+}
+
+
+def evaluates(program: Program, loop: Loop, nodes: Sequence[ast.AST]) -> bool:
+    """Does each iteration run a model on a batch, by the name of it, or on one of a number of batches that it counts?
+
+    What counts batches may as well draw a picture: so its results have to come to the host each time.
+    """
+    if not isinstance(loop, ast.For):
+        return False
+    if _names_batch(program, loop):
+        return any(_runs_model(program, node) for node in nodes)
+    if not _counts_batches(program, loop.iter) or not any(_brings_home(program, node) for node in nodes):
+        return False
+    return any(_runs_model(program, node) or _may_run_model(program, node) for node in nodes)
+
+
+def _names_batch(program: Program, loop: ast.For) -> bool:
+    names = [node for node in ast.walk(loop.target) if isinstance(node, ast.Name) and _BATCH.search(node.id)]
+    return any(program.value(name).kind is not Kind.NUMBER for name in names)
+
+
+def _counts_batches(program: Program, iterated: ast.expr) -> bool:
+    """Is it `range(len(data) // batch_size)`, also through a name, or `range(0, len(data), batch_size)`?"""
+    while isinstance(iterated, ast.Call) and iterated.args and program.qualified(iterated.func).startswith("tqdm"):
+        iterated = iterated.args[0]
+    if not (isinstance(iterated, ast.Call) and program.qualified(iterated.func) == "builtins.range"):
+        return False
+    if len(iterated.args) == 3:
+        return "batch" in ast.unparse(iterated.args[2])
+    bound = iterated.args[-1] if iterated.args else iterated
+    return any(_divides(each) for each in (bound, *_assigned(program, bound)))
+
+
+def _divides(bound: ast.expr) -> bool:
+    quotients = [node for node in ast.walk(bound) if isinstance(node, ast.BinOp)]
+    return any(isinstance(node.op, ast.Div | ast.FloorDiv) for node in quotients)
+
+
+def _assigned(program: Program, bound: ast.expr) -> list[ast.expr]:
+    """What the function assigns to the variable `bound`."""
+    if not isinstance(bound, ast.Name):
+        return []
+    scope = program.function_of(bound) or program.tree
+    assigns = [node for node in own_nodes(scope) if isinstance(node, ast.Assign)]
+    return [node.value for node in assigns if any(getattr(each, "id", "") == bound.id for each in node.targets)]
+
+
+def _runs_model(program: Program, node: ast.AST) -> bool:
+    """Is it a call of a module, or of a method that may compute with it?"""
+    if not isinstance(node, ast.Call):
+        return False
+    callee = program.value(node.func)
+    if callee.kind in (Kind.MODULE, Kind.TENSOR):  # a tensor can't be called: a model too
+        return True
+    is_method = callee.owner is not None and callee.owner.kind is Kind.MODULE
+    return is_method and getattr(node.func, "attr", "") not in _HOUSEKEEPING
+
+
+def _may_run_model(program: Program, node: ast.AST) -> bool:
+    """Does a function that is not known give a tensor on the device?"""
+    if not isinstance(node, ast.Call) or not program.value(node).on_device:
+        return False
+    callee = program.value(node.func)
+    return callee.kind is Kind.UNKNOWN or bool(program.targets(node))
+
+
+def _brings_home(program: Program, node: ast.AST) -> bool:
+    """Is it `model(x).cpu()`, `float(model(x))` and the like, of what a model gave?"""
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Attribute):
+        return node.func.attr in _BRINGS_HOME and program.value(node.func.value).on_device
+    return bool(node.args) and program.qualified(node.func) in _NUMBERS and program.value(node.args[0]).on_device
