@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from perflint.graphing.modes import MODES
 from perflint.graphing.ownership import is_own
 from perflint.graphing.shown import shown
+from perflint.graphing.table import entry_of
 from perflint.lift.steps import Cannot
 from perflint.program import torch_table
 from perflint.program.values import Kind, Place, Value
@@ -98,21 +99,13 @@ def _function(program: Program, node: ast.Call, name: str) -> None:
         raise Cannot(f"{shown(program, node)} copies from the host", node)
     if entry.traits & {"factory"} and not _is_on_device(program, node):
         raise Cannot(f"{shown(program, node)} is made on the host", node)
-    _check_syncs(program, node, entry)
+    _check_size(program, node)
 
 
-def _check_syncs(program: Program, node: ast.Call, entry: torch_table.Entry) -> None:
-    given = [_kind(program, each) for each in node.args]
-    named = {each.arg: _kind(program, each.value) for each in node.keywords if each.arg}
-    if entry.select(given, named).syncs or (entry.syncs and not entry.variants):
+def _check_size(program: Program, node: ast.Call) -> None:
+    entry = entry_of(program, node)
+    if entry is not None and entry.syncs:
         raise Cannot(f"the size of {shown(program, node)} depends on data", node)
-
-
-def _kind(program: Program, node: ast.expr) -> str:
-    value = program.value(node)
-    if value.kind is Kind.TENSOR:
-        return torch_table.TENSOR
-    return torch_table.NUMBER if value.kind is Kind.NUMBER else torch_table.OTHER
 
 
 def _is_on_device(program: Program, node: ast.Call) -> bool:
@@ -139,7 +132,7 @@ def _method(program: Program, node: ast.Call, func: ast.Attribute, region: ast.A
         raise Cannot(f"{shown(program, node)} {moved}", node)
     if name in _FROM_HOST or name in _AUTOGRAD or entry.result not in {*_GIVES, torch_table.UNKNOWN}:
         raise Cannot(f"{shown(program, node)} does something else than compute on the device", node)
-    _check_syncs(program, node, entry)
+    _check_size(program, node)
 
 
 def _stays(program: Program, node: ast.Call, func: ast.Attribute, owner: Value) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from perflint.fixes.names import imported_name
 from perflint.graphing.calls import check_call
 from perflint.graphing.modes import MODES, called, without_gradients
-from perflint.graphing.ownership import is_own, root_of
+from perflint.graphing.ownership import is_new, is_own, root_of
 from perflint.graphing.reads import check_reads
 from perflint.graphing.shown import shown
 from perflint.lift.steps import Cannot
@@ -121,7 +121,7 @@ class Obstacles:
 
     def _written(self, node: ast.AST, base: ast.expr, region: ast.AST) -> None:
         """What others see may be written to where it is a tensor, and no gradients are recorded."""
-        if is_own(self.program, region, base):
+        if is_own(self.program, region, base) or is_new(self.program, base):
             return
         is_tensor = self.program.value(base).kind is Kind.TENSOR and isinstance(root_of(base), ast.Name)
         if self.strict or not is_tensor or not (self.quiet or without_gradients(self.program, node)):

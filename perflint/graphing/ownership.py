@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from perflint.program import torch_table
+from perflint.graphing.table import entry_of
 from perflint.program.values import Kind
 from perflint.program.walk import own_nodes
 
@@ -65,13 +65,20 @@ def is_new(program: Program, value: ast.expr | None) -> bool:
     if not isinstance(value, ast.Call):
         return isinstance(value, _DISPLAYS)
     function = program.value(value.func)
+    if function.kind is Kind.LIBRARY and function.name in _MAKERS:
+        return True
     if function.kind is Kind.LIBRARY and function.name == "torch.autograd.Variable" and value.args:
         return is_new(program, value.args[0])
-    if function.kind is Kind.LIBRARY:
-        entry = torch_table.function(function.name)
-        is_torch = entry is not None and entry.result == "tensor" and entry.traits.isdisjoint({"view", "inplace"})
-        return is_torch or function.name in _MAKERS
-    if isinstance(value.func, ast.Attribute) and function.kind in (Kind.METHOD, Kind.UNKNOWN):
-        entry = torch_table.method(value.func.attr)
-        return entry is not None and entry.result == "tensor" and entry.traits.isdisjoint({"view", "inplace"})
-    return False
+    if function.kind is Kind.METHOD and function.owner is not None and function.owner.kind is Kind.MODULE:
+        return False
+    entry = entry_of(program, value)
+    if entry is None or entry.result != "tensor":
+        return False
+    return entry.traits.isdisjoint({"view", "inplace"}) or is_new(program, _viewed(function.kind, value))
+
+
+def _viewed(kind: Kind, call: ast.Call) -> ast.expr | None:
+    """What a call gives a view of, or gives back changed."""
+    if kind is Kind.LIBRARY:
+        return call.args[0] if call.args else None
+    return call.func.value if isinstance(call.func, ast.Attribute) else None
