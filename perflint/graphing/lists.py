@@ -43,7 +43,10 @@ def collected(program: Program, loop: ast.For, end: ast.If) -> Collected:
     empty = tuple(_empty(program, loop, name) for name in names)
     values = tuple(value for _, value in pairs)
     edits = tuple(edit for edit, _ in stacks)
-    return Collected(_steps(program, loop), names, values, appends, empty, min(dims, default="0"), edits)
+    steps = _steps(program, loop)
+    if not names and not steps.strip("0").isdigit():
+        raise Cannot("it may take no step at all", loop)  # where results are stacked, it must take one
+    return Collected(steps, names, values, appends, empty, min(dims, default="0"), edits)
 
 
 def _pair(program: Program, loop: ast.For, end: ast.If, append: ast.stmt) -> tuple[str, str]:
@@ -118,7 +121,13 @@ def _stack(program: Program, loop: ast.For, append: ast.stmt, name: str) -> tupl
         raise Cannot(f"`{name}` is more than stacked behind the loop", loop)
     statement = program.statement_of(call)
     again = isinstance(statement, ast.Assign) and statement.value is call and stores[-1:] == statement.targets
-    if statement.lineno < loop.lineno or len(stores) != (2 if again else 1) or (len(others) > 1 and not again):
+    always = program.parent(statement) in list(program.ancestors(loop))
+    if (
+        not always
+        or statement.lineno < loop.lineno
+        or len(stores) != (2 if again else 1)
+        or (len(others) > 1 and not again)
+    ):
         raise Cannot(f"`{name}` is more than stacked behind the loop", loop)
     dim = _dim(program, call)
     return (whole_lines(program, statement) if again else Edit(*program.span(call), name)), dim

@@ -27,8 +27,7 @@ class Names:
         arguments = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
         self._taken = {node.id for node in names} | arguments
         self.stored = {node.id for node in names if node in inside and isinstance(node.ctx, ast.Store)}
-        stores = [node for node in names if node not in inside and isinstance(node.ctx, ast.Store)]
-        self.before = arguments | {node.id for node in stores if node.lineno < loop.lineno}
+        self.before = arguments | {node.id for each in _in_front(program, loop) for node in _stores(each)}
         self.behind = {node.id for node in names if node not in inside and _is_behind(program, node, loop)}
 
     def new(self, name: str) -> str:
@@ -36,6 +35,18 @@ class Names:
         while name in self._taken:
             name += "_"
         return name
+
+
+def _in_front(program: Program, loop: ast.For) -> Iterator[ast.stmt]:
+    """The assignments that have run whenever the loop starts."""
+    child: ast.stmt = loop
+    while not isinstance(child, ast.FunctionDef):
+        block = program.block_of(child)
+        yield from (each for each in block[: block.index(child)] if isinstance(each, ast.Assign | ast.AnnAssign))
+        parent = program.parent(child)
+        if not isinstance(parent, ast.stmt):
+            return
+        child = parent
 
 
 def _is_behind(program: Program, node: ast.Name, loop: ast.For) -> bool:
