@@ -96,6 +96,11 @@ def _met_again(flow: Flow, inside: frozenset[ast.AST]) -> set[str]:
     return {node.id for node in reads if (found := flow.definitions(node)) & inside and found - inside}
 
 
+def shapes_of(program: Program) -> Shapes:
+    """The shapes in the program."""
+    return program.once(_flow_and_shapes)[1]
+
+
 def _flow_and_shapes(program: Program) -> tuple[Flow, Shapes]:
     flow = Flow(program)
     return flow, Shapes(program, flow)

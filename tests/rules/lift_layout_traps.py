@@ -160,6 +160,46 @@ class Model(nn.Module):
 def run():
     return Model()(torch.randn(2, 5, 3))
 """,
+    "a list is empty in the first step alone": """
+def run():
+    x = torch.randn(2, 5, 3)
+    outs = []
+    for t in range(5):
+        if outs:
+            v = x[:, t].detach().numpy().sum() + x[:, t]
+        else:
+            v = x[:, t]
+        outs.append(v)
+    return torch.stack(outs, 1)
+""",
+    "a sequence has one step, which is the first": """
+rnn = nn.GRU(3, 4, batch_first=True)
+def decode(x: torch.Tensor):
+    batch, steps, width = x.shape
+    h = None
+    outs = []
+    for t in range(steps):
+        if t == 0:
+            v = torch.zeros(batch, 3)
+        else:
+            v = x[:, t - 1]
+        out, h = rnn(v.unsqueeze(1), h)
+        outs.append(out.squeeze(1))
+    return torch.stack(outs, 1), h
+def run():
+    return decode(torch.randn(2, 1, 3)), decode(torch.randn(2, 4, 3))
+""",
+    "a loop may have no first step": """
+def decode(x: torch.Tensor, steps):
+    outs = [x[:, 0]]
+    for t in range(steps):
+        v = x[:, 0] if t == 0 else x[:, t - 1] * 2
+        outs.append(v)
+    return torch.stack(outs, 1)
+def run():
+    x = torch.randn(2, 5, 3)
+    return decode(x, 0), decode(x, 4)
+""",
     "a test that is asked in two places": """
 def run(answer=True):
     x = torch.randn(2, 5, 3)
