@@ -101,7 +101,6 @@ def test_advantages_are_replayed() -> None:
     assert AFTER.advantages.graphs == 1
 
 
-@pytest.mark.filterwarnings("ignore:perflint")
 @pytest.mark.parametrize("name", ["graph_decoders", "graph_recurrences", "graph_ends"])
 def test_fixtures_compute_on_the_gpu_what_they_did(name: str) -> None:
     path = FIXTURES / f"{name}_before.py"
@@ -109,6 +108,7 @@ def test_fixtures_compute_on_the_gpu_what_they_did(name: str) -> None:
     results = []
     for program in (load(path, text), load(path, fixed(text))):
         torch.manual_seed(0)
-        with torch.device(DEVICE):
+        with torch.device(DEVICE), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # made anew in each run, most are never captured
             results.append([program.run() for _ in range(3)])
     assert equal(*results)
