@@ -12,9 +12,11 @@ torch operations in each step. The kind says, by data flow, what may be done abo
   one's own, masks, discounted returns.
 
 It assumes that a loop over time is one in which steps of a tensor, or of a list of tensors, meet a carried state, or in
-which a model's output goes back into the model. Where no module of yours carries that state, or nothing is carried at
-all, an axis only passes for time if the program says so: by the name of the loop's variable or its bound, by running
-over the whole of the axis that it indexes, or backwards, or by a sequence that was built from its end. Loops over
+which a model's output goes back into the model. The state may be kept inside of what is called: in attributes of a
+module, or in an object that is set up before the loop. Where no module of yours carries the state, or nothing is
+carried at all, an axis only passes for time if the program says so: by the name of the loop's variable or its bound, by
+running over the whole of the axis that it indexes, or backwards, by a sequence that was built from its end, that an RNN
+gave or into which sequences were padded, or by another loop over time that runs the same model. Loops over
 layers, heads, scales, classes, chunks, tiles, codebooks, batches and samples, loops that train or step an environment,
 samplers, solvers of differential equations, refinements of a whole sequence, host arrays and tests are left alone.
 

@@ -348,3 +348,43 @@ def test_windows_that_hand_on_a_state_are_no_steps_of_the_loop_that_generates() 
             word = output.argmax(dim=-1)
     """
     assert _kinds(code) == ["", "autoregressive"]
+
+
+@pytest.mark.parametrize(("batch_first", "index"), [("True", "[:, j]"), ("False", "[j]")])
+def test_an_axis_is_time_where_an_rnn_or_the_padding_of_sequences_makes_it(batch_first: str, index: str) -> None:
+    code = f"""
+    from torch.nn.utils.rnn import pad_packed_sequence
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn = nn.GRU(8, 8, batch_first={batch_first})
+
+        def hidden(self, x: torch.Tensor, y: torch.Tensor, n):
+            out, _ = self.rnn(x)
+            loss = 0
+            for j in range(n):
+                loss += F.mse_loss(out{index}, y{index}) * (j + 1)
+            return loss
+
+        def padded(self, packed, y: torch.Tensor, n):
+            out = pad_packed_sequence(packed, batch_first={batch_first})[0]
+            loss = 0
+            for j in range(n):
+                loss += F.mse_loss(out{index}, y{index})
+            return loss
+    """
+    assert _kinds(code) == ["vectorizable", "vectorizable"]
+    other = code.replace(f"batch_first={batch_first}", f"batch_first={batch_first != 'True'}")
+    assert _kinds(other) == ["", ""]
+
+
+def test_a_sequence_that_was_turned_around_since_is_known_no_more() -> None:
+    code = """
+    from torch.nn.utils.rnn import pad_packed_sequence
+    def last(packed, out: torch.Tensor):
+        outputs, lengths = pad_packed_sequence(packed)
+        outputs = outputs.transpose(0, 1)
+        for i, length in enumerate(lengths):
+            out[i] = outputs[i, length - 1] * 2
+    """
+    assert _kinds(code) == [""]
