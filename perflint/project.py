@@ -55,7 +55,7 @@ def _answers(links: Mapping[str, Links], modules: _Modules) -> dict[str, tuple[A
         for target in sorted({*each.questions, *each.doubts, *each.steps}):
             if _last(target) not in telling:
                 continue
-            reached = {known[place] for place in modules.reached(path, target) if place in known and place[0] != path}
+            reached = {known[place] for place in modules.answering(path, target) if place in known and place[0] != path}
             answer = _agreed(reached)
             if answer is not None and (
                 answer.trains
@@ -89,10 +89,8 @@ class _Modules:
                 self._paths[parts[-1]].append((parts, path))
         self._module = cache(self._find_module)
         self._defined = {(path, answer.target) for path, each in links.items() for answer in each.answers}
-        self._methods: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
-        for place in sorted(self._defined):
-            if "." in place[1]:
-                self._methods[_last(place[1])].append(place)
+        self._methods = _by_name(self._defined)
+        self._offered = _by_name({(path, name) for path, each in links.items() for name in each.functions})
         self._bases: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
         self._subclasses: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
         for path, each in links.items():
@@ -105,7 +103,7 @@ class _Modules:
     def reached(self, path: str, target: str) -> Iterable[tuple[str, str]]:
         """The files in which `target`, as the file at `path` knows it, may be defined, and its name there."""
         if target.startswith("?"):
-            methods = self._methods.get(target[1:], ())
+            methods = self._offered.get(target[1:], ())
             yield from methods if len(methods) <= _NAMESAKES else ()
         elif target.startswith("@"):
             owner, _, method = target[1:].partition(".")
@@ -113,6 +111,13 @@ class _Modules:
                 yield place, f"{name}.{method}"
         else:
             yield from map(self._inherited, self._definitions(path, target))
+
+    def answering(self, path: str, target: str) -> Iterable[tuple[str, str]]:
+        """As `reached`, but also the methods for which it does not matter who calls them."""
+        if not target.startswith("?"):
+            return self.reached(path, target)
+        methods = self._methods.get(target[1:], ())
+        return methods if len(methods) <= _NAMESAKES else ()
 
     def _inherited(self, place: tuple[str, str]) -> tuple[str, str]:
         """Where the method is defined which a class at `place` has, if need be from a base."""
@@ -148,6 +153,15 @@ class _Modules:
             if parts[-len(name) :] == name and folder[: len(root := parts[: -len(name)])] == root
         ]
         return max(roots)[1] if roots else None
+
+
+def _by_name(places: set[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
+    """The methods among the functions at `places`, by their own names."""
+    methods: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+    for place in sorted(places):
+        if "." in place[1]:
+            methods[_last(place[1])].append(place)
+    return methods
 
 
 def _closure(

@@ -6,7 +6,8 @@ Reports, at places that run every step or time step, what reads values of device
 copies `.cpu()`, `.to("cpu")`, `.numpy()`, `.tolist()`; the conversions `float(t)`, `int(t)`, `bool(t)`; the truth of a
 tensor in `if`, `while`, `assert`, `and`, `not` and comprehensions; printing and formatting; `math` functions;
 Python's `max`, `min` and `sorted`, which compare; sizes that depend on values (`nonzero`, `masked_select`, reading with
-a boolean mask, `unique`); and indices (slices and `range` with a tensor). The silent ones are reported only where
+a boolean mask, `unique`); indices (slices, `range` and Python's lists with a tensor); tensors made of device scalars;
+and `loss.data[0]`, which was `.item()` before PyTorch 0.4. The silent ones are reported only where
 the value is certainly a tensor on the device. `x[mask] = 0.0`, masks that are integer indices,
 `torch.where(t.any(), ...)`, lengths for `pack_padded_sequence`, actions for an environment, and reads that happen now
 and then are left alone. Python's `sum`, and walking over a tensor's rows, launch work but read nothing.

@@ -315,6 +315,26 @@ def test_what_lists_hold_is_known_where_they_are_handed_to(tmp_path: Path) -> No
     assert lines(check(tmp_path)) == []
 
 
+def test_a_script_that_never_leaves_the_host_hears_of_no_device(tmp_path: Path) -> None:
+    net = (
+        "from torch import nn\n\n\nclass Net(nn.Module):\n    def forward(self, x):\n        return x[:, 0].exp(), 3\n"
+    )
+    script = """\
+import torch
+from net import Net
+from torch.utils.data import DataLoader
+
+net = Net(){}
+for x in DataLoader([], num_workers=2):
+    y, _ = net(x)
+    print(y.sum().item())
+"""
+    write(tmp_path, net=net, script=script.format(""))
+    assert lines(check(tmp_path)) == []
+    write(tmp_path, script=script.format(".cuda()"))
+    assert lines(check(tmp_path)) == [("script.py", 8)]
+
+
 def test_imports_are_resolved_from_the_nearest_folder_above() -> None:
     call = HotCall("utils.f", 1)
     utils = Links(functions=("f",), answers=(Answer("f"),))

@@ -42,14 +42,14 @@ _VALUES = {code: tensor(place, sure=sure) for (place, sure), code in _TENSORS.it
     "s": STRING,
     "a": NUMPY,
 }
-_PLACELESS = str.maketrans("Tt", "--")
+_AT_HOME = str.maketrans("DdTt", "HhHh")
 _TOLD = frozenset("DdHhTnsa")  # what says more than a caller would guess
 ON_DEVICE = frozenset({"D", "d", _GUESS})
 
 
 def argument_code(value: Value) -> str:
-    """The code for an argument of a call, in which a tensor of no known place is nothing."""
-    return _code(value, _DEPTH).translate(_PLACELESS)
+    """The code for an argument of a call."""
+    return _code(value, _DEPTH)
 
 
 def result_code(value: Value | None) -> str:
@@ -61,6 +61,11 @@ def result_code(value: Value | None) -> str:
 def value_of(code: str, place: Place = Place.UNKNOWN) -> Value:
     """The value of `code`; `place` is that of the arguments, if it is known."""
     return _read(iter(code), place)
+
+
+def value_at_home(code: str) -> Value:
+    """The value of `code` in a program that never leaves the host."""
+    return value_of(code.translate(_AT_HOME))
 
 
 def values_of(codes: str) -> tuple[Value, ...]:

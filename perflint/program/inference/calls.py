@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from perflint.program import torch_table
-from perflint.program.codes import value_of
+from perflint.program.codes import value_at_home, value_of
 from perflint.program.inference.arguments import Arguments, bind
 from perflint.program.inference.iteration import contains_tensor
 from perflint.program.inference.library import library_call
@@ -77,6 +77,8 @@ def _told(evaluator: Evaluator, callee: Value, arguments: Arguments) -> Value | 
     gives = next((answer.gives for target in targets if (answer := evaluator.answers.get(target)) is not None), "")
     if not gives:
         return None
+    if evaluator.module_place is Place.HOST:
+        return value_at_home(gives)
     tensors = [inner for value in arguments.all if (inner := contains_tensor(value)) is not None]
     place = common_place(tensors)
     return value_of(gives, place if place is not Place.UNKNOWN else evaluator.usual_place)

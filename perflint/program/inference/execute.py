@@ -203,6 +203,8 @@ class Executor(Evaluator):
             )
         elif base.kind is Kind.SEQUENCE and path:
             self.assign(target.value, sequence_of(join(base.item or value, value)))
+        elif path and base == LIKELY_HOST_TENSOR and index.kind is not Kind.NUMBER and _may_be_on_device(value):
+            self.assign(target.value, base._replace(place=value.place))  # a batch is moved part by part
 
     def _run_assign(self, node: ast.Assign) -> None:
         value = self.evaluate(node.value)
@@ -358,6 +360,10 @@ def joined(environments: list[dict[str, Value]]) -> dict[str, Value]:
             elif known is not value:
                 result[name] = join(known, value)
     return result
+
+
+def _may_be_on_device(value: Value) -> bool:
+    return value.kind in (Kind.TENSOR, Kind.UNKNOWN) and value.place is not Place.HOST
 
 
 def _is_of_the_project(base_names: Sequence[str]) -> bool:
