@@ -6,12 +6,13 @@ import ast
 from typing import TYPE_CHECKING
 
 from perflint.graphing.modes import MODES
-from perflint.graphing.ownership import is_own
+from perflint.graphing.ownership import argument_names, is_own
 from perflint.graphing.shown import shown
 from perflint.graphing.table import entry_of
 from perflint.lift.steps import Cannot
 from perflint.program import torch_table
 from perflint.program.values import Kind, Place, Value
+from perflint.program.walk import path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -31,7 +32,11 @@ _MOVES = frozenset({"to", "cuda", "cpu", "numpy", "item", "tolist", "type", "typ
 _TYPES = frozenset({"float", "double", "half", "bfloat16", "long", "int", "bool", "short", "byte"})
 _AUTOGRAD = frozenset("backward register_hook requires_grad_ retain_grad share_memory_ set_ resize_".split())
 _COMPUTES = frozenset({"torch.autograd.Variable", "torch.nn.utils.rnn.pad_sequence"})
-_MASKED = frozenset(f"torch.nn.{name}" for name in ("Transformer", "TransformerEncoder", "TransformerDecoder"))
+_READING = frozenset(  # masks and lengths, whether the device is there, or how large its input is
+    f"torch.nn.{name}"
+    for name in "Transformer TransformerEncoder TransformerDecoder CTCLoss AdaptiveLogSoftmaxWithLoss".split()
+    + "SyncBatchNorm functional.ctc_loss functional.embedding_bag".split()
+) | {"torch.ctc_loss"}
 _REFUSED = {
     "torch.distributions": "checks its arguments on the host",
     "torch.nn.utils.rnn": "needs the lengths on the host",
@@ -63,8 +68,8 @@ def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) 
 
 def _module(program: Program, node: ast.Call, value: Value, strict: bool) -> None:
     kind = torch_table.class_kind(value.name) if value.name else None
-    if value.name in _MASKED:
-        raise Cannot(f"{shown(program, node.func)} tests its mask on the host", node)
+    if value.name in _READING or ".Lazy" in value.name:
+        raise Cannot(f"{shown(program, node.func)} may need values on the host", node)
     if kind is None or (kind == "container" and not value.name.endswith("Sequential")):
         raise Cannot(f"whether a graph can hold what {shown(program, node.func)} does isn't known", node)
     if strict and "BatchNorm" in value.name:
@@ -95,6 +100,8 @@ def _function(program: Program, node: ast.Call, name: str) -> None:
         if name in ("torch.is_tensor", "torch.device", "torch.Size", "torch.finfo"):
             return
         raise Cannot(f"{shown(program, node.func)} does something else than compute", node)
+    if name in _READING:
+        raise Cannot(f"{shown(program, node.func)} may need values on the host", node)
     if name.rpartition(".")[2] in _FROM_HOST:
         raise Cannot(f"{shown(program, node)} copies from the host", node)
     if entry.traits & {"factory"} and not _is_on_device(program, node):
@@ -127,7 +134,7 @@ def _method(program: Program, node: ast.Call, func: ast.Attribute, region: ast.A
     entry = torch_table.method(name)
     if (owner.kind is not Kind.TENSOR and not owner.is_blank) or entry is None:
         raise Cannot(f"whether a graph can hold what {shown(program, func)} does isn't known", node)
-    if name in _MOVES and not _stays(program, node, func, owner):
+    if name in _MOVES and not _stays(program, node, func, region):
         moved = "is read on the host" if name in ("item", "tolist", "numpy", "cpu") else "may be copied to the device"
         raise Cannot(f"{shown(program, node)} {moved}", node)
     if name in _FROM_HOST or name in _AUTOGRAD or entry.result not in {*_GIVES, torch_table.UNKNOWN}:
@@ -135,16 +142,16 @@ def _method(program: Program, node: ast.Call, func: ast.Attribute, region: ast.A
     _check_size(program, node)
 
 
-def _stays(program: Program, node: ast.Call, func: ast.Attribute, owner: Value) -> bool:
-    """Is a tensor only given another type, or where it is to go already?"""
+def _stays(program: Program, node: ast.Call, func: ast.Attribute, region: ast.AST) -> bool:
+    """Is a tensor only given another type, or where it is to go already? Arguments may still come from the host."""
     if func.attr in ("cpu", "numpy", "item", "tolist", "pin_memory"):
         return False
-    if owner.on_device and owner.sure and program.value(node).place is not Place.HOST:
-        return True
+    owner, path = program.value(func.value), path_of(func.value)
+    if owner.on_device and owner.sure and path not in argument_names(region):
+        return program.value(node).place is not Place.HOST
     given = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "dtype")]
-    return (
-        bool(given) and all(_is_type(program, each) for each in given) and len(given) == len(node.args + node.keywords)
-    )
+    whole = len(given) == len(node.args) + len(node.keywords)
+    return bool(given) and whole and all(_is_type(program, each) for each in given)
 
 
 def _is_type(program: Program, node: ast.expr) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from perflint.fixes.names import imported_name
 from perflint.graphing.calls import check_call
 from perflint.graphing.modes import MODES, called, without_gradients
-from perflint.graphing.ownership import is_new, is_own, root_of
+from perflint.graphing.ownership import argument_names, is_new, is_own, root_of
 from perflint.graphing.reads import check_reads
 from perflint.graphing.shown import shown
 from perflint.lift.steps import Cannot
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _OTHER_CODE = {
     ast.Try: "handles errors",
+    getattr(ast, "TryStar", ast.Try): "handles errors",
     ast.Yield: "hands over to the caller",
     ast.YieldFrom: "hands over to the caller",
     ast.Await: "waits for other code",
@@ -107,9 +108,9 @@ class Obstacles:
     def _object(self, node: ast.Attribute | ast.Subscript, region: ast.AST) -> None:
         """What holds tensors but is no tensor, list or dict is another one at each call, such as a batch."""
         base = node.value
-        if not isinstance(base, ast.Name) or not isinstance(region, ast.FunctionDef) or base.id in ("self", "cls"):
+        if not isinstance(base, ast.Name) or base.id in ("self", "cls"):
             return
-        if self.program.value(base).kind is Kind.UNKNOWN and base.id in {arg.arg for arg in _arguments(region)}:
+        if self.program.value(base).kind is Kind.UNKNOWN and base.id in argument_names(region):
             raise Cannot(f"`{base.id}` may be another object at each call", node)
 
     def _subscript(self, node: ast.Subscript, region: ast.AST) -> None:
@@ -131,7 +132,3 @@ class Obstacles:
 def _writes(method: str) -> bool:
     entry = torch_table.method(method)
     return entry is not None and "inplace" in entry.traits
-
-
-def _arguments(function: ast.FunctionDef) -> Iterable[ast.arg]:
-    return (node for node in ast.walk(function.args) if isinstance(node, ast.arg))

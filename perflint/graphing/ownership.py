@@ -26,13 +26,19 @@ def root_of(node: ast.AST) -> ast.AST:
     return node
 
 
+def argument_names(region: ast.AST) -> set[str]:
+    """The names of the arguments of `region`, if it is a function."""
+    if not isinstance(region, ast.FunctionDef):
+        return set()
+    return {node.arg for node in ast.walk(region.args) if isinstance(node, ast.arg)}
+
+
 def is_own(program: Program, region: ast.AST, node: ast.AST) -> bool:
     """Is `node` a name, or part of one, that the function or loop `region` only ever binds to what it made itself?"""
     root = root_of(node)
     if not isinstance(root, ast.Name):
         return False
-    arguments = region.args if isinstance(region, ast.FunctionDef) else None
-    if arguments is not None and any(each.arg == root.id for each in ast.walk(arguments) if isinstance(each, ast.arg)):
+    if root.id in argument_names(region):
         return False
     bindings = [
         _bound(program, each)
