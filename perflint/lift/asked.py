@@ -137,8 +137,9 @@ def check_text(program: Program, loop: ast.For | ast.While) -> None:
             raise Cannot("a step has more than two ways to go", node)
         if isinstance(node, ast.If) and node.body[0].lineno == node.lineno:
             raise Cannot("a branch shares a line with its test", node)
-    if "\\\n" in program.segment(loop):
-        raise Cannot("a line goes on behind a backslash", loop)
+    text, lines = program.segment(loop), (loop.end_lineno or loop.lineno) - loop.lineno + 1
+    if "\\\n" in text or len(text.splitlines()) != lines:
+        raise Cannot("its lines are broken or joined in an unusual way", loop)
 
 
 def difference(old: str, new: str) -> Edit:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from perflint.lift.axes import joined_axis
@@ -28,7 +29,7 @@ class Appended:
 class Results:
     """The results of `loop` so far."""
 
-    loop: ast.stmt
+    loop: ast.For | ast.While
     lists: list[Appended] = field(default_factory=list)
 
     def lift(self, scope: Scope, node: ast.stmt) -> str | None:
@@ -43,8 +44,9 @@ class Results:
             return self._grow(scope, node, *grown)
         return None
 
-    def _only_here(self, node: ast.stmt, path: str) -> None:
-        if len(occurrences(self.loop, path)) != len(occurrences(node, path)):
+    def _only_here(self, node: ast.stmt, path: str, others: Sequence[ast.stmt] = ()) -> None:
+        """Raise Cannot where the loop reads or writes `path` elsewhere than in `node`, or `others` of its kind."""
+        if len(occurrences(self.loop, path)) != sum(len(occurrences(each, path)) for each in others or [node]):
             raise Cannot(f"`{path}` is also used elsewhere in the loop", node)
 
     def _append(self, scope: Scope, node: ast.stmt, path: str, element: ast.expr) -> str:
@@ -61,7 +63,7 @@ class Results:
         return f"{path}.extend({atom(value.text)}.{taken})"
 
     def _add(self, scope: Scope, node: ast.stmt, path: str, addends: list[tuple[str, ast.expr]]) -> str:
-        self._only_here(node, path)
+        self._only_here(node, path, [each for each in self.loop.body if (sum_ := _added(each)) and sum_[0] == path])
         if isinstance(node, ast.AugAssign):
             if not (isinstance(node.target, ast.Name) and _is_own(scope, node.target)):
                 raise Cannot(f"`{path}` may share its memory with another tensor", node)

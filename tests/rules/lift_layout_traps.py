@@ -160,6 +160,27 @@ class Model(nn.Module):
 def run():
     return Model()(torch.randn(2, 5, 3))
 """,
+    "a sum is read between what is added to it": """
+def run():
+    x = torch.randn(2, 5, 4)
+    total, outs = 0, []
+    for t in range(5):
+        total = total + x[:, t].mean()
+        outs.append(total)
+        total = total + x[:, t].pow(2).mean()
+    return torch.stack(outs)
+""",
+    "a sum is added to, and takes part in what is added": """
+def run():
+    x = torch.randn(2, 5, 4)
+    total, other = 1, 0
+    for t in range(5):
+        total = total + x[:, t].mean()
+        total = total + total * x[:, t].pow(2).mean()
+        other += x[:, t].mean()
+        other -= x[:, t].pow(2).mean()
+    return total, other
+""",
     "a list is empty in the first step alone": """
 def run():
     x = torch.randn(2, 5, 3)

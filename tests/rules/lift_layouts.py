@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from itertools import permutations
 
@@ -151,4 +152,35 @@ def masked_loss(writer: Writer) -> None:
     writer.keep(Value(f"({text} * ({mask} > 0)).sum()", ()))
 
 
-LAYOUTS: list[Callable[[Writer], None]] = [moved, picked, parted, widened, stacked, attended, chosen, masked_loss]
+def asked(writer: Writer) -> None:
+    """One of two values, by a test that each step asks."""
+    if not (found := writer.floats()):
+        return
+    one = writer.choose(found)
+    other = writer.choose([each for each in found if each.shape == one.shape])
+    test, name = writer.choose(["t == 0", "t > 0", "flag", "flag"]), writer.name("v")
+    if test == "flag":
+        test = writer.name("f")
+        writer.before.append(f"{test} = {writer.choose([True, False])}")
+    elif not any(re.search(r"\bt\b", each) for each in writer.body):
+        return
+    forms = [
+        "{0} = {1} * 2 if {3} else {2}",
+        "if {3}:\n    {0} = {1} * 2\nelse:\n    {0} = {2}",
+        "{0} = {2}\nif {3}:  # once\n    # more\n    {0} = {0} + 1",
+    ]
+    writer.body.append(writer.choose(forms).format(name, one.text, other.text, test))
+    writer.values.append(Value(name, one.shape))
+
+
+LAYOUTS: list[Callable[[Writer], None]] = [
+    moved,
+    picked,
+    parted,
+    widened,
+    stacked,
+    attended,
+    chosen,
+    asked,
+    masked_loss,
+]
