@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from perflint.lift import axes, layouts, rewrite, slices, stacks, steps
+from perflint.lift.asked import Asked, Lines
 from perflint.lift.branches import lifted_or_divided
 from perflint.lift.steps import Cannot
 from perflint.program import Program
@@ -118,6 +119,10 @@ def as_it_was(axis: int) -> int:
     return axis
 
 
+def other_branch(asked: Asked, answer: bool | None) -> Lines:
+    return LINES(asked, None if answer is None else not answer)
+
+
 def now(text: str, offset: int) -> str:
     return SHIFTED(text, 0)
 
@@ -131,6 +136,7 @@ def other_way_round(value: Any, axis: int, *, is_cat: bool) -> str:
 
 
 SEEDS = range(120)
+LINES: Callable[..., Lines] = Asked.lines
 SHIFTED: Callable[..., str] = slices.shifted
 LAST_VALUES: Callable[..., Any] = rewrite._last_values
 JOINED: Callable[..., str] = stacks._joined
@@ -138,6 +144,7 @@ MUTANTS: dict[str, tuple[object, str, object]] = {
     "the steps are left along the axis where they were": (steps, "moved", stay),
     "a softmax or a sum works along the next axis": (axes, "integer", one_axis_on),
     "an axis of a step keeps its number where time is in front": (layouts, "_shifted", as_it_was),
+    "one branch of a test is taken for the other": (Asked, "lines", other_branch),
     "the step before is this step": (slices, "shifted", now),
     "the first step is taken for the last": (rewrite, "_last_values", backwards),
     "what is stacked stands along another axis": (stacks, "_joined", other_way_round),
