@@ -10,6 +10,7 @@ from pathlib import PurePath
 
 from perflint.links import Answer, Context, HotCall, Links
 
+_LIKELY = "d"  # what one doubts is taken for that already
 _NAMESAKES = 8  # classes with a method of one name, beyond which the name says nothing of the class
 
 
@@ -59,7 +60,7 @@ def _answers(links: Mapping[str, Links], modules: _Modules) -> dict[str, tuple[A
             answer = _agreed(reached)
             if answer is not None and (
                 answer.trains
-                or (answer.gives and target in each.doubts)
+                or (answer.gives not in ("", _LIKELY) and target in each.doubts)
                 or (answer.gives_tensor and target in each.questions)
             ):
                 told.append(replace(answer, target=target))

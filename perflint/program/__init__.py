@@ -110,7 +110,11 @@ class Program:
         """
         if not self.is_script or not _TRAINS.search(self.text) or not _BUILDS.search(self._code):
             return False
-        return not (_ACCELERATOR.search(self.text) and _ACCELERATOR.search(self._code))
+        return not self._speaks_of_device
+
+    @cached_property
+    def _speaks_of_device(self) -> bool:
+        return bool(_ACCELERATOR.search(self.text) and _ACCELERATOR.search(self._code))
 
     @cached_property
     def _code(self) -> str:
@@ -139,6 +143,7 @@ class Program:
             default_device_set=bool(_DEFAULT_DEVICE.search(self.text)),
         )
         executor.roles = roles(self._walk.of_type(ast.Attribute), self._walk.of_type(ast.Call))
+        executor.stays_home = self.is_script and not self._speaks_of_device
         executor.calls = self._context.calls
         executor.answers = {answer.target: answer for answer in self._context.answers}
         executor.is_demo = any(map(is_main_guard, self.tree.body)) and not _TRAINS.search(self.text)

@@ -77,7 +77,7 @@ def _told(evaluator: Evaluator, callee: Value, arguments: Arguments) -> Value | 
     gives = next((answer.gives for target in targets if (answer := evaluator.answers.get(target)) is not None), "")
     if not gives:
         return None
-    if evaluator.module_place is Place.HOST:
+    if evaluator.stays_home:
         return value_at_home(gives)
     tensors = [inner for value in arguments.all if (inner := contains_tensor(value)) is not None]
     place = common_place(tensors)

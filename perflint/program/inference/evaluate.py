@@ -50,6 +50,7 @@ class Evaluator:
         self.answers: dict[str, Answer] = {}  # of other files, by what this one calls their functions
         self.star_imports: list[str] = []
         self.module_place = default_place  # where modules compute: the host in a program that never leaves it
+        self.stays_home = False  # a script that never speaks of a device, whatever those that it calls may assume
         self.default_device_set = False  # by torch.set_default_device and its kin
         self.is_demo = False  # what it runs only tries out, on the host, what others use elsewhere
         self.frame = Frame({})
