@@ -6,12 +6,12 @@ import ast
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from perflint.lift import axes, products
+from perflint.lift import axes, products, slices
 from perflint.lift.layouts import laid_out
 from perflint.lift.pointwise import pointwise
 from perflint.lift.purity import invariant
 from perflint.lift.scope import Scope, tensor
-from perflint.lift.steps import Cannot, Lifted, State, Steps, atom
+from perflint.lift.steps import Cannot, Lifted, Same, State, Steps, atom
 from perflint.program import torch_table
 from perflint.program.shapes.shape import integer
 from perflint.program.values import Kind
@@ -116,6 +116,15 @@ def _pointwise(scope: Scope, operation: Operation) -> Steps:
     return pointwise(scope, node, tensors)
 
 
+def _selected(scope: Scope, operation: Operation) -> Lifted:
+    """`x.select(1, t)`, as `x[:, t]`."""
+    whole, *others = operation.operands
+    base, axis = scope.lift(whole), integer(others[0]) if len(others) == 2 else None
+    if not isinstance(base, Same) or axis is None or axis < 0:
+        return _of_one(scope, operation)
+    return slices.selected(scope, operation.node, whole, base, axis, others[1])
+
+
 def _where(scope: Scope, operation: Operation) -> Steps:
     if len(operation.operands) != 3:
         raise Cannot("where something is differs from step to step", operation.node)
@@ -183,5 +192,6 @@ _RULES: dict[str, Callable[[Scope, Operation], Lifted]] = {
     "einsum": _summed_by_letters,
     "layer_norm": _normalized,
     "linear": _linear,
+    "select": _selected,
     "where": _where,
 }

@@ -30,6 +30,18 @@ def sliced(scope: Scope, node: ast.Subscript, base: Steps | Same) -> Steps:
     return _step(scope, node, base, spread(scope, items, node.value))
 
 
+def selected(scope: Scope, node: ast.Call, whole: ast.expr, base: Same, axis: int, item: ast.expr) -> Steps:
+    """The step `item` of `whole`, whose steps stand along `axis`; raises Cannot."""
+    steps = step_range(scope, item)
+    if steps is None:
+        raise Cannot(f"`{scope.program.segment(node)}` is not one step of a sequence", node)
+    stop = "" if _is_length(scope, whole, axis, steps) else steps.stop
+    bounds = f"{'' if steps.first == '0' else steps.first}:{stop}"
+    text = base.text if bounds == ":" else f"{atom(base.text)}[{':, ' * axis}{bounds}]"
+    step, rank = Steps(text, axis, axis), scope.rank(whole)
+    return step if rank is None else step.narrowed(rank - 1, rank - 1)
+
+
 def spread(scope: Scope, items: list[ast.expr], base: ast.expr) -> list[ast.expr]:
     """The indices with as many whole axes in the place of `...` as it stands for; raises Cannot."""
     dots = [position for position, item in enumerate(items) if _is(item, ...)]

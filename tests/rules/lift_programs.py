@@ -174,7 +174,10 @@ def _read(writer: Writer, given: Given, counter: str) -> None:
         forms.append((f"{front}{counter}, 0", (*step[:axis], *step[axis + 1 :])))
         forms.append((f"{front}{counter}, :1", (*step[:axis], 1, *step[axis + 1 :])))
     text, shape = writer.choose(forms)
-    value = Value(f"{given.name}[{text}]", shape, given.whole)
+    read = f"{given.name}[{text}]"
+    if text == f"{front}{counter}" and writer.choose([True, False, False, False]):
+        read = f"{given.name}.select({axis}, {counter})"
+    value = Value(read, shape, given.whole)
     first = re.sub(r"\bt( [-+] 1)?", "0", text) if " : " not in text else f"{front}:1"
     writer.raw.append((value, f"{given.name}[{first}]"))
     writer.keep(value)
