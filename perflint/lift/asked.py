@@ -59,6 +59,9 @@ class Asked:
         for node in self.tests:
             if isinstance(node, ast.If):
                 self._choose(lines, node, answer=answer)
+        body = lines[self.loop.body[0].lineno - first :]
+        if all(not line or line.lstrip().startswith("#") for line in body):
+            raise Cannot("one answer leaves a step nothing to do", self.test)
         return lines
 
     def bare(self, lines: Lines, *, drops: bool) -> Lines:

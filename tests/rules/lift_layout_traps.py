@@ -181,6 +181,17 @@ def run():
         other -= x[:, t].pow(2).mean()
     return total, other
 """,
+    "an answer leaves nothing to do": """
+def collect(x: torch.Tensor, wanted):
+    outs = [x[:, 0]]
+    for t in range(5):
+        if wanted:  # or none
+            outs.append(x[:, t] * 2)
+    return torch.stack(outs)
+def run():
+    x = torch.randn(2, 5, 4)
+    return collect(x, True), collect(x, False)
+""",
     "a list is empty in the first step alone": """
 def run():
     x = torch.randn(2, 5, 3)
