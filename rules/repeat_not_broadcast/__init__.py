@@ -83,7 +83,7 @@ from perflint.program.consumers import Flow, reading
 from perflint.program.shapes.infer import Shapes
 from perflint.rule import Finding, Options, Rule
 
-from .copies import recognise
+from .copies import Copy, recognise
 from .patch import Patch, patch
 from .proof import proved
 from .verdict import is_one_time, is_worth_it, kind_of, source_changes
@@ -100,7 +100,7 @@ class RepeatNotBroadcast(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield the copies that nothing needs."""
-        flow = Flow(program)
+        flow, reported = Flow(program), set()
         shapes = Shapes(program, flow)
         for call in program.of_type(ast.Call):
             copy = recognise(program, flow, call)
@@ -118,9 +118,11 @@ class RepeatNotBroadcast(Rule):
                 continue
             kind = kind_of(program, read)
             result: Patch = patch(program, shapes, flow, copy, read, repeated)
-            yield self.finding(
-                _span(program, call), _MESSAGES[kind], kind=kind, fixes=result.fixes, blocked=result.blocked
-            )
+            span = _span(program, copy)
+            if span in reported:  # several casts of one expansion
+                continue
+            reported.add(span)
+            yield self.finding(span, _MESSAGES[kind], kind=kind, fixes=result.fixes, blocked=result.blocked)
 
 
 _MESSAGES = {
@@ -129,8 +131,15 @@ _MESSAGES = {
 }
 
 
-def _span(program: Program, call: ast.Call) -> tuple[int, int]:
-    """From the method's name, or the function's, to the end of the call."""
+def _span(program: Program, copy: Copy) -> tuple[int, int]:
+    """From the method's name, or the function's, to the end of the call.
+
+    What is expanded in a statement of its own is reported there, where it is to be mended.
+    """
+    call = copy.call
+    if program.statement_of(copy.source) is not program.statement_of(call):
+        assert isinstance(copy.source, ast.Call)
+        call = copy.source
     end = program.span(call)[1]
     if isinstance(call.func, ast.Attribute) and not program.qualified(call.func):
         return program.span(call.func)[1] - len(call.func.attr), end

@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from perflint.program.consumers import WRAPPERS
 from perflint.program.shapes.shape import integer
 from perflint.program.values import Kind
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 MATERIALISING = frozenset({"contiguous", "clone"})
 MOVES = frozenset("to cuda float double half bfloat16 long int bool type type_as".split())
+_DEPTH = 4
 _REPEATS = frozenset({"repeat", "tile", "repeat_interleave"})
 _TENSOR_ONLY = frozenset("unsqueeze view permute expand detach float long cuda to contiguous".split())
 
@@ -46,29 +48,29 @@ def recognise(program: Program, flow: Flow, call: ast.Call) -> Copy | None:
         return None
     qualified = program.qualified(call.func)
     if qualified:
-        return _of_function(program, call, qualified) if qualified.startswith("torch.") else None
+        return _of_function(program, flow, call, qualified) if qualified.startswith("torch.") else None
     if not isinstance(call.func, ast.Attribute):
         return None
     name, source = call.func.attr, call.func.value
     if name in _REPEATS:
-        return _of_method(program, call, name, source)
+        return _of_method(program, flow, call, name, source)
     if name in MATERIALISING | MOVES:
         expanded = _expansion(program, flow, source)
         return Copy(call, "expanded", expanded) if expanded is not None else None
     return None
 
 
-def _of_method(program: Program, call: ast.Call, name: str, source: ast.expr) -> Copy | None:
+def _of_method(program: Program, flow: Flow, call: ast.Call, name: str, source: ast.expr) -> Copy | None:
     arguments = list(call.args)
     if name == "repeat_interleave":
         return _interleaved(call, source, arguments) if _is_tensor(program, source, 3) else None
-    counts = _counts(program, arguments)
+    counts = _counts(program, flow, arguments)
     is_array = program.value(source).kind is Kind.NUMPY
     sure = _is_tensor(program, source, len(counts or ())) or _starts_with_one(counts) or _goes_to_torch(program, call)
     return Copy(call, name, source, counts) if sure and not is_array and arguments and not call.keywords else None
 
 
-def _of_function(program: Program, call: ast.Call, qualified: str) -> Copy | None:
+def _of_function(program: Program, flow: Flow, call: ast.Call, qualified: str) -> Copy | None:
     name = qualified.rpartition(".")[2]
     if not call.args:
         return None
@@ -77,7 +79,7 @@ def _of_function(program: Program, call: ast.Call, qualified: str) -> Copy | Non
             call,
             "tile",
             call.args[0],
-            _counts(program, [*call.args[1:], *(k.value for k in call.keywords if k.arg == "dims")]),
+            _counts(program, flow, [*call.args[1:], *(k.value for k in call.keywords if k.arg == "dims")]),
         )
     if name == "repeat_interleave":
         return _interleaved(call, call.args[0], call.args[1:])
@@ -104,13 +106,26 @@ def _keyword(call: ast.Call, name: str) -> ast.expr | None:
     return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
 
 
-def _counts(program: Program, arguments: list[ast.expr]) -> tuple[ast.expr, ...] | None:
+def _counts(program: Program, flow: Flow, arguments: list[ast.expr]) -> tuple[ast.expr, ...] | None:
     """The counts, where each is written out for itself."""
+    if len(arguments) == 1 and isinstance(arguments[0], ast.Name):
+        arguments = [_kept(program, flow, arguments[0])]
     if len(arguments) == 1 and isinstance(arguments[0], ast.Tuple | ast.List):
         arguments = arguments[0].elts
     elif len(arguments) == 1 and program.value(arguments[0]).kind is not Kind.NUMBER:
         return None  # it may be a tuple
     return None if any(isinstance(each, ast.Starred) for each in arguments) else tuple(arguments)
+
+
+def _kept(program: Program, flow: Flow, name: ast.Name) -> ast.expr:
+    """The list that a variable holds for this one use; else the variable."""
+    definitions = flow.definitions(name)
+    definition = next(iter(definitions)) if len(definitions) == 1 else None
+    parent = program.parent(definition) if definition is not None else None
+    if definition is None or not isinstance(parent, ast.Assign) or parent.targets != [definition]:
+        return name
+    alone = flow.bindings(name).uses.get(definition, []) == [name]
+    return parent.value if alone and isinstance(parent.value, ast.List | ast.Tuple) else name
 
 
 def _times(node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
@@ -142,13 +157,18 @@ def _times(node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
 
 
 def _expansion(program: Program, flow: Flow, node: ast.expr) -> ast.Call | None:
-    """The call of expand or expand_as that gives `node`."""
-    if isinstance(node, ast.Name):
-        definitions = flow.definitions(node)
-        parent = program.parent(next(iter(definitions))) if len(definitions) == 1 else None
-        if not isinstance(parent, ast.Assign) or not isinstance(parent.targets[0], ast.Name):
-            return None
-        node = parent.value
+    """The call of expand or expand_as that gives `node`, be it by other names or wrapped."""
+    for _ in range(_DEPTH):
+        if isinstance(node, ast.Name):
+            definitions = flow.definitions(node)
+            parent = program.parent(next(iter(definitions))) if len(definitions) == 1 else None
+            if not isinstance(parent, ast.Assign) or not isinstance(parent.targets[0], ast.Name):
+                return None
+            node = parent.value
+        elif isinstance(node, ast.Call) and len(node.args) == 1 and program.qualified(node.func) in WRAPPERS:
+            node = node.args[0]
+        else:
+            break
     if (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)

@@ -32,13 +32,20 @@ def result_suggests(program: Program, shapes: Shapes, flow: Flow, reading: Readi
     """Does it meet, element by element, a tensor whose size on that axis is the count: unless that is 1, it is so."""
     symbol = shapes.size(count)
     for consumer in reading.consumers if symbol else ():
+        rank = shapes.shape(consumer.operand).rank or 0
         axes = _repeated_axes(shapes, consumer, symbol)
         if axes:
             others = _met(program, consumer) if consumer.role is Role.ELEMENTWISE else _index(consumer)
             leaves = [part for other in others for part in _leaves(flow, other, _DEPTH)]
-            if any(shapes.shape(leaf).size(axis) == symbol for leaf in leaves for axis in axes):
+            if any(_has(shapes, leaf, axis, symbol, rank) for leaf in leaves for axis in axes):
                 return True
     return False
+
+
+def _has(shapes: Shapes, tensor: ast.expr, axis: int, symbol: str, rank: int) -> bool:
+    """Is an axis of the tensor, counted from the back, of that size, or from the front, where its rank is not known?"""
+    shape = shapes.shape(tensor)
+    return shape.size(axis) == symbol or (shape.rank is None and shape.size(axis + rank) == symbol)
 
 
 def _repeated_axes(shapes: Shapes, consumer: Consumer, symbol: str) -> list[int]:

@@ -53,7 +53,7 @@ def proved(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Re
     ):  # takes fewer counts than there are axes, too
         single = all(shape.size(position - len(counts)) == "1" for position in repeated)
         return Repeated(tuple(repeated), new=True) if single else None
-    ranks = _ranks(shape, counts)
+    ranks = _ranks(shape, counts, Ranks(program, shapes, flow).least(copy.source))
     unproved = [
         position for position in repeated if not all(_is_single(shape, position, len(counts), rank) for rank in ranks)
     ]
@@ -118,12 +118,12 @@ def _is_below_one(count: ast.expr) -> bool:
     return number is not None and number < 1
 
 
-def _ranks(shape: Shape, counts: tuple[ast.expr, ...]) -> list[int]:
-    """How many axes the source may have; a count of 1 is taken to stand for an axis that exists."""
+def _ranks(shape: Shape, counts: tuple[ast.expr, ...], least: int) -> list[int]:
+    """How many axes the source may have, `least` or more; a count of 1 is taken to stand for an axis that exists."""
     if shape.rank is not None:
         return [shape.rank]
     existing = next((len(counts) - position for position, count in enumerate(counts) if integer(count) == 1), 1)
-    return list(range(existing, len(counts) + 1))
+    return list(range(min(max(existing, least), len(counts)), len(counts) + 1))
 
 
 def _is_single(shape: Shape, position: int, counts: int, rank: int) -> bool:

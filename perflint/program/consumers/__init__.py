@@ -2,6 +2,17 @@
 
 from perflint.program.consumers.flow import Flow, bound
 from perflint.program.consumers.following import reading
-from perflint.program.consumers.roles import CONCATENATIONS, CONVERSIONS, VIEWS, Consumer, Reading, Role
+from perflint.program.consumers.roles import CONCATENATIONS, CONVERSIONS, VIEWS, WRAPPERS, Consumer, Reading, Role
 
-__all__ = ["CONCATENATIONS", "CONVERSIONS", "VIEWS", "Consumer", "Flow", "Reading", "Role", "bound", "reading"]
+__all__ = [
+    "CONCATENATIONS",
+    "CONVERSIONS",
+    "VIEWS",
+    "WRAPPERS",
+    "Consumer",
+    "Flow",
+    "Reading",
+    "Role",
+    "bound",
+    "reading",
+]

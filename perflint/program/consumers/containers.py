@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 _ONLY_LOOK = frozenset({"builtins.len", "builtins.isinstance", "builtins.print", "builtins.type", "builtins.range"})
 _SAME_ITEMS = frozenset({"builtins.list", "builtins.tuple"})
-_GROWING = frozenset({"append", "extend"})
+_GROWING = frozenset({"append", "extend", "insert"})
 
 
 def _attribute(follower: Follower, parent: ast.Attribute, node: ast.expr, trace: Trace) -> None:
-    """Only what puts more into it is known to leave the tensor where it is."""
+    """Only what puts more into it is known to leave the tensor where it is, unless that goes in front of it."""
     call = follower.program.parent(parent)
-    if parent.attr not in _GROWING or not isinstance(call, ast.Call) or call.func is not parent:
+    shifts = parent.attr == "insert" and trace.inside[0] is not None
+    if shifts or parent.attr not in _GROWING or not isinstance(call, ast.Call) or call.func is not parent:
         raise OutOfSight
 
 
@@ -83,7 +84,7 @@ def _argument(follower: Follower, call: ast.Call, node: ast.expr, trace: Trace) 
     elif name == "builtins.zip":
         follower.follow(call, replace(trace, inside=(None, call.args.index(node), *trace.inside[1:])))
     elif isinstance(call.func, ast.Attribute) and call.func.attr in _GROWING and isinstance(call.func.value, ast.Name):
-        follower.put(call.func.value, node, None, trace if call.func.attr == "append" else trace.out())
+        follower.put(call.func.value, node, None, trace.out() if call.func.attr == "extend" else trace)
     elif name not in _ONLY_LOOK:
         raise OutOfSight
 

@@ -77,6 +77,7 @@ DISTRIBUTIONS = frozenset(
     for name in "Normal LogNormal Laplace Uniform Beta Gamma Bernoulli".split()
     for module in ("", f"{name.lower()}.")
 ) | {"torch.distributions.log_normal.LogNormal"}
+WRAPPERS = frozenset({"torch.autograd.Variable", "torch.autograd.variable.Variable"})
 COPIES = frozenset({"clone"})  # pointwise in the table, and the end of every saving
 _WRITING_READERS = frozenset(
     f"{name}_" for name in "scatter scatter_add scatter_reduce index_add index_copy copy masked_scatter".split()

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from perflint.program.consumers.modules import forwards
 from perflint.program.consumers.roles import (
     CONCATENATIONS,
     CONVERSIONS,
@@ -14,6 +15,7 @@ from perflint.program.consumers.roles import (
     SEVERAL_VIEWS,
     VIEW_ATTRIBUTES,
     VIEWS,
+    WRAPPERS,
     OutOfSight,
     Role,
     role_of_function,
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
 _MEASURES = frozenset("shape dtype device ndim is_cuda size dim numel nelement ndimension get_device".split())
 _LAYOUTS = frozenset("view_as expand_as reshape_as type_as to".split())  # of which a tensor may be the pattern
 _ONLY_LOOK = frozenset({"builtins.len", "builtins.isinstance", "builtins.print", "builtins.type", "builtins.id"})
-_PASSING = frozenset({"torch.autograd.Variable", "torch.autograd.variable.Variable", "torch.nn.functional.dropout"})
+_PASSING = WRAPPERS | {"torch.nn.functional.dropout"}
+_ADDING = frozenset({"append", "insert"})
 _EXTREMA = frozenset({"torch.max", "torch.min"})  # of one tensor, or of two element by element
 _PASSING_MODULES = frozenset({"Dropout", "Identity"})  # may give the tensor itself
 
@@ -71,8 +74,11 @@ def _given(follower: Follower, call: ast.Call, node: ast.expr, trace: Trace, key
         raise OutOfSight
     callee = program.callee(call)
     function = program.value(call.func)
-    if callee is not None:
+    if callee is not None and function.sure:
         follower.into(callee, call, node, trace, keyword)
+    elif candidates := forwards(follower.flow, call):
+        for each in candidates:
+            follower.into(each, call, node, trace, keyword)
     elif function.kind is Kind.LIBRARY:
         _library(follower, call, node, trace, keyword)
     elif isinstance(call.func, ast.Attribute) and _is_tensor_method(follower, call.func):
@@ -82,7 +88,7 @@ def _given(follower: Follower, call: ast.Call, node: ast.expr, trace: Trace, key
         else:
             role = role_of_method(name, receiver=False)
             follower.consume(call, node, role, in_place=name.endswith("_"))
-    elif isinstance(call.func, ast.Attribute) and call.func.attr == "append" and isinstance(call.func.value, ast.Name):
+    elif isinstance(call.func, ast.Attribute) and call.func.attr in _ADDING and isinstance(call.func.value, ast.Name):
         follower.put(call.func.value, node, None, trace)
     else:
         _module(follower, function, call, node, trace)
