@@ -11,6 +11,7 @@ from perflint.graphing.shown import shown
 from perflint.graphing.table import entry_of
 from perflint.lift.steps import Cannot
 from perflint.program import torch_table
+from perflint.program.loop_calls import is_abstract
 from perflint.program.values import Kind, Place, Value
 from perflint.program.walk import path_of
 
@@ -52,6 +53,8 @@ def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) 
     if value.kind is Kind.CLASS:
         raise Cannot(f"it makes a new {shown(program, node.func)}", node)
     if isinstance(callee, ast.FunctionDef):
+        if is_abstract(callee):
+            raise Cannot(f"what {shown(program, node.func)} does is left to subclasses", node)
         return callee
     if any(keyword.arg in ("out", "inplace") for keyword in node.keywords):
         raise Cannot(f"{shown(program, node)} changes something in place", node)

@@ -24,6 +24,7 @@ _ADDS = frozenset(
         "add_",
         "sub_",
         "index_add_",
+        "index_fill_",
         "scatter_add_",
         "index_put_",
         "scatter_",

@@ -121,6 +121,8 @@ def _sort_of(program: Program, node: ast.Call) -> CallSort:
     if value.kind is Kind.MODULE:
         resize = value.name.rpartition(".")[2].lower().startswith(("upsample", "maxpool", "avgpool", "pixelshuffle"))
         return CallSort(model=True, rnn=rnn, resize=resize, launches=True)
+    if callee is not None and is_abstract(callee):
+        return CallSort(model=True, unsure=True, launches=is_tensor)
     if callee is not None:
         runs = runs_model(program, callee, 3)
         return CallSort(model=runs, launches=runs or is_tensor, choice=choice or chooses(program, callee, 2))
@@ -183,9 +185,17 @@ def _has_axis(program: Program, node: ast.Call) -> bool:
     )
 
 
+def is_abstract(function: Function) -> bool:
+    """Does it only say, by raising NotImplementedError, that subclasses define what it does?"""
+    last = function.body[-1] if isinstance(function.body, list) else None
+    raised = last.exc if isinstance(last, ast.Raise) else None
+    name = path_of(raised.func if isinstance(raised, ast.Call) else raised) if raised is not None else ""
+    return name == "NotImplementedError" and not any(isinstance(node, ast.If) for node in own_nodes(function))
+
+
 def runs_model(program: Program, function: Function, depth: int) -> bool:
     """Does calling `function` run a module, or is it one's forward?"""
-    if getattr(function, "name", "") == "forward":
+    if getattr(function, "name", "") == "forward" or is_abstract(function):
         return True
     for node in own_nodes(function):
         if isinstance(node, ast.Call):
@@ -222,6 +232,8 @@ def chooses(program: Program, function: Function, depth: int) -> bool:
         if isinstance(node, ast.Call):
             inner = program.callee(node)
             if called(node) in CHOICES or (called(node) == "max" and _has_axis(program, node)):
+                return True
+            if called(node) == "sort" and program.qualified(node.func) == "torch.sort":
                 return True
             if inner is not None and inner is not function and depth and chooses(program, inner, depth - 1):
                 return True

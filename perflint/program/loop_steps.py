@@ -76,13 +76,15 @@ class Steps(ABC):
     def _subscript(self, node: ast.Subscript) -> Trace:
         index = self.trace(node.slice)
         base_path = path_of(node.value)
-        plain = index.is_index and not index.carried and not index.slices
+        points = [part for part in _parts(node.slice) if not isinstance(part, ast.Slice)]
+        point = merged(map(self.trace, points)) if points else index  # `x[:n, t]`: n says how many, not which
+        plain = point.is_index and not point.carried and not point.slices
         own = any(self._is_index(part) for part in _parts(node.slice)) and not index.carried
         if own or (plain and picks_one(node.slice, self._is_indexed)):
             step = self._step(node, base_path)
             if step is not None:
                 return step
-        if self._is_other_key(node, base_path):
+        if self._is_other_key(node, base_path) or self._is_own_part(node, base_path):
             return INVARIANT
         if isinstance(node.slice, ast.Constant | ast.UnaryOp) and "" not in self.places.get(base_path, {""}):
             self.flow.permuted.add(base_path)
@@ -109,6 +111,12 @@ class Steps(ABC):
             and all(key[:1] in ("'", '"') for key in keys)
             and ast.unparse(node.slice) not in keys
         )
+
+    def _is_own_part(self, node: ast.Subscript, base: str) -> bool:
+        """Is it the part that the element names, as `x[key]` is, where the loop writes no other part?"""
+        targets = {path_of(each) for each in (*(each.target for each in self.header.elements), *self.header.members)}
+        key = path_of(node.slice)
+        return key in targets - {""} and base not in self.env and self.places.get(base) == {key}
 
     def note_chunks(self, index: ast.expr) -> None:
         """Note that the loop takes, or fills, a range of steps at a time."""
@@ -195,17 +203,23 @@ class Steps(ABC):
     def _written_step(self, node: ast.Subscript, base: str, written: list[tuple[str, Trace, bool]]) -> Trace:
         """A step of what the loop itself writes step by step."""
         text = ast.unparse(node.slice)
-        for where, trace, always in reversed(written):
-            if where == text or starts_alike(where, text):
-                if always:
-                    return trace
-                self.flow.slices.append(TimeSlice(base, node, *place(node, self.header.indices), True))
-                if trace.carried:
-                    self.flow.forced.add(base)
-                return merged((trace, Trace(slices=frozenset({base}))))
+        here = [each for each in written if each[0] == text or starts_alike(each[0], text)]
+        if here:
+            return self._rewritten_step(node, base, here)
         if place(node, self.header.indices)[1] is None:
             self.flow.permuted.add(base)
         return self._carried(base, node)
+
+    def _rewritten_step(self, node: ast.Subscript, base: str, here: list[tuple[str, Trace, bool]]) -> Trace:
+        """A step of what this iteration wrote there: the last that it certainly did, or else what was there before."""
+        certain = next((number for number in reversed(range(len(here))) if here[number][2]), None)
+        written = merged(trace for _, trace, _ in here[certain or 0 :])
+        if certain is not None:
+            return written
+        self.flow.slices.append(TimeSlice(base, node, *place(node, self.header.indices), True))
+        if written.carried:
+            self.flow.forced.add(base)
+        return merged((written, Trace(slices=frozenset({base}))))
 
     def _root(self, node: ast.expr) -> str:
         while isinstance(node, ast.Subscript | ast.Attribute) and not path_of(node):

@@ -16,6 +16,7 @@ from perflint.program.indices import is_rest, place
 from perflint.program.loop_calls import rnn_kind
 from perflint.program.time_header import Header, called, read_header
 from perflint.program.time_signs import (
+    bound_values,
     counts_rounds,
     counts_time,
     is_grid,
@@ -189,7 +190,10 @@ class Evidence:
         return surely and ARITHMETIC in self.flow.ends[name].ops and bool(self.flow.ends[name].slices)
 
     def _is_keyed(self, name: str) -> bool:
-        """Is it a dictionary, read by keys that are strings?"""
+        """Is it a dictionary: read by keys that are strings, or one that makes its own entries?"""
+        scope = self.program.function_of(self.loop) or self.program.tree
+        if any(called(value) == "defaultdict" for value in bound_values(scope, name)):
+            return True
         return any(self.program.value(read.slice).kind is Kind.STRING for read in self._subscripts(name))
 
     def _reads(self, name: str) -> Iterator[tuple[ast.expr, ast.AST | None]]:

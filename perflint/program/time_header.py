@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ _MEMBERS = frozenset(
 )
 RANGES = frozenset({"range", "trange", "xrange"})
 _SPLITS = frozenset({"split", "chunk", "unbind", "tensor_split"})
+_BATCHES = re.compile(r"(iterator|loader|batches|batched)$", re.IGNORECASE)
 _NOT_SEQUENCES = frozenset(
     {Kind.MODULE, Kind.MAPPING, Kind.STRING, Kind.NUMPY, Kind.LOADER, Kind.DATASET, Kind.OPTIMIZER, Kind.NUMBER}
 )
@@ -131,15 +133,25 @@ def _innermost(node: ast.Call) -> ast.Call:
 
 def _range_called(program: Program, node: ast.expr) -> ast.Call | None:
     """The call of `range` that the name `node` is bound to, and to nothing else."""
+    value = _only_binding(program, node)
+    return value if isinstance(value, ast.Call) and called(value) in RANGES else None
+
+
+def _only_binding(program: Program, node: ast.expr) -> ast.expr | None:
+    """What the name `node` is bound to, if that is one thing."""
     if not isinstance(node, ast.Name):
         return None
     scope = program.function_of(node) or program.tree
     stores = [part for part in own_nodes(scope) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)]
     bound = [program.statement_of(part) for part in stores if part.id == node.id]
     if len(bound) == 1 and isinstance(bound[0], ast.Assign) and isinstance(bound[0].targets[0], ast.Name):
-        value = bound[0].value
-        return value if isinstance(value, ast.Call) and called(value) in RANGES else None
+        return bound[0].value
     return None
+
+
+def _gives_batches(program: Program, iterated: ast.expr) -> bool:
+    """Was it made by something that is called an iterator or a loader, each element of which has many steps?"""
+    return bool(_BATCHES.search(called(_only_binding(program, iterated) or iterated)))
 
 
 def _read_range(program: Program, node: ast.Call, target: ast.expr, header: _Draft) -> None:
@@ -177,6 +189,7 @@ def _read_sequence(program: Program, target: ast.expr, iterated: ast.expr, heade
         name in _MEMBERS
         or value.kind in (Kind.LOADER, Kind.MODULE, Kind.MAPPING)
         or element_of(value).kind is Kind.MODULE
+        or _gives_batches(program, iterated)
     ):
         header.is_other = True
         return

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
 _GRIDS = frozenset({"linspace", "arange", "logspace"})
 _GRID_NAME = re.compile(
-    r"^(time_?(steps|points|grid|span|range)|t_?(span|grid)|sigmas?|betas|noise_levels?|(noise_)?schedule(s|r)?)$"
+    r"^(time_?(steps|points|grid|span|range)|t_?(span|grid)|sigmas?|betas(_\w+)?|noise_levels?|(noise_)?schedule(s|r)?)$"
 )
-_SOLVER_NAME = re.compile(r"^(time_?(steps|points|grid|span|range)|t_span|sigmas|betas|noise_levels|noise_schedule)$")
+_SOLVER_NAME = re.compile(
+    r"^(time_?(steps|points|grid|span|range)|t_span|(sigmas|betas)(_\w+)?|noise_levels|noise_schedule)$"
+)
 _TIME_INDEX = re.compile(r"^(t|ti|ts|tt|time\w*|(\w+_)?step(_?(i|id|idx|index))?|frame\w*)$")
 _SURELY_TIME = re.compile(r"^(t|time\w*)$")
 _TIME_ELEMENT = re.compile(r"^(\w+_t|word|char|tok(en)?|reward)$")
@@ -85,7 +87,7 @@ def spans_sequence(program: Program, loop: Loop, header: Header, flow: LoopFlow)
     scope = program.function_of(loop) or program.tree
     bounds = [loop.test] if isinstance(loop, ast.While) else [*header.bounds]
     for name in [name for bound in header.bounds for name in _named(bound)]:
-        bounds.extend(_bindings(scope, path_of(name)))
+        bounds.extend(bound_values(scope, path_of(name)))
     axes = {axis for bound in bounds for part in ast.walk(bound) if (axis := _sized_axis(part)) is not None}
     axes |= {axis for bound in header.bounds for name in _named(bound) for axis in _unpacked_axes(scope, path_of(name))}
     return bool(axes & {each.axis for each in flow.slices if each.axis is not None})
@@ -151,7 +153,7 @@ def is_grid(program: Program, step: TimeSlice) -> bool:
         for node in own_nodes(scope)
     ):
         return True  # one number, repeated for the batch
-    return any(called(value) in _GRIDS for value in _bindings(scope, step.base))
+    return any(called(value) in _GRIDS for value in bound_values(scope, step.base))
 
 
 def solves(loop: Loop) -> bool:
@@ -218,7 +220,8 @@ def _named(node: ast.expr) -> Iterator[ast.Name | ast.Attribute]:
             yield from _named(argument)
 
 
-def _bindings(scope: ast.AST, path: str) -> Iterator[ast.expr]:
+def bound_values(scope: ast.AST, path: str) -> Iterator[ast.expr]:
+    """What is assigned to the path anywhere in the scope."""
     for node in own_nodes(scope):
         if isinstance(node, ast.Assign) and any(path_of(target) == path for target in node.targets):
             yield node.value
@@ -228,7 +231,7 @@ def _is_prepended(program: Program, loop: Loop, base: str) -> bool:
     """Was it built from its end to its beginning, as returns are: by `insert(0, x)` or `appendleft`?"""
     scope = program.function_of(loop) or program.tree
     names = {base}
-    for value in list(_bindings(scope, base)):
+    for value in list(bound_values(scope, base)):
         names |= {path_of(part) for part in ast.walk(value) if isinstance(part, ast.Name)}
     for node in own_nodes(scope):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and path_of(node.func.value) in names:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from perflint.program import torch_table
 from perflint.program.dataflow import LoopFlow
 from perflint.program.loop_calls import is_metadata
+from perflint.program.time_answers import awaits_an_answer
 from perflint.program.time_header import Header, called
 from perflint.program.values import Kind
 from perflint.program.walk import Function, Loop, own_nodes, path_of
@@ -33,7 +34,7 @@ _SETUP = frozenset(
 
 
 def never_over_time(program: Program, loop: Loop) -> bool:
-    """Does the loop train, differentiate or step an environment or a scheduler, or stand where a program is set up?"""
+    """Does the loop train, differentiate, step an environment, or wait for one, or stand where a program is set up?"""
     if any(map(_imports_tests, program.tree.body)):
         return True
     function = program.function_of(loop)
@@ -53,6 +54,8 @@ def never_over_time(program: Program, loop: Loop) -> bool:
                 has_operations = True
                 callee = program.callee(node)
                 if (callee is not None and _trains(program, callee, 3)) or _steps_env(node):
+                    return True
+                if awaits_an_answer(program, node):
                     return True
                 if isinstance(node.func, ast.Attribute) and (
                     node.func.attr in _TRAINS or _steps(program, node, node.func)
@@ -145,11 +148,12 @@ def own_nodes_of_class(node: ast.ClassDef) -> Iterator[ast.AST]:
 
 
 def _trains(program: Program, function: Function, depth: int) -> bool:
+    """Does `function` train, differentiate or wait for an answer?"""
     for node in own_nodes(function):
         if isinstance(node, ast.Call):
             if isinstance(node.func, ast.Attribute) and node.func.attr in _TRAINS:
                 return True
-            if path_of(node.func) in ("torch.autograd.grad", "autograd.grad"):
+            if path_of(node.func) in ("torch.autograd.grad", "autograd.grad") or awaits_an_answer(program, node):
                 return True
             inner = program.callee(node)
             if inner is not None and inner is not function and depth and _trains(program, inner, depth - 1):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,9 +10,10 @@ from perflint.program.dataflow import LoopFlow
 from perflint.program.loop_body import loop_flow
 from perflint.program.time_evidence import Evidence
 from perflint.program.time_header import Header, read_header
+from perflint.program.time_repeats import only_repeats
 from perflint.program.time_signs import numbers_noise, solves, walks_chunks
 from perflint.program.time_surroundings import never_over_time
-from perflint.program.walk import Loop, own_nodes
+from perflint.program.walk import Loop
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -43,20 +43,9 @@ def time_loop(program: Program, loop: Loop) -> TimeLoop | None:
     verdict = time_kinds.generation(evidence)
     if verdict is None and not numbers_noise(loop, header):
         verdict = next(filter(None, (kind(evidence) for kind in _KINDS)), None)
-    if verdict is None or _only_repeats(evidence):
+    if verdict is None or only_repeats(evidence):
         return None
     return TimeLoop(*verdict, header, flow)
-
-
-def _only_repeats(loop: Evidence) -> bool:
-    """Does it walk through nothing itself, and run its models in loops over time of their own: windows, samples?"""
-    calls = {id(call.node) for call in loop.models}
-    if loop.flow.slices or not calls:
-        return False
-    nodes = (node for statement in loop.loop.body for node in own_nodes(statement))
-    inner = [node for node in nodes if isinstance(node, ast.For | ast.While)]
-    inside = {id(part) for each in inner if loop.program.time_loop(each) is not None for part in ast.walk(each)}
-    return bool(inside) and calls <= inside
 
 
 __all__ = ["TimeLoop", "time_loop"]
