@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 _OF_TENSORS = frozenset("DdHhT")
+
+
+class Likelihood(IntEnum):
+    """How sure something is."""
+
+    NO = 0
+    POSSIBLE = 1
+    CERTAIN = 2
 
 
 @dataclass(frozen=True, order=True)
@@ -28,18 +37,26 @@ class Answer:
     """What is known of a function from its own file.
 
     `target` names it as a `HotCall` does. `gives` says what it returns (see `program.codes`), empty where that is not
-    known; `trains`: a call does one step of training; `draws`: on data that it fetches itself.
+    known; `trains`: a call does one step of training; `draws`: on data that it fetches itself. `starts`: a call starts
+    processes; `loads`: iterating over what it gives, or over an object of the class, does.
     """
 
     target: str
     gives: str = ""
     trains: bool = False
     draws: bool = False
+    starts: Likelihood = Likelihood.NO
+    loads: Likelihood = Likelihood.NO
 
     @property
     def is_silent(self) -> bool:
         """Does it say nothing?"""
-        return not (self.gives or self.trains)
+        return not (self.gives or self.trains or self.starts_processes)
+
+    @property
+    def starts_processes(self) -> bool:
+        """Are processes started, or may they be, by a call or by iterating over its result?"""
+        return bool(self.starts or self.loads)
 
     @property
     def gives_tensor(self) -> bool:
@@ -53,7 +70,8 @@ class Links:
 
     Its hot calls of them; functions of its own for which it matters who calls them; its classes with the names of
     their bases; all that it can answer about its functions; and the targets that it asks about: as `questions` whether
-    they give a tensor, as `doubts` whether they really do, and as `steps` whether a call trains.
+    they give a tensor, as `doubts` whether they really do, as `steps` whether a call trains, and as `starts` whether
+    processes are started.
     """
 
     calls: tuple[HotCall, ...] = ()
@@ -63,6 +81,7 @@ class Links:
     questions: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     steps: tuple[str, ...] = ()
+    starts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

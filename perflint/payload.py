@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perflint.links import NONE, Answer, Context, HotCall, Links
+from perflint.links import NONE, Answer, Context, HotCall, Likelihood, Links
 from perflint.problems import InternalProblem
 from perflint.results import Diagnostic, FileResult, PlacedEdit, PlacedFix, Position, Problem
 from perflint.rule import Safety, Severity
@@ -18,7 +18,7 @@ def encode(result: FileResult, links: Links = NONE) -> str:
     if result == FileResult(result.path) and links == NONE:
         return ""
     content = [[_diagnostic(each) for each in result.diagnostics], _problem(result.problem), result.skipped]
-    asked = [links.questions, links.doubts, links.steps]
+    asked = [links.questions, links.doubts, links.steps, links.starts]
     return _dumps([*content, _calls(links.calls), links.functions, links.bases, _answers(links.answers), *asked])
 
 
@@ -74,11 +74,14 @@ def _read_calls(content: list[Any]) -> tuple[HotCall, ...]:
 
 
 def _answers(answers: Sequence[Answer]) -> list[Any]:
-    return [[each.target, each.gives, each.trains, each.draws] for each in answers]
+    return [[each.target, each.gives, each.trains, each.draws, each.starts, each.loads] for each in answers]
 
 
 def _read_answers(content: list[Any]) -> tuple[Answer, ...]:
-    return tuple(Answer(*each) for each in content)
+    return tuple(
+        Answer(target, gives, trains, draws, Likelihood(starts), Likelihood(loads))
+        for target, gives, trains, draws, starts, loads in content
+    )
 
 
 def _diagnostic(each: Diagnostic) -> list[Any]:

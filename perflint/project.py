@@ -53,13 +53,14 @@ def _answers(links: Mapping[str, Links], modules: _Modules) -> dict[str, tuple[A
     found: dict[str, tuple[Answer, ...]] = {}
     for path, each in links.items():
         told = []
-        for target in sorted({*each.questions, *each.doubts, *each.steps}):
+        for target in sorted({*each.questions, *each.doubts, *each.steps, *each.starts}):
             if _last(target) not in telling:
                 continue
             reached = {known[place] for place in modules.answering(path, target) if place in known and place[0] != path}
             answer = _agreed(reached)
             if answer is not None and (
                 answer.trains
+                or (answer.starts_processes and target in each.starts)
                 or (answer.gives not in ("", _LIKELY) and target in each.doubts)
                 or (answer.gives_tensor and target in each.questions)
             ):

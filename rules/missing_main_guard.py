@@ -58,11 +58,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import ClassVar
 
 from perflint.fixes.guard import add_guard, is_notebook
+from perflint.links import Likelihood
 from perflint.program import Program
-from perflint.program.loading.starts import Likelihood, Starts
+from perflint.program.loading.starts import Starts
 from perflint.rule import Finding, Fix, Options, Rule, Safety, Severity
 
 
@@ -71,22 +71,12 @@ class MissingMainGuard(Rule):
 
     group = "data"
     severity = Severity.ERROR
-    triggers: ClassVar[tuple[str, ...]] = (
-        "oader",
-        "multiprocessing",
-        "Executor",
-        "VecEnv",
-        "VectorEnv",
-        "argparse",
-        "num_proc",
-        "workers",
-    )
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield the finding, if there is one."""
         if is_notebook(program):
             return
-        start = Starts(program).first()
+        start = program.once(Starts).first()
         if start is None:
             return
         guarding = add_guard(program, start.top)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from perflint.links import Answer, HotCall, Links
 from perflint.program.codes import argument_code, result_code
 from perflint.program.hot_syncs import is_needed
+from perflint.program.loading.telling import asked_of_starts, loaders_told, told_of_starts
 from perflint.program.outside import named_functions
 from perflint.program.questions import Reaching, asked_of, steps_of
 
@@ -24,16 +25,18 @@ def links_of(program: Program) -> Links:
     named = list(named_functions(program.tree))
     functions = tuple(name for name, node in named if program.is_cold(node))
     bases = tuple((node.name, base) for node in program.of_type(ast.ClassDef) for base in program.base_names(node))
-    answers = tuple(_answer(program, name, node) for name, node in named)
+    answers = (*(_answer(program, name, node) for name, node in named), *loaders_told(program))
     called = [(node, (*program.targets(node), *_overridden(program, node))) for node in program.of_type(ast.Call)]
     reaching = [(node, targets) for node, targets in called if targets]
     calls = tuple(sorted(set(_hot_calls(program, reaching))))
-    return Links(calls, functions, bases, answers, *asked_of(program, reaching), steps_of(program, reaching))
+    asked = (*asked_of(program, reaching), steps_of(program, reaching), asked_of_starts(program))
+    return Links(calls, functions, bases, answers, *asked)
 
 
 def _answer(program: Program, name: str, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Answer:
     trains = program.trains_once(function)
-    return Answer(name, result_code(program.returned(function)), trains, trains and program.draws(function))
+    answer = Answer(name, result_code(program.returned(function)), trains, trains and program.draws(function))
+    return told_of_starts(program, answer, function)
 
 
 def links_without_torch(program: Program) -> Links:

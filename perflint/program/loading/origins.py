@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from perflint.program.walk import FUNCTIONS, Function
@@ -13,6 +12,8 @@ if TYPE_CHECKING:
     from perflint.program import Program
 
 _DEPTH = 8
+_LEFT_OUT = -1  # the index of a parameter that stands for itself
+_Part = tuple[ast.AST, int | None]  # a node, or what stands at an index of its value
 Scope = ast.AST | None  # a function, a class (for what its methods assign to self), or None for the module
 
 
@@ -29,6 +30,7 @@ class Origins:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._bindings: defaultdict[tuple[Scope, str], list[_Binding]] = defaultdict(list)
+        self._known: dict[ast.AST, list[ast.AST]] = {}
         self._bind_assignments(program)
         self._bind_definitions(program)
 
@@ -68,10 +70,24 @@ class Origins:
 
         A name of which nothing is known stands for itself.
         """
+        if node not in self._known:
+            self._known[node] = self._search(node)
+        return self._known[node]
+
+    def _search(self, node: ast.AST) -> list[ast.AST]:
         found: dict[ast.AST, None] = {}
-        for each in self._follow(node, None, _DEPTH):
-            found.setdefault(each)
-        return list(found)
+        level: list[_Part] = [(node, None)]
+        seen = set(level)
+        for _ in range(_DEPTH):
+            behind: list[_Part] = []
+            for part in level:
+                sources = self._sources(*part)
+                if sources is None:
+                    found.setdefault(part[0])
+                behind += [each for each in sources or () if each not in seen]
+                seen.update(behind)
+            level = behind
+        return list(found | dict.fromkeys(part for part, _ in level))
 
     def _bind(self, target: ast.expr, value: ast.AST, index: int | None = None, *, opaque: bool = False) -> None:
         binding = _Binding(value, index)
@@ -88,36 +104,24 @@ class Origins:
     def _class_around(self, node: ast.AST) -> ast.ClassDef | None:
         return next((parent for parent in self._program.ancestors(node) if isinstance(parent, ast.ClassDef)), None)
 
-    def _follow(self, node: ast.AST, index: int | None, depth: int) -> Iterator[ast.AST]:
-        if depth == 0:
-            yield node
-        elif isinstance(node, ast.IfExp):
-            yield from self._follow(node.body, index, depth - 1)
-            yield from self._follow(node.orelse, index, depth - 1)
-        elif isinstance(node, ast.BoolOp):
-            for part in node.values:
-                yield from self._follow(part, index, depth - 1)
-        elif isinstance(node, ast.Tuple | ast.List) and index is not None and index < len(node.elts):
-            yield from self._follow(node.elts[index], None, depth - 1)
-        elif isinstance(node, ast.Name):
-            yield from self._all(self._bindings_of_name(node), node, index, depth)
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+    def _sources(self, node: ast.AST, index: int | None) -> list[_Part] | None:
+        """Where `node`, or the part of it at `index`, comes from directly; None where it is an origin itself."""
+        if index == _LEFT_OUT:
+            return None
+        if isinstance(node, ast.IfExp):
+            return [(node.body, index), (node.orelse, index)]
+        if isinstance(node, ast.BoolOp):
+            return [(part, index) for part in node.values]
+        if isinstance(node, ast.Tuple | ast.List) and index is not None and index < len(node.elts):
+            return [(node.elts[index], None)]
+        if isinstance(node, ast.Name):
+            return _parts(self._bindings_of_name(node), index)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
             owner = self._class_around(node)
-            yield from self._all(
-                self._bindings.get((owner, node.attr), []) if owner is not None else [], node, index, depth
-            )
-        elif isinstance(node, ast.arg):
-            yield from self._of_parameter(node, index, depth)
-        elif isinstance(node, ast.Call):
-            yield from self._of_call(node, index, depth)
-        else:
-            yield node
-
-    def _all(self, bindings: list[_Binding], node: ast.AST, index: int | None, depth: int) -> Iterator[ast.AST]:
-        if not bindings:
-            yield node
-        for binding in bindings:
-            yield from self._follow(binding.node, binding.part if binding.part is not None else index, depth - 1)
+            return _parts(self._bindings.get((owner, node.attr), []), index) if owner is not None else None
+        if isinstance(node, ast.arg):
+            return self._given_for(node, index)
+        return self._returned_by(node, index) if isinstance(node, ast.Call) else None
 
     def _bindings_of_name(self, node: ast.Name) -> list[_Binding]:
         scope: Scope = self._program.function_of(node)
@@ -128,34 +132,27 @@ class Origins:
                 return []
             scope = self._program.function_of(scope)
 
-    def _of_call(self, node: ast.Call, index: int | None, depth: int) -> Iterator[ast.AST]:
+    def _returned_by(self, node: ast.Call, index: int | None) -> list[_Part] | None:
         """What a function of this file returns; any other call is an origin itself."""
         callee = self._program.callee(node)
         if not isinstance(callee, ast.FunctionDef) or callee.name in ("__init__", "__call__", "forward"):
-            yield node
-            return
-        returned = [
-            each.value
-            for each in self._program.own_nodes(callee)
-            if isinstance(each, ast.Return) and each.value is not None
-        ]
-        for value in returned:
-            yield from self._follow(value, index, depth - 1)
-        if not returned:
-            yield node
+            return None
+        returns = [each for each in self._program.own_nodes(callee) if isinstance(each, ast.Return)]
+        return [(each.value, index) for each in returns if each.value is not None] or None
 
-    def _of_parameter(self, parameter: ast.arg, index: int | None, depth: int) -> Iterator[ast.AST]:
+    def _given_for(self, parameter: ast.arg, index: int | None) -> list[_Part] | None:
+        """What the calls of this file give for a parameter, which is an origin where a call leaves it out."""
         function = self._program.function_of(parameter)
-        sites = [
-            site for site in self._program.call_sites(function) if isinstance(site, ast.Call)
-        ] if function is not None else []  # fmt: skip
+        if function is None:
+            return None
+        sites = [site for site in self._program.call_sites(function) if isinstance(site, ast.Call)]
         sites = [site for site in sites if self._program.callee(site) is function]
-        if function is None or not sites:
-            yield parameter
-            return
-        for site in sites:
-            given = argument_for(self._program, function, parameter.arg, site)
-            yield from self._follow(given, index, depth - 1) if given is not None else iter([parameter])
+        given = [argument_for(self._program, function, parameter.arg, site) for site in sites]
+        return [(each, index) if each is not None else (parameter, _LEFT_OUT) for each in given] or None
+
+
+def _parts(bindings: list[_Binding], index: int | None) -> list[_Part] | None:
+    return [(each.node, each.part if each.part is not None else index) for each in bindings] or None
 
 
 def argument_for(program: Program, function: Function, name: str, site: ast.Call) -> ast.expr | None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from perflint.links import Answer, Likelihood
+from perflint.program.loading.draws import method_of
 from perflint.program.loading.handovers import Handovers
-from perflint.program.loading.loaders import LoaderCall, Setting, State
+from perflint.program.loading.loaders import LoaderCall, Setting, State, is_loader_class
+from perflint.program.loading.origins import default_of
 from perflint.program.values import Kind
-from perflint.program.walk import COMPREHENSIONS, FUNCTIONS, Function, children
+from perflint.program.walk import COMPREHENSIONS, FUNCTIONS, Function, children, own_nodes
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -33,14 +35,6 @@ _FORK_ONLY = re.compile(r"""(set_start_method|get_context|multiprocessing_contex
 WORKER_WORDS = re.compile(
     r"^(data_?|loader_|dataloader_)?(num_?|n_)?(workers?|jobs|cpus?|threads|procs?)$|^n_?jobs$|^num_?jobs$"
 )
-
-
-class Likelihood(IntEnum):
-    """How sure it is that processes are started."""
-
-    NO = 0
-    POSSIBLE = 1
-    CERTAIN = 2
 
 
 @dataclass(frozen=True)
@@ -68,6 +62,7 @@ class Starts:
         self._loaders = program.loaders
         self._handovers = Handovers(program)
         self._functions: dict[ast.AST, _Reason | None] = {}
+        self.asked: set[str] = set()  # functions of other files that a start depends on
 
     def first(self) -> Start | None:
         """The first start outside a guard, if the file is a script in which there is one."""
@@ -78,6 +73,24 @@ class Starts:
             if found is not None:
                 return found
         return None
+
+    def by_calling(self, function: Function) -> Likelihood:
+        """How sure it is that a call of `function` starts processes."""
+        return _likelihood(self._in_function(function))
+
+    def by_iterating(self, function: Function) -> Likelihood:
+        """How sure it is that iterating over what `function` returns does."""
+        returns = [each for each in own_nodes(function) if isinstance(each, ast.Return) and each.value is not None]
+        return max((_likelihood(self._iterating(each.value)) for each in returns if each.value), default=Likelihood.NO)
+
+    def by_walking(self, node: ast.ClassDef) -> Likelihood:
+        """How sure it is that iterating over an object of the class does, as it is a loader itself."""
+        constructor = method_of(node, "__init__") if any(map(self._is_loader, node.bases)) else None
+        built = [self._loaders.by_call.get(each) for each in own_nodes(constructor)] if constructor else []
+        return max((_likelihood(self._loader_reason(loader)) for loader in built if loader), default=Likelihood.NO)
+
+    def _is_loader(self, base: ast.expr) -> bool:
+        return is_loader_class(self._program.qualified(base))
 
     def _is_part_of_package(self) -> bool:
         """Does the module import its siblings relatively, so that it cannot be run as a script?"""
@@ -149,7 +162,19 @@ class Starts:
         processes = next((keyword.value for keyword in call.keywords if keyword.arg == "num_proc"), None)
         if processes is not None and isinstance(call.func, ast.Attribute):
             return self._setting_reason(Setting(*self._judged(processes)), "the processes of num_proc")
-        return self._handed_over(call)
+        return self._told(call, [answer.starts for answer in self._asked_of(call)]) or self._handed_over(call)
+
+    def _asked_of(self, call: ast.Call) -> tuple[Answer, ...]:
+        """What other files tell of the function that is called."""
+        self.asked.update(self._program.targets(call))
+        return tuple(self._program.answers(call))
+
+    def _told(self, call: ast.Call, likelihoods: Sequence[Likelihood]) -> _Reason | None:
+        likelihood = max(likelihoods, default=Likelihood.NO)
+        if not likelihood:
+            return None
+        starts = "starts" if likelihood is Likelihood.CERTAIN else "may start"
+        return _Reason(likelihood, f"{self._program.segment(call.func)}() {starts} processes")
 
     def _judged(self, expression: ast.expr) -> tuple[State, ast.expr, bool]:
         if isinstance(expression, ast.Constant) and expression.value == 1:
@@ -198,43 +223,39 @@ class Starts:
 
     def _iterating(self, node: ast.expr) -> _Reason | None:
         """What iterating over `node` starts."""
-        return self._of_iterable(node, 6)
+        return self._of_iterable(node, {node})
 
-    def _of_iterable(self, node: ast.AST, depth: int) -> _Reason | None:
+    def _of_iterable(self, node: ast.AST, seen: set[ast.AST]) -> _Reason | None:
         value = self._program.value(node)
         if value.kind is Kind.LOADER and value.node in self._loaders.by_call:
             return self._loader_reason(self._loaders.by_call[value.node])
         reasons = []
-        for origin in self._loaders.origins.of(node) if depth else ():
+        for origin in self._loaders.origins.of(node):
             if isinstance(origin, ast.Call):
-                reasons.append(self._of_call(origin, depth))
-            elif isinstance(origin, ast.Subscript):
-                reasons.append(self._of_iterable(origin.value, depth - 1))
-            elif isinstance(origin, ast.Dict | ast.List | ast.Tuple):
-                parts = origin.values if isinstance(origin, ast.Dict) else origin.elts
-                reasons.extend(self._of_iterable(part, depth - 1) for part in parts if part is not node)
-            elif isinstance(origin, ast.DictComp):
-                reasons.append(self._of_iterable(origin.value, depth - 1))
+                reasons.append(self._of_call(origin, seen))
+            else:
+                reasons += [self._of_iterable(part, seen) for part in _unseen(_held(origin), seen)]
         return max(filter(None, reasons), key=lambda reason: reason.likelihood, default=None)
 
-    def _of_call(self, call: ast.Call, depth: int) -> _Reason | None:
+    def _of_call(self, call: ast.Call, seen: set[ast.AST]) -> _Reason | None:
         loader = self._loaders.by_call.get(call)
         if loader is not None:
             return self._loader_reason(loader)
-        name = self._program.qualified(call.func)
+        name = self._program.qualified(call.func) or self._program.value(call.func).name  # imported by a *
         method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
         if _WRAPS.fullmatch(name) or method in ("prepare", "tqdm", "track"):
-            parts = (self._of_iterable(argument, depth - 1) for argument in call.args)
+            parts = (self._of_iterable(argument, seen) for argument in _unseen(call.args, seen))
             return next(filter(None, parts), None)
         if method in ("items", "values", "get", "next") and isinstance(call.func, ast.Attribute):
-            return self._of_iterable(call.func.value, depth - 1)
+            owners = [self._of_iterable(owner, seen) for owner in _unseen([call.func.value], seen)]
+            return next(filter(None, owners), None)
         for keyword in call.keywords:
             if keyword.arg and WORKER_WORDS.match(keyword.arg):
                 reason = self._setting_reason(
                     Setting(*self._judged(keyword.value)), f"the workers that {keyword.arg} asks for"
                 )
                 return _Reason(Likelihood.POSSIBLE, reason.what) if reason else None
-        return None
+        return self._told(call, [answer.loads for answer in self._asked_of(call)])
 
     def _loader_reason(self, loader: LoaderCall) -> _Reason | None:
         if loader.call in self._assumed:
@@ -242,12 +263,22 @@ class Starts:
         return self._setting_reason(loader.workers, "the workers of a loader")
 
     def _setting_reason(self, setting: Setting, what: str) -> _Reason | None:
-        if setting.state in (State.ABSENT, State.OFF, State.UNKNOWN):
+        if setting.state in (State.ABSENT, State.OFF, State.UNKNOWN) or self._is_for_callers(setting):
             return None
         certain = setting.state is State.ON and setting.certain
         return _Reason(
             Likelihood.CERTAIN if certain else Likelihood.POSSIBLE, f"it {'starts' if certain else 'may start'} {what}"
         )
+
+    def _is_for_callers(self, setting: Setting) -> bool:
+        """Is it a parameter without a default, of which nothing is known?"""
+        origins = list(self._loaders.origins.of(setting.value)) if setting.value is not None else []
+        parameters = [each for each in origins if isinstance(each, ast.arg)]
+        return bool(parameters) and len(parameters) == len(origins) and not any(map(self._default, parameters))
+
+    def _default(self, parameter: ast.arg) -> ast.expr | None:
+        function = self._program.function_of(parameter)
+        return default_of(function, parameter.arg) if function is not None else None
 
     def _handed_over(self, call: ast.Call) -> _Reason | None:
         """What code of other files starts that is given a loader, or options that say how many workers."""
@@ -265,6 +296,26 @@ class Starts:
         if self._handovers.passes_worker_option(call):
             return _Reason(Likelihood.POSSIBLE, "it may start the workers that the command line asks for")
         return None
+
+
+def _held(node: ast.AST) -> Iterable[ast.AST]:
+    """What a container holds, or what holds a part of one."""
+    if isinstance(node, ast.Dict | ast.DictComp):
+        return node.values if isinstance(node, ast.Dict) else [node.value]
+    if isinstance(node, ast.List | ast.Tuple):
+        return node.elts
+    return [node.value] if isinstance(node, ast.Subscript) else []
+
+
+def _unseen(nodes: Iterable[ast.AST], seen: set[ast.AST]) -> list[ast.AST]:
+    """Those of `nodes` that were not looked at yet."""
+    new = [node for node in nodes if node not in seen]
+    seen.update(new)
+    return new
+
+
+def _likelihood(reason: _Reason | None) -> Likelihood:
+    return reason.likelihood if reason is not None else Likelihood.NO
 
 
 def _parts(reason: _Reason) -> tuple[Likelihood, str]:
