@@ -15,7 +15,9 @@ mappings, into the functions of the file and back to their callers. There are tw
 An axis counts as repeated by a view only where its size is proved to be 1, or where it is new. A real tiling or
 interleaving is left alone, and so are tensors that are written to, reshaped by `.view()` or `.reshape()`, fed to a
 convolution, a recurrent, linear or embedding layer (which would copy the view again), returned to code in other files,
-stored in an attribute, or handed to anything unknown; one-time setup; arrays, lists and strings; einops.
+or handed to anything unknown; one-time setup; arrays, lists and strings; einops. An attribute is followed through its
+class. What is expanded in one statement and moved or cast in
+another is reported where it is expanded.
 
 It assumes that a count of 1 in `repeat` stands for an axis that exists (see below for the fix), and that nothing but
 the function in sight writes to the source while the copy is in use. A function which no code in the file calls is
@@ -58,11 +60,11 @@ the expansion. Only tensors into which a gradient may flow are concerned by the 
 another shape and `expand(-1, n, -1)` raises. What counts is what made the tensor, what is done to it (`x.size(2)`,
 `x.sum(dim=1)`, `x[:, 0]`), and a result that fits nothing else.
 
-Not fixed where a function that other files may call returns the copy, where it is moved or cast before something else
-than an elementwise operation reads it (then the move or cast belongs in front of the repeating), where the size of the
-axis is only suggested by a tensor that the copy meets, where the counts are kept in a list, where the number of axes
-can't be told and `expand` needs it, where a comment stands in the way, and next to a transposed tensor: there the view
-would give the result another layout in memory, which a `.view()` behind it may not take.
+Not fixed where other files may get hold of the copy, returned or in an attribute, where it is moved or cast before
+something else than an elementwise operation reads it (then the move or cast belongs in front of the repeating), where
+the size of the axis is only suggested by a tensor that the copy meets, where the counts are kept in a list, where the
+number of axes can't be told and `expand` needs it, where a comment stands in the way, and next to a transposed tensor:
+there the view would give the result another layout in memory, which a `.view()` behind it may not take.
 
 ## Measured
 

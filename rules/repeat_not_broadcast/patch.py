@@ -37,7 +37,7 @@ def patch(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Rea
             "which `.view()` behind it may not take"
         )
     if reading.shown:
-        return Patch(blocked="other files may call the function that returns it, and write to it or reshape it")
+        return Patch(blocked="other files may get hold of it, and write to it or reshape it")
     if reading.converted and any(consumer.role is not Role.ELEMENTWISE for consumer in reading.consumers):
         return Patch(blocked="a move or cast behind it writes it out all the same: move or cast it before, then repeat")
     if not repeated.sure:

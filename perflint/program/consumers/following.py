@@ -12,7 +12,7 @@ from perflint.program.consumers.flow import Flow, bound
 from perflint.program.consumers.roles import Consumer, OutOfSight, Reading, Role
 from perflint.program.consumers.trace import Key, Trace
 from perflint.program.values import Kind
-from perflint.program.walk import FUNCTIONS, Function
+from perflint.program.walk import FUNCTIONS, Function, path_of
 
 _DEPTH = 4
 _LITERALS = (ast.List, ast.Dict, ast.ListComp, ast.BinOp)
@@ -25,7 +25,9 @@ def reading(flow: Flow, node: ast.expr) -> Reading | None:
         follower.follow(node, Trace())
     except OutOfSight:
         return None
-    return Reading(tuple(follower.consumers), follower.measured, follower.converted, follower.shown)
+    return Reading(
+        tuple(follower.consumers), follower.measured, follower.converted, follower.shown, follower.unfinished
+    )
 
 
 class Follower:
@@ -34,7 +36,7 @@ class Follower:
     def __init__(self, flow: Flow) -> None:
         self.flow, self.program = flow, flow.program
         self.consumers: list[Consumer] = []
-        self.measured = self.converted = self.shown = False
+        self.measured = self.converted = self.shown = self.unfinished = False
         self._seen: set[tuple[ast.AST, Trace]] = set()
 
     def follow(self, node: ast.expr, trace: Trace) -> None:
@@ -64,6 +66,8 @@ class Follower:
             self._unpacked(target, value, trace)
         elif isinstance(target, ast.Subscript):
             self._stored(target, value, trace)
+        elif isinstance(target, ast.Attribute):
+            self._kept(target, trace)
         else:
             raise OutOfSight
 
@@ -84,6 +88,21 @@ class Follower:
             self.put(target.value, value, key if isinstance(key, int | str) else None, trace)
         else:
             raise OutOfSight
+
+    def _kept(self, target: ast.Attribute, trace: Trace) -> None:
+        """Go on with an attribute of the object itself, which all methods of its class may read, and other files."""
+        function = self.program.function_of(target)
+        owner = self.program.class_of(function) if function is not None else None
+        path = f"self.{target.attr}"
+        if owner is None or path_of(target) != path:
+            raise OutOfSight
+        inside = set(ast.walk(owner.node))
+        for use in self.program.of_type(ast.Attribute):
+            if use.attr == target.attr and isinstance(use.ctx, ast.Load):
+                if use not in inside or path_of(use) != path:
+                    raise OutOfSight
+                self.follow(use, replace(trace, calls=()))
+        self.shown = self.unfinished = True
 
     def put(self, container: ast.Name, node: ast.expr, key: Key, trace: Trace) -> None:
         """Go on with a variable that holds a container into which `node` is put: all its other uses may take it out."""
