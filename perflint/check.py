@@ -13,7 +13,7 @@ from perflint import suppress
 from perflint.documents.disk import Unreadable, read_bytes
 from perflint.documents.document import Document, decode
 from perflint.links import ALONE, NONE, Context, Links
-from perflint.problems import FILE_FAULTS, RuleCrash, problem_of
+from perflint.problems import FILE_FAULTS, TOO_LARGE, RuleCrash, problem_of
 from perflint.program import Program
 from perflint.program.linking import links_of, links_without_torch
 from perflint.program.outside import receives_tensors
@@ -37,7 +37,7 @@ class Found:
 def find(text: str, rules: Sequence[Rule], options: Mapping[str, Options], context: Context = ALONE) -> Found:
     """What `check_text` finds in `text`, less what comments in it ignore; raises what `check_text` does."""
     findings, program = _examine(text, rules, options, context)
-    links = links_of(program) if _concerns(text, context) else links_without_torch(program)
+    links = links_of(program, context) if _concerns(text, context) else links_without_torch(program)
     return Found(suppress.apply(text, findings, rules, program.spans_of(links.functions)), links)
 
 
@@ -61,11 +61,11 @@ def _examine(
         raise SyntaxError("source code cannot contain null bytes")  # some Pythons raise ValueError
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what the compiler says of escapes is none of our business
-        with _Blamed(""):
+        with _Blamed("", FILE_FAULTS):
             program = Program(text, context)
         findings: set[Finding] = set()
         for rule in rules if receives_tensors(context.calls) else can_fire(rules, text):
-            with _Blamed(rule.name):
+            with _Blamed(rule.name, TOO_LARGE):
                 findings.update(rule.check(program, options.get(rule.name, {})))
     return tuple(sorted(findings, key=lambda each: (each.start, each.end, each.rule, each.kind))), program
 
@@ -78,14 +78,14 @@ def _concerns(text: str, context: Context) -> bool:
 class _Blamed:
     """Turns what is raised inside into a RuleCrash, but for what is the file's fault."""
 
-    def __init__(self, rule: str) -> None:
-        self.rule = rule
+    def __init__(self, rule: str, faults: tuple[type[Exception], ...]) -> None:
+        self.rule, self.faults = rule, faults
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if isinstance(error, Exception) and not isinstance(error, FILE_FAULTS):
+        if isinstance(error, Exception) and not isinstance(error, self.faults):
             raise RuleCrash(self.rule) from error
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from perflint.results import Problem
 
-FILE_FAULTS = (SyntaxError, RecursionError, MemoryError, UnicodeError)
+TOO_LARGE = (RecursionError, MemoryError)
+FILE_FAULTS = (SyntaxError, UnicodeError, *TOO_LARGE)
 
 _PYTHON_2 = re.compile(
     r"^\s*(print|exec)\s+[^\s(=.,:\[]|^\s*except\s+[\w.()]+\s*,\s*\w+\s*:"
@@ -41,7 +42,7 @@ def problem_of(error: BaseException, text: str = "") -> Problem:
     """The problem that `error`, raised while `text` was checked, stands for."""
     if isinstance(error, SyntaxError):
         return _syntax_problem(error, text)
-    if isinstance(error, (RecursionError, MemoryError)):
+    if isinstance(error, TOO_LARGE):
         return Problem("is nested too deeply, or is too large, to be analysed")
     if isinstance(error, UnicodeError):
         return Problem("holds lone surrogates: it is not Python source")

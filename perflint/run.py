@@ -101,11 +101,11 @@ class _Run:
         for _ in range(_ROUNDS if len(seen) > 1 else 0):
             links |= {path: decode_links(checked[path].payload) for path in changed}
             news = contexts_of(links)
-            changed = [path for path, context in news.items() if context != contexts.get(path)]
+            changed = [path for path in {**contexts, **news} if news.get(path, ALONE) != contexts.get(path, ALONE)]
             if not changed:
                 break
-            contexts |= news
-            checked |= self._check([seen[path].told(contexts[path]) for path in changed])
+            contexts = news
+            checked |= self._check([seen[path].told(contexts.get(path, ALONE)) for path in changed])
         return checked, contexts
 
     def _check(self, seen: Sequence[_Seen], progress: Progress | None = None) -> dict[str, Checked]:

@@ -60,5 +60,17 @@ class Bottomless(Rule):
         yield from self.check(program, options)
 
 
-Eval.name, Crash.name, Killed.name, Bottomless.name = "eval", "crash", "killed", "bottomless"
-EVAL, CRASH, KILLED, BOTTOMLESS = Eval(), Crash(), Killed(), Bottomless()
+class Misspelt(Rule):
+    """Writes code that is none, and trips over it."""
+
+    group = "compute"
+    triggers = ("misspelt = True",)
+
+    def check(self, program: Program, options: Options) -> Iterator[Finding]:
+        compile("a b", "<fix>", "exec")
+        return iter(())
+
+
+for _rule in (Eval, Crash, Killed, Bottomless, Misspelt):
+    _rule.name = _rule.__name__.lower()
+EVAL, CRASH, KILLED, BOTTOMLESS, MISSPELT = Eval(), Crash(), Killed(), Bottomless(), Misspelt()

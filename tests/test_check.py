@@ -14,7 +14,7 @@ from perflint.payload import decode, encode
 from perflint.problems import InternalProblem, RuleCrash
 from perflint.results import FileResult
 from perflint.rule import Rule
-from tests.stub_rules import BOTTOMLESS, CRASH, EVAL
+from tests.stub_rules import BOTTOMLESS, CRASH, EVAL, MISSPELT
 
 HEAD = "import torch\n"
 
@@ -135,6 +135,11 @@ def test_what_is_no_text_is_a_problem(data: bytes) -> None:
 def test_what_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
     assert check_path(str(tmp_path / "missing.py"), (EVAL,), {}).problem is not None
     assert check_path(str(tmp_path), (EVAL,), {}).problem is not None
+
+
+def test_code_that_a_rule_itself_wrote_wrongly_is_not_blamed_on_the_file() -> None:
+    with pytest.raises(RuleCrash):
+        check_text(HEAD + "misspelt = True\n", [MISSPELT], {})
 
 
 def test_a_crash_is_ours_and_names_the_rule_and_the_place() -> None:

@@ -349,3 +349,55 @@ def test_imports_are_resolved_from_the_nearest_folder_above() -> None:
     assert list(contexts_of(links)) == ["utils.py"]
     del links["utils.py"]
     assert contexts_of(links) == {}
+
+
+ENDS = """
+import torch
+
+
+def ends(x):
+    return torch.ones(3, device="cuda")
+
+
+def deep(x):
+    return torch.zeros(3, device="cuda")
+"""
+MIDDLE = """
+from ends import deep
+
+
+def through(x):
+    return deep(x)
+
+
+def train(loader, model, optimizer):
+    for x in loader:
+        y = deep(x)
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+        print(y.item())
+"""
+NEAR_AND_FAR = """
+from middle import through
+from ends import ends
+
+
+def train(loader, model, optimizer):
+    for x in loader:
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+        near, far = ends(x), through(x)
+        print(near.item())
+        print(far.item())
+"""
+
+
+@pytest.mark.parametrize("rounds", [3, 4, 9])
+def test_what_was_told_is_not_forgotten_however_often_files_are_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int
+) -> None:
+    monkeypatch.setattr(run, "_ROUNDS", rounds)
+    write(tmp_path, ends=ENDS, middle=MIDDLE, train=NEAR_AND_FAR)
+    assert [place for place in lines(check(tmp_path)) if place[0] == "train.py"] == [("train.py", 12), ("train.py", 13)]

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from perflint.links import Answer, HotCall, Links
+from perflint.links import ALONE, Answer, Context, HotCall, Links
 from perflint.program.codes import argument_code, result_code
 from perflint.program.hot_syncs import is_needed
 from perflint.program.loading.telling import asked_of_starts, loaders_told, told_of_starts
@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 _DEPTH = 3  # of calls through which an action is followed
 
 
-def links_of(program: Program) -> Links:
-    """The links of a file: it matters who calls any function that is not hot by itself."""
+def links_of(program: Program, context: Context = ALONE) -> Links:
+    """The links of a file: it matters who calls any function that is not hot by itself.
 
+    It goes on asking what others told it in `context`, which it would forget otherwise.
+    """
     named = list(named_functions(program.tree))
     functions = tuple(name for name, node in named if program.is_cold(node))
     bases = tuple((node.name, base) for node in program.of_type(ast.ClassDef) for base in program.base_names(node))
@@ -29,8 +31,9 @@ def links_of(program: Program) -> Links:
     called = [(node, (*program.targets(node), *_overridden(program, node))) for node in program.of_type(ast.Call)]
     reaching = [(node, targets) for node, targets in called if targets]
     calls = tuple(sorted(set(_hot_calls(program, reaching))))
+    told = {answer.target for answer in context.answers}
     asked = (*asked_of(program, reaching), steps_of(program, reaching), asked_of_starts(program))
-    return Links(calls, functions, bases, answers, *asked)
+    return Links(calls, functions, bases, answers, *(tuple(sorted({*targets, *told})) for targets in asked))
 
 
 def _answer(program: Program, name: str, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Answer:
