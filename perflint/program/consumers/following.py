@@ -90,7 +90,10 @@ class Follower:
             raise OutOfSight
 
     def _kept(self, target: ast.Attribute, trace: Trace) -> None:
-        """Go on with an attribute of the object itself, which all methods of its class may read, and other files."""
+        """Go on with an attribute of the object itself, which all methods of its class may read, and other files.
+
+        One that is assigned something else as well is a state, of which the copy is but the beginning.
+        """
         function = self.program.function_of(target)
         owner = self.program.class_of(function) if function is not None else None
         path = f"self.{target.attr}"
@@ -98,11 +101,20 @@ class Follower:
             raise OutOfSight
         inside = set(ast.walk(owner.node))
         for use in self.program.of_type(ast.Attribute):
-            if use.attr == target.attr and isinstance(use.ctx, ast.Load):
-                if use not in inside or path_of(use) != path:
-                    raise OutOfSight
-                self.follow(use, replace(trace, calls=()))
+            if use.attr != target.attr or use is target or self._is_emptied(use):
+                continue
+            if use not in inside or path_of(use) != path or not isinstance(use.ctx, ast.Load):
+                raise OutOfSight
+            self.follow(use, replace(trace, calls=()))
         self.shown = self.unfinished = True
+
+    def _is_emptied(self, target: ast.Attribute) -> bool:
+        """Is it the target of `self.name = None`?"""
+        parent = self.program.parent(target)
+        is_none = (
+            isinstance(parent, ast.Assign) and isinstance(parent.value, ast.Constant) and parent.value.value is None
+        )
+        return is_none and isinstance(target.ctx, ast.Store)
 
     def put(self, container: ast.Name, node: ast.expr, key: Key, trace: Trace) -> None:
         """Go on with a variable that holds a container into which `node` is put: all its other uses may take it out."""
