@@ -18,6 +18,7 @@ from perflint.program.loading.loaders import Loaders
 from perflint.program.loops import LoopKind, Loops
 from perflint.program.outside import named_functions, targets_of
 from perflint.program.source import Source
+from perflint.program.testing import holds_tests
 from perflint.program.timeloops import TimeLoop
 from perflint.program.values import UNKNOWN, Kind, Place, Value
 from perflint.program.walk import FUNCTIONS, Function, Loop, Walk, own_nodes, path_of
@@ -33,6 +34,7 @@ _ACCELERATOR = re.compile(
 _COMMENT = re.compile(r"#[^\r\n]*")
 _TRAINS = re.compile(r"\.backward\(|DataLoader\(|\.zero_grad\(|\.step\(")
 _BUILDS = re.compile(r"DataLoader\(|\bnn\b|\boptim\b|Optim|torchvision|\bSGD\b|\bAdam")
+_EVALUATES = re.compile(r"(hub\.load|load_state_dict|\.from_pretrained)\((?s:.*)\.eval\(\)")
 _DEFAULT_DEVICE = re.compile(r"set_default_device|set_default_tensor_type\(.*cuda")
 _NO_GRADIENTS = frozenset({"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad"})
 
@@ -50,6 +52,10 @@ class Program:
         self.source = Source(text)
         self.tree = ast.parse(text, type_comments=False)
         self._known: dict[Callable[[Program], Any], Any] = {}
+
+    def changed(self, text: str) -> Program:
+        """The program with another text, told the same by other files."""
+        return Program(text, self._context)
 
     def once(self, work_out: Callable[[Program], Fact]) -> Fact:
         """What `work_out` makes of this program, worked out when the first of several rules asks for it."""
@@ -108,9 +114,10 @@ class Program:
 
         Not so of a file that is handed model, optimizer and data, and builds none of them: others may have moved those.
         """
-        if not self.is_script or not _TRAINS.search(self.text) or not _BUILDS.search(self._code):
+        if not self.is_script:
             return False
-        return not self._speaks_of_device
+        trains = _TRAINS.search(self.text) and _BUILDS.search(self._code)
+        return bool(trains or _EVALUATES.search(self.text)) and not self._speaks_of_device
 
     @cached_property
     def _speaks_of_device(self) -> bool:
@@ -135,6 +142,11 @@ class Program:
             or is_main_guard(statement)
             for statement in self.tree.body
         )
+
+    @cached_property
+    def is_test(self) -> bool:
+        """Does it hold tests of other programs, which run each thing but once?"""
+        return "def test_" in self.text and holds_tests(self.tree, is_script=self.is_script)
 
     @cached_property
     def _facts(self) -> Executor:
@@ -248,7 +260,7 @@ class Program:
 
     def heat(self, node: ast.AST) -> Heat:
         """How often `node` runs."""
-        return self._heats.heat(node)
+        return Heat.ONCE if self.is_test else self._heats.heat(node)
 
     def hot_loop(self, node: ast.AST) -> ast.AST | None:
         """The loop of the same function that makes `node` hot; None where it is hot through a call, or not hot."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _BATCH = re.compile(r"(^|_)(mini_?)?batch(ed)?(_data)?$")
 _BRINGS_HOME = frozenset({"cpu", "item", "numpy", "tolist"})
 _NUMBERS = frozenset({"builtins.float", "builtins.int"})
+_DEPTH = 2  # of calls through which a model is looked for
 _HOUSEKEEPING = MODULE_SELF | {
     "zero_grad",
     "parameters",
@@ -28,7 +29,7 @@ _HOUSEKEEPING = MODULE_SELF | {
 
 
 def evaluates(program: Program, loop: Loop, nodes: Sequence[ast.AST]) -> bool:
-    """Does each iteration run a model on a batch, by the name of it, or on one of a number of batches that it counts?
+    """Does each iteration run a model on a batch, by the name of it, or on one of many that it counts or walks through?
 
     What counts batches may as well draw a picture: so its results have to come to the host each time.
     """
@@ -36,9 +37,11 @@ def evaluates(program: Program, loop: Loop, nodes: Sequence[ast.AST]) -> bool:
         return False
     if _names_batch(program, loop):
         return any(_runs_model(program, node) for node in nodes)
-    if not _counts_batches(program, loop.iter) or not any(_brings_home(program, node) for node in nodes):
+    if not any(_brings_home(program, node) for node in nodes):
         return False
-    return any(_runs_model(program, node) or _may_run_model(program, node) for node in nodes)
+    if _counts_batches(program, loop.iter):
+        return any(_runs_model(program, node) or _may_run_model(program, node) for node in nodes)
+    return any(_takes_item(program, node, loop.target) and _runs_model(program, node) for node in nodes)
 
 
 def _names_batch(program: Program, loop: ast.For) -> bool:
@@ -72,10 +75,21 @@ def _assigned(program: Program, bound: ast.expr) -> list[ast.expr]:
     return [node.value for node in assigns if any(getattr(each, "id", "") == bound.id for each in node.targets)]
 
 
-def _runs_model(program: Program, node: ast.AST) -> bool:
-    """Is it a call of a module, or of a method that may compute with it?"""
+def _takes_item(program: Program, node: ast.AST, target: ast.expr) -> bool:
+    """Is it a call with what a loop walks through itself, unless that is a number?"""
+    if not (isinstance(node, ast.Call) and isinstance(target, ast.Name)):
+        return False
+    given = [each for each in node.args if isinstance(each, ast.Name) and each.id == target.id]
+    return any(program.value(each).kind not in (Kind.NUMBER, Kind.STRING) for each in given)
+
+
+def _runs_model(program: Program, node: ast.AST, depth: int = _DEPTH) -> bool:
+    """Is it a call of a module, or of a method that may compute with it, or of a function of the file that does?"""
     if not isinstance(node, ast.Call):
         return False
+    function = program.callee(node) if depth else None
+    if function is not None and any(_runs_model(program, each, depth - 1) for each in own_nodes(function)):
+        return True
     callee = program.value(node.func)
     if callee.kind in (Kind.MODULE, Kind.TENSOR):  # a tensor can't be called: a model too
         return True

@@ -95,12 +95,7 @@ class Loops:
         """Does `node` train, or run a model without gradients?"""
         if not isinstance(node, ast.Call):
             return False
-        if is_training_call(self._program, node):
-            return True
-        callee = self._program.callee(node)
-        if callee is not None and self.trains_once(callee):
-            return True
-        if any(answer.trains for answer in self._program.answers(node)):
+        if self._trains_in(node):
             return True
         return self._may_be_model(node) and self._program.without_gradients(node)
 
@@ -117,16 +112,18 @@ class Loops:
         if function not in self._trains:
             self._trains[function] = False
             body = function.body if isinstance(function.body, list) else [function.body]
-            self._trains[function] = any(
-                isinstance(node, ast.Call)
-                and (
-                    is_training_call(self._program, node)
-                    or any(answer.trains for answer in self._program.answers(node))
-                    or ((inner := self._program.callee(node)) is not None and self.trains_once(inner))
-                )
-                for node in self._one_iteration(body)
-            )
+            nodes = list(self._one_iteration(body))
+            self._trains[function] = any(map(self._trains_in, nodes)) and not self._is_epoch(nodes)
         return self._trains[function]
+
+    def _trains_in(self, node: ast.AST) -> bool:
+        """Is `node` a call that trains, by itself or in the function that it reaches?"""
+        if not isinstance(node, ast.Call):
+            return False
+        if is_training_call(self._program, node) or any(answer.trains for answer in self._program.answers(node)):
+            return True
+        callee = self._program.callee(node)
+        return callee is not None and self.trains_once(callee)
 
     def _is_rollout(self, loop: Loop) -> bool:
         """Does each iteration play an episode, in a loop of its own, before it trains?"""

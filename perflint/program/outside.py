@@ -17,6 +17,8 @@ _COMMON_METHODS = frozenset(name for cls in (list, dict, set, str) for name in d
     "to size step close save load show write read flush print info debug warning error".split()
 )
 
+_SWITCHES = frozenset({"train", "eval"})  # which every module has
+
 
 def named_functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     """The functions that other files can call, by the name that they have there: `function` or `Class.method`."""
@@ -31,6 +33,13 @@ def named_functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | a
 
 def _is_common(method: str) -> bool:
     return method in _COMMON_METHODS or torch_table.method(method) is not None
+
+
+def _may_be_of_project(method: str, owner: Value) -> bool:
+    """Is a method of an object that is not known likely one that the project defines?"""
+    if owner.kind is Kind.MODULE:
+        return method not in _SWITCHES
+    return owner.is_blank and not _is_common(method)
 
 
 def receives_tensors(calls: Sequence[HotCall]) -> bool:
@@ -64,5 +73,5 @@ def targets_of(callee: Value, bases: Iterable[str]) -> Iterator[str]:
         yield from (f"{base}.{callee.name}" for base in bases if not base.startswith(("torch.", "@")))
     elif "." in owner.name and owner.name.partition(".")[0] not in _ELSEWHERE:
         yield f"{owner.name}.{callee.name}"
-    elif owner.kind is Kind.MODULE or (owner.is_blank and not _is_common(callee.name)):
+    elif _may_be_of_project(callee.name, owner):
         yield f"?{callee.name}"

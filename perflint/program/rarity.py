@@ -12,7 +12,7 @@ from perflint.program.walk import FUNCTIONS, LOOPS, own_nodes, path_of
 if TYPE_CHECKING:
     from perflint.program import Program
 
-_PERIODIC_NAME = re.compile(r"(^|_)(should|every|interval|freq)(_|$)|^is_(first|last)|_interval$|_every$")
+_RARE_NAME = re.compile(r"(^|_)(should|every|interval|freq|debug|debugging)(_|$)|^is_(first|last)")
 _FEW = 10  # steps
 _CLOCKS = frozenset({"time.time", "time.perf_counter", "time.monotonic", "timeit.default_timer"})
 
@@ -92,8 +92,8 @@ def is_periodic(program: Program, test: ast.expr) -> bool:
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
         return _is_periodic_comparison(program, test)
     if isinstance(test, ast.Call):
-        return _names_a_period(path_of(test.func)) or program.value(test).periodic
-    return _names_a_period(path_of(test))
+        return _names_a_rarity(path_of(test.func)) or program.value(test).periodic
+    return _names_a_rarity(path_of(test))
 
 
 def is_mostly_true(program: Program, test: ast.expr) -> bool:
@@ -149,8 +149,9 @@ def _is_counter(program: Program, node: ast.expr) -> bool:
     )
 
 
-def _names_a_period(path: str) -> bool:
-    return bool(path) and bool(_PERIODIC_NAME.search(path.rpartition(".")[2]))
+def _names_a_rarity(path: str) -> bool:
+    """Is it what people call a test that passes now and then, or but when a program is debugged?"""
+    return bool(path) and bool(_RARE_NAME.search(path.rpartition(".")[2]))
 
 
 def _is_rare_flag(program: Program, test: ast.expr) -> bool:

@@ -96,6 +96,8 @@ def _of_call(program: Program, call: ast.Call) -> Iterator[Sync]:
         yield from _of_method(program, call, func)
         if func.attr == "format" and isinstance(func.value, ast.Constant):
             yield from _implicit_all(program, _arguments(call), "print")
+        if func.attr == "set_postfix":
+            yield from _of_postfix(program, call)
     name = program.qualified(func)
     if not name:
         return
@@ -112,6 +114,22 @@ def _of_call(program: Program, call: ast.Call) -> Iterator[Sync]:
         yield from _first(program, call, call.args, "math")
     elif head == "builtins":
         yield from _of_builtin(program, call, rest)
+
+
+def _of_postfix(program: Program, call: ast.Call) -> Iterator[Sync]:
+    """`bar.set_postfix(values)`, which turns each of the values into text, whether or not it is shown."""
+    yield from _implicit_all(program, (keyword.value for keyword in call.keywords), "print")
+    for postfix in call.args[:1]:
+        value = program.value(postfix)
+        found = contains_tensor(value) if value.kind is Kind.MAPPING else _of_output(value)
+        if found is not None and is_read(found, explicit=False):
+            start, end = program.span(call)
+            yield Sync(call, postfix, "print", start, end, False)
+
+
+def _of_output(value: Value) -> Value | None:
+    """The tensors in a dictionary of them, which is what a model gave where it is used like one."""
+    return value._replace(sure=True) if value.name != GUESSED else None
 
 
 def _of_builder(program: Program, call: ast.Call) -> Iterator[Sync]:

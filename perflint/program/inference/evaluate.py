@@ -85,7 +85,7 @@ class Evaluator:
         """What the vaguely known `value` of a name or path likely is, by how the file uses it."""
         role = self.roles.get(path_of(node))
         if role is None or (role.kind is Kind.TENSOR and value.kind is Kind.TENSOR):
-            return value
+            return value if role is None or value.name == GUESSED else value._replace(sure=True)
         return role._replace(place=self.module_place) if role.kind is Kind.TENSOR else role._replace(name=value.name)
 
     # -- names and attributes
@@ -137,6 +137,8 @@ class Evaluator:
             return self.arguments.get(name, UNKNOWN)
         if base.kind is Kind.MAPPING and name in base.keys and base.items is not None:
             return base.items[base.keys.index(name)]
+        if name == "param_groups":  # of an optimizer, or what wraps one
+            return sequence_of(mapping([("params", sequence_of(tensor(self.module_place)))])._replace(item=UNKNOWN))
         known = base.kind is not Kind.UNKNOWN and not isinstance(base.node, ast.ClassDef)
         return Value(Kind.METHOD, name=name, owner=base, sure=known)
 

@@ -147,8 +147,8 @@ class Executor(Evaluator):
                 self._statement(statement)
         for name, value in self.frame.env.items():
             info.assign(name, value)
-        if not info.kind and not info.bases and "forward" in info.methods and _is_of_the_project(info.base_names):
-            info.kind = "module"  # what else has a method forward, and a base that is not known
+        if not info.kind and not info.bases:
+            info.kind = _kind_by_methods(info)
         self.frame = outer
 
     def _run_return(self, node: ast.Return) -> None:
@@ -364,6 +364,13 @@ def joined(environments: list[dict[str, Value]]) -> dict[str, Value]:
 
 def _may_be_on_device(value: Value) -> bool:
     return value.kind in (Kind.TENSOR, Kind.UNKNOWN) and value.place is not Place.HOST
+
+
+def _kind_by_methods(info: ClassInfo) -> str:
+    """What a class is of which no base tells it, by what its objects can do."""
+    if "forward" in info.methods and _is_of_the_project(info.base_names):
+        return "module"
+    return "optimizer" if info.methods.keys() >= {"step", "zero_grad"} else ""  # or wraps one
 
 
 def _is_of_the_project(base_names: Sequence[str]) -> bool:

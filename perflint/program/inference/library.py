@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from perflint.program import torch_table
 from perflint.program.inference.arguments import Arguments
 from perflint.program.inference.iteration import contains_tensor, element_of, joined_element
-from perflint.program.inference.methods import from_entry, inner_on_device, moved_to
+from perflint.program.inference.methods import dtype_of, from_entry, inner_on_device, moved_to
 from perflint.program.inference.operators import common_place
 from perflint.program.values import (
     GUESSED_TENSOR,
@@ -173,7 +173,9 @@ def _torch(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Argum
     entry = torch_table.function(name)
     if entry is not None:
         entry = arguments.select(entry)
-        return from_entry(entry, _place_of_result(evaluator, entry, arguments))
+        result = from_entry(entry, _place_of_result(evaluator, entry, arguments))
+        typed = arguments.keywords.get("dtype") if result.kind is Kind.TENSOR else None
+        return result._replace(dtype=dtype_of(typed)) if typed is not None else result
     return GUESSED_TENSOR if inner_on_device(arguments) else UNKNOWN
 
 

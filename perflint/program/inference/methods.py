@@ -54,6 +54,8 @@ def method_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: 
         return owner._replace(is_literal=False, literal=None) if name not in ("split", "tolist") else sequence_of(owner)
     if owner.kind is Kind.OTHER:
         return _on_other(owner, name)
+    if owner.kind is Kind.LOADER and name.endswith("iterator"):  # of a project's own class of loaders
+        return owner
     return _on_unknown(evaluator, owner, name, arguments)
 
 
@@ -86,13 +88,16 @@ def moved_to(value: Value, arguments: Arguments) -> Place:
 _INTEGERS = frozenset("uint8 int8 int16 short int32 int int64 long".split())
 
 
+def dtype_of(value: Value) -> str:
+    """The type of numbers that `torch.bool`, `torch.long` and the like stand for; empty for all but masks and ints."""
+    name = value.name.rpartition(".")[2] if value.kind is Kind.LIBRARY else ""
+    return "bool" if name == "bool" else "int" if name in _INTEGERS else ""
+
+
 def _converted(owner: Value, arguments: Arguments) -> str:
     """What `.to(...)` makes of the type of a tensor's numbers."""
     types = [value for value in arguments.all if value.kind in (Kind.LIBRARY, Kind.OTHER, Kind.TENSOR)]
-    if not types:
-        return owner.dtype
-    name = types[0].name.rpartition(".")[2] if types[0].kind is Kind.LIBRARY else ""
-    return "bool" if name == "bool" else "int" if name in _INTEGERS else ""
+    return dtype_of(types[0]) if types else owner.dtype
 
 
 def _on_tensor(owner: Value, name: str, arguments: Arguments) -> Value:

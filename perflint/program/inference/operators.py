@@ -23,7 +23,7 @@ from perflint.program.values import (
 )
 
 _MODULO = Value(Kind.NUMBER, name="modulo")
-_LOGICAL = (ast.BitAnd, ast.BitOr, ast.BitXor)  # of masks they make a mask
+_LOGICAL = (ast.BitAnd, ast.BitOr, ast.BitXor, ast.Add, ast.Mult)  # of masks they make a mask
 
 
 def common_place(tensors: Iterable[Value]) -> Place:
