@@ -18,6 +18,8 @@ def only_repeats(loop: Evidence) -> bool:
     if loop.flow.slices or not any(id(call.node) in inside for call in loop.models):
         return False
     own = {id(call.node) for call in loop.models if id(call.node) not in inside and call.trace.carried}
+    if own and any(each.how == "slot" and id(each.node) not in inside for each in loop.flow.collected):
+        return False  # what its own model made of the last step, the inner loop makes the next one of
     outside = [node for node in nodes if isinstance(node, ast.Assign | ast.AugAssign) and id(node) not in inside]
     return not _reached(outside, own) & set(loop.states)
 
