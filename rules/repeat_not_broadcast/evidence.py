@@ -28,8 +28,13 @@ def result_shows(program: Program, shapes: Shapes, reading: Reading, count: ast.
     )
 
 
-def result_suggests(program: Program, shapes: Shapes, flow: Flow, reading: Reading, count: ast.expr) -> bool:
-    """Does it meet, element by element, a tensor whose size on that axis is the count: unless that is 1, it is so."""
+def result_suggests(
+    program: Program, shapes: Shapes, flow: Flow, reading: Reading, count: ast.expr, *, loosely: bool = False
+) -> bool:
+    """Does it meet, element by element, a tensor whose size on that axis is the count: unless that is 1, it is so.
+
+    `loosely`: of a tensor with nobody knows how many axes, these are taken to be as many as the copy has.
+    """
     symbol = shapes.size(count)
     for consumer in reading.consumers if symbol else ():
         rank = shapes.shape(consumer.operand).rank or 0
@@ -37,15 +42,16 @@ def result_suggests(program: Program, shapes: Shapes, flow: Flow, reading: Readi
         if axes:
             others = _met(program, consumer) if consumer.role is Role.ELEMENTWISE else _index(consumer)
             leaves = [part for other in others for part in _leaves(flow, other, _DEPTH)]
-            if any(_has(shapes, leaf, axis, symbol, rank) for leaf in leaves for axis in axes):
+            places = [place for axis in axes for place in ((axis, axis + rank) if loosely else (axis,))]
+            if any(_has(shapes, leaf, place, symbol) for leaf in leaves for place in places):
                 return True
     return False
 
 
-def _has(shapes: Shapes, tensor: ast.expr, axis: int, symbol: str, rank: int) -> bool:
-    """Is an axis of the tensor, counted from the back, of that size, or from the front, where its rank is not known?"""
+def _has(shapes: Shapes, tensor: ast.expr, axis: int, symbol: str) -> bool:
+    """Is that axis of that size: counted from the back, or from the front where it is not known how many there are?"""
     shape = shapes.shape(tensor)
-    return shape.size(axis) == symbol or (shape.rank is None and shape.size(axis + rank) == symbol)
+    return (axis < 0 or shape.rank is None) and shape.size(axis) == symbol
 
 
 def _repeated_axes(shapes: Shapes, consumer: Consumer, symbol: str) -> list[int]:

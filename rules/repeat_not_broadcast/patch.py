@@ -177,4 +177,20 @@ def _safety(program: Program, flow: Flow, shapes: Shapes, copy: Copy, reading: R
     reordered = copy.form in ("cat", "stack") or (repeated.new and len(repeated.positions) > 1)
     if copy.form == "expanded" and isinstance(copy.call.func, ast.Attribute):
         reordered = copy.call.func.attr not in MATERIALISING
+        if _may_narrow(program, copy.call, copy.call.func.attr) and may_have_gradient(program, flow, copy):
+            return Safety.BEHAVIOUR  # the gradient of the expansion is summed in the narrower type
     return Safety.ROUNDING if reordered and may_have_gradient(program, flow, copy) else Safety.EXACT
+
+
+def _may_narrow(program: Program, call: ast.Call, name: str) -> bool:
+    """May the cast be one to a type of fewer bits?"""
+    if name not in ("to", "type"):
+        return name in ("half", "bfloat16", "type_as")
+    given = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg in ("dtype", "other"))]
+    return any(not _is_device(program, each) for each in given if not isinstance(each, ast.Constant))
+
+
+def _is_device(program: Program, node: ast.expr) -> bool:
+    called = node.func if isinstance(node, ast.Call) else node
+    name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+    return program.value(node).kind is Kind.STRING or any(word in name.lower() for word in ("dev", "cuda", "gpu"))

@@ -62,7 +62,7 @@ def proved(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Re
     if not unproved:
         return Repeated(tuple(repeated), new)
     if (shape.rank is None and _adds_axes(program, copy, repeated)) or all(
-        result_suggests(program, shapes, flow, reading, counts[position]) for position in unproved
+        result_suggests(program, shapes, flow, reading, counts[position], loosely=True) for position in unproved
     ):
         return Repeated(tuple(repeated), new, sure=False)
     return None
