@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from perflint.program.loading.draws import method_of
+from perflint.program.loading.origins import Origins
 from perflint.program.values import Kind
 
 if TYPE_CHECKING:
@@ -34,7 +35,10 @@ class Handovers:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._origins = program.loaders.origins
+
+    @cached_property
+    def _origins(self) -> Origins:
+        return self._program.loaders.origins
 
     def runs_training(self, call: ast.Call) -> bool:
         """Does a name like fit, train or run call code that cannot be seen?"""

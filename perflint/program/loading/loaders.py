@@ -81,7 +81,11 @@ class Loaders:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self.origins = Origins(program)
+
+    @cached_property
+    def origins(self) -> Origins:
+        """Where values come from."""
+        return Origins(self._program)
 
     @cached_property
     def calls(self) -> list[LoaderCall]:

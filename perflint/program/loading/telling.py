@@ -13,12 +13,13 @@ from perflint.program.loading.starts import Starts
 if TYPE_CHECKING:
     from perflint.program import Program
 
-_MARKS = ("Loader", "Process", "Pool", "Manager", "VecEnv", "VectorEnv", "spawn")  # without which nothing is started
+# Without one of these words nothing is started.
+_MARKS = ("workers", "multiprocessing", "ProcessPool", "SubprocVec", "AsyncVector", "num_proc")
 
 
 def told_of_starts(program: Program, answer: Answer, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Answer:
     """`answer`, with what is known of the processes that `function` starts."""
-    if not any(mark in program.text for mark in _MARKS):
+    if not program.once(_may_start):
         return answer
     starts = program.once(Starts)
     return replace(answer, starts=starts.by_calling(function), loads=starts.by_iterating(function))
@@ -26,7 +27,7 @@ def told_of_starts(program: Program, answer: Answer, function: ast.FunctionDef |
 
 def loaders_told(program: Program) -> Iterator[Answer]:
     """An answer for each class of loaders that may have workers."""
-    if any(mark in program.text for mark in _MARKS):
+    if program.once(_may_start):
         for node in program.of_type(ast.ClassDef):
             loads = program.once(Starts).by_walking(node)
             if loads:
@@ -38,3 +39,7 @@ def asked_of_starts(program: Program) -> tuple[str, ...]:
     starts = program.once(Starts)
     starts.first()
     return tuple(sorted(starts.asked))
+
+
+def _may_start(program: Program) -> bool:
+    return any(mark in program.text for mark in _MARKS)
