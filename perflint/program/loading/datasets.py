@@ -107,10 +107,24 @@ class Datasets:
             return self._joined(self._inside(origin))
         if name.startswith("torch.utils.data.") and last == "TensorDataset":
             written = (written_while_read(self._program, argument) for argument in origin.args)
-            return Source(may_draw=False, obstacle=next(filter(None, written), ""))
+            made = [each for argument in origin.args for each in self._made_elsewhere(argument)]
+            moved = any(self._names_device(given) for each in made for given in _arguments(each))
+            return Source(bool(made), next(filter(None, written), ""), on_device=moved)
         fixed = name.startswith("torchvision.datasets.") and last in _FIXED_DATASETS
         may_draw = not fixed or any(self._argument_may_draw(argument) for argument in _arguments(origin))
         return Source(may_draw, self._argument_obstacle(origin), _is_iterable(name))
+
+    def _made_elsewhere(self, tensor: ast.expr) -> Iterator[ast.Call]:
+        """The calls of code out of sight that may have made the tensor, here or on the device."""
+        if not self._program.value(tensor).sure or self._program.value(tensor).kind is not Kind.TENSOR:
+            for origin in self._origins.of(tensor):
+                name = self._program.qualified(origin.func) if isinstance(origin, ast.Call) else ""
+                if isinstance(origin, ast.Call) and not name.startswith(("torch.", "numpy.", "builtins.")):
+                    yield origin
+
+    def _names_device(self, node: ast.expr) -> bool:
+        text = self._program.segment(node).lower()
+        return self._program.value(node).kind is not Kind.TENSOR and ("device" in text or "cuda" in text)
 
     def _inside(self, call: ast.Call) -> Iterator[Source]:
         for argument in call.args[:1] or [keyword.value for keyword in call.keywords[:1]]:
