@@ -33,6 +33,9 @@ _SETUP = frozenset(
 )
 
 
+_TO_HOST = frozenset({"item", "cpu", "numpy", "tolist", "float", "int"})
+
+
 def never_over_time(program: Program, loop: Loop) -> bool:
     """Does the loop train, differentiate, step an environment, or wait for one, or stand where a program is set up?"""
     if any(map(_imports_tests, program.tree.body)):
@@ -69,7 +72,16 @@ def never_over_time(program: Program, loop: Loop) -> bool:
                     return True
             elif isinstance(node, ast.BinOp | ast.AugAssign):
                 has_operations = True
+            elif isinstance(node, ast.Assign) and _fills_array(program, node):
+                return True
     return not has_operations
+
+
+def _fills_array(program: Program, node: ast.Assign) -> bool:
+    """Is an array of numpy given what nothing brings to the host, and what is there already, therefore?"""
+    targets = [each.value for each in node.targets if isinstance(each, ast.Subscript)]
+    calls = {called(each) for each in ast.walk(node.value) if isinstance(each, ast.Call)}
+    return any(program.value(each).kind is Kind.NUMPY for each in targets) and calls.isdisjoint(_TO_HOST)
 
 
 def _is_used(program: Program, function: Function) -> bool:
