@@ -45,7 +45,7 @@ class Asked:
         start, end = source.line_start(self.loop.lineno), source.line_end(self.loop.end_lineno or self.loop.lineno)
         whole = self.program.text
         text = "".join((line or "") + "\n" for line in lines)
-        program = type(self.program)(whole[:start] + text + whole[end:])
+        program = self.program.changed(whole[:start] + text + whole[end:])
         loops: list[ast.For | ast.While] = [*program.of_type(ast.For), *program.of_type(ast.While)]
         return program, next(each for each in loops if each.lineno == line)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from perflint.lift.asked import Asked, check_text, deeper, difference, is_same, tests_of
 from perflint.lift.facts import bound_names, shapes_of
 from perflint.lift.results import collected_paths
-from perflint.lift.rewrite import lifted
+from perflint.lift.rewrite import check_head, lifted
 from perflint.lift.steps import Cannot, atom
 from perflint.program.walk import own_nodes, path_of
 from perflint.rule import Fix
@@ -66,6 +66,7 @@ def _peeled(asked: Asked, *, first: bool) -> Fix:
     """The fix that takes the first step, which has this answer, by itself and the others at once; raises Cannot."""
     loop, (indent, unit) = asked.loop, asked.indents
     assert isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call)
+    _check_alone(*asked.replaced_by(asked.lines(first), loop.lineno))
     others = asked.lines(not first)
     others[0] = re.sub(r"\brange\((0,\s*)?", "range(1, ", others[0] or "", count=1)
     lifted(*asked.replaced_by(others, loop.lineno))
@@ -80,6 +81,14 @@ def _peeled(asked: Asked, *, first: bool) -> Fix:
     return Fix(f"behind the first step, {fix.title}", fix.safety, (difference(asked.program.text, text),))
 
 
+def _check_alone(program: Program, loop: ast.For | ast.While) -> None:
+    """Raise Cannot unless what the first step does may be done in front of the loop."""
+    for node in own_nodes(loop):
+        if isinstance(node, ast.Break | ast.Continue):
+            raise Cannot("the first step may be left before its end", node)
+    check_head(program, loop)
+
+
 def _lifted_in(asked: Asked, lines: list[str | None], line: int) -> tuple[Fix, str]:
     """The fix that lifts the loop on this line of the program with `lines` for the loop, and its text then."""
     divided, loop = asked.replaced_by(lines, line)
@@ -92,19 +101,21 @@ def _lifted_in(asked: Asked, lines: list[str | None], line: int) -> tuple[Fix, s
 
 def _may_drop(asked: Asked) -> bool:
     """Does nothing that a step does change the answer: is it told by local variables that are read for it alone?"""
-    around = asked.program.function_of(asked.loop)
     names = {path_of(part) for part in ast.walk(asked.test) if isinstance(part, ast.Name | ast.Attribute)}
-    if around is None or not names <= bound_names(asked.program, asked.loop) or _is_set_elsewhere(around, names):
+    if not _are_local(asked.program, asked.loop, names):
         return False
     tests = {part for node in asked.tests for part in ast.walk(node.test)}
     reads = {node for node in own_nodes(asked.loop) if isinstance(node, ast.Name) and node.id in names}
     return reads <= tests
 
 
-def _is_set_elsewhere(function: ast.AST, names: set[str]) -> bool:
-    """May a function inside this one, or outside of it, give one of the variables a value?"""
-    shared = (node for node in ast.walk(function) if isinstance(node, ast.Global | ast.Nonlocal))
-    return any(names & {*node.names} for node in shared)
+def _are_local(program: Program, loop: ast.For | ast.While, paths: set[str]) -> bool:
+    """Are these variables of the function around `loop`, to which no other function may give a value?"""
+    around = program.function_of(loop)
+    if around is None or not paths <= bound_names(program, loop):
+        return False
+    shared = (node for node in ast.walk(around) if isinstance(node, ast.Global | ast.Nonlocal))
+    return not any(paths & {*node.names} for node in shared)
 
 
 def _in_first_step(program: Program, loop: ast.For | ast.While, test: ast.expr) -> bool | None:
@@ -119,7 +130,15 @@ def _in_first_step(program: Program, loop: ast.For | ast.While, test: ast.expr) 
     if program.qualified(loop.iter.func) != "builtins.range" or len(stops) != 1 or stops[0] is not loop.iter.args[-1]:
         return None
     is_length = re.search(r"\.-?\d+$", shapes_of(program).size(stops[0]))  # there is a first step
-    return isinstance(test.ops[0], ast.Eq) if is_length and isinstance(test.ops[0], _TELL_ZERO) else None
+    if not is_length or not _are_local(program, loop, _measured(stops[0])):  # which leaves it as it is
+        return None
+    return isinstance(test.ops[0], ast.Eq) if isinstance(test.ops[0], _TELL_ZERO) else None
+
+
+def _measured(stop: ast.expr) -> set[str]:
+    """The variables that tell how long a sequence is."""
+    paths = {path_of(part) for part in ast.walk(stop) if isinstance(part, ast.Name | ast.Attribute)}
+    return {re.sub(r"\.(size|shape)$", "", path) for path in paths} - {"len"}
 
 
 _ZERO = ast.dump(ast.Constant(0))

@@ -13,7 +13,6 @@ from perflint.program.loop_calls import rnn_kind
 from perflint.program.shapes.shape import integer
 
 _EMBEDDING = frozenset({"num_embeddings", "embedding_dim", "padding_idx", "device", "dtype"})
-_CONVERSIONS = frozenset({"to", "float", "long", "double", "half", "int", "bool", "detach", "contiguous", "clone"})
 
 
 def lift_call(scope: Scope, node: ast.Call) -> Lifted:

@@ -105,5 +105,5 @@ def _operator(scope: Scope, node: ast.BinOp) -> Lifted:
     if index := counter(scope, node):
         return index
     if isinstance(node.op, ast.MatMult):
-        return product(scope, [tensor(scope.lift(each), each) for each in (node.left, node.right)], "@", node)
+        return product([tensor(scope.lift(each), each) for each in (node.left, node.right)], "@", node)
     return pointwise(scope, node, [node.left, node.right])

@@ -77,10 +77,7 @@ def _of_one(scope: Scope, operation: Operation) -> Lifted:
     value = tensor(first, operands[0])
     if isinstance(value, Steps) and name in ("view", "reshape"):
         return axes.reshaped(scope, node, operands, value)
-    if not isinstance(value, Steps) or any(scope.varies(each) for each in operands[1:]):
-        raise Cannot(f"there is no rule for all steps of `{name}` at once", node)
-    for each in operands[1:]:
-        invariant(scope, each)
+    value = _alone(scope, operation, value)
     if name in axes.RULES:
         return axes.lift_axes(scope, node, name, operands, value)
     return laid_out(scope, node, name, operands, value)
@@ -94,7 +91,11 @@ def _converted(scope: Scope, operation: Operation) -> Lifted:
 
 def _steps(scope: Scope, operation: Operation) -> Steps:
     """The tensor, where nothing else varies."""
-    value = tensor(scope.lift(operation.operands[0]), operation.operands[0])
+    return _alone(scope, operation, tensor(scope.lift(operation.operands[0]), operation.operands[0]))
+
+
+def _alone(scope: Scope, operation: Operation, value: Steps | Same) -> Steps:
+    """`value`, the operation's tensor, if that is all that varies; raises Cannot."""
     if not isinstance(value, Steps) or any(scope.varies(each) for each in operation.operands[1:]):
         raise Cannot(f"there is no rule for all steps of `{operation.name}` at once", operation.node)
     for each in operation.operands[1:]:
@@ -140,7 +141,7 @@ def _multiplied(scope: Scope, operation: Operation) -> Lifted:
     if len(operation.operands) != 2 or operation.node.keywords:
         raise Cannot("the factors are not in sight", operation.node)
     factors = [tensor(scope.lift(each), each) for each in operation.operands]
-    return products.product(scope, factors, operation.name, operation.node)
+    return products.product(factors, operation.name, operation.node)
 
 
 def _summed_by_letters(scope: Scope, operation: Operation) -> Lifted:
@@ -179,7 +180,8 @@ def _looked_up(scope: Scope, operation: Operation) -> Lifted:
     value = _steps(scope, operation)
     if len(operation.operands) != 2 or {each.arg for each in operation.node.keywords} - {"padding_idx"}:
         raise Cannot(f"`{operation.name}` does more than look up", operation.node)
-    return value.with_axes(1, operation.written(scope, value)).computed(operation.written(scope, value))
+    text = operation.written(scope, value)
+    return value.with_axes(1, text).computed(text)
 
 
 _JOINS = frozenset({"cat", "concat", "concatenate", "stack"})

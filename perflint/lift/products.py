@@ -12,20 +12,16 @@ NAMES = frozenset({"matmul", "mm", "bmm", "dot"})
 _RANKS = {"mm": 2, "bmm": 3}
 
 
-def product(scope: Scope, values: list[Steps | Same], name: str, node: ast.expr) -> Steps:
+def product(values: list[Steps | Same], name: str, node: ast.expr) -> Steps:
     """The product of two tensors, called `name` ("matmul" for `@`), in all steps; raises Cannot."""
-    if not scope.facts.torch:
-        raise Cannot("`torch` is not imported by that name", node)
     if not any(isinstance(value, Steps) for value in values):
         raise Cannot("no step of a sequence is multiplied", node)
     if name == "dot":
-        return _dot(scope, values)
+        return _dot(values)
     wanted = _RANKS.get(name)
     left, right = (_fitted(value, wanted) for value in values)
     ranks = (left.rank, right.rank)
-    text = f"{scope.facts.torch}.matmul({left.text}, {right.text})"
-    if name == "@":
-        text = f"{atom(left.text)} @ {atom(right.text)}"
+    text = f"{atom(left.text)} @ {atom(right.text)}"
     if isinstance(left, Steps) and isinstance(right, Same) and right.rank == 2:
         return left.narrowed(1).computed(text, dense=False)
     if None in ranks or min(rank for rank in ranks if rank is not None) < 2:
@@ -37,17 +33,17 @@ def product(scope: Scope, values: list[Steps | Same], name: str, node: ast.expr)
     return steps[0].computed(text)
 
 
-def _dot(scope: Scope, values: list[Steps | Same]) -> Steps:
+def _dot(values: list[Steps | Same]) -> Steps:
     """The product of two vectors."""
     first, second = (value.text for value in (_fitted(each, 1) for each in values))
     steps = [value for value in values if isinstance(value, Steps)]
     if len(steps) == 2:
         return Steps(f"({atom(first)} * {atom(second)}).sum(1)", 0, 0, 0, own=True)
     matrix, vector = (first, second) if steps[0] is values[0] else (second, first)
-    return Steps(f"{scope.facts.torch}.matmul({matrix}, {vector})", 0, 0, 0, own=True)
+    return Steps(f"{atom(matrix)} @ {atom(vector)}", 0, 0, 0, own=True)
 
 
-def by_letters(scope: Scope, formula: str, values: list[Steps | Same], node: ast.expr) -> Steps:
+def by_letters(scope: Scope, formula: str, values: list[Steps | Same], node: ast.Call) -> Steps:
     """`torch.einsum("bd,de->be", x, w)`, with one more letter for time; raises Cannot."""
     inputs, arrow, output = formula.replace(" ", "").partition("->")
     letters = inputs.split(",")
@@ -60,7 +56,7 @@ def by_letters(scope: Scope, formula: str, values: list[Steps | Same], node: ast
     terms = [time + names if isinstance(value, Steps) else names for value, names in zip(fitted, letters, strict=True)]
     rank = len(output)
     texts = ", ".join(value.text for value in fitted)
-    text = f'{scope.facts.torch}.einsum("{",".join(terms)}->{time}{output}", {texts})'
+    text = f'{scope.text(node.func)}("{",".join(terms)}->{time}{output}", {texts})'
     return Steps(text, 0, rank, rank, own=True)
 
 

@@ -26,9 +26,25 @@ if TYPE_CHECKING:
 
 def lifted(program: Program, loop: ast.For | ast.While) -> Fix:
     """The fix that computes all steps of `loop` at once; raises Cannot, which says what stands in the way."""
+    try:
+        return _lifted(program, loop)
+    except SyntaxError as error:
+        raise Cannot("there is no rule that writes all steps of it", loop) from error
+
+
+def check_head(program: Program, loop: ast.For | ast.While) -> None:
+    """Raise Cannot unless the head of `loop` tells its steps, and the body leaves them as they are."""
+    _scope(program, loop)
+
+
+def _scope(program: Program, loop: ast.For | ast.While) -> Scope:
+    return head.bound(scope_of(program, loop, lift, inner_statements), loop)
+
+
+def _lifted(program: Program, loop: ast.For | ast.While) -> Fix:
     if any(getattr(each, "handlers", ()) for each in program.ancestors(loop)):
         raise Cannot("a handler around it may catch what one step raises", loop)
-    scope = head.bound(scope_of(program, loop, lift, inner_statements), loop)
+    scope = _scope(program, loop)
     results = Results(loop)
     body = loop.body if isinstance(loop, ast.For) else loop.body[:-1]
     lines = list(lift_body(scope, body, results))

@@ -83,4 +83,61 @@ def run():
         outs.append(share(x[:, t]))
     return torch.stack(outs, 1)
 """,
+    "the first step goes on before its end, in a loop around": """
+def run():
+    sums = []
+    for x in (torch.randn(2, 5, 3), torch.randn(2, 4, 3)):
+        outs = []
+        for t in range(x.size(1)):
+            if t == 0:
+                continue
+            outs.append(x[:, t].tanh())
+        sums.append(torch.stack(outs, 1).sum())
+    return sums
+""",
+    "the first step ends a loop, in a loop around": """
+def run():
+    sums = []
+    for x in (torch.randn(2, 5, 3), torch.randn(2, 4, 3)):
+        outs = [x[:, 0]]
+        for t in range(x.size(1)):
+            if t == 0:
+                break
+            outs.append(x[:, t].tanh())
+        sums.append(torch.stack(outs, 1).sum())
+    return sums
+""",
+    "the first step changes what is walked": """
+def run():
+    x = torch.randn(2, 5, 3)
+    y = torch.randn(2, 5, 3)
+    outs = []
+    for t in range(x.size(1)):
+        if t == 0:
+            x = x[:, :2]
+            z = y[:, t]
+        else:
+            z = y[:, t].tanh()
+        outs.append(z)
+    return torch.stack(outs, 1)
+""",
+    "the length is kept by an object that the first step changes": """
+class Frames:
+    def __init__(self):
+        self.x = torch.randn(2, 5, 3)
+    def cut(self):
+        self.x = self.x[:, :1]
+    def walk(self, y: torch.Tensor):
+        outs = []
+        for t in range(self.x.size(1)):
+            if t == 0:
+                self.cut()
+                z = y[:, t]
+            else:
+                z = y[:, t].tanh()
+            outs.append(z)
+        return torch.stack(outs, 1)
+def run():
+    return Frames().walk(torch.randn(2, 5, 3))
+""",
 }

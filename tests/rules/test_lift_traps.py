@@ -24,3 +24,14 @@ def test_a_trap_changes_no_result(trap: str) -> None:
     torch.manual_seed(0)
     actual = flat(outcome(after))
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12, equal_nan=True)
+
+
+def test_a_function_is_written_as_the_program_calls_it_where_torch_has_no_name() -> None:
+    text = """from torch import Tensor, einsum, stack
+def run(x: Tensor, w: Tensor):
+    outs = []
+    for t in range(x.size(1)):
+        outs.append(einsum("bd,de->be", x[:, t], w))
+    return stack(outs, 1)
+"""
+    assert 'einsum("tbd,de->tbe", ' in at_once(text)
