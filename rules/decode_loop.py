@@ -57,7 +57,12 @@ its own. It assumes that the sequence has at least one step, that it is as long 
 with `batch_first` have an axis for the batch, and that no other file registers hooks or builds the parts of a module
 otherwise in a subclass. Otherwise the message names the line and the reason.
 
-The other kinds are captured as CUDA graphs by `perflint.runtime.graphs`: `exact`, and a candidate that waits for
+Where a test whose answer is the same in every step stands in the way, it is asked in front of the loop, even if no step
+is taken then, and the loop is rewritten for the answer that allows it. Where a test tells the first step (`t == 0`) of
+those along an axis, the first step is taken by itself and the others at once.
+
+*mixed* loops are tried at once first. They and the other kinds are captured as CUDA graphs by
+`perflint.runtime.graphs`: `exact` where no gradients are recorded, else `rounding`, and a candidate that waits for
 `--unsafe`, because the program then depends on perflint-torch. A function that does nothing but compute on the device
 is decorated with `cuda_graph`, below its other decorators. Whatever it reads back, prints, keeps, draws or makes on the
 host stands in the way, also in the functions of the same file that it calls; so do modules that other files define, and
@@ -65,8 +70,8 @@ calls that differ each time. Under `torch.no_grad()`, a loop that ends by a test
 stacked, becomes a call of `graphed_loop`: the test is read once in several steps, and what was computed past the end is
 dropped. It assumes that no other file compiles the function or takes second derivatives of it. Where it is called with
 other shapes or numbers each time, or something does need the host after all, the function stays eager, and a warning
-says why. Where gradients are recorded, a parameter that is used outside of the function as well has its gradients added
-up in another order. A loop that is captured already isn't reported.
+says why. Where gradients are recorded, a parameter that is used outside of the function as well, or in several calls of
+it before one `backward`, has its gradients added up in another order. A loop that is captured already isn't reported.
 
 ## Measured
 One H200, torch 2.11.0, 2026-11-21. By `perflint fix` (medians of 21 interleaved pairs; `tests/gpu/measure.py`): a

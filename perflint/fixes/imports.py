@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from perflint.fixes.names import names_in
 from perflint.rule import Edit
 
 if TYPE_CHECKING:
@@ -19,11 +20,12 @@ class Taken(Exception):
 
 def importing(program: Program, module: str, name: str) -> tuple[str, tuple[Edit, ...]]:
     """What the program calls `name` of `module`, and the edit that imports it if it doesn't yet; raises Taken."""
-    found = [each for each in program.tree.body if isinstance(each, ast.ImportFrom) and each.module == module]
+    imports = [each for each in program.tree.body if isinstance(each, ast.ImportFrom)]
+    found = [each for each in imports if each.module == module and not each.level]
     for alias in (alias for node in found for alias in node.names):
-        if alias.name == name:
+        if alias.name in (name, "*"):
             return alias.asname or name, ()
-    if name in _names(program):
+    if name in names_in(program.tree):
         raise Taken(f"`{name}` is something else in this file")
     if found:
         last = found[-1].names[-1]
@@ -32,13 +34,6 @@ def importing(program: Program, module: str, name: str) -> tuple[str, tuple[Edit
     place = _place(program, module)
     broken = "" if place == 0 or program.text[place - 1] in "\r\n" else "\n"
     return name, (Edit(place, place, f"{broken}from {module} import {name}\n"),)
-
-
-def _names(program: Program) -> set[str]:
-    names = {node.id for node in program.of_type(ast.Name)}
-    names |= {alias.asname or alias.name for alias in program.of_type(ast.alias)}
-    names |= {node.name for node in program.of_type(ast.FunctionDef)}
-    return names | {node.name for node in program.of_type(ast.ClassDef)} | {arg.arg for arg in program.of_type(ast.arg)}
 
 
 def _place(program: Program, module: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from perflint.program.walk import path_of
@@ -15,6 +16,16 @@ def name_of_torch(program: Program) -> str:
     """How the program calls torch; empty where it does not import it as a whole."""
     imports = (alias for node in program.tree.body if isinstance(node, ast.Import) for alias in node.names)
     return next((alias.asname or "torch" for alias in imports if alias.name == "torch"), "")
+
+
+def names_in(root: ast.AST) -> Iterator[str]:
+    """The names that the code of `root` gives a value, or reads."""
+    for node in ast.walk(root):
+        if isinstance(node, ast.alias):
+            yield (node.asname or node.name).partition(".")[0]
+        elif not isinstance(node, ast.keyword):
+            fields = (getattr(node, field, None) for field in ("id", "arg", "name", "rest"))
+            yield from (name for name in fields if isinstance(name, str))
 
 
 def imported_name(program: Program, node: ast.AST) -> str:

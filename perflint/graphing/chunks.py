@@ -12,7 +12,7 @@ from perflint.graphing.obstacles import Obstacles
 from perflint.graphing.reads import check_test
 from perflint.graphing.shown import shown
 from perflint.graphing.steps import Names, carried
-from perflint.lift.steps import Cannot, atom
+from perflint.lift.steps import Cannot, atom, on_one_line
 from perflint.program.dtypes import INTEGER, number_kind
 from perflint.program.walk import own_nodes
 from perflint.rule import Edit
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 88  # of a line, from which on it is broken
 _VERDICTS = frozenset({"all", "any"})
+_COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)  # that are made on the device
 
 
 def end_test(program: Program, loop: ast.For | ast.While) -> ast.If | None:
@@ -120,7 +121,7 @@ class _Rewriting:
         if self._lists.dim not in ("0", "1", "-1"):
             raise Cannot("what the test needs can't be stacked as the results are", self._end)
         if not values:
-            return "lambda ended: ended", [text], ["_"]
+            return "lambda ended: ended", [on_one_line(text)], ["_"]
         return "lambda outputs: outputs[-1]", [*values, f"{atom(text)}.reshape(1)"], [*results, "_"]
 
     def _call(self, step: str, until: str, outputs: list[str], results: list[str]) -> Edit:
@@ -147,22 +148,29 @@ def _tensor_test(program: Program, end: ast.If, loop: ast.For) -> str:
     if _is_item(test):
         assert isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute)
         test = test.func.value
-    if isinstance(test, ast.Compare) and len(test.ops) == 1:
-        left, right = test.left, test.comparators[0]
-        if _is_item(left):
-            assert isinstance(left, ast.Call) and isinstance(left.func, ast.Attribute)
-            if number_kind(program, left.func.value) != INTEGER:
-                raise Cannot(f"{shown(program, left)} may be compared otherwise on the device", left)
-            left = left.func.value
-        _check_parts(program, [left, right], loop)
-        operator = program.text[program.span(test.left)[1] : program.span(right)[0]]
-        return f"{program.segment(left)}{operator}{program.segment(right)}"
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], _COMPARISONS):
+        return _compared(program, test, loop)
     function = test.func if isinstance(test, ast.Call) else None
     is_verdict = isinstance(function, ast.Attribute) and function.attr in _VERDICTS
     if not is_verdict:
         raise Cannot(f"{shown(program, end.test)} is read on the host in each step", end)
     _check_parts(program, [test], loop)
     return program.segment(test)
+
+
+def _compared(program: Program, test: ast.Compare, loop: ast.For) -> str:
+    """The comparison, of the tensor where its number was read."""
+    left, right = test.left, test.comparators[0]
+    if not _is_item(left):
+        _check_parts(program, [left, right], loop)
+        return program.segment(test)
+    assert isinstance(left, ast.Call) and isinstance(left.func, ast.Attribute)
+    tensor = left.func.value
+    if number_kind(program, tensor) != INTEGER:
+        raise Cannot(f"{shown(program, left)} may be compared otherwise on the device", left)
+    _check_parts(program, [tensor, right], loop)
+    (start, end), (first, last) = program.span(test), program.span(left)
+    return program.text[start:first] + atom(program.segment(tensor)) + program.text[last:end]
 
 
 def _is_item(node: ast.expr) -> bool:

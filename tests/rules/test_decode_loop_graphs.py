@@ -9,6 +9,7 @@ import pytest
 from perflint.catalogue import rules_by_name
 from perflint.check import check_text
 from perflint.fix import fix_text
+from perflint.rule import Safety
 from tests.fixture_cases import FIXTURES, default_options
 
 RULE = rules_by_name()["decode-loop"]
@@ -56,6 +57,10 @@ def test_what_a_graph_would_not_hold_is_said_with_its_line(name: str) -> None:
             "import torch\n# both\nfrom perflint.runtime.graphs import cuda_graph, graphed_loop\n",
             "import torch\n# both\nfrom perflint.runtime.graphs import cuda_graph, graphed_loop\n",
         ),
+        (
+            "from perflint.runtime.graphs import *\nimport torch\n",
+            "from perflint.runtime.graphs import *\nimport torch\n",
+        ),
         ("import torch; import sys\n", "import torch; import sys\nfrom perflint.runtime.graphs import cuda_graph\n"),
     ],
 )
@@ -71,9 +76,33 @@ def test_an_alias_of_the_decorator_is_used() -> None:
     assert result.text == head + SCAN.replace("def scan", "@captured\ndef scan")
 
 
-def test_a_name_that_is_taken_stands_in_the_way() -> None:
-    (finding,) = check_text("import torch\n\ncuda_graph = None\n" + SCAN, [RULE], default_options(RULE))
+@pytest.mark.parametrize(
+    "taken",
+    [
+        "cuda_graph = None",
+        "async def cuda_graph(): ...",
+        "try: ...\nexcept OSError as cuda_graph: ...",
+        "match 1:\n    case cuda_graph: ...",
+    ],
+)
+def test_a_name_that_is_taken_stands_in_the_way(taken: str) -> None:
+    (finding,) = check_text(f"import torch\n\n{taken}\n" + SCAN, [RULE], default_options(RULE))
     assert finding.blocked.endswith("`cuda_graph` is something else in this file")
+
+
+def test_a_graph_is_exact_only_where_no_gradients_are_recorded() -> None:
+    quiet = SCAN.replace("def scan", "@torch.no_grad()\ndef scan")
+    found = [check_text("import torch\n" + text, [RULE], default_options(RULE)) for text in (quiet, SCAN)]
+    assert [finding.fixes[0].safety for (finding,) in found] == [Safety.EXACT, Safety.ROUNDING]
+
+
+def test_a_comparison_keeps_its_brackets_when_its_number_is_read_no_more() -> None:
+    text = (FIXTURES / "decode_loop" / "graph_ends_before.py").read_text(encoding="utf-8")
+    bracketed = text.replace("if word.item() == end:", "if ((word.sum()).item()) == (end):")
+    assert bracketed != text
+    result = fix_text(bracketed, [RULE], default_options(RULE), unsafe=True)
+    assert result.rejected == ()
+    assert "(word.sum()) == (end)" in result.text
 
 
 def test_second_derivatives_stand_in_the_way() -> None:
