@@ -72,6 +72,9 @@ class Obstacles:
         check_reads(self.program, node)
         if isinstance(node, ast.Call):
             callee = check_call(self.program, node, region, self.strict)
+            owner = self.program.class_of(callee) if callee is not None else None
+            if callee is not None and owner is not None and any(True for _ in owner.overriding(callee.name)):
+                raise Cannot(f"a subclass has its own `{callee.name}`", node)
             if callee is not None:
                 self.check_function(callee)
             elif isinstance(node.func, ast.Attribute) and _writes(node.func.attr):

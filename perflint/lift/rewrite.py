@@ -44,6 +44,8 @@ def _scope(program: Program, loop: ast.For | ast.While) -> Scope:
 def _lifted(program: Program, loop: ast.For | ast.While) -> Fix:
     if any(getattr(each, "handlers", ()) for each in program.ancestors(loop)):
         raise Cannot("a handler around it may catch what one step raises", loop)
+    if any(_is_autocast(program, each) for each in program.ancestors(loop)):
+        raise Cannot("autocast around it gives the steps of a Cell another type than it gives all at once", loop)
     scope = _scope(program, loop)
     results = Results(loop)
     body = loop.body if isinstance(loop, ast.For) else loop.body[:-1]
@@ -53,6 +55,12 @@ def _lifted(program: Program, loop: ast.For | ast.While) -> Fix:
     safety = Safety.BEHAVIOUR if scope.draft.draws else Safety.ROUNDING
     title = "; ".join(["compute all steps at once", *sorted(scope.draft.draws)])
     return Fix(title, safety, tuple(sorted([_replaced(scope, loop, lines), *edits])))
+
+
+def _is_autocast(program: Program, around: ast.AST) -> bool:
+    heads = [item.context_expr for item in around.items] if isinstance(around, ast.With) else []
+    heads += around.decorator_list if isinstance(around, ast.FunctionDef) else []
+    return any("autocast" in program.segment(head) for head in heads)
 
 
 def _last_values(scope: Scope, loop: ast.For | ast.While) -> Iterator[str]:

@@ -313,6 +313,18 @@ def run():
         b.append(inp + 1)
     return torch.stack(a, 1), torch.stack(b, 1)
 """,
+    "autocast gives the steps of a cell another type than a sequence": """
+def run():
+    cell = torch.nn.LSTMCell(3, 4)
+    x = torch.randn(2, 6, 3)
+    state = (torch.zeros(2, 4), torch.zeros(2, 4))
+    hidden = []
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for t in range(x.size(1)):
+            state = cell(x[:, t], state)
+            hidden.append(state[0])
+    return torch.stack(hidden, 1).sum(), hidden[0].dtype == torch.float32
+""",
     "what the first step is handed broadcasts": """
 def run():
     x = torch.randn(2, 6, 3)
