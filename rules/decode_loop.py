@@ -75,15 +75,15 @@ it before one `backward`, has its gradients added up in another order. A loop th
 
 ## Measured
 One H200, torch 2.11.0, 2026-11-21. By `perflint fix` (medians of 21 interleaved pairs; `tests/gpu/measure.py`): a
-training step of an LSTM decoder under teacher forcing (batch 100, 128 steps, width 512, 1,000 words), 61.1 ms to
-10.0 ms (6.2x; an expert's version 9.9 ms); forward and backward of an LSTMCell of that size, 18.1 ms to 8.7 ms (2.1x;
+training step of an LSTM decoder under teacher forcing (batch 100, 128 steps, width 512, 1,000 words), 61.6 ms to
+9.9 ms (6.2x; an expert's version 9.9 ms); forward and backward of an LSTMCell of that size, 18.2 ms to 8.7 ms (2.1x;
 by hand, as `nn.LSTM`, 8.5 ms). cuDNN warns that a Cell's weights are not one chunk of memory, and copies them at
 each call.
 
-As CUDA graphs (21 interleaved rounds; `tests/gpu/measure_graphs.py`): a greedy LSTM decode of 128 steps, 12.8 ms to
-2.2 ms at batch 1 (5.8x) and 16.0 ms to 4.7 ms at batch 100 (3.4x); an attention decoder's forward and backward over 60
-steps, 38.2 ms to 15.3 ms (2.5x). For comparison: `torch.jit.script` of the greedy decode 1.3x to 1.4x, `torch.compile`
-of its step 0.77x.
+As CUDA graphs, by `perflint fix --unsafe` (21 interleaved rounds; `tests/gpu/measure_graphs.py`): a greedy LSTM decode
+of 128 steps, 11.8 ms to 2.2 ms at batch 1 (5.4x) and 15.4 ms to 4.7 ms at batch 100 (3.3x); an attention decoder's
+forward and backward over 60 steps, 34.1 ms to 14.9 ms (2.3x). For comparison, in an earlier run of that day:
+`torch.jit.script` of the greedy decode 1.3x to 1.4x, `torch.compile` of its step 0.77x.
 """
 
 from __future__ import annotations

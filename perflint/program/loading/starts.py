@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -75,8 +76,14 @@ class Starts:
         return None
 
     def by_calling(self, function: Function) -> Likelihood:
-        """How sure it is that a call of `function` starts processes."""
-        return _likelihood(self._in_function(function))
+        """How sure it is that every call of `function` starts processes, whatever it is given."""
+        body = function.body if isinstance(function.body, list) else [function.body]
+        nodes = (node for node in self._running_nodes(list(body)) if not self._is_conditional(node, function))
+        return max((_likelihood(self._reason(node)) for node in nodes), default=Likelihood.NO)
+
+    def _is_conditional(self, node: ast.AST, function: Function) -> bool:
+        around = itertools.takewhile(lambda each: each is not function, self._program.ancestors(node))
+        return any(isinstance(each, ast.If | ast.IfExp) for each in around)
 
     def by_iterating(self, function: Function) -> Likelihood:
         """How sure it is that iterating over what `function` returns does."""
