@@ -91,9 +91,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
+from perflint.fixes.blocked import Blocked
 from perflint.graphing.candidate import graphed, is_captured
 from perflint.lift.branches import lifted_or_divided
-from perflint.lift.steps import Cannot
 from perflint.program import Program
 from perflint.rule import Finding, Fix, Options, Rule
 
@@ -144,8 +144,8 @@ def _fix(program: Program, loop: ast.For | ast.While, kind: str) -> tuple[Fix | 
 def _try(program: Program, loop: ast.For | ast.While, way: Way, failed: str) -> tuple[Fix | None, str]:
     try:
         return way(program, loop), ""
-    except Cannot as cannot:
-        return None, f"{failed}: {cannot}"
+    except Blocked as blocked:
+        return None, f"{failed}: {blocked}"
 
 
 def _head(program: Program, loop: ast.For | ast.While) -> tuple[int, int]:

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from perflint.fixes.accumulator import Accumulator, Blocked, accumulator_of, behind
+from perflint.fixes.accumulator import Accumulator, accumulator_of, behind
+from perflint.fixes.blocked import Blocked
 from perflint.fixes.collect import collection, shape_of_one
 from perflint.fixes.host_reads import Read, read_of, way_to
 from perflint.program.dtypes import FLOAT, INTEGER, number_kind

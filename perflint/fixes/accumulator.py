@@ -6,7 +6,9 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from perflint.fixes.blocked import Blocked
 from perflint.fixes.host_reads import Read
+from perflint.fixes.text import indent_of
 from perflint.program.occurrences import occurrences, seen_elsewhere
 from perflint.program.walk import FUNCTIONS, LOOPS, Loop, own_nodes, path_of
 from perflint.rule import Edit
@@ -16,10 +18,6 @@ if TYPE_CHECKING:
 
 
 _SUPPRESS = "contextlib.suppress"
-
-
-class Blocked(Exception):
-    """No fix: the message says what stands in the way."""
 
 
 @dataclass(frozen=True)
@@ -110,13 +108,6 @@ def _survived(program: Program, block: ast.AST, child: ast.AST) -> list[ast.stmt
         calls = [item.context_expr for item in block.items if isinstance(item.context_expr, ast.Call)]
         return block.body if any(program.qualified(call.func) == _SUPPRESS for call in calls) else []
     return []
-
-
-def indent_of(program: Program, loop: Loop) -> str:
-    """The blanks before `loop`."""
-    start = program.span(loop)[0]
-    line = program.source.line_start(loop.lineno)
-    return program.text[line:start]
 
 
 def behind(program: Program, loop: Loop, statement: str) -> Edit:

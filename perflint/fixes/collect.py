@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from perflint.fixes.accumulator import Accumulator, Blocked, accumulator_of, behind, indent_of
+from perflint.fixes.accumulator import Accumulator, accumulator_of, behind
+from perflint.fixes.blocked import Blocked
 from perflint.fixes.host_reads import Read
 from perflint.fixes.names import name_of_torch
+from perflint.fixes.text import indent_of
 from perflint.program import torch_table
 from perflint.program.dtypes import FLOAT, INTEGER, assigned, number_kind
 from perflint.program.occurrences import is_empty_list, occurrences, start_region

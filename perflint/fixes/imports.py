@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from perflint.fixes.blocked import Blocked
 from perflint.fixes.names import names_in
 from perflint.rule import Edit
 
@@ -14,19 +15,15 @@ if TYPE_CHECKING:
 _Import = ast.Import | ast.ImportFrom
 
 
-class Taken(Exception):
-    """The program uses the name for something else."""
-
-
 def importing(program: Program, module: str, name: str) -> tuple[str, tuple[Edit, ...]]:
-    """What the program calls `name` of `module`, and the edit that imports it if it doesn't yet; raises Taken."""
+    """What the program calls `name` of `module`, and the edit that imports it if it doesn't yet; raises Blocked."""
     imports = [each for each in program.tree.body if isinstance(each, ast.ImportFrom)]
     found = [each for each in imports if each.module == module and not each.level]
     for alias in (alias for node in found for alias in node.names):
         if alias.name in (name, "*"):
             return alias.asname or name, ()
     if name in names_in(program.tree):
-        raise Taken(f"`{name}` is something else in this file")
+        raise Blocked(f"`{name}` is something else in this file")
     if found:
         last = found[-1].names[-1]
         end = program.source.offset(last.end_lineno or last.lineno, last.end_col_offset or 0)

@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from perflint.fixes.accumulate import accumulation
-from perflint.fixes.accumulator import Blocked
+from perflint.fixes.blocked import Blocked
 from perflint.fixes.host_reads import read_of
 from perflint.program.hot_syncs import first_reads, hot_syncs, is_repeated
 from perflint.program.syncs import Sync

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from perflint.fixes.blocked import Blocked
 from perflint.graphing.modes import MODES
 from perflint.graphing.ownership import argument_names, is_own
 from perflint.graphing.shown import shown
 from perflint.graphing.table import entry_of
-from perflint.lift.steps import Cannot
 from perflint.program import torch_table
 from perflint.program.loop_calls import is_abstract
 from perflint.program.values import Kind, Place, Value
@@ -48,16 +48,16 @@ _REFUSED = {
 
 
 def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) -> ast.FunctionDef | None:
-    """The function of this file that a call runs, if it is one; raises Cannot where a graph would not hold the call."""
+    """The function of this file that a call runs, if any; raises Blocked where a graph would not hold the call."""
     callee, value = program.callee(node), program.value(node.func)
     if value.kind is Kind.CLASS:
-        raise Cannot(f"it makes a new {shown(program, node.func)}", node)
+        raise Blocked(f"it makes a new {shown(program, node.func)}", node)
     if isinstance(callee, ast.FunctionDef):
         if is_abstract(callee):
-            raise Cannot(f"what {shown(program, node.func)} does is left to subclasses", node)
+            raise Blocked(f"what {shown(program, node.func)} does is left to subclasses", node)
         return callee
     if any(keyword.arg in ("out", "inplace") for keyword in node.keywords):
-        raise Cannot(f"{shown(program, node)} changes something in place", node)
+        raise Blocked(f"{shown(program, node)} changes something in place", node)
     if value.kind is Kind.MODULE:
         _module(program, node, value, strict)
     elif value.kind is Kind.LIBRARY:
@@ -65,35 +65,35 @@ def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) 
     elif isinstance(node.func, ast.Attribute):
         _method(program, node, node.func, region)
     else:
-        raise Cannot(f"whether a graph can hold what {shown(program, node.func)} does isn't known", node)
+        raise Blocked(f"whether a graph can hold what {shown(program, node.func)} does isn't known", node)
     return None
 
 
 def _module(program: Program, node: ast.Call, value: Value, strict: bool) -> None:
     kind = torch_table.class_kind(value.name) if value.name else None
     if value.name in _READING or ".Lazy" in value.name:
-        raise Cannot(f"{shown(program, node.func)} may need values on the host", node)
+        raise Blocked(f"{shown(program, node.func)} may need values on the host", node)
     if kind is None or (kind == "container" and not value.name.endswith("Sequential")):
-        raise Cannot(f"whether a graph can hold what {shown(program, node.func)} does isn't known", node)
+        raise Blocked(f"whether a graph can hold what {shown(program, node.func)} does isn't known", node)
     if strict and "BatchNorm" in value.name:
-        raise Cannot(f"{shown(program, node.func)} may count what is dropped", node)
+        raise Blocked(f"{shown(program, node.func)} may count what is dropped", node)
 
 
 def _library(program: Program, node: ast.Call, name: str) -> None:
     head, _, rest = name.partition(".")
     if head == "builtins":
         if rest not in _BUILTINS and not rest.endswith(_ERRORS):
-            raise Cannot(f"`{rest}` does something else than compute", node)
+            raise Blocked(f"`{rest}` does something else than compute", node)
         return
     if head in ("random", "numpy") and "random" in name:
-        raise Cannot(f"{shown(program, node)} draws a random number on the host", node)
+        raise Blocked(f"{shown(program, node)} draws a random number on the host", node)
     if name in _COMPUTES or name in MODES or head in ("math", "typing"):
         return
     if head != "torch":
-        raise Cannot(f"{shown(program, node.func)} does something else than compute on the device", node)
+        raise Blocked(f"{shown(program, node.func)} does something else than compute on the device", node)
     for prefix, reason in _REFUSED.items():
         if name.startswith(f"{prefix}."):
-            raise Cannot(f"{shown(program, node.func)} {reason}", node)
+            raise Blocked(f"{shown(program, node.func)} {reason}", node)
     _function(program, node, name)
 
 
@@ -102,20 +102,20 @@ def _function(program: Program, node: ast.Call, name: str) -> None:
     if entry is None or (entry.result not in _GIVES and entry.result != torch_table.UNKNOWN):
         if name in ("torch.is_tensor", "torch.device", "torch.Size", "torch.finfo"):
             return
-        raise Cannot(f"{shown(program, node.func)} does something else than compute", node)
+        raise Blocked(f"{shown(program, node.func)} does something else than compute", node)
     if name in _READING:
-        raise Cannot(f"{shown(program, node.func)} may need values on the host", node)
+        raise Blocked(f"{shown(program, node.func)} may need values on the host", node)
     if name.rpartition(".")[2] in _FROM_HOST:
-        raise Cannot(f"{shown(program, node)} copies from the host", node)
+        raise Blocked(f"{shown(program, node)} copies from the host", node)
     if entry.traits & {"factory"} and not _is_on_device(program, node):
-        raise Cannot(f"{shown(program, node)} is made on the host", node)
+        raise Blocked(f"{shown(program, node)} is made on the host", node)
     _check_size(program, node)
 
 
 def _check_size(program: Program, node: ast.Call) -> None:
     entry = entry_of(program, node)
     if entry is not None and entry.syncs:
-        raise Cannot(f"the size of {shown(program, node)} depends on data", node)
+        raise Blocked(f"the size of {shown(program, node)} depends on data", node)
 
 
 def _is_on_device(program: Program, node: ast.Call) -> bool:
@@ -132,16 +132,16 @@ def _method(program: Program, node: ast.Call, func: ast.Attribute, region: ast.A
         return
     if owner.kind in (Kind.SEQUENCE, Kind.MAPPING) or (owner.is_blank and name in _GROWS):
         if name not in _READS and not (name in _GROWS and is_own(program, region, func.value)):
-            raise Cannot(f"{text} is changed, which a replay would not do", node)
+            raise Blocked(f"{text} is changed, which a replay would not do", node)
         return
     entry = torch_table.method(name)
     if (owner.kind is not Kind.TENSOR and not owner.is_blank) or entry is None:
-        raise Cannot(f"whether a graph can hold what {shown(program, func)} does isn't known", node)
+        raise Blocked(f"whether a graph can hold what {shown(program, func)} does isn't known", node)
     if name in _MOVES and not _stays(program, node, func, region):
         moved = "is read on the host" if name in ("item", "tolist", "numpy", "cpu") else "may be copied to the device"
-        raise Cannot(f"{shown(program, node)} {moved}", node)
+        raise Blocked(f"{shown(program, node)} {moved}", node)
     if name in _FROM_HOST or name in _AUTOGRAD or entry.result not in {*_GIVES, torch_table.UNKNOWN}:
-        raise Cannot(f"{shown(program, node)} does something else than compute on the device", node)
+        raise Blocked(f"{shown(program, node)} does something else than compute on the device", node)
     _check_size(program, node)
 
 

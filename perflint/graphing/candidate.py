@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from perflint.fixes.imports import Taken, importing
+from perflint.fixes.blocked import Blocked
+from perflint.fixes.imports import importing
 from perflint.fixes.names import imported_name
 from perflint.graphing.chunks import chunked, end_test
 from perflint.graphing.modes import called, without_gradients
 from perflint.graphing.obstacles import Obstacles
 from perflint.graphing.sites import check_sites
-from perflint.lift.steps import Cannot
 from perflint.program.walk import FUNCTIONS
 from perflint.rule import Edit, Fix, Safety
 
@@ -25,22 +25,19 @@ _NOT_CAPTURED = ("torch.autograd", "torch.jit")
 
 
 def graphed(program: Program, loop: ast.For | ast.While) -> Fix:
-    """The fix that captures `loop`; raises Cannot, which says what stands in the way."""
+    """The fix that captures `loop`; raises Blocked, which says what stands in the way."""
     end = end_test(program, loop)
-    try:
-        if end is not None:
-            name, imported = importing(program, RUNTIME, "graphed_loop")
-            edits = (*imported, *chunked(program, loop, end, name))
-            return Fix("run the loop as CUDA graphs of several steps", Safety.EXACT, edits, DISTRIBUTION)
-        function = _function(program, loop)
-        quiet = without_gradients(program, function.body[0])
-        if "create_graph" in program.text and not quiet:
-            raise Cannot("this file takes second derivatives, which go through no graph", function)
-        Obstacles(program, quiet).check_function(function)
-        check_sites(program, function)
-        name, imported = importing(program, RUNTIME, "cuda_graph")
-    except Taken as taken:
-        raise Cannot(str(taken), loop) from None
+    if end is not None:
+        name, imported = importing(program, RUNTIME, "graphed_loop")
+        edits = (*imported, *chunked(program, loop, end, name))
+        return Fix("run the loop as CUDA graphs of several steps", Safety.EXACT, edits, DISTRIBUTION)
+    function = _function(program, loop)
+    quiet = without_gradients(program, function.body[0])
+    if "create_graph" in program.text and not quiet:
+        raise Blocked("this file takes second derivatives, which go through no graph", function)
+    Obstacles(program, quiet).check_function(function)
+    check_sites(program, function)
+    name, imported = importing(program, RUNTIME, "cuda_graph")
     return Fix(
         f"run `{function.name}` as one CUDA graph",
         Safety.EXACT if quiet else Safety.ROUNDING,  # of gradients that several uses of a parameter add up
@@ -90,20 +87,20 @@ def _function(program: Program, loop: ast.For | ast.While) -> ast.FunctionDef:
     """The function around the loop, where a decorator may capture it."""
     function = program.function_of(loop)
     if function is None:
-        raise Cannot("it is in no function that could be captured", loop)
+        raise Blocked("it is in no function that could be captured", loop)
     if not isinstance(function, ast.FunctionDef):
-        raise Cannot("what is around it is no plain function", loop)
+        raise Blocked("what is around it is no plain function", loop)
     owner = program.parent(function)
     if not isinstance(owner, ast.Module | ast.ClassDef):
-        raise Cannot(f"`{function.name}` is defined anew each time the code around it runs", function)
+        raise Blocked(f"`{function.name}` is defined anew each time the code around it runs", function)
     if function.name == "__init__":
-        raise Cannot("it runs once for each object", function)
+        raise Blocked("it runs once for each object", function)
     for base in program.base_names(owner) if isinstance(owner, ast.ClassDef) else ():
         if base.startswith(_NOT_CAPTURED):
-            raise Cannot(f"methods of a `{base}` can't be captured", owner)
+            raise Blocked(f"methods of a `{base}` can't be captured", owner)
     calls = program.of_type(ast.Call) if "jit" in program.text else []
     if any(program.qualified(call.func).startswith("torch.jit.") for call in calls):
-        raise Cannot("this file compiles its functions", function)
+        raise Blocked("this file compiles its functions", function)
     return function
 
 

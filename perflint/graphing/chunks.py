@@ -5,14 +5,15 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from perflint.fixes.blocked import Blocked
+from perflint.fixes.text import atom, on_one_line, whole_lines
 from perflint.graphing.calls import check_call
-from perflint.graphing.lists import Collected, collected, whole_lines
+from perflint.graphing.lists import Collected, collected
 from perflint.graphing.modes import without_gradients
 from perflint.graphing.obstacles import Obstacles
 from perflint.graphing.reads import check_test
 from perflint.graphing.shown import shown
 from perflint.graphing.steps import Names, carried
-from perflint.lift.steps import Cannot, atom, on_one_line
 from perflint.program.dtypes import INTEGER, number_kind
 from perflint.program.walk import own_nodes
 from perflint.rule import Edit
@@ -38,22 +39,22 @@ def _leaves(node: ast.If) -> bool:
 def _reads(program: Program, test: ast.expr) -> bool:
     try:
         check_test(program, test)
-    except Cannot:
+    except Blocked:
         return True
     calls = (node.func for node in ast.walk(test) if isinstance(node, ast.Call))
     return any(isinstance(func, ast.Attribute) and func.attr in {*_VERDICTS, "item"} for func in calls)
 
 
 def chunked(program: Program, loop: ast.For | ast.While, end: ast.If, name: str) -> tuple[Edit, ...]:
-    """The edits that make the loop a call of the function `name`, graphed_loop; raises Cannot."""
+    """The edits that make the loop a call of the function `name`, graphed_loop; raises Blocked."""
     if not isinstance(loop, ast.For) or loop.orelse:
-        raise Cannot(f"{shown(program, end.test)} is read on the host in each step", end)
+        raise Blocked(f"{shown(program, end.test)} is read on the host in each step", end)
     if not without_gradients(program, loop):
-        raise Cannot("the test is read on the host, and gradients may be recorded", end)
+        raise Blocked("the test is read on the host, and gradients may be recorded", end)
     for node in own_nodes(loop):
         is_super = isinstance(node, ast.Name) and node.id == "super"
         if is_super or (isinstance(node, ast.Break | ast.Continue | ast.Return) and node is not end.body[0]):
-            raise Cannot("it is left, or goes on, at several places", node)
+            raise Blocked("it is left, or goes on, at several places", node)
     lists = collected(program, loop, end)
     kept = [each for each in loop.body if each is not end and each not in lists.appends]
     Obstacles(program, quiet=True, strict=True).check(kept, loop)
@@ -84,7 +85,7 @@ class _Rewriting:
         end = self._program.span(loop.iter)[1]
         first = source.line_start(loop.body[0].lineno)
         if first < end or self._program.text[end:first].lstrip()[:1] != ":":
-            raise Cannot("its head is written in another way", loop)
+            raise Blocked("its head is written in another way", loop)
         index = self._program.segment(loop.target)
         text = f"{self._blank()}{self._indent}def {step}({index}, {self._given()})"
         return Edit(source.line_start(loop.lineno), end, text)
@@ -119,7 +120,7 @@ class _Rewriting:
         if len(values) == 1 and own <= {values[0]}:
             return f"lambda {values[0]}: {text}", values, results
         if self._lists.dim not in ("0", "1", "-1"):
-            raise Cannot("what the test needs can't be stacked as the results are", self._end)
+            raise Blocked("what the test needs can't be stacked as the results are", self._end)
         if not values:
             return "lambda ended: ended", [on_one_line(text)], ["_"]
         return "lambda outputs: outputs[-1]", [*values, f"{atom(text)}.reshape(1)"], [*results, "_"]
@@ -153,7 +154,7 @@ def _tensor_test(program: Program, end: ast.If, loop: ast.For) -> str:
     function = test.func if isinstance(test, ast.Call) else None
     is_verdict = isinstance(function, ast.Attribute) and function.attr in _VERDICTS
     if not is_verdict:
-        raise Cannot(f"{shown(program, end.test)} is read on the host in each step", end)
+        raise Blocked(f"{shown(program, end.test)} is read on the host in each step", end)
     _check_parts(program, [test], loop)
     return program.segment(test)
 
@@ -167,7 +168,7 @@ def _compared(program: Program, test: ast.Compare, loop: ast.For) -> str:
     assert isinstance(left, ast.Call) and isinstance(left.func, ast.Attribute)
     tensor = left.func.value
     if number_kind(program, tensor) != INTEGER:
-        raise Cannot(f"{shown(program, left)} may be compared otherwise on the device", left)
+        raise Blocked(f"{shown(program, left)} may be compared otherwise on the device", left)
     _check_parts(program, [tensor, right], loop)
     (start, end), (first, last) = program.span(test), program.span(left)
     return program.text[start:first] + atom(program.segment(tensor)) + program.text[last:end]
@@ -185,4 +186,4 @@ def _check_parts(program: Program, parts: list[ast.expr], loop: ast.For) -> None
             if isinstance(node, ast.BoolOp | ast.Lambda | ast.NamedExpr) or isinstance(
                 getattr(node, "op", None), ast.Not
             ):
-                raise Cannot(f"{shown(program, part)} is read on the host in each step", part)
+                raise Blocked(f"{shown(program, part)} is read on the host in each step", part)

@@ -6,8 +6,9 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from perflint.fixes.blocked import Blocked
+from perflint.fixes.text import whole_lines
 from perflint.graphing.shown import shown
-from perflint.lift.steps import Cannot
 from perflint.program.walk import own_nodes, path_of
 from perflint.rule import Edit
 
@@ -32,20 +33,20 @@ class Collected:
 
 
 def collected(program: Program, loop: ast.For, end: ast.If) -> Collected:
-    """The lists of `loop`; raises Cannot where they are more than stacked."""
+    """The lists of `loop`; raises Blocked where they are more than stacked."""
     appends = tuple(each for each in loop.body if _appended(each) is not None)
     pairs = [_pair(program, loop, end, each) for each in appends]
     names = tuple(name for name, _ in pairs)
     stacks = [_stack(program, loop, each, name) for each, name in zip(appends, names, strict=True)]
     dims = {dim for _, dim in stacks}
     if len(dims) > 1 or len(set(names)) < len(names):
-        raise Cannot("its results are stacked in different ways", loop)
+        raise Blocked("its results are stacked in different ways", loop)
     empty = tuple(_empty(program, loop, name) for name in names)
     values = tuple(value for _, value in pairs)
     edits = tuple(edit for edit, _ in stacks)
     steps = _steps(program, loop)
     if not names and not steps.strip("0").isdigit():
-        raise Cannot("it may take no step at all", loop)  # where results are stacked, it must take one
+        raise Blocked("it may take no step at all", loop)  # where results are stacked, it must take one
     return Collected(steps, names, values, appends, empty, min(dims, default="0"), edits)
 
 
@@ -55,9 +56,9 @@ def _pair(program: Program, loop: ast.For, end: ast.If, append: ast.stmt) -> tup
     assert call is not None and isinstance(call.func, ast.Attribute)
     value, name = call.args[0], path_of(call.func.value)
     if loop.body.index(append) > loop.body.index(end):
-        raise Cannot(f"the last step leaves `{name}` as it is", append)
+        raise Blocked(f"the last step leaves `{name}` as it is", append)
     if not isinstance(value, ast.Name) or _is_set_behind(loop, append, value.id):
-        raise Cannot(f"{shown(program, value)} is appended, and not the value of a name", append)
+        raise Blocked(f"{shown(program, value)} is appended, and not the value of a name", append)
     return name, value.id
 
 
@@ -81,15 +82,15 @@ def _is_set_behind(loop: ast.For, append: ast.stmt, name: str) -> bool:
 def _steps(program: Program, loop: ast.For) -> str:
     call = loop.iter
     if not isinstance(call, ast.Call) or program.qualified(call.func) != "builtins.range" or call.keywords:
-        raise Cannot("its steps are not counted by range()", loop)
+        raise Blocked("its steps are not counted by range()", loop)
     if not isinstance(loop.target, ast.Name):
-        raise Cannot("its steps are not counted by one name", loop)
+        raise Blocked("its steps are not counted by one name", loop)
     if len(call.args) == 1:
         return program.segment(call.args[0])
     index = loop.target.id
     used = any(isinstance(node, ast.Name) and node.id == index for each in loop.body for node in own_nodes(each))
     if used or len(call.args) != 2 or not isinstance(call.args[0], ast.Constant):
-        raise Cannot("its steps don't count from 0", loop)
+        raise Blocked("its steps don't count from 0", loop)
     return f"{program.segment(call.args[1])} - {program.segment(call.args[0])}"
 
 
@@ -108,7 +109,7 @@ def _empty(program: Program, loop: ast.For, name: str) -> ast.stmt:
         assert isinstance(statement, ast.Assign)
         if isinstance(statement.value, ast.List) and not statement.value.elts:
             return statement
-    raise Cannot(f"`{name}` is not known to be empty in front of the loop", loop)
+    raise Blocked(f"`{name}` is not known to be empty in front of the loop", loop)
 
 
 def _stack(program: Program, loop: ast.For, append: ast.stmt, name: str) -> tuple[Edit, str]:
@@ -118,7 +119,7 @@ def _stack(program: Program, loop: ast.For, append: ast.stmt, name: str) -> tupl
     stores = [node for node in _uses(program, loop, name) if isinstance(node.ctx, ast.Store)]
     call = program.parent(others[0]) if others else None
     if not isinstance(call, ast.Call) or program.qualified(call.func) != "torch.stack" or call.args[:1] != others[:1]:
-        raise Cannot(f"`{name}` is more than stacked behind the loop", loop)
+        raise Blocked(f"`{name}` is more than stacked behind the loop", loop)
     statement = program.statement_of(call)
     again = isinstance(statement, ast.Assign) and statement.value is call and stores[-1:] == statement.targets
     always = program.parent(statement) in list(program.ancestors(loop))
@@ -128,7 +129,7 @@ def _stack(program: Program, loop: ast.For, append: ast.stmt, name: str) -> tupl
         or len(stores) != (2 if again else 1)
         or (len(others) > 1 and not again)
     ):
-        raise Cannot(f"`{name}` is more than stacked behind the loop", loop)
+        raise Blocked(f"`{name}` is more than stacked behind the loop", loop)
     dim = _dim(program, call)
     return (whole_lines(program, statement) if again else Edit(*program.span(call), name)), dim
 
@@ -136,18 +137,8 @@ def _stack(program: Program, loop: ast.For, append: ast.stmt, name: str) -> tupl
 def _dim(program: Program, call: ast.Call) -> str:
     given = [*call.args[1:], *(keyword.value for keyword in call.keywords if keyword.arg == "dim")]
     if len(given) != len(call.args) - 1 + len(call.keywords) or len(given) > 1:
-        raise Cannot("it is stacked in another way", call)
+        raise Blocked("it is stacked in another way", call)
     text = program.segment(given[0]) if given else "0"
     if not text.removeprefix("-").isdigit():
-        raise Cannot("it is stacked in another way", call)
+        raise Blocked("it is stacked in another way", call)
     return text
-
-
-def whole_lines(program: Program, statement: ast.stmt) -> Edit:
-    """Takes away a statement with its lines; raises Cannot where it shares them."""
-    source = program.source
-    start, end = source.line_start(statement.lineno), source.line_end(statement.end_lineno or statement.lineno)
-    before, behind = program.text[start : program.span(statement)[0]], program.text[program.span(statement)[1] : end]
-    if before.strip() or behind.lstrip()[:1] == ";":
-        raise Cannot("it shares a line with something else", statement)
-    return Edit(start, end, "")

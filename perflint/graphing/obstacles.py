@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from perflint.fixes.blocked import Blocked
 from perflint.fixes.names import imported_name
 from perflint.graphing.calls import check_call
 from perflint.graphing.modes import MODES, called, without_gradients
 from perflint.graphing.ownership import argument_names, is_new, is_own, root_of
 from perflint.graphing.reads import check_reads
 from perflint.graphing.shown import shown
-from perflint.lift.steps import Cannot
 from perflint.program import torch_table
 from perflint.program.values import Kind
 from perflint.program.walk import FUNCTIONS, own_nodes
@@ -39,7 +39,7 @@ TRANSPARENT = MODES | {"builtins.staticmethod", "builtins.classmethod", "typing.
 
 @dataclass
 class Obstacles:
-    """Raises Cannot at the first thing that is in the way.
+    """Raises Blocked at the first thing that is in the way.
 
     `quiet`: no gradients are recorded. `strict`: steps whose results are dropped may run, so that nothing may be
     changed but the step's own values.
@@ -57,7 +57,7 @@ class Obstacles:
         self._seen.add(function)
         for decorator in function.decorator_list:
             if imported_name(self.program, called(decorator)) not in TRANSPARENT:
-                raise Cannot(f"`@{self.program.segment(decorator)}` may do something else than call it", decorator)
+                raise Blocked(f"`@{self.program.segment(decorator)}` may do something else than call it", decorator)
         self.check(function.body, function)
 
     def check(self, statements: Iterable[ast.stmt], region: ast.AST) -> None:
@@ -68,13 +68,13 @@ class Obstacles:
 
     def _node(self, node: ast.AST, region: ast.AST) -> None:
         if (does := _OTHER_CODE.get(type(node))) or isinstance(node, FUNCTIONS):
-            raise Cannot(f"it {does or 'defines a function'}", node)
+            raise Blocked(f"it {does or 'defines a function'}", node)
         check_reads(self.program, node)
         if isinstance(node, ast.Call):
             callee = check_call(self.program, node, region, self.strict)
             owner = self.program.class_of(callee) if callee is not None else None
             if callee is not None and owner is not None and any(True for _ in owner.overriding(callee.name)):
-                raise Cannot(f"a subclass has its own `{callee.name}`", node)
+                raise Blocked(f"a subclass has its own `{callee.name}`", node)
             if callee is not None:
                 self.check_function(callee)
             elif isinstance(node.func, ast.Attribute) and _writes(node.func.attr):
@@ -82,7 +82,7 @@ class Obstacles:
         elif isinstance(node, ast.With):
             self._contexts(node)
         elif isinstance(node, ast.For) and self.program.value(node.iter).kind is Kind.LOADER:
-            raise Cannot("it walks a loader", node)
+            raise Blocked("it walks a loader", node)
         elif isinstance(node, ast.Subscript):
             self._subscript(node, region)
         elif isinstance(node, ast.Attribute):
@@ -98,11 +98,11 @@ class Obstacles:
         for item in node.items:
             expression = item.context_expr
             if self.program.qualified(called(expression)) not in MODES:
-                raise Cannot(f"{shown(self.program, expression)} may do something else than compute", node)
+                raise Blocked(f"{shown(self.program, expression)} may do something else than compute", node)
 
     def _attribute(self, node: ast.Attribute, region: ast.AST) -> None:
         if isinstance(node.ctx, ast.Store | ast.Del):
-            raise Cannot(f"{shown(self.program, node)} is assigned, which a replay would not do", node)
+            raise Blocked(f"{shown(self.program, node)} is assigned, which a replay would not do", node)
         parent = self.program.parent(node)
         is_method = isinstance(parent, ast.Call) and parent.func is node
         if not is_method and torch_table.attribute(node.attr) is None:
@@ -114,7 +114,7 @@ class Obstacles:
         if not isinstance(base, ast.Name) or base.id in ("self", "cls"):
             return
         if self.program.value(base).kind is Kind.UNKNOWN and base.id in argument_names(region):
-            raise Cannot(f"`{base.id}` may be another object at each call", node)
+            raise Blocked(f"`{base.id}` may be another object at each call", node)
 
     def _subscript(self, node: ast.Subscript, region: ast.AST) -> None:
         if isinstance(node.ctx, ast.Load):
@@ -129,7 +129,7 @@ class Obstacles:
             return
         is_tensor = self.program.value(base).kind is Kind.TENSOR and isinstance(root_of(base), ast.Name)
         if self.strict or not is_tensor or not (self.quiet or without_gradients(self.program, node)):
-            raise Cannot(f"{shown(self.program, base)} is changed in place, which others may see", node)
+            raise Blocked(f"{shown(self.program, base)} is changed in place, which others may see", node)
 
 
 def _writes(method: str) -> bool:

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from perflint.fixes.blocked import Blocked
 from perflint.graphing.shown import shown
-from perflint.lift.steps import Cannot
 from perflint.program.loop_calls import is_metadata
 from perflint.program.syncs import Sync, syncs
 from perflint.program.values import Kind
@@ -27,9 +27,9 @@ _CONVERT = frozenset(
 
 
 def check_reads(program: Program, node: ast.AST) -> None:
-    """Raise Cannot where `node` itself makes the host wait for a value, or copies one to the device."""
+    """Raise Blocked where `node` itself makes the host wait for a value, or copies one to the device."""
     if sync := program.once(_reads).get(node):
-        raise Cannot(f"{shown(program, sync.node)} {_USES.get(sync.kind, 'is read on the host')}", sync.node)
+        raise Blocked(f"{shown(program, sync.node)} {_USES.get(sync.kind, 'is read on the host')}", sync.node)
     if isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
         check_test(program, node.test)
     elif isinstance(node, ast.comprehension):
@@ -37,31 +37,31 @@ def check_reads(program: Program, node: ast.AST) -> None:
             check_test(program, test)
     elif isinstance(node, ast.Call) and program.qualified(node.func) in _CONVERT:
         if any(_is_tensor(program, argument) for argument in node.args):
-            raise Cannot(f"{shown(program, node)} is read on the host", node)
+            raise Blocked(f"{shown(program, node)} is read on the host", node)
     elif isinstance(node, ast.Subscript):
         _check_index(program, node)
 
 
 def check_test(program: Program, test: ast.expr) -> None:
-    """Raise Cannot where the answer may depend on what is on the device."""
+    """Raise Blocked where the answer may depend on what is on the device."""
     if isinstance(test, ast.BoolOp):
         for part in test.values:
             check_test(program, part)
     elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         check_test(program, test.operand)
     elif not _is_identity(test) and any(program.value(part).kind is Kind.TENSOR for part in _data(test)):
-        raise Cannot(f"{shown(program, test)} tests a tensor", test)
+        raise Blocked(f"{shown(program, test)} tests a tensor", test)
 
 
 def _check_index(program: Program, node: ast.Subscript) -> None:
     for part in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
         bounds = [part.lower, part.upper, part.step] if isinstance(part, ast.Slice) else []
         if any(bound is not None and _is_tensor(program, bound) for bound in bounds):
-            raise Cannot(f"{shown(program, node)} {_USES['index']}", node)
+            raise Blocked(f"{shown(program, node)} {_USES['index']}", node)
         if isinstance(part, ast.List):
-            raise Cannot("an index is copied from the host", node)
+            raise Blocked("an index is copied from the host", node)
         if program.value(part).dtype == "bool" and not _is_filled(program, node):
-            raise Cannot(f"{shown(program, node)} {_USES['mask']}", node)
+            raise Blocked(f"{shown(program, node)} {_USES['mask']}", node)
 
 
 def _is_filled(program: Program, node: ast.Subscript) -> bool:

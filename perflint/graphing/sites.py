@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from perflint.lift.steps import Cannot
+from perflint.fixes.blocked import Blocked
 from perflint.program.heat import Heat
 from perflint.program.walk import path_of
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def check_sites(program: Program, function: ast.FunctionDef) -> None:
-    """Raise Cannot where each call is another one for a graph, or there is but one."""
+    """Raise Blocked where each call is another one for a graph, or there is but one."""
     sites = program.call_sites(function)
     if len(sites) == 1 and program.function_of(sites[0]) is None and program.heat(sites[0]) is Heat.ONCE:
-        raise Cannot(f"`{function.name}` runs once, and a graph is of use from the third time on", sites[0])
+        raise Blocked(f"`{function.name}` runs once, and a graph is of use from the third time on", sites[0])
     for site in sites:
         loop = program.hot_loop(site)
         if loop is None or not isinstance(site, ast.Call):
@@ -25,4 +25,4 @@ def check_sites(program: Program, function: ast.FunctionDef) -> None:
         for argument in site.args:
             path = path_of(argument)
             if path and program.counts(loop, path):
-                raise Cannot(f"`{function.name}` is given another number `{path}` at each call", site)
+                raise Blocked(f"`{function.name}` is given another number `{path}` at each call", site)

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from perflint.fixes.blocked import Blocked
 from perflint.graphing.lists import Collected
-from perflint.lift.steps import Cannot
 from perflint.program.values import Kind
 from perflint.program.walk import own_nodes
 
@@ -21,7 +21,7 @@ class Names:
     def __init__(self, program: Program, loop: ast.For) -> None:
         function = program.function_of(loop)
         if not isinstance(function, ast.FunctionDef):
-            raise Cannot("it is in no plain function", loop)
+            raise Blocked("it is in no plain function", loop)
         inside = set(own_nodes(loop))
         names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
         arguments = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
@@ -58,26 +58,26 @@ def _is_behind(program: Program, node: ast.Name, loop: ast.For) -> bool:
 
 
 def carried(program: Program, loop: ast.For, end: ast.If, lists: Collected, names: Names) -> list[str]:
-    """The names that a step finds as the one before left them, in order; raises Cannot where graphs can't pass them."""
+    """The names that a step finds as the one before left them, in order; raises Blocked if graphs can't pass them."""
     gone = {each.id for append in lists.appends for each in _names(append)} & set(lists.names)
     index = {node.id for node in _names(loop.target)}
     exposed = [name for name in _exposed(loop.body) if name in names.stored and name not in gone | index]
     if not exposed:
-        raise Cannot("no state is carried by name", loop)
+        raise Blocked("no state is carried by name", loop)
     flow = program.time_loop(loop)
     growing = {each.name for each in flow.flow.collected if each.how == "cat"} if flow else set()
     for name in exposed:
         if name not in names.before:
-            raise Cannot(f"`{name}` may not be set in front of the loop", loop)
+            raise Blocked(f"`{name}` may not be set in front of the loop", loop)
         if name in growing:
-            raise Cannot(f"`{name}` grows from step to step", loop)
+            raise Blocked(f"`{name}` grows from step to step", loop)
         if any(program.value(node).kind is Kind.NUMBER for node in _names(loop) if node.id == name):
-            raise Cannot(f"`{name}` is counted on the host", loop)
+            raise Blocked(f"`{name}` is counted on the host", loop)
     late = {node.id for each in loop.body[loop.body.index(end) + 1 :] for node in _stores(each)}
     for name in sorted((names.stored | index) & names.behind - set(exposed) | late & names.behind):
-        raise Cannot(f"`{name}` is read behind the loop", loop)
+        raise Blocked(f"`{name}` is read behind the loop", loop)
     if late & {node.id for node in _names(end.test)} or late & set(lists.values):
-        raise Cannot("what the test reads is set again behind it", end)
+        raise Blocked("what the test reads is set again behind it", end)
     return exposed
 
 

@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perflint.fixes.accumulator import indent_of
-from perflint.lift.rewrite import comments
-from perflint.lift.steps import Cannot, atom
+from perflint.fixes.blocked import Blocked
+from perflint.fixes.text import atom, comments, indent_of
 from perflint.program.walk import own_nodes
-from perflint.rule import Edit
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -61,7 +59,7 @@ class Asked:
                 self._choose(lines, node, answer=answer)
         body = lines[self.loop.body[0].lineno - first :]
         if all(not line or line.lstrip().startswith("#") for line in body):
-            raise Cannot("one answer leaves a step nothing to do", self.test)
+            raise Blocked("one answer leaves a step nothing to do", self.test)
         return lines
 
     def bare(self, lines: Lines, *, drops: bool) -> Lines:
@@ -80,7 +78,7 @@ class Asked:
             if isinstance(node, ast.IfExp):
                 first, last = self.program.span(node)
                 if first < start:
-                    raise Cannot("tests stand in one another", node)
+                    raise Blocked("tests stand in one another", node)
                 taken = atom(self.program.segment(node.body if answer else node.orelse))
                 breaks = self.program.text[first:last].count("\n") - taken.count("\n")
                 parts += self.program.text[start:first], taken, "\n" * breaks
@@ -132,24 +130,14 @@ def deeper(lines: Lines, unit: str) -> list[str]:
 
 
 def check_text(program: Program, loop: ast.For | ast.While) -> None:
-    """Raise Cannot where the lines of the loop may not be moved by themselves."""
+    """Raise Blocked where the lines of the loop may not be moved by themselves."""
     for node in ast.walk(loop):
         if isinstance(node, ast.Constant | ast.JoinedStr) and node.end_lineno != node.lineno:
-            raise Cannot("a text goes over several lines", node)
+            raise Blocked("a text goes over several lines", node)
         if isinstance(node, ast.If) and any(program.segment(each).startswith("elif") for each in node.orelse[:1]):
-            raise Cannot("a step has more than two ways to go", node)
+            raise Blocked("a step has more than two ways to go", node)
         if isinstance(node, ast.If) and node.body[0].lineno == node.lineno:
-            raise Cannot("a branch shares a line with its test", node)
+            raise Blocked("a branch shares a line with its test", node)
     text, lines = program.segment(loop), (loop.end_lineno or loop.lineno) - loop.lineno + 1
     if "\\\n" in text or len(text.splitlines()) != lines:
-        raise Cannot("its lines are broken or joined in an unusual way", loop)
-
-
-def difference(old: str, new: str) -> Edit:
-    """The edit that makes `new` of `old`: whole lines."""
-    before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
-    front = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), 0)
-    most = min(len(before), len(after)) - front
-    back = next((i for i in range(most) if before[-1 - i] != after[-1 - i]), most)
-    start, end = sum(map(len, before[:front])), sum(map(len, before[: len(before) - back]))
-    return Edit(start, end, "".join(after[front : len(after) - back]))
+        raise Blocked("its lines are broken or joined in an unusual way", loop)

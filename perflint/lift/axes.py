@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 
+from perflint.fixes.blocked import Blocked
+from perflint.fixes.text import atom
 from perflint.lift.layouts import laid_out
 from perflint.lift.scope import Scope, tensor
-from perflint.lift.steps import Cannot, Lifted, Same, Steps, atom, in_front, loosened, squeezed, unsqueezed
+from perflint.lift.steps import Lifted, Same, Steps, in_front, loosened, squeezed, unsqueezed
 from perflint.program.shapes.shape import integer
 
 _ON_AXIS = frozenset({"softmax", "log_softmax", "cumsum"})
@@ -26,12 +28,12 @@ def joined_axis(node: ast.Call) -> int | None:
 
 
 def with_axes_behind(value: Steps, count: int, node: ast.AST) -> Steps:
-    """`value` so that at least `count` axes are behind the time axis; raises Cannot."""
+    """`value` so that at least `count` axes are behind the time axis; raises Blocked."""
     value = value.narrowed(count)  # or the step itself would fail
     if value.behind >= count:
         return value
     if value.kept:
-        raise Cannot(f"`{value.text}` is not known to have an axis for features", node)
+        raise Blocked(f"`{value.text}` is not known to have an axis for features", node)
     return value.at(0)
 
 
@@ -39,7 +41,7 @@ RULES = _ON_AXIS | _REDUCTIONS | {"unsqueeze", "squeeze"}
 
 
 def lift_axes(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr], value: Steps) -> Lifted:
-    """A method or function, called `name`, of one tensor and numbers of axes; raises Cannot."""
+    """A method or function, called `name`, of one tensor and numbers of axes; raises Blocked."""
     axis = integer(axis_argument(node, operands))
     if name == "unsqueeze" and not value.kept and axis in (0, 1) and value.least >= axis:
         return unsqueezed(value, axis)
@@ -58,7 +60,7 @@ def measured(node: ast.expr, operands: list[ast.expr], value: Steps | Same) -> S
     """The size of an axis of one step, which is the same in each."""
     axis = integer(operands[1]) if len(operands) == 2 else None
     if not isinstance(value, Steps) or axis is None:
-        raise Cannot("it is not known which axis is measured", node)
+        raise Blocked("it is not known which axis is measured", node)
     if value.kept and axis == value.axis:
         return Same("1", 0, is_number=True)
     front = value if axis >= 0 else in_front(value)
@@ -79,7 +81,7 @@ def _along(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr], va
     ):
         return Steps(f"{atom(value.at(0).text)}.flatten(1).{name}(1)", 0, 0, 0, own=True)
     if argument is None or axis is None:
-        raise Cannot(f"`{name}` is told no single axis", node)
+        raise Blocked(f"`{name}` is told no single axis", node)
     if value.kept and (axis == value.axis or name in _REDUCTIONS):
         value = loosened(value)
     if axis < 0:
@@ -97,7 +99,7 @@ def _along(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr], va
     keeps = next((each.value for each in node.keywords if each.arg in ("keepdim", "keepdims")), None)
     keeps = keeps or (operands[2] if len(operands) > 2 else ast.Constant(False))
     if not isinstance(keeps, ast.Constant):
-        raise Cannot("it is not known whether the axis is kept", node)
+        raise Blocked("it is not known whether the axis is kept", node)
     return value.computed(text) if keeps.value is True else value.computed(text).with_axes(-1, text)
 
 
@@ -112,9 +114,9 @@ def reshaped(scope: Scope, node: ast.Call, operands: list[ast.expr], value: Step
         sizes = sizes[0].elts
     lengths = [Same("*") if isinstance(size, ast.Starred) else scope.lift(size) for size in sizes]
     if not sizes or any(not isinstance(length, Same) or length.text == "*" for length in lengths):
-        raise Cannot("the new shape is not known to be the same in each step", node)
+        raise Blocked("the new shape is not known to be the same in each step", node)
     if len(sizes) == 1 and integer(sizes[0]) is None:
-        raise Cannot("the new shape is not in sight", node)
+        raise Blocked("the new shape is not in sight", node)
     ones = [integer(size) == 1 for size in sizes]
     if integer(sizes[-1]) == -1 and all(ones[:-1]) and value.least > (1 if value.kept and value.axis == 0 else 0):
         return _flattened(value, len(sizes))
@@ -147,12 +149,12 @@ def joined(scope: Scope, node: ast.Call, *, is_stack: bool) -> Steps:
     parts = node.args[0] if node.args else None
     axis = joined_axis(node)
     if not isinstance(parts, ast.List | ast.Tuple) or axis is None:
-        raise Cannot("what is concatenated is not in sight", node)
+        raise Blocked("what is concatenated is not in sight", node)
     steps = _repeated(scope, [tensor(scope.lift(part), part) for part in parts.elts], node, 0 if is_stack else 1)
     if is_stack:
         steps = [in_front(value) for value in steps]
     if len({value.kept for value in steps}) > 1 or (steps[0].kept and len({value.axis for value in steps}) > 1):
-        raise Cannot("steps with and without an axis for time meet", node)
+        raise Blocked("steps with and without an axis for time meet", node)
     least = max(value.least for value in steps)
     most = min(value.most for value in steps)
     steps = [value.narrowed(least, most) for value in steps]  # each must have as many axes
@@ -168,7 +170,7 @@ def _aligned(steps: list[Steps], axis: int, node: ast.Call) -> tuple[list[Steps]
         return [value if value.kept else value.at(steps[0].axis) for value in steps], axis
     if steps[0].kept:
         if axis == steps[0].axis or axis < 0:
-            raise Cannot("steps are concatenated along time", node)
+            raise Blocked("steps are concatenated along time", node)
         return steps, axis
     steps = [value.at(0) for value in steps]
     if axis < 0:
@@ -180,7 +182,7 @@ def _repeated(scope: Scope, values: list[Steps | Same], node: ast.expr, least: i
     """`values` with those that are the same in every step as a view of as many steps as the others have."""
     first = next((value for value in values if isinstance(value, Steps)), None)
     if first is None:
-        raise Cannot("no step of a sequence is concatenated", node)
+        raise Blocked("no step of a sequence is concatenated", node)
     if all(isinstance(value, Steps) for value in values):
         return [value for value in values if isinstance(value, Steps)]
     counted = scope.bound(in_front(first).text)

@@ -6,10 +6,12 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from perflint.fixes.blocked import Blocked
+from perflint.fixes.text import on_one_line
 from perflint.lift import recurrent
 from perflint.lift.results import Results
 from perflint.lift.scope import Scope, tensor
-from perflint.lift.steps import Cannot, Lifted, Parts, Same, State, Steps, on_one_line
+from perflint.lift.steps import Lifted, Parts, Same, State, Steps
 from perflint.program.walk import path_of
 
 
@@ -22,7 +24,7 @@ class Line:
 
 
 def lift_body(scope: Scope, statements: list[ast.stmt], results: Results) -> Iterator[Line]:
-    """The statements that take the place of the loop's; raises Cannot."""
+    """The statements that take the place of the loop's; raises Blocked."""
     for statement in statements:
         texts = _lifted(scope, statement, results)
         yield Line(statement, (*scope.draft.before, *texts))
@@ -30,14 +32,14 @@ def lift_body(scope: Scope, statements: list[ast.stmt], results: Results) -> Ite
     for path in sorted(scope.draft.consumed):
         state = scope.values.get(path)
         if not isinstance(state, State) or state.path != path:
-            raise Cannot(f"`{path}` goes into an RNN, and is not what it returns", statements[-1])
+            raise Blocked(f"`{path}` goes into an RNN, and is not what it returns", statements[-1])
 
 
 def inner_statements(scope: Scope, statements: list[ast.stmt]) -> Iterator[str]:
-    """The statements that take the place of those of a function that the loop's body calls; raises Cannot."""
+    """The statements that take the place of those of a function that the loop's body calls; raises Blocked."""
     for node in statements:
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
-            raise Cannot(_why(node), node)
+            raise Blocked(_why(node), node)
         yield from _assigned(scope, node.targets[0], node.value, node)
 
 
@@ -51,7 +53,7 @@ def _lifted(scope: Scope, node: ast.stmt, results: Results) -> tuple[str, ...]:
         return _assigned(scope, node.targets[0], node.value, node)
     if isinstance(node, ast.AnnAssign) and node.value is not None:
         return _assigned(scope, node.target, node.value, node)
-    raise Cannot(_why(node), node)
+    raise Blocked(_why(node), node)
 
 
 def _why(node: ast.stmt) -> str:
@@ -79,7 +81,7 @@ def _given(scope: Scope, target: ast.expr, value: Lifted, node: ast.stmt) -> Ite
     """Give `target` a value that has been lifted."""
     if isinstance(target, ast.Tuple | ast.List):
         if not isinstance(value, Parts) or len(value.items) != len(target.elts):
-            raise Cannot("several names get the parts of one value", node)
+            raise Blocked("several names get the parts of one value", node)
         _check_apart(target.elts, value.items, node)
         for part, item in zip(target.elts, value.items, strict=True):
             yield from _given(scope, part, item, node)
@@ -89,7 +91,7 @@ def _given(scope: Scope, target: ast.expr, value: Lifted, node: ast.stmt) -> Ite
         return
     step = tensor(value, target)
     if not isinstance(target, ast.Name):
-        raise Cannot(f"`{ast.unparse(target)}` is changed in each step", node)
+        raise Blocked(f"`{ast.unparse(target)}` is changed in each step", node)
     name = scope.local(target.id)
     unread = name in scope.facts.handed_on and name in scope.draft.shifted and name not in scope.facts.read_behind
     if unread:
@@ -104,12 +106,12 @@ def _given(scope: Scope, target: ast.expr, value: Lifted, node: ast.stmt) -> Ite
 
 
 def _check_apart(targets: list[ast.expr], values: tuple[Lifted, ...], node: ast.stmt) -> None:
-    """Raise Cannot where a later part is made of a name that an earlier one of the same assignment overwrites."""
+    """Raise Blocked where a later part is made of a name that an earlier one of the same assignment overwrites."""
     given: set[str] = set()
     for target, value in zip(targets, values, strict=True):
         parts = ast.walk(ast.parse(f"({value.text}\n)")) if isinstance(value, Steps | Same) else ()
         if any(isinstance(part, ast.Name) and part.id in given for part in parts):
-            raise Cannot("names exchange their values", node)
+            raise Blocked("names exchange their values", node)
         given.add(path_of(target))
 
 
@@ -117,10 +119,10 @@ def _bind_state(scope: Scope, target: ast.expr, value: State | Parts, node: ast.
     """Let `target` stand for the state that an RNN left."""
     path = path_of(target)
     if isinstance(value, Parts) or not path:
-        raise Cannot("a state is handed on under another name", node)
+        raise Blocked("a state is handed on under another name", node)
     if scope.callee is None:
         if path != value.path:
-            raise Cannot("a state is handed on under another name", node)
+            raise Blocked("a state is handed on under another name", node)
         if not value.is_output:
             scope.draft.final.add(path)
     scope.values[path] = value
@@ -129,7 +131,7 @@ def _bind_state(scope: Scope, target: ast.expr, value: State | Parts, node: ast.
 def _bind_states(scope: Scope, target: ast.expr, states: list[State], node: ast.stmt) -> None:
     parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
     if len(parts) != len(states):
-        raise Cannot("the state that goes in is not the one that came out", node)
+        raise Blocked("the state that goes in is not the one that came out", node)
     for part, state in zip(parts, states, strict=True):
         _bind_state(scope, part, state, node)
 
@@ -137,7 +139,7 @@ def _bind_states(scope: Scope, target: ast.expr, states: list[State], node: ast.
 def _rnn(scope: Scope, target: ast.expr, call: ast.Call, node: ast.stmt) -> tuple[str, ...]:
     """`out, h = self.rnn(x_t, h)`."""
     if not isinstance(target, ast.Tuple) or len(target.elts) != 2 or not isinstance(target.elts[0], ast.Name):
-        raise Cannot("the RNN's output and state are not kept apart", node)
+        raise Blocked("the RNN's output and state are not kept apart", node)
     paths = recurrent.carried_paths(scope, call)
     text, outputs, one_layer = recurrent.sequence_call(scope, call, paths)
     name = target.elts[0].id
@@ -155,7 +157,7 @@ def _cell(scope: Scope, target: ast.expr, call: ast.Call, node: ast.stmt) -> tup
     """`h, c = self.cell(x_t, (h, c))`, or `h = self.cell(x_t, h)`."""
     names = recurrent.carried_paths(scope, call)
     if any("." in name for name in names):
-        raise Cannot("the Cell's state is an attribute", node)
+        raise Blocked("the Cell's state is an attribute", node)
     text, axis = recurrent.cell_call(scope, call, names)
     outputs = scope.draft.fresh(f"{names[0]}_steps")
     states = [

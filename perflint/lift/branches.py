@@ -6,11 +6,12 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from perflint.lift.asked import Asked, check_text, deeper, difference, is_same, tests_of
+from perflint.fixes.blocked import Blocked
+from perflint.fixes.text import atom, difference
+from perflint.lift.asked import Asked, check_text, deeper, is_same, tests_of
 from perflint.lift.facts import bound_names, shapes_of
 from perflint.lift.results import collected_paths
 from perflint.lift.rewrite import check_head, lifted
-from perflint.lift.steps import Cannot, atom
 from perflint.program.walk import own_nodes, path_of
 from perflint.rule import Fix
 
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def lifted_or_divided(program: Program, loop: ast.For | ast.While) -> Fix:
-    """The fix that computes all steps of `loop` at once, or does so for one answer to a test; raises Cannot."""
+    """The fix that computes all steps of `loop` at once, or does so for one answer to a test; raises Blocked."""
     try:
         return lifted(program, loop)
-    except Cannot:
+    except Blocked:
         if not (tests := list(tests_of(loop))):
             raise
     check_text(program, loop)
@@ -38,15 +39,15 @@ def _divided(asked: Asked) -> Fix:
     if None in reasons:
         return _division(asked, answer=reasons[0] is None)
     one, other = (reason for reason in reasons if reason is not None)
-    raise Cannot(f"{one.reason}; where not {atom(asked.program.segment(asked.test))}, {other}", one.node)
+    raise Blocked(f"{one.reason}; where not {atom(asked.program.segment(asked.test))}, {other}", one.node)
 
 
-def _reason(asked: Asked, *, answer: bool) -> Cannot | None:
+def _reason(asked: Asked, *, answer: bool) -> Blocked | None:
     """What stands in the way of the loop as it is for this answer; None where it can be lifted."""
     try:
         lifted(*asked.replaced_by(asked.lines(answer), asked.loop.lineno))
-    except Cannot as cannot:
-        return cannot
+    except Blocked as blocked:
+        return blocked
     return None
 
 
@@ -63,7 +64,7 @@ def _division(asked: Asked, *, answer: bool) -> Fix:
 
 
 def _peeled(asked: Asked, *, first: bool) -> Fix:
-    """The fix that takes the first step, which has this answer, by itself and the others at once; raises Cannot."""
+    """The fix that takes the first step, which has this answer, by itself and the others at once; raises Blocked."""
     loop, (indent, unit) = asked.loop, asked.indents
     assert isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call)
     _check_alone(*asked.replaced_by(asked.lines(first), loop.lineno))
@@ -82,10 +83,10 @@ def _peeled(asked: Asked, *, first: bool) -> Fix:
 
 
 def _check_alone(program: Program, loop: ast.For | ast.While) -> None:
-    """Raise Cannot unless what the first step does may be done in front of the loop."""
+    """Raise Blocked unless what the first step does may be done in front of the loop."""
     for node in own_nodes(loop):
         if isinstance(node, ast.Break | ast.Continue):
-            raise Cannot("the first step may be left before its end", node)
+            raise Blocked("the first step may be left before its end", node)
     check_head(program, loop)
 
 
@@ -146,7 +147,7 @@ _TELL_ZERO = (ast.Eq, ast.NotEq, ast.Gt)
 
 
 def _decided(program: Program, loop: ast.For | ast.While, tests: list[ast.If | ast.IfExp]) -> ast.expr:
-    """The first of the tests whose answer is the same in all steps; raises Cannot."""
+    """The first of the tests whose answer is the same in all steps; raises Blocked."""
     nodes = [*own_nodes(loop)]
     written = collected_paths([node for node in nodes if isinstance(node, ast.stmt)])
     written |= {
@@ -157,9 +158,9 @@ def _decided(program: Program, loop: ast.For | ast.While, tests: list[ast.If | a
     for node in tests:
         if all(_is_plain(part, written) for part in ast.walk(node.test)):
             if _is_asked(program, loop, node.test):
-                raise Cannot("each step asks again what was asked in front of the loop", node)
+                raise Blocked("each step asks again what was asked in front of the loop", node)
             return node.test
-    raise Cannot("what a step does is decided anew in each step", tests[0])
+    raise Blocked("what a step does is decided anew in each step", tests[0])
 
 
 _PLAIN = (ast.Constant, ast.BoolOp, ast.boolop, ast.UnaryOp, ast.Not, ast.Compare, ast.cmpop, ast.expr_context)

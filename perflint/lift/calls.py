@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 
+from perflint.fixes.blocked import Blocked
 from perflint.lift import axes, functions, inline, losses
 from perflint.lift.modules import Module, is_changed, module_built, module_of
 from perflint.lift.purity import call_entry, invariant
 from perflint.lift.scope import Scope, tensor
-from perflint.lift.steps import Cannot, Lifted, Steps
+from perflint.lift.steps import Lifted, Steps
 from perflint.program.loop_calls import rnn_kind
 from perflint.program.shapes.shape import integer
 
@@ -16,11 +17,11 @@ _EMBEDDING = frozenset({"num_embeddings", "embedding_dim", "padding_idx", "devic
 
 
 def lift_call(scope: Scope, node: ast.Call) -> Lifted:
-    """The value of a call in all steps; raises Cannot."""
+    """The value of a call in all steps; raises Blocked."""
     if not scope.varies(node):
         return invariant(scope, node)
     if rnn_kind(scope.program, node.func):
-        raise Cannot("an RNN's output and state are not kept apart", node)
+        raise Blocked("an RNN's output and state are not kept apart", node)
     module = module_of(scope.program, node.func)
     loss = losses.loss_of(scope, node)
     if loss:
@@ -32,16 +33,16 @@ def lift_call(scope: Scope, node: ast.Call) -> Lifted:
         return inline.lift_inline(scope, node, function)
     entry = call_entry(scope, node)
     if entry is None:
-        raise Cannot(f"`{scope.program.segment(node.func)}` is not known well enough", node)
+        raise Blocked(f"`{scope.program.segment(node.func)}` is not known well enough", node)
     return functions.lift_function(scope, node, entry)
 
 
 def _only_argument(scope: Scope, node: ast.Call) -> Steps:
     if len(node.args) != 1 or node.keywords:
-        raise Cannot(f"`{scope.program.segment(node.func)}` gets more than one tensor", node)
+        raise Blocked(f"`{scope.program.segment(node.func)}` gets more than one tensor", node)
     value = tensor(scope.lift(node.args[0]), node)
     if not isinstance(value, Steps):
-        raise Cannot(f"`{scope.program.segment(node.func)}` gets no step of a sequence", node)
+        raise Blocked(f"`{scope.program.segment(node.func)}` gets no step of a sequence", node)
     return value
 
 
@@ -51,7 +52,7 @@ def _module(scope: Scope, node: ast.Call, module: Module) -> Steps:
     if module.name == "Sequential":
         return _sequential(scope, node, module, value)
     if (module.is_pointwise or module.is_dropout) and module.is_in_place:
-        raise Cannot(f"`{name}` changes its input in place", node)
+        raise Blocked(f"`{name}` changes its input in place", node)
     if module.is_dropout:
         scope.draft.draws.add(f"`{name}` draws other random numbers")
     if module.is_pointwise or module.is_dropout:
@@ -60,7 +61,7 @@ def _module(scope: Scope, node: ast.Call, module: Module) -> Steps:
         return value.named(text) if returns_input else value.computed(text, dense=value.dense)
     if module.name == "Embedding":
         if len(module.built.args) > 3 or {each.arg for each in module.built.keywords} - _EMBEDDING:
-            raise Cannot(f"`{name}` does more than look up", node)
+            raise Blocked(f"`{name}` does more than look up", node)
         text = scope.text(node, {node.args[0]: value.text})
         return value.with_axes(1, text).computed(text, dense=True)
     if module.reads_last_axis(scope.program):
@@ -69,22 +70,22 @@ def _module(scope: Scope, node: ast.Call, module: Module) -> Steps:
     if module.softmax_axis is not None:
         axis = integer(module.softmax_axis)
         if axis is None or not scope.facts.torch:
-            raise Cannot(f"it is not known along which axis `{name}` works", node)
+            raise Blocked(f"it is not known along which axis `{name}` works", node)
         return _softmax(scope, module, value, axis, node)
-    raise Cannot(f"there is no rule for all steps of `nn.{module.name}` at once", node)
+    raise Blocked(f"there is no rule for all steps of `nn.{module.name}` at once", node)
 
 
 def _sequential(scope: Scope, node: ast.Call, module: Module, value: Steps) -> Steps:
     """`nn.Sequential` of modules that work on single numbers, or on the last axis."""
     if is_changed(scope.program, node.func):
-        raise Cannot(f"`{scope.text(node.func)}` is changed after it was built", node)
+        raise Blocked(f"`{scope.text(node.func)}` is changed after it was built", node)
     for part in module.built.args:
         inner = module_built(scope.program, part)
         by_itself = inner is not None and (
             inner.is_pointwise or inner.is_dropout or inner.reads_last_axis(scope.program)
         )
         if inner is None or inner.is_in_place or not by_itself:
-            raise Cannot(f"`{scope.text(node.func)}` holds modules for which there is no rule", node)
+            raise Blocked(f"`{scope.text(node.func)}` holds modules for which there is no rule", node)
         if inner.is_dropout:
             scope.draft.draws.add(f"`{scope.text(node.func)}` draws other random numbers")
     value = axes.with_axes_behind(value, 1, node)
@@ -96,7 +97,7 @@ def _softmax(scope: Scope, module: Module, value: Steps, axis: int, node: ast.Ca
         value = axes.with_axes_behind(value, -axis, node)
         return value.computed(scope.text(node, {node.args[0]: value.text}))
     if value.kept and axis == value.axis:
-        raise Cannot("a softmax works along the axis for time", node)
+        raise Blocked("a softmax works along the axis for time", node)
     value = value.narrowed(axis + 1)
     function = "log_softmax" if module.name == "LogSoftmax" else "softmax"
     if (rank := value.rank) is not None:

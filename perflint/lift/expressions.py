@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from perflint.fixes.blocked import Blocked
+from perflint.fixes.text import atom
 from perflint.lift import axes, calls
 from perflint.lift.pointwise import pointwise
 from perflint.lift.products import product
@@ -11,13 +13,13 @@ from perflint.lift.purity import invariant
 from perflint.lift.scope import Scope, counter, tensor
 from perflint.lift.shifts import shifted_in
 from perflint.lift.slices import sliced
-from perflint.lift.steps import Cannot, Carried, Lifted, Parts, Same, State, Steps, atom
+from perflint.lift.steps import Carried, Lifted, Parts, Same, State, Steps
 from perflint.program.shapes.shape import integer
 from perflint.program.values import Kind
 
 
 def lift(scope: Scope, node: ast.expr) -> Lifted:
-    """The value of `node` in all steps; raises Cannot."""
+    """The value of `node` in all steps; raises Blocked."""
     found = scope.read(node) if isinstance(node, ast.Name | ast.Attribute) else None
     if isinstance(found, Carried) and isinstance(node, ast.Name) and node.id in scope.facts.handed_on:
         return shifted_in(scope, node)
@@ -39,7 +41,7 @@ def lift(scope: Scope, node: ast.expr) -> Lifted:
         return _negated(scope, node)
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and not isinstance(node.ops[0], _IDENTITIES):
         return pointwise(scope, node, [node.left, node.comparators[0]])
-    raise Cannot(f"`{scope.program.segment(node)}` is not known to be the same for all steps at once", node)
+    raise Blocked(f"`{scope.program.segment(node)}` is not known to be the same for all steps at once", node)
 
 
 _IDENTITIES = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
@@ -52,7 +54,7 @@ def _attribute(scope: Scope, node: ast.Attribute) -> Lifted:
     base = scope.lift(node.value)
     if isinstance(base, Parts) and node.attr in _PAIR and len(base.items) == 2:
         return base.items[_PAIR[node.attr]]
-    raise Cannot(f"`{scope.program.segment(node)}` is not known to be the same for all steps at once", node)
+    raise Blocked(f"`{scope.program.segment(node)}` is not known to be the same for all steps at once", node)
 
 
 def _subscript(scope: Scope, node: ast.Subscript) -> Lifted:
@@ -67,14 +69,14 @@ def _subscript(scope: Scope, node: ast.Subscript) -> Lifted:
     if isinstance(base, Same):
         kind = scope.program.value(node.value)
         if kind.kind is not Kind.TENSOR:
-            raise Cannot(f"`{base.text}` is not known to be a tensor", node)
+            raise Blocked(f"`{base.text}` is not known to be a tensor", node)
     return sliced(scope, node, tensor(base, node))
 
 
 def _item(base: Parts, node: ast.Subscript) -> Lifted:
     index = integer(node.slice)
     if index is None or not -len(base.items) <= index < len(base.items):
-        raise Cannot("which of the values is meant is no constant", node)
+        raise Blocked("which of the values is meant is no constant", node)
     return base.items[index]
 
 
@@ -89,7 +91,7 @@ def _state_part(scope: Scope, state: State, node: ast.Subscript) -> Steps | Stat
     if state.outputs is None or not (isinstance(index, ast.Constant) and index.value in (0, 1)):
         tensor(state, node)
     if isinstance(node.slice, ast.Constant) and node.slice.value != 0:
-        raise Cannot("the state of one layer has no other", node)
+        raise Blocked("the state of one layer has no other", node)
     assert state.outputs is not None
     return state.outputs
 
@@ -97,7 +99,7 @@ def _state_part(scope: Scope, state: State, node: ast.Subscript) -> Steps | Stat
 def _negated(scope: Scope, node: ast.UnaryOp) -> Steps:
     value = tensor(scope.lift(node.operand), node)
     if not isinstance(value, Steps):
-        raise Cannot("sizes of a step are combined", node)
+        raise Blocked("sizes of a step are combined", node)
     return value.computed(f"-{atom(value.text)}", dense=value.dense)
 
 

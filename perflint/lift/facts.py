@@ -7,11 +7,12 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from perflint.fixes.blocked import Blocked
 from perflint.fixes.names import name_of_torch
 from perflint.lift.results import collected_paths
 from perflint.lift.scope import Draft, Facts, Scope
 from perflint.lift.shifts import handed_on
-from perflint.lift.steps import Cannot, Lifted
+from perflint.lift.steps import Lifted
 from perflint.program.consumers import Flow
 from perflint.program.shapes.infer import Shapes
 from perflint.program.walk import FUNCTIONS, LOOPS, own_nodes, path_of
@@ -26,10 +27,10 @@ def scope_of(
     lift: Callable[[Scope, ast.expr], Lifted],
     lift_statements: Callable[[Scope, list[ast.stmt]], Iterator[str]],
 ) -> Scope:
-    """The scope in which `loop` is lifted, its head still to be read; raises Cannot."""
+    """The scope in which `loop` is lifted, its head still to be read; raises Blocked."""
     for node in own_nodes(loop):
         if isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Yield, ast.YieldFrom, ast.Await, ast.NamedExpr)):
-            raise Cannot("other code may run in each step", node)
+            raise Blocked("other code may run in each step", node)
     flow, shapes = program.once(_flow_and_shapes)
     stored = {
         path_of(node)
@@ -79,7 +80,7 @@ def _read_behind(program: Program, flow: Flow, loop: ast.For | ast.While, inside
     bindings = flow.bindings(loop)
     stores = [node for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
     if hidden := sorted({node.id for node in stores} & bindings.shared):
-        raise Cannot(f"a function defined here uses `{hidden[0]}`", loop)
+        raise Blocked(f"a function defined here uses `{hidden[0]}`", loop)
     behind = {node.id for node in stores if any(use not in inside for use in bindings.uses.get(node, ()))}
     return frozenset(behind | (_met_again(flow, inside) if _is_repeated(program, loop) else set()))
 

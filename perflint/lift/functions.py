@@ -6,12 +6,14 @@ import ast
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from perflint.fixes.blocked import Blocked
+from perflint.fixes.text import atom
 from perflint.lift import axes, products, slices
 from perflint.lift.layouts import laid_out
 from perflint.lift.pointwise import pointwise
 from perflint.lift.purity import invariant
 from perflint.lift.scope import Scope, tensor
-from perflint.lift.steps import Cannot, Lifted, Same, State, Steps, atom
+from perflint.lift.steps import Lifted, Same, State, Steps
 from perflint.program import torch_table
 from perflint.program.shapes.shape import integer
 from perflint.program.values import Kind
@@ -34,7 +36,7 @@ class Operation:
 
 
 def lift_function(scope: Scope, node: ast.Call, entry: torch_table.Entry) -> Lifted:
-    """The value of a call of torch, of which its table says `entry`, in all steps; raises Cannot."""
+    """The value of a call of torch, of which its table says `entry`, in all steps; raises Blocked."""
     function = scope.program.value(node.func)
     is_method = isinstance(node.func, ast.Attribute) and function.kind is Kind.METHOD
     operands = [node.func.value, *node.args] if isinstance(node.func, ast.Attribute) and is_method else [*node.args]
@@ -48,7 +50,7 @@ def lift_function(scope: Scope, node: ast.Call, entry: torch_table.Entry) -> Lif
     if operation.name == "dropout":
         scope.draft.draws.add("dropout draws other random numbers")
     elif "random" in entry.traits:
-        raise Cannot(f"`{operation.name}` draws random numbers", node)
+        raise Blocked(f"`{operation.name}` draws random numbers", node)
     if "pointwise" in entry.traits:
         return _pointwise(scope, operation)
     return _of_one(scope, operation)
@@ -57,12 +59,12 @@ def lift_function(scope: Scope, node: ast.Call, entry: torch_table.Entry) -> Lif
 def _check(scope: Scope, operation: Operation, entry: torch_table.Entry) -> None:
     node, name = operation.node, operation.name
     if "inplace" in entry.traits or name.endswith("_"):
-        raise Cannot(f"`{name}` changes a tensor in place", node)
+        raise Blocked(f"`{name}` changes a tensor in place", node)
     if not operation.operands:
-        raise Cannot(f"`{scope.program.segment(node)}` has no tensor in sight", node)
+        raise Blocked(f"`{scope.program.segment(node)}` has no tensor in sight", node)
     for keyword in node.keywords:
         if scope.varies(keyword.value):
-            raise Cannot(f"`{keyword.arg}` is another one in each step", node)
+            raise Blocked(f"`{keyword.arg}` is another one in each step", node)
         invariant(scope, keyword.value)
 
 
@@ -73,7 +75,7 @@ def _of_one(scope: Scope, operation: Operation) -> Lifted:
     if isinstance(first, State) and name == "squeeze" and first.of_layers is not None:
         if len(operands) == 2 and integer(operands[1]) == 0:
             return first.of_layers
-        raise Cannot("the RNN's state loses another axis than that of its layers", node)
+        raise Blocked("the RNN's state loses another axis than that of its layers", node)
     value = tensor(first, operands[0])
     if isinstance(value, Steps) and name in ("view", "reshape"):
         return axes.reshaped(scope, node, operands, value)
@@ -95,9 +97,9 @@ def _steps(scope: Scope, operation: Operation) -> Steps:
 
 
 def _alone(scope: Scope, operation: Operation, value: Steps | Same) -> Steps:
-    """`value`, the operation's tensor, if that is all that varies; raises Cannot."""
+    """`value`, the operation's tensor, if that is all that varies; raises Blocked."""
     if not isinstance(value, Steps) or any(scope.varies(each) for each in operation.operands[1:]):
-        raise Cannot(f"there is no rule for all steps of `{operation.name}` at once", operation.node)
+        raise Blocked(f"there is no rule for all steps of `{operation.name}` at once", operation.node)
     for each in operation.operands[1:]:
         invariant(scope, each)
     return value
@@ -107,9 +109,9 @@ def _pointwise(scope: Scope, operation: Operation) -> Steps:
     node, operands = operation.node, operation.operands
     kinds = [scope.program.value(keyword.value).kind for keyword in node.keywords]
     if any(kind not in (Kind.NUMBER, Kind.STRING, Kind.NONE) for kind in kinds):
-        raise Cannot("a keyword is not known to be a number", node)
+        raise Blocked("a keyword is not known to be a number", node)
     if any(isinstance(each, ast.Constant) and isinstance(each.value, bool) for each in operands):
-        raise Cannot(f"`{scope.program.segment(node.func)}` may change its input in place", node)
+        raise Blocked(f"`{scope.program.segment(node.func)}` may change its input in place", node)
     for each in operands:
         if not scope.varies(each):
             invariant(scope, each)
@@ -128,7 +130,7 @@ def _selected(scope: Scope, operation: Operation) -> Lifted:
 
 def _where(scope: Scope, operation: Operation) -> Steps:
     if len(operation.operands) != 3:
-        raise Cannot("where something is differs from step to step", operation.node)
+        raise Blocked("where something is differs from step to step", operation.node)
     return _pointwise(scope, operation)
 
 
@@ -139,7 +141,7 @@ def _measured(scope: Scope, operation: Operation) -> Lifted:
 
 def _multiplied(scope: Scope, operation: Operation) -> Lifted:
     if len(operation.operands) != 2 or operation.node.keywords:
-        raise Cannot("the factors are not in sight", operation.node)
+        raise Blocked("the factors are not in sight", operation.node)
     factors = [tensor(scope.lift(each), each) for each in operation.operands]
     return products.product(factors, operation.name, operation.node)
 
@@ -147,7 +149,7 @@ def _multiplied(scope: Scope, operation: Operation) -> Lifted:
 def _summed_by_letters(scope: Scope, operation: Operation) -> Lifted:
     formula, *factors = operation.operands
     if not isinstance(formula, ast.Constant) or not isinstance(formula.value, str):
-        raise Cannot("which axes are summed is not in sight", operation.node)
+        raise Blocked("which axes are summed is not in sight", operation.node)
     values = [tensor(scope.lift(each), each) for each in factors]
     return products.by_letters(scope, formula.value, values, operation.node)
 
@@ -160,7 +162,7 @@ def _like(scope: Scope, operation: Operation) -> Lifted:
 def _linear(scope: Scope, operation: Operation) -> Lifted:
     value = _steps(scope, operation)
     if len(operation.operands) < 2 or scope.rank(operation.operands[1]) != 2:
-        raise Cannot("the weight is not known to be a matrix", operation.node)
+        raise Blocked("the weight is not known to be a matrix", operation.node)
     value = axes.with_axes_behind(value, 1, operation.node)
     return value.computed(operation.written(scope, value))
 
@@ -170,7 +172,7 @@ def _normalized(scope: Scope, operation: Operation) -> Lifted:
     value = _steps(scope, operation)
     shape = operation.operands[1] if len(operation.operands) > 1 else None
     if not isinstance(shape, ast.Tuple | ast.List) or any(isinstance(each, ast.Starred) for each in shape.elts):
-        raise Cannot("how many axes are normalized is not in sight", operation.node)
+        raise Blocked("how many axes are normalized is not in sight", operation.node)
     value = axes.with_axes_behind(value, len(shape.elts), operation.node)
     return value.computed(operation.written(scope, value))
 
@@ -179,7 +181,7 @@ def _looked_up(scope: Scope, operation: Operation) -> Lifted:
     """F.one_hot, and F.embedding where it does no more than look up."""
     value = _steps(scope, operation)
     if len(operation.operands) != 2 or {each.arg for each in operation.node.keywords} - {"padding_idx"}:
-        raise Cannot(f"`{operation.name}` does more than look up", operation.node)
+        raise Blocked(f"`{operation.name}` does more than look up", operation.node)
     text = operation.written(scope, value)
     return value.with_axes(1, text).computed(text)
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
+from perflint.fixes.blocked import Blocked
+from perflint.fixes.text import atom, on_one_line
 from perflint.lift.purity import invariant
 from perflint.lift.scope import Scope
-from perflint.lift.steps import MANY, Cannot, Index, Lifted, Steps, atom, on_one_line
+from perflint.lift.steps import MANY, Index, Lifted, Steps
 from perflint.program.shapes.shape import integer
 from perflint.program.time_header import called, split_axis, split_base, split_size
 from perflint.program.values import Kind
 
 
 def bound(scope: Scope, loop: ast.For | ast.While) -> Scope:
-    """The scope in which the targets of `loop` have their values; raises Cannot."""
+    """The scope in which the targets of `loop` have their values; raises Blocked."""
     if loop.orelse:
-        raise Cannot("the loop has an else", loop)
+        raise Blocked("the loop has an else", loop)
     if isinstance(loop, ast.For):
         _bind(scope, loop.target, loop.iter)
     else:
@@ -36,7 +38,7 @@ def _bind(scope: Scope, target: ast.expr, walked: ast.expr) -> None:
     elif isinstance(walked, ast.Call) and name == "zip" and not walked.keywords:
         sequences = [_sequence(scope, each) for each in walked.args]
         if len({_length(scope, each) for each in walked.args}) != 1 or not _length(scope, walked.args[0]):
-            raise Cannot("the sequences are not known to be equally long", walked)
+            raise Blocked("the sequences are not known to be equally long", walked)
         for part, sequence in zip(_parts(target, len(sequences)), sequences, strict=True):
             _assign(scope, part, sequence)
     else:
@@ -47,14 +49,14 @@ def _bind_while(scope: Scope, loop: ast.While) -> None:
     """`while t < steps:`, where `t` begins at a constant and the last statement adds one."""
     test = loop.test
     if not isinstance(test, ast.Compare) or not isinstance(test.left, ast.Name) or not isinstance(test.ops[0], ast.Lt):
-        raise Cannot("how often it runs is not told by its head", loop)
+        raise Blocked("how often it runs is not told by its head", loop)
     name, stop = test.left, test.comparators[0]
     counted = loop.body[-1]
     names = [node for node in scope.facts.inside if isinstance(node, ast.Name) and node.id == name.id]
     stores = [node for node in names if isinstance(node.ctx, ast.Store)]
     first = _start(scope, loop, name)
     if not _adds_one(counted, name.id) or len(stores) != 1 or len(test.ops) > 1 or first is None or first < 0:
-        raise Cannot("it does not count its steps from a constant, one by one", loop)
+        raise Blocked("it does not count its steps from a constant, one by one", loop)
     scope.values[name.id] = _index(scope, str(first), stop)
 
 
@@ -78,22 +80,22 @@ def _start(scope: Scope, loop: ast.While, name: ast.Name) -> int | None:
 
 def _parts(target: ast.expr, count: int) -> list[ast.expr]:
     if not isinstance(target, ast.Tuple | ast.List) or len(target.elts) != count:
-        raise Cannot("the loop's targets are no plain names", target)
+        raise Blocked("the loop's targets are no plain names", target)
     return target.elts
 
 
 def _assign(scope: Scope, target: ast.expr, value: Lifted) -> None:
     if not isinstance(target, ast.Name):
-        raise Cannot("the loop's targets are no plain names", target)
+        raise Blocked("the loop's targets are no plain names", target)
     scope.values[target.id] = value
 
 
 def _counter(scope: Scope, walked: ast.Call) -> Index:
     if walked.keywords or not 1 <= len(walked.args) <= 2:
-        raise Cannot("the loop does not go forward step by step", walked)
+        raise Blocked("the loop does not go forward step by step", walked)
     first = scope.text(walked.args[0]) if len(walked.args) == 2 else "0"
     if len(walked.args) == 2 and (integer(walked.args[0]) is None or first.startswith("-")):
-        raise Cannot("the loop does not begin at a constant", walked)
+        raise Blocked("the loop does not begin at a constant", walked)
     return _index(scope, first, walked.args[-1])
 
 
@@ -103,9 +105,9 @@ def _index(scope: Scope, first: str, end: ast.expr) -> Index:
 
 
 def _check_bound(scope: Scope, node: ast.expr) -> None:
-    """Raise Cannot unless `node` gives the same whenever it is worked out."""
+    """Raise Blocked unless `node` gives the same whenever it is worked out."""
     if scope.varies(node):
-        raise Cannot("the loop changes what it walks", node)
+        raise Blocked("the loop changes what it walks", node)
     invariant(scope, node)
 
 
@@ -114,7 +116,7 @@ def _split(walked: ast.expr) -> ast.expr | None:
     if called(walked) not in ("split", "unbind") or not isinstance(walked, ast.Call):
         return None
     if called(walked) == "split" and integer(split_size(walked)) != 1:
-        raise Cannot("several steps are taken at once", walked)
+        raise Blocked("several steps are taken at once", walked)
     return split_base(walked)
 
 
@@ -123,14 +125,14 @@ def _sequence(scope: Scope, walked: ast.expr) -> Steps:
     _check_bound(scope, walked if base is None else base)
     if base is None:
         if scope.program.value(walked).kind is not Kind.TENSOR or not scope.program.value(walked).sure:
-            raise Cannot(f"`{scope.program.segment(walked)}` is not known to be a tensor", walked)
+            raise Blocked(f"`{scope.program.segment(walked)}` is not known to be a tensor", walked)
         rank = scope.rank(walked)
         return Steps(atom(scope.text(walked)), 0, *_axes(1, rank, 1))
     assert isinstance(walked, ast.Call)
     axis, kept = split_axis(walked), called(walked) == "split"
     rank = scope.rank(base)
     if axis is None or (axis < 0 and rank is None):
-        raise Cannot("the axis for time is not known", walked)
+        raise Blocked("the axis for time is not known", walked)
     axis = axis if axis >= 0 else axis + (rank or 0)
     fewer = 0 if kept else 1
     return Steps(atom(scope.text(base)), axis, *_axes(axis + 1, rank, fewer), kept)

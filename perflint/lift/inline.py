@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
+from perflint.fixes.blocked import Blocked
+from perflint.fixes.text import atom
 from perflint.lift.scope import Callee, Scope
-from perflint.lift.steps import Cannot, Lifted, Same, Steps, atom
+from perflint.lift.steps import Lifted, Same, Steps
 from perflint.lift.wrapping import may_be_wrapped
 from perflint.program.values import Kind
 from perflint.program.walk import own_nodes
@@ -27,34 +29,34 @@ def callee_of(scope: Scope, node: ast.Call) -> ast.FunctionDef | None:
 
 
 def lift_inline(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> Lifted:
-    """The value of a call of `function` in all steps; its statements go to `scope.draft.before`. Raises Cannot."""
+    """The value of a call of `function` in all steps; its statements go to `scope.draft.before`. Raises Blocked."""
     _check(scope, node, function)
     inner = _entered(scope, node, function)
     *statements, last = [each for each in function.body if not _is_docstring(each)] or function.body
     if not isinstance(last, ast.Return) or last.value is None:
-        raise Cannot(f"`{function.name}` does not end by returning what it computes", node)
+        raise Blocked(f"`{function.name}` does not end by returning what it computes", node)
     try:
         for text in inner.lift_statements(statements):
             scope.draft.before.append(text)
         return inner.lift(last.value)
-    except Cannot as cannot:
-        raise Cannot(f"in `{scope.program.segment(node.func)}`, {cannot}", node) from None
+    except Blocked as blocked:
+        raise Blocked(f"in `{scope.program.segment(node.func)}`, {blocked}", node) from None
 
 
 def _check(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> None:
     owner = scope.program.class_of(function)
     if function.decorator_list or _depth(scope) >= _DEPTH:
-        raise Cannot(f"`{function.name}` is wrapped or calls too deep", node)
+        raise Blocked(f"`{function.name}` is wrapped or calls too deep", node)
     if may_be_wrapped(scope.program):
-        raise Cannot(f"`{scope.program.segment(node.func)}` may be wrapped: calling it is more than its body", node)
+        raise Blocked(f"`{scope.program.segment(node.func)}` may be wrapped: calling it is more than its body", node)
     if owner is not None and any(info.methods.keys() & _INTERCEPTS for info in owner.lineage()):
-        raise Cannot(f"calling `{scope.program.segment(node.func)}` is more than its body", node)
+        raise Blocked(f"calling `{scope.program.segment(node.func)}` is more than its body", node)
     if owner is not None and any(True for _ in owner.overriding(function.name)):
-        raise Cannot(f"a subclass has its own `{function.name}`", node)
+        raise Blocked(f"a subclass has its own `{function.name}`", node)
     if scope.varies(node.func):
-        raise Cannot("another function is called in each step", node)
+        raise Blocked("another function is called in each step", node)
     if any(isinstance(each, ast.Global | ast.Nonlocal | ast.Yield | ast.Lambda) for each in own_nodes(function)):
-        raise Cannot(f"`{function.name}` does more than compute", node)
+        raise Blocked(f"`{function.name}` does more than compute", node)
 
 
 def _depth(scope: Scope) -> int:
@@ -65,7 +67,7 @@ def _entered(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> Scope:
     """The scope of `function`, in which its parameters have the values of the call's arguments."""
     arguments = function.args
     if arguments.vararg or arguments.kwarg or any(isinstance(each, ast.Starred) for each in node.args):
-        raise Cannot(f"`{function.name}` takes any number of arguments", node)
+        raise Blocked(f"`{function.name}` takes any number of arguments", node)
     names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
     inner = Scope(scope.facts, scope.draft, scope.assigned, callee=Callee(_depth(scope) + 1))
     if scope.program.class_of(function) is not None:
@@ -82,7 +84,7 @@ def _entered(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> Scope:
         elif isinstance(defaults.get(name), ast.Constant):
             _hand(inner, name, Same(ast.unparse(defaults[name]), 0), function)
         else:
-            raise Cannot(f"`{function.name}` gets no `{name}`", node)
+            raise Blocked(f"`{function.name}` gets no `{name}`", node)
     return inner
 
 
@@ -112,7 +114,7 @@ def _receiver(scope: Scope, node: ast.Call) -> ast.expr:
     if scope.program.value(node.func).kind is Kind.MODULE:
         return node.func
     if not isinstance(node.func, ast.Attribute):
-        raise Cannot("it is not known what a method is called of", node)
+        raise Blocked("it is not known what a method is called of", node)
     return node.func.value
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field, replace
 
+from perflint.fixes.blocked import Blocked
+from perflint.fixes.text import atom
 from perflint.lift.purity import invariant
 from perflint.lift.scope import Scope
-from perflint.lift.steps import Cannot, Lifted, Parts, Steps, atom, in_front
+from perflint.lift.steps import Lifted, Parts, Steps, in_front
 from perflint.program.shapes.shape import integer
 
 
@@ -63,7 +65,7 @@ _NO_AXES = frozenset({"keepdim", "unbiased", "correction"})  # what more a reduc
 
 
 def laid_out(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr], value: Steps) -> Lifted:
-    """An operation, called `name`, on the axes of one tensor; raises Cannot."""
+    """An operation, called `name`, on the axes of one tensor; raises Blocked."""
     front = in_front(value)
     if name == "permute":
         return _permuted(node, operands, front)
@@ -71,7 +73,7 @@ def laid_out(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr], 
         return _widened(scope, node, name, operands, front)
     form = FORMS.get(name)
     if form is None:
-        raise Cannot(f"there is no rule for all steps of `{name}` at once", node)
+        raise Blocked(f"there is no rule for all steps of `{name}` at once", node)
     given = _given(node, form, operands)
     axes = {each: _axes(given.get(each), default, node) for each, default in form.axes.items()}
     least = max(axis + 1 if axis >= 0 else -axis for each in axes.values() for axis in each)
@@ -97,13 +99,13 @@ def laid_out(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr], 
 def _given(node: ast.Call, form: Form, operands: list[ast.expr]) -> dict[str, ast.expr]:
     """The arguments behind the tensor, by parameter."""
     if len(operands) - 1 > len(form.parameters) and not (form.parameters == ("dims",)):
-        raise Cannot("it gets more than axes", node)
+        raise Blocked("it gets more than axes", node)
     given: dict[str, ast.expr] = dict(zip(form.parameters, operands[1:], strict=False))
     if form.parameters == ("dims",) and len(operands) > 2:
         given = {"dims": ast.Tuple(operands[1:])}
     for keyword in node.keywords:
         if keyword.arg not in (*form.parameters, *_NO_AXES):
-            raise Cannot(f"`{keyword.arg}` is not known to leave the axes alone", node)
+            raise Blocked(f"`{keyword.arg}` is not known to leave the axes alone", node)
         given[keyword.arg] = keyword.value
     return given
 
@@ -115,7 +117,7 @@ def _axes(given: ast.expr | None, default: int | None, node: ast.AST) -> tuple[i
     parts = given.elts if isinstance(given, ast.Tuple | ast.List) else [given]
     found = [axis for part in parts if (axis := integer(part)) is not None]
     if len(found) != len(parts) or not found:
-        raise Cannot("which axis is meant is no constant", node)
+        raise Blocked("which axis is meant is no constant", node)
     return tuple(found)
 
 
@@ -129,7 +131,7 @@ def _argument(scope: Scope, name: str, given: ast.expr, axes: dict[str, tuple[in
         new = [_shifted(axis) for axis in axes[name]]
         return str(tuple(new) if isinstance(given, ast.Tuple | ast.List) else new[0])
     if scope.varies(given):
-        raise Cannot(f"`{name}` is another one in each step", given)
+        raise Blocked(f"`{name}` is another one in each step", given)
     return invariant(scope, given).text
 
 
@@ -143,7 +145,7 @@ def _written(scope: Scope, node: ast.Call, operands: list[ast.expr], value: Step
 def _is_kept(given: dict[str, ast.expr], node: ast.AST) -> bool:
     keeps = given.get("keepdim", ast.Constant(False))
     if not isinstance(keeps, ast.Constant):
-        raise Cannot("it is not known whether the axis is kept", node)
+        raise Blocked("it is not known whether the axis is kept", node)
     return keeps.value is True
 
 
@@ -156,18 +158,18 @@ def _pair(scope: Scope, value: Steps) -> Parts:
 def _chunks(scope: Scope, node: ast.Call, count: ast.expr, value: Steps, text: str) -> Parts:
     parts = integer(count)
     if parts is None or parts < 1:
-        raise Cannot("it is not known how many parts there are", node)
+        raise Blocked("it is not known how many parts there are", node)
     chunks = scope.bound(text)
     return Parts(tuple(value.with_axes(0, f"{chunks}[{part}]") for part in range(parts)))
 
 
 def _flattened(value: Steps, text: str, first: int, last: int, *, node: ast.AST) -> Steps:
     if value.least <= max(first, 0):
-        raise Cannot("a step is not known to have an axis", node)
+        raise Blocked("a step is not known to have an axis", node)
     if first >= 0 and last == -1:
         return replace(value, text=text, least=first + 1, most=first + 1, dense=False, of="")
     if (first < 0) is not (last < 0):
-        raise Cannot("it is not known how many axes are left", node)
+        raise Blocked("it is not known how many axes are left", node)
     return value.with_axes(first - last, text)
 
 
@@ -175,7 +177,7 @@ def _permuted(node: ast.Call, operands: list[ast.expr], value: Steps) -> Steps:
     parts = operands[1:]
     axes = _axes(ast.Tuple(parts) if len(parts) != 1 else parts[0], None, node)
     if node.keywords:
-        raise Cannot("the new order of the axes is not in sight", node)
+        raise Blocked("the new order of the axes is not in sight", node)
     value = value.narrowed(len(axes), len(axes))
     return value.with_axes(0, f"{atom(value.text)}.permute({', '.join(map(str, (0, *map(_shifted, axes))))})")
 
@@ -185,11 +187,11 @@ def _widened(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr], 
     sizes = operands[1:]
     sizes = sizes[0].elts if len(sizes) == 1 and isinstance(sizes[0], ast.Tuple | ast.List) else sizes
     if value.rank is None or len(sizes) < value.rank or node.keywords:
-        raise Cannot("it is not known how many axes a step has", node)
+        raise Blocked("it is not known how many axes a step has", node)
     if any(isinstance(size, ast.Starred) or scope.varies(size) for size in sizes):
-        raise Cannot("the new shape is not known to be the same in each step", node)
+        raise Blocked("the new shape is not known to be the same in each step", node)
     if len(sizes) == 1 and integer(sizes[0]) is None:
-        raise Cannot("the new shape is not in sight", node)
+        raise Blocked("the new shape is not in sight", node)
     more = len(sizes) - value.rank
     texts = ["-1" if name == "expand" else "1", *(invariant(scope, size).text for size in sizes)]
     wide = atom(value.text) + ".unsqueeze(1)" * more

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 
+from perflint.fixes.blocked import Blocked
 from perflint.lift.modules import module_of
 from perflint.lift.scope import Scope
-from perflint.lift.steps import MANY, Cannot, Same, Steps, loosened
+from perflint.lift.steps import MANY, Same, Steps, loosened
 from perflint.lift.wrapping import is_scripted
 from perflint.program import torch_table
 from perflint.program.values import Kind
@@ -33,23 +34,23 @@ def loss_of(scope: Scope, node: ast.Call) -> str:
 
 
 def lift_loss(scope: Scope, node: ast.Call, loss: str, values: list[Steps | Same]) -> Steps:
-    """The loss of each step: what it is averaged over, and what it ignores, is of that step alone; raises Cannot."""
+    """The loss of each step: what it is averaged over, and what it ignores, is of that step alone; raises Blocked."""
     if not scope.facts.torch:
-        raise Cannot("`torch` is not imported by that name", node)
+        raise Blocked("`torch` is not imported by that name", node)
     if is_scripted(scope.program):
-        raise Cannot("torch.vmap cannot be scripted", node)
+        raise Blocked("torch.vmap cannot be scripted", node)
     for keyword in node.keywords:
         if not isinstance(keyword.value, ast.Constant):
-            raise Cannot(f"the loss gets `{keyword.arg}`", node)
+            raise Blocked(f"the loss gets `{keyword.arg}`", node)
         if keyword.arg in ("reduce", "size_average"):
-            raise Cannot("the loss is not known to be one number a step", node)
+            raise Blocked("the loss is not known to be one number a step", node)
     words = {each.arg for each in node.keywords} | {each.arg for each in _built(scope, node)}
     if "label_smoothing" in words:
-        raise Cannot("torch.vmap cannot smooth labels", node)
+        raise Blocked("torch.vmap cannot smooth labels", node)
     if loss == "torch.nn.CrossEntropyLoss" and module_of(scope.program, node.func) is None:
-        raise Cannot("it is not known how the loss was built", node)
+        raise Blocked("it is not known how the loss was built", node)
     if len(values) != 2 or not any(isinstance(value, Steps) for value in values):
-        raise Cannot("the loss gets more than an output and a target", node)
+        raise Blocked("the loss gets more than an output and a target", node)
     steps = [loosened(value) if isinstance(value, Steps) else value for value in values]
     dims = [value.axis if isinstance(value, Steps) else None for value in steps]
     if len(set(dims)) == 1:

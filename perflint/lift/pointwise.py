@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
+from perflint.fixes.blocked import Blocked
+from perflint.fixes.text import atom
 from perflint.lift.scope import Scope, tensor
-from perflint.lift.steps import MANY, Cannot, Same, Steps, atom, loosened
+from perflint.lift.steps import MANY, Same, Steps, loosened
 
 
 def pointwise(scope: Scope, node: ast.expr, operands: list[ast.expr]) -> Steps:
-    """An operation on each number by itself, whose operands broadcast; raises Cannot."""
+    """An operation on each number by itself, whose operands broadcast; raises Blocked."""
     values = {operand: tensor(scope.lift(operand), operand) for operand in operands}
     fitted = _broadcast(list(values.values()), node)
     texts = {
@@ -27,12 +29,12 @@ def pointwise(scope: Scope, node: ast.expr, operands: list[ast.expr]) -> Steps:
 
 
 def _broadcast(values: list[Steps | Same], node: ast.expr) -> list[Steps | Same]:
-    """`values` so that they broadcast over all steps as they do in one; raises Cannot."""
+    """`values` so that they broadcast over all steps as they do in one; raises Blocked."""
     steps = [value for value in values if isinstance(value, Steps)]
     if not steps:
-        raise Cannot("sizes of a step are combined", node)
+        raise Blocked("sizes of a step are combined", node)
     if steps[0].least < 1 and any(isinstance(value, Same) and not value.is_number for value in values):
-        raise Cannot("a step of no axes leaves the type of the result to the other operand", node)
+        raise Blocked("a step of no axes leaves the type of the result to the other operand", node)
     if all(isinstance(value, Same) and value.is_number for value in values if value not in steps) and len(steps) == 1:
         return values
     if any(value.kept for value in steps) and not all(value.kept and value.axis == steps[0].axis for value in steps):
@@ -50,7 +52,7 @@ def _broadcast(values: list[Steps | Same], node: ast.expr) -> list[Steps | Same]
         elif value.is_number or (value.rank is not None and value.rank <= behind):
             fitted.append(value)
         elif value.rank is None or value.rank > rank or steps[0].kept:
-            raise Cannot(f"it is not known how `{value.text}` broadcasts", node)
+            raise Blocked(f"it is not known how `{value.text}` broadcasts", node)
         else:
             fitted.append(replace(value, text=f"{atom(value.text)}.unsqueeze({axis - rank - 1})"))
     return fitted
@@ -59,7 +61,7 @@ def _broadcast(values: list[Steps | Same], node: ast.expr) -> list[Steps | Same]
 def _in_front(values: list[Steps | Same], steps: list[Steps], node: ast.expr) -> list[Steps | Same]:
     """With time in front of all other axes, which needs fewer facts."""
     if len(steps) > 1 or steps[0].kept:
-        raise Cannot("it is not known how many axes the operands have", node)
+        raise Blocked("it is not known how many axes the operands have", node)
     fitted: list[Steps | Same] = []
     for value in values:
         if isinstance(value, Steps):
@@ -67,5 +69,5 @@ def _in_front(values: list[Steps | Same], steps: list[Steps], node: ast.expr) ->
         elif value.is_number or (value.rank is not None and value.rank <= steps[0].least):
             fitted.append(value)
         else:
-            raise Cannot(f"it is not known how `{value.text}` broadcasts", node)
+            raise Blocked(f"it is not known how `{value.text}` broadcasts", node)
     return fitted

@@ -5,17 +5,19 @@ from __future__ import annotations
 import ast
 import string
 
+from perflint.fixes.blocked import Blocked
+from perflint.fixes.text import atom
 from perflint.lift.scope import Scope
-from perflint.lift.steps import Cannot, Same, Steps, atom, in_front
+from perflint.lift.steps import Same, Steps, in_front
 
 NAMES = frozenset({"matmul", "mm", "bmm", "dot"})
 _RANKS = {"mm": 2, "bmm": 3}
 
 
 def product(values: list[Steps | Same], name: str, node: ast.expr) -> Steps:
-    """The product of two tensors, called `name` ("matmul" for `@`), in all steps; raises Cannot."""
+    """The product of two tensors, called `name` ("matmul" for `@`), in all steps; raises Blocked."""
     if not any(isinstance(value, Steps) for value in values):
-        raise Cannot("no step of a sequence is multiplied", node)
+        raise Blocked("no step of a sequence is multiplied", node)
     if name == "dot":
         return _dot(values)
     wanted = _RANKS.get(name)
@@ -25,11 +27,11 @@ def product(values: list[Steps | Same], name: str, node: ast.expr) -> Steps:
     if isinstance(left, Steps) and isinstance(right, Same) and right.rank == 2:
         return left.narrowed(1).computed(text, dense=False)
     if None in ranks or min(rank for rank in ranks if rank is not None) < 2:
-        raise Cannot("it is not known how many axes the factors have", node)
+        raise Blocked("it is not known how many axes the factors have", node)
     same = [value for value in (left, right) if isinstance(value, Same)]
     steps = [value for value in (left, right) if isinstance(value, Steps)]
     if len({value.rank for value in steps}) > 1 or any((value.rank or 0) > (steps[0].rank or 0) for value in same):
-        raise Cannot("the factors have more axes than the steps", node)
+        raise Blocked("the factors have more axes than the steps", node)
     return steps[0].computed(text)
 
 
@@ -44,15 +46,15 @@ def _dot(values: list[Steps | Same]) -> Steps:
 
 
 def by_letters(scope: Scope, formula: str, values: list[Steps | Same], node: ast.Call) -> Steps:
-    """`torch.einsum("bd,de->be", x, w)`, with one more letter for time; raises Cannot."""
+    """`torch.einsum("bd,de->be", x, w)`, with one more letter for time; raises Blocked."""
     inputs, arrow, output = formula.replace(" ", "").partition("->")
     letters = inputs.split(",")
     if not arrow or "." in formula or len(letters) != len(values):
-        raise Cannot("which axes are summed is not in sight", node)
+        raise Blocked("which axes are summed is not in sight", node)
     time = next(letter for letter in string.ascii_letters[19:] + string.ascii_letters if letter not in formula)
     fitted = [_fitted(value, len(names)) for value, names in zip(values, letters, strict=True)]
     if not any(isinstance(value, Steps) for value in fitted):
-        raise Cannot("no step of a sequence is multiplied", node)
+        raise Blocked("no step of a sequence is multiplied", node)
     terms = [time + names if isinstance(value, Steps) else names for value, names in zip(fitted, letters, strict=True)]
     rank = len(output)
     texts = ", ".join(value.text for value in fitted)

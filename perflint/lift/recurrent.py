@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 
+from perflint.fixes.blocked import Blocked
+from perflint.fixes.text import atom
 from perflint.lift.modules import Module, module_of
 from perflint.lift.scope import Scope, tensor
-from perflint.lift.steps import Cannot, Carried, Parts, Steps, atom, loosened
+from perflint.lift.steps import Carried, Parts, Steps, loosened
 from perflint.program.loop_calls import rnn_kind
 from perflint.program.shapes.shape import integer
 from perflint.program.values import Kind
@@ -27,24 +29,24 @@ def state_argument(node: ast.Call) -> ast.expr | None:
 
 
 def known_module(scope: Scope, node: ast.Call) -> Module:
-    """The RNN that `node` calls; raises Cannot where it is not known how it was built."""
+    """The RNN that `node` calls; raises Blocked where it is not known how it was built."""
     module = module_of(scope.program, node.func)
     if module is None:
-        raise Cannot(f"it is not known how `{scope.program.segment(node.func)}` was built", node)
+        raise Blocked(f"it is not known how `{scope.program.segment(node.func)}` was built", node)
     if len(node.args) + len(node.keywords) > 2 or not node.args:
-        raise Cannot("the RNN gets more than an input and a state", node)
+        raise Blocked("the RNN gets more than an input and a state", node)
     return module
 
 
 def carried_paths(scope: Scope, node: ast.Call) -> tuple[str, ...]:
-    """The paths of the state that goes into `node`, which must be what the step before left; raises Cannot."""
+    """The paths of the state that goes into `node`, which must be what the step before left; raises Blocked."""
     state = state_argument(node)
     if state is None:
-        raise Cannot("the RNN starts anew in each step", node)
+        raise Blocked("the RNN starts anew in each step", node)
     value = scope.lift(state)
     values = value.items if isinstance(value, Parts) else (value,)
     if not all(isinstance(each, Carried) for each in values):
-        raise Cannot("the state that goes in is not the one that came out", node)
+        raise Blocked("the state that goes in is not the one that came out", node)
     paths = tuple(each.path for each in values if isinstance(each, Carried))
     scope.draft.consumed.update(paths)
     return paths
@@ -59,16 +61,16 @@ def sequence_call(scope: Scope, node: ast.Call, paths: tuple[str, ...]) -> tuple
     """The call of an RNN on all steps, its outputs (their text still missing), and whether they tell the state."""
     module = known_module(scope, node)
     if _is_true(module.argument("bidirectional", 6)):
-        raise Cannot("the RNN is bidirectional: its second direction sees one step only", node)
+        raise Blocked("the RNN is bidirectional: its second direction sees one step only", node)
     batch_first = _flag(module, "batch_first", 4, node)
     axis = 1 if batch_first else 0
     value = tensor(scope.lift(node.args[0]), node.args[0])
     if not isinstance(value, Steps) or not value.kept:
-        raise Cannot("the RNN's input has no axis of size 1 for time", node)
+        raise Blocked("the RNN's input has no axis of size 1 for time", node)
     if value.axis != axis or (axis == 1 and value.rank == 2):
         if value.least < 3:
-            raise Cannot("the RNN's input is not known to be a batch", node)
-        raise Cannot("the RNN's axis for time is another than the steps'", node)
+            raise Blocked("the RNN's input is not known to be a batch", node)
+        raise Blocked("the RNN's axis for time is another than the steps'", node)
     layers = module.argument("num_layers", 2)
     dropout = module.argument("dropout", 5)
     if dropout is not None and not (isinstance(dropout, ast.Constant) and dropout.value == 0):
@@ -86,7 +88,7 @@ def _flag(module: Module, name: str, position: int, node: ast.AST) -> bool:
         return False
     if isinstance(given, ast.Constant) and isinstance(given.value, bool):
         return given.value
-    raise Cannot(f"`{name}` is no constant where the RNN is built", node)
+    raise Blocked(f"`{name}` is no constant where the RNN is built", node)
 
 
 def _is_true(given: ast.expr | None) -> bool:
@@ -100,27 +102,27 @@ def cell_call(scope: Scope, node: ast.Call, names: tuple[str, ...]) -> tuple[str
     """
     module = known_module(scope, node)
     if not scope.facts.torch:
-        raise Cannot("`torch` is not imported by that name", node)
+        raise Blocked("`torch` is not imported by that name", node)
     value = tensor(scope.lift(node.args[0]), node.args[0])
     if not isinstance(value, Steps):
-        raise Cannot("the Cell's input is no step of a sequence", node)
+        raise Blocked("the Cell's input is no step of a sequence", node)
     value = loosened(value)
     if value.least < 2 and not _are_batches(scope, names):
-        raise Cannot("the Cell's input is not known to be a batch", node)
+        raise Blocked("the Cell's input is not known to be a batch", node)
     if not _are_tensors(scope, names):
-        raise Cannot("the Cell's first state is not known to be a tensor", node)
+        raise Blocked("the Cell's first state is not known to be a tensor", node)
     cell = atom(scope.text(node.func))
     bias = module.argument("bias", 2)
     if bias is not None and not (isinstance(bias, ast.Constant) and isinstance(bias.value, bool)):
-        raise Cannot("`bias` is no constant where the Cell is built", node)
+        raise Blocked("`bias` is no constant where the Cell is built", node)
     has_bias = bias is None or bias.value is True
     function = _FUNCTIONS[module.name]
     if module.name == "RNNCell" and (kind := module.argument("nonlinearity", 3)) is not None:
         if not isinstance(kind, ast.Constant) or kind.value not in ("tanh", "relu"):
-            raise Cannot("`nonlinearity` is no constant where the Cell is built", node)
+            raise Blocked("`nonlinearity` is no constant where the Cell is built", node)
         function = f"rnn_{kind.value}"
     if len(names) != (2 if module.name == "LSTMCell" else 1):
-        raise Cannot("the Cell's state is no plain name", node)
+        raise Blocked("the Cell's state is no plain name", node)
     value = value if value.axis in (0, 1) else value.at(0)
     weights = ", ".join(f"{cell}.{name}" for name in (_WEIGHTS if has_bias else _WEIGHTS[:2]))
     states = [f"{name}.unsqueeze(0)" for name in names]

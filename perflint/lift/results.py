@@ -6,11 +6,13 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from perflint.fixes.blocked import Blocked
+from perflint.fixes.text import atom
 from perflint.lift.axes import joined_axis
 from perflint.lift.purity import call_entry
 from perflint.lift.scope import Scope, tensor
 from perflint.lift.slices import item_text, spread, step_range
-from perflint.lift.steps import Cannot, Steps, atom
+from perflint.lift.steps import Steps
 from perflint.program.occurrences import occurrences
 from perflint.program.values import Kind
 from perflint.program.walk import own_nodes, path_of
@@ -33,7 +35,7 @@ class Results:
     lists: list[Appended] = field(default_factory=list)
 
     def lift(self, scope: Scope, node: ast.stmt) -> str | None:
-        """The statement that keeps the results of all steps; None where `node` keeps none. Raises Cannot."""
+        """The statement that keeps the results of all steps; None where `node` keeps none. Raises Blocked."""
         if (appended := _appended(node)) is not None:
             return self._append(scope, node, *appended)
         if (added := _added(node)) is not None:
@@ -45,19 +47,19 @@ class Results:
         return None
 
     def _only_here(self, node: ast.stmt, path: str, others: Sequence[ast.stmt] = ()) -> None:
-        """Raise Cannot where the loop reads or writes `path` elsewhere than in `node`, or `others` of its kind."""
+        """Raise Blocked where the loop reads or writes `path` elsewhere than in `node`, or `others` of its kind."""
         if len(occurrences(self.loop, path)) != sum(len(occurrences(each, path)) for each in others or [node]):
-            raise Cannot(f"`{path}` is also used elsewhere in the loop", node)
+            raise Blocked(f"`{path}` is also used elsewhere in the loop", node)
 
     def _append(self, scope: Scope, node: ast.stmt, path: str, element: ast.expr) -> str:
         self._only_here(node, path)
         if _is_shared(scope, path, self.loop):
-            raise Cannot(f"`{path}` is known by another name, too", node)
+            raise Blocked(f"`{path}` is known by another name, too", node)
         if not _is_list(scope, node):
-            raise Cannot(f"`{path}` is not known to be a list", node)
+            raise Blocked(f"`{path}` is not known to be a list", node)
         value = tensor(scope.lift(element), element)
         if not isinstance(value, Steps):
-            raise Cannot("the same value is kept in every step", node)
+            raise Blocked("the same value is kept in every step", node)
         self.lists.append(Appended(path, node, value))
         taken = f"split(1, dim={value.axis})" if value.kept else f"unbind({value.axis})" if value.axis else "unbind()"
         return f"{path}.extend({atom(value.text)}.{taken})"
@@ -66,7 +68,7 @@ class Results:
         self._only_here(node, path, [each for each in self.loop.body if (sum_ := _added(each)) and sum_[0] == path])
         if isinstance(node, ast.AugAssign):
             if not (isinstance(node.target, ast.Name) and _is_own(scope, node.target)):
-                raise Cannot(f"`{path}` may share its memory with another tensor", node)
+                raise Blocked(f"`{path}` may share its memory with another tensor", node)
             return f"{path} {addends[0][0]}= {_total(scope, addends[0][1])}"
         return f"{path} = {path} {' '.join(f'{sign} {_total(scope, addend)}' for sign, addend in addends)}"
 
@@ -74,25 +76,25 @@ class Results:
         """`out[:, t] = v` as `out[:, first:stop] = v` of all steps."""
         path = path_of(target.value)
         if not path or len(node.targets) > 1:
-            raise Cannot("what is written to has no name", node)
+            raise Blocked("what is written to has no name", node)
         self._only_here(node, path)
         if scope.program.value(target.value).kind is not Kind.TENSOR:
-            raise Cannot(f"`{path}` is not known to be a tensor", node)
+            raise Blocked(f"`{path}` is not known to be a tensor", node)
         items = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
         items = spread(scope, items, target.value)
         found = [(position, steps) for position, item in enumerate(items) if (steps := step_range(scope, item))]
         full = [item for item in items if isinstance(item, ast.Slice) and item.lower is None and item.upper is None]
         if len(found) != 1 or len(full) != len(items) - 1:
-            raise Cannot("what is written to is not one step of a tensor", node)
+            raise Blocked("what is written to is not one step of a tensor", node)
         axis, steps = found[0]
         value = tensor(scope.lift(node.value), node.value)
         rank = scope.rank(target.value)
         if not isinstance(target.value, ast.Name) or not is_fresh(scope, target.value, self.loop):
-            raise Cannot(f"`{path}` may share its memory with another tensor", node)
+            raise Blocked(f"`{path}` may share its memory with another tensor", node)
         if not isinstance(value, Steps) or rank is None or value.kept != steps.kept:
-            raise Cannot(f"it is not known whether a step fills a slot of `{path}`", node)
+            raise Blocked(f"it is not known whether a step fills a slot of `{path}`", node)
         if value.rank != rank - (0 if value.kept else 1):
-            raise Cannot(f"it is not known whether a step fills a slot of `{path}`", node)
+            raise Blocked(f"it is not known whether a step fills a slot of `{path}`", node)
         parts = [item_text(scope, item) for item in items]
         parts[axis] = f"{'' if steps.first == '0' else steps.first}:{steps.stop}"
         while parts[-1].strip() == ":":
@@ -104,7 +106,7 @@ class Results:
         self._only_here(node, path)
         value = tensor(scope.lift(part), part)
         if not isinstance(value, Steps) or not value.kept or value.axis != axis:
-            raise Cannot("the tensor does not grow along the time axis", node)
+            raise Blocked("the tensor does not grow along the time axis", node)
         return f"{path} = {scope.text(call, {part: value.text})}"
 
 
@@ -230,7 +232,7 @@ def _total(scope: Scope, addend: ast.expr) -> str:
     read = _item(addend)
     value = tensor(scope.lift(read or addend), addend)
     if not isinstance(value, Steps) or (read and value.rank != 0):
-        raise Cannot("the same number is added in every step", addend)
+        raise Blocked("the same number is added in every step", addend)
     axis = f"{value.axis}, keepdim=True" if value.kept else str(value.axis)
     total = f"{atom(value.text)}.sum()" if value.rank == 0 else f"{atom(value.text)}.sum({axis})"
     return f"{total}.item()" if read else total

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ast
-import re
-import tokenize
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from perflint.fixes.accumulator import indent_of
+from perflint.fixes.blocked import Blocked
+from perflint.fixes.text import atom, comments, indent_of
 from perflint.lift import head
 from perflint.lift.body import Line, inner_statements, lift_body
 from perflint.lift.expressions import lift
@@ -17,7 +15,7 @@ from perflint.lift.facts import scope_of
 from perflint.lift.results import Results
 from perflint.lift.scope import Scope
 from perflint.lift.stacks import stacked
-from perflint.lift.steps import Cannot, Index, State, Steps, atom
+from perflint.lift.steps import Index, State, Steps
 from perflint.rule import Edit, Fix, Safety
 
 if TYPE_CHECKING:
@@ -25,15 +23,15 @@ if TYPE_CHECKING:
 
 
 def lifted(program: Program, loop: ast.For | ast.While) -> Fix:
-    """The fix that computes all steps of `loop` at once; raises Cannot, which says what stands in the way."""
+    """The fix that computes all steps of `loop` at once; raises Blocked, which says what stands in the way."""
     try:
         return _lifted(program, loop)
     except SyntaxError as error:
-        raise Cannot("there is no rule that writes all steps of it", loop) from error
+        raise Blocked("there is no rule that writes all steps of it", loop) from error
 
 
 def check_head(program: Program, loop: ast.For | ast.While) -> None:
-    """Raise Cannot unless the head of `loop` tells its steps, and the body leaves them as they are."""
+    """Raise Blocked unless the head of `loop` tells its steps, and the body leaves them as they are."""
     _scope(program, loop)
 
 
@@ -43,9 +41,9 @@ def _scope(program: Program, loop: ast.For | ast.While) -> Scope:
 
 def _lifted(program: Program, loop: ast.For | ast.While) -> Fix:
     if any(getattr(each, "handlers", ()) for each in program.ancestors(loop)):
-        raise Cannot("a handler around it may catch what one step raises", loop)
+        raise Blocked("a handler around it may catch what one step raises", loop)
     if any(_is_autocast(program, each) for each in program.ancestors(loop)):
-        raise Cannot("autocast around it gives the steps of a Cell another type than it gives all at once", loop)
+        raise Blocked("autocast around it gives the steps of a Cell another type than it gives all at once", loop)
     scope = _scope(program, loop)
     results = Results(loop)
     body = loop.body if isinstance(loop, ast.For) else loop.body[:-1]
@@ -72,7 +70,7 @@ def _last_values(scope: Scope, loop: ast.For | ast.While) -> Iterator[str]:
         if isinstance(value, Index) and isinstance(loop, ast.While):
             yield f"{name} = {value.stop}"
         elif isinstance(value, Index):
-            raise Cannot(f"`{name}` is read behind the loop", loop)
+            raise Blocked(f"`{name}` is read behind the loop", loop)
         if isinstance(value, Steps):
             before = ":, " * value.axis
             last = "-1:" if value.kept else "-1"
@@ -86,7 +84,7 @@ def _replaced(scope: Scope, loop: ast.For | ast.While, lines: list[Line]) -> Edi
     start, end = source.line_start(loop.lineno), source.line_end(loop.end_lineno or loop.lineno)
     inner = source.indentation(loop.body[0].lineno)
     if indent.strip() or loop.body[0].lineno == loop.lineno or not inner.startswith(indent):
-        raise Cannot("the loop shares a line with something else", loop)
+        raise Blocked("the loop shares a line with something else", loop)
     pending = comments(scope.program, loop)
     written: list[str] = []
     for line in lines:
@@ -105,19 +103,3 @@ def _replaced(scope: Scope, loop: ast.For | ast.While, lines: list[Line]) -> Edi
     written += [comment for _, comment in pending]
     broken = "\n" if text[start:end].endswith(("\n", "\r")) else ""
     return Edit(start, end, "\n".join(indent + each for each in written) + broken)
-
-
-def comments(program: Program, loop: ast.For | ast.While) -> list[tuple[int, str]]:
-    """The comments of the loop, by line."""
-    source = program.source
-    lines = [source.line_text(line) for line in range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)]
-    return [
-        (loop.lineno + token.start[0] - 1, token.string) for token in _tokens(lines) if token.type == tokenize.COMMENT
-    ]
-
-
-def _tokens(lines: list[str]) -> Iterator[tokenize.TokenInfo]:
-    """The tokens of some lines out of a program, which may be the inside of a block."""
-    readline = (re.sub(r"[\r\n]+$", "\n", line) for line in lines)
-    with suppress(tokenize.TokenError, IndentationError):
-        yield from tokenize.generate_tokens(lambda: next(readline, ""))

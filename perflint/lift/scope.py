@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from perflint.lift.steps import Cannot, Carried, Index, Lifted, Same, State, Steps
+from perflint.fixes.blocked import Blocked
+from perflint.lift.steps import Carried, Index, Lifted, Same, State, Steps
 from perflint.program.consumers import Flow
 from perflint.program.shapes.infer import Shapes
 from perflint.program.shapes.shape import integer
@@ -80,11 +81,11 @@ class Scope:
         return self.facts.program
 
     def lift(self, node: ast.expr) -> Lifted:
-        """The value of `node` in all steps; raises Cannot."""
+        """The value of `node` in all steps; raises Blocked."""
         return self.facts.lift(self, node)
 
     def lift_statements(self, statements: list[ast.stmt]) -> Iterator[str]:
-        """The statements that take the place of those of a function that the loop's body calls; raises Cannot."""
+        """The statements that take the place of those of a function that the loop's body calls; raises Blocked."""
         return self.facts.lift_statements(self, statements)
 
     def read(self, node: ast.expr) -> Lifted | None:
@@ -129,7 +130,7 @@ class Scope:
                 if part.id in self.callee.texts:
                     found[part] = self.callee.texts[part.id]
                 elif part.id in self.facts.bound_names:
-                    raise Cannot(f"`{part.id}` is another variable in the function that is called", part)
+                    raise Blocked(f"`{part.id}` is another variable in the function that is called", part)
         return found
 
     def local(self, name: str) -> str:
@@ -175,13 +176,13 @@ def counter(scope: Scope, node: ast.expr) -> Index | None:
 
 
 def tensor(value: Lifted, node: ast.expr) -> Steps | Same:
-    """`value` where it is a tensor that is known in every step; raises Cannot."""
+    """`value` where it is a tensor that is known in every step; raises Blocked."""
     if isinstance(value, State) and value.is_output and value.outputs is not None:
         return value.outputs
     if isinstance(value, Steps | Same):
         return value
     if isinstance(value, Carried):
-        raise Cannot(f"the step needs `{value.path}` of the step before", node)
+        raise Blocked(f"the step needs `{value.path}` of the step before", node)
     if isinstance(value, Index):
-        raise Cannot("the number of the step is used as data", node)
-    raise Cannot("the RNN's state of each step is not among its outputs", node)
+        raise Blocked("the number of the step is used as data", node)
+    raise Blocked("the RNN's state of each step is not among its outputs", node)

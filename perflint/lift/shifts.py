@@ -6,9 +6,11 @@ import ast
 from collections.abc import Collection
 from dataclasses import replace
 
+from perflint.fixes.blocked import Blocked
+from perflint.fixes.text import atom
 from perflint.lift.scope import Scope, counter
 from perflint.lift.slices import is_same
-from perflint.lift.steps import Cannot, Steps, atom
+from perflint.lift.steps import Steps
 from perflint.program.shapes.shape import integer
 from perflint.program.walk import own_nodes
 
@@ -33,13 +35,13 @@ def _reads(node: ast.expr, names: Collection[str]) -> bool:
 
 
 def shifted_in(scope: Scope, node: ast.Name) -> Steps:
-    """The sequence that `node` walks, one step late: first what it is in front of the loop. Raises Cannot."""
+    """The sequence that `node` walks, one step late: first what it is in front of the loop. Raises Blocked."""
     given = scope.facts.handed_on[node.id]
     steps = replace(scope, values=dict(scope.targets)).lift(given)
     if not isinstance(steps, Steps) or not scope.facts.torch:
-        raise Cannot(f"the step needs `{node.id}` of the step before", node)
+        raise Blocked(f"the step needs `{node.id}` of the step before", node)
     if not _starts_alike(scope, node, given):
-        raise Cannot(f"`{node.id}` is not known to have the same shape in the first step as later", node)
+        raise Blocked(f"`{node.id}` is not known to have the same shape in the first step as later", node)
     scope.draft.shifted.add(node.id)
     earlier = f"{atom(steps.text)}[{':, ' * steps.axis}:-1]"
     first = node.id if steps.kept else f"{node.id}.unsqueeze({steps.axis})"

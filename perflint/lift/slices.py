@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, replace
 
+from perflint.fixes.blocked import Blocked
+from perflint.fixes.text import atom
 from perflint.lift.purity import invariant
 from perflint.lift.scope import Scope, counter
-from perflint.lift.steps import Cannot, Index, Same, Steps, atom, in_front, squeezed
+from perflint.lift.steps import Index, Same, Steps, in_front, squeezed
 from perflint.program.shapes.infer import axis_of
 from perflint.program.shapes.shape import integer
 
@@ -23,7 +25,7 @@ class Range:
 
 
 def sliced(scope: Scope, node: ast.Subscript, base: Steps | Same) -> Steps:
-    """The value of `node`, whose parts vary from step to step; raises Cannot."""
+    """The value of `node`, whose parts vary from step to step; raises Blocked."""
     items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     if isinstance(base, Steps):
         return _part_of_step(scope, node, base, items)
@@ -31,10 +33,10 @@ def sliced(scope: Scope, node: ast.Subscript, base: Steps | Same) -> Steps:
 
 
 def selected(scope: Scope, node: ast.Call, whole: ast.expr, base: Same, axis: int, item: ast.expr) -> Steps:
-    """The step `item` of `whole`, whose steps stand along `axis`; raises Cannot."""
+    """The step `item` of `whole`, whose steps stand along `axis`; raises Blocked."""
     steps = step_range(scope, item)
     if steps is None:
-        raise Cannot(f"`{scope.program.segment(node)}` is not one step of a sequence", node)
+        raise Blocked(f"`{scope.program.segment(node)}` is not one step of a sequence", node)
     stop = "" if _is_length(scope, whole, axis, steps) else steps.stop
     bounds = f"{'' if steps.first == '0' else steps.first}:{stop}"
     text = base.text if bounds == ":" else f"{atom(base.text)}[{':, ' * axis}{bounds}]"
@@ -43,13 +45,13 @@ def selected(scope: Scope, node: ast.Call, whole: ast.expr, base: Same, axis: in
 
 
 def spread(scope: Scope, items: list[ast.expr], base: ast.expr) -> list[ast.expr]:
-    """The indices with as many whole axes in the place of `...` as it stands for; raises Cannot."""
+    """The indices with as many whole axes in the place of `...` as it stands for; raises Blocked."""
     dots = [position for position, item in enumerate(items) if _is(item, ...)]
     rank = scope.rank(base) if dots else None
     if not dots:
         return items
     if rank is None or any(_is(item, None) for item in items):
-        raise Cannot("it is not known how many axes `...` stands for", base)
+        raise Blocked("it is not known how many axes `...` stands for", base)
     return [*items[: dots[0]], *(ast.Slice() for _ in range(rank - len(items) + 1)), *items[dots[0] + 1 :]]
 
 
@@ -65,15 +67,15 @@ def _is(item: ast.expr, value: object) -> bool:
 def _step(scope: Scope, node: ast.Subscript, base: Same, items: list[ast.expr]) -> Steps:
     found = [(position, steps) for position, item in enumerate(items) if (steps := step_range(scope, item))]
     if len(found) != 1:
-        raise Cannot(f"`{scope.program.segment(node)}` is not one step of a sequence", node)
+        raise Blocked(f"`{scope.program.segment(node)}` is not one step of a sequence", node)
     axis, steps = found[0]
     others = items[:axis] + items[axis + 1 :]
     if not all(_is_full(item) for item in items[:axis]) or any(scope.varies(item) for item in others):
-        raise Cannot(f"`{scope.program.segment(node)}` is not one step of a sequence", node)
+        raise Blocked(f"`{scope.program.segment(node)}` is not one step of a sequence", node)
     behind = items[axis + 1 :]
     _check_same(scope, behind)
     if not all(_is_plain(item) for item in behind):
-        raise Cannot(f"`{scope.program.segment(node)}` picks by more than numbers", node)
+        raise Blocked(f"`{scope.program.segment(node)}` picks by more than numbers", node)
     dropped = sum(integer(item) is not None for item in behind)
     fewer = dropped + (0 if steps.kept else 1)
     of = f"{base.text} {fewer} {scope.program.span(node.value) if not base.text.isidentifier() else ''}"
@@ -127,7 +129,7 @@ def step_range(scope: Scope, item: ast.expr) -> Range | None:
 def _range(index: Index, node: ast.expr, *, kept: bool) -> Range:
     first = shifted(index.first, index.offset)
     if first.startswith("-") or (index.offset < 0 and not first.isdigit()):
-        raise Cannot("the first step may read from the sequence's end", node)
+        raise Blocked("the first step may read from the sequence's end", node)
     return Range(first, shifted(index.stop, index.offset), None if index.offset else index.end, kept)
 
 
@@ -154,9 +156,9 @@ def _operand(text: str) -> str:
 def _part_of_step(scope: Scope, node: ast.Subscript, base: Steps, items: list[ast.expr]) -> Steps:
     """An index into one step: axes from time on stand one further back among all steps."""
     if any(scope.varies(item) for item in items):
-        raise Cannot(f"`{scope.program.segment(node)}` picks something else in each step", node)
+        raise Blocked(f"`{scope.program.segment(node)}` picks something else in each step", node)
     if any(not (_is_plain(item) or _is(item, ...) or _is(item, None)) for item in items):
-        raise Cannot(f"`{scope.program.segment(node)}` picks by more than numbers", node)
+        raise Blocked(f"`{scope.program.segment(node)}` picks by more than numbers", node)
     _check_same(scope, items)
     texts = [item_text(scope, item) for item in items]
     numbers = [integer(item) is not None for item in items]
@@ -181,7 +183,7 @@ def _part_of_kept(
     node: ast.Subscript, base: Steps, items: list[ast.expr], texts: list[str], numbers: list[bool]
 ) -> Steps:
     if len(items) <= base.axis or any(numbers[: base.axis]) or integer(items[base.axis]) not in (0, -1):
-        raise Cannot("an axis in front of time is dropped", node)
+        raise Blocked("an axis in front of time is dropped", node)
     texts[base.axis] = ":"
     while texts and texts[-1].strip() == ":":
         texts.pop()
@@ -191,7 +193,7 @@ def _part_of_kept(
 
 
 def _check_same(scope: Scope, items: list[ast.expr]) -> None:
-    """Raise Cannot unless the indices are the same in every step."""
+    """Raise Blocked unless the indices are the same in every step."""
     for item in items:
         invariant(scope, item)
 

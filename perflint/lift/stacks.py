@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 
+from perflint.fixes.text import atom
 from perflint.lift.axes import joined_axis
 from perflint.lift.body import Line
 from perflint.lift.results import Appended
 from perflint.lift.scope import Scope
-from perflint.lift.steps import Steps, atom
+from perflint.lift.steps import Steps
 from perflint.program.occurrences import is_empty_list, occurrences, start_region
 from perflint.rule import Edit
 

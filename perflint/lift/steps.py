@@ -5,19 +5,9 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, replace
 
+from perflint.fixes.text import atom
+
 MANY = 99
-_ATOMS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant, ast.Tuple, ast.List)
-
-
-class Cannot(Exception):
-    """The loop cannot be lifted: `reason` is what stands in the way, at `node`."""
-
-    def __init__(self, reason: str, node: ast.AST) -> None:
-        super().__init__(reason)
-        self.reason, self.node = reason, node
-
-    def __str__(self) -> str:
-        return f"line {getattr(self.node, 'lineno', 0)}: {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -128,23 +118,6 @@ class Parts:
 
 
 Lifted = Same | Steps | Index | Carried | State | Parts
-
-
-def on_one_line(text: str) -> str:
-    """`text` so that it may stand behind an assignment: in brackets where it would break off at a line's end."""
-    if "\n" not in text:
-        return text
-    try:
-        whole = ast.dump(ast.parse(f"_ = {text}"))
-    except SyntaxError:
-        whole = ""
-    return text if whole == ast.dump(ast.parse(f"_ = ({text}\n)")) else f"({text})"
-
-
-def atom(text: str) -> str:
-    """`text` so that an attribute or a call may follow it."""
-    node = ast.parse(f"({text}\n)", mode="eval").body
-    return on_one_line(text) if isinstance(node, _ATOMS) else f"({text})"
 
 
 def moved(text: str, source: int, target: int) -> str:

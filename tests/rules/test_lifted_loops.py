@@ -12,10 +12,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from perflint.fixes.blocked import Blocked
 from perflint.lift import axes, layouts, rewrite, slices, stacks, steps
 from perflint.lift.asked import Asked, Lines
 from perflint.lift.branches import lifted_or_divided
-from perflint.lift.steps import Cannot
 from perflint.program import Program
 from perflint.program.shapes.shape import integer
 from perflint.rule import Fix
@@ -55,7 +55,7 @@ def _first_fix(text: str) -> Fix | None:
 def _fix(tree: Program, loop: ast.For | ast.While) -> Fix | None:
     try:
         return lifted_or_divided(tree, loop)
-    except Cannot:
+    except Blocked:
         return None
 
 
