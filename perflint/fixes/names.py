@@ -1,15 +1,37 @@
-"""What a program calls the things that it imports."""
+"""What a program calls the things that it imports, and which names are still free in it."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from perflint.program.scopes import bound_names
 from perflint.program.walk import path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The names that stand for something already."""
+
+    names: set[str]
+
+    def fresh(self, name: str) -> str:
+        """A name like `name` that stands for nothing; from now on it does."""
+        while name in self.names:
+            name += "_"
+        self.names.add(name)
+        return name
+
+
+def taken_around(program: Program, node: ast.AST) -> Taken:
+    """All names in the function around `node`, and those that the functions it calls may read from around them."""
+    around = program.function_of(node) or program.tree
+    return Taken({*names_in(around), *(name for each in program.tree.body for name in bound_names(each))})
 
 
 def name_of_torch(program: Program) -> str:

@@ -68,13 +68,14 @@ class _Rewriting:
         self._program, self._loop, self._end, self._lists, self._name = program, loop, end, lists, name
         self._names = Names(program, loop)
         self._state = carried(program, loop, end, lists, self._names)
+        self._carried = self._names.taken.fresh("carried")
         self._inner = program.source.indentation(loop.body[0].lineno)
         self._indent = program.source.indentation(loop.lineno)
 
     def edits(self) -> tuple[Edit, ...]:
         """All edits, in order."""
         until, outputs, results = self._outputs()
-        step = self._names.new("step")
+        step = self._names.taken.fresh("step")
         gone = [*self._lists.empty, *self._lists.appends, self._end]
         edits = [*self._lists.stacks, *(whole_lines(self._program, each) for each in gone)]
         edits += [self._head(step), *self._unpacking(), self._call(step, until, outputs, results)]
@@ -99,10 +100,6 @@ class _Rewriting:
 
     def _given(self) -> str:
         return self._state[0] if len(self._state) == 1 else self._carried
-
-    @property
-    def _carried(self) -> str:
-        return self._names.new("carried")
 
     def _unpacking(self) -> list[Edit]:
         if len(self._state) == 1:

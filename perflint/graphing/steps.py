@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from perflint.fixes.blocked import Blocked
+from perflint.fixes.names import taken_around
 from perflint.graphing.lists import Collected
 from perflint.program.values import Kind
 from perflint.program.walk import own_nodes
@@ -25,16 +26,10 @@ class Names:
         inside = set(own_nodes(loop))
         names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
         arguments = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
-        self._taken = {node.id for node in names} | arguments
+        self.taken = taken_around(program, loop)
         self.stored = {node.id for node in names if node in inside and isinstance(node.ctx, ast.Store)}
         self.before = arguments | {node.id for each in _in_front(program, loop) for node in _stores(each)}
         self.behind = {node.id for node in names if node not in inside and _is_behind(program, node, loop)}
-
-    def new(self, name: str) -> str:
-        """`name`, with as many underscores behind it as make it one that is not used."""
-        while name in self._taken:
-            name += "_"
-        return name
 
 
 def _in_front(program: Program, loop: ast.For) -> Iterator[ast.stmt]:

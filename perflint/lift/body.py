@@ -143,7 +143,7 @@ def _rnn(scope: Scope, target: ast.expr, call: ast.Call, node: ast.stmt) -> tupl
     paths = recurrent.carried_paths(scope, call)
     text, outputs, one_layer = recurrent.sequence_call(scope, call, paths)
     name = target.elts[0].id
-    written = scope.draft.fresh("steps") if name == "_" else scope.local(name)
+    written = scope.draft.taken.fresh("steps") if name == "_" else scope.local(name)
     outputs = outputs.named(written)
     scope.values[name] = outputs
     both = scope.program.value(call.func).name.endswith("LSTM") and len(paths) == 1  # h and c in one
@@ -159,13 +159,13 @@ def _cell(scope: Scope, target: ast.expr, call: ast.Call, node: ast.stmt) -> tup
     if any("." in name for name in names):
         raise Blocked("the Cell's state is an attribute", node)
     text, axis = recurrent.cell_call(scope, call, names)
-    outputs = scope.draft.fresh(f"{names[0]}_steps")
+    outputs = scope.draft.taken.fresh(f"{names[0]}_steps")
     states = [
         State(names[0], Steps(outputs, axis, 2, 2, own=True), is_output=True),
         *(State(name) for name in names[1:]),
     ]
     _bind_states(scope, target, states, node)
-    unread = scope.draft.fresh("unread") if "_" in scope.draft.taken else "_"
+    unread = scope.draft.taken.fresh("unread") if "_" in scope.draft.taken.names else "_"
     last = [name if name in scope.facts.read_behind and name != names[0] else unread for name in names]
     again = [f"{name} = {name}.squeeze(0)" for name in last if name != unread]
     return f"{outputs}, {', '.join(last)} = {text}", *again

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.text import atom, difference
 from perflint.lift.asked import Asked, check_text, deeper, is_same, tests_of
-from perflint.lift.facts import bound_names, shapes_of
+from perflint.lift.facts import shapes_of
 from perflint.lift.results import collected_paths
 from perflint.lift.rewrite import check_head, lifted
+from perflint.program.scopes import local_names
 from perflint.program.walk import own_nodes, path_of
 from perflint.rule import Fix
 
@@ -113,7 +114,7 @@ def _may_drop(asked: Asked) -> bool:
 def _are_local(program: Program, loop: ast.For | ast.While, paths: set[str]) -> bool:
     """Are these variables of the function around `loop`, to which no other function may give a value?"""
     around = program.function_of(loop)
-    if around is None or not paths <= bound_names(program, loop):
+    if around is None or not paths <= local_names(around):
         return False
     shared = (node for node in ast.walk(around) if isinstance(node, ast.Global | ast.Nonlocal))
     return not any(paths & {*node.names} for node in shared)

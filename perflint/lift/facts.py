@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from perflint.fixes.blocked import Blocked
-from perflint.fixes.names import name_of_torch
+from perflint.fixes.names import name_of_torch, taken_around
 from perflint.lift.results import collected_paths
 from perflint.lift.scope import Draft, Facts, Scope
 from perflint.lift.shifts import handed_on
 from perflint.lift.steps import Lifted
 from perflint.program.consumers import Flow
+from perflint.program.scopes import local_names
 from perflint.program.shapes.infer import Shapes
 from perflint.program.walk import FUNCTIONS, LOOPS, own_nodes, path_of
 
@@ -40,40 +41,13 @@ def scope_of(
     assigned = frozenset((stored | collected_paths(loop.body)) - {""})
     inside = frozenset(own_nodes(loop))
     inner = program.source.indentation(loop.body[0].lineno)
+    around = program.function_of(loop)
+    bound_names = frozenset(local_names(around) if around is not None else ())
     facts = Facts(
-        program, flow, shapes, name_of_torch(program), inside, bound_names(program, loop),
+        program, flow, shapes, name_of_torch(program), inside, bound_names,
         _read_behind(program, flow, loop, inside), handed_on(loop.body), "\n" + inner, lift, lift_statements,
     )  # fmt: skip
-    return Scope(facts, Draft(taken=_names(program, loop)), assigned)
-
-
-def bound_names(program: Program, loop: ast.For | ast.While) -> frozenset[str]:
-    """The names that the function around `loop` gives a value; none of a module's own code."""
-    around = program.function_of(loop)
-    if around is None:
-        return frozenset()
-    stores = {node.id for node in own_nodes(around) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    return frozenset(stores | {node.arg for node in ast.walk(around.args) if isinstance(node, ast.arg)})
-
-
-def _names(program: Program, loop: ast.For | ast.While) -> set[str]:
-    """All names in the function around `loop`, and those that the functions it calls may read from around them."""
-    around = program.function_of(loop) or program.tree
-    names = {node.id for node in ast.walk(around) if isinstance(node, ast.Name)}
-    names |= {node.arg for node in ast.walk(around) if isinstance(node, ast.arg)}
-    return names | {name for statement in program.tree.body for name in _bound_by(statement)}
-
-
-def _bound_by(statement: ast.stmt) -> Iterator[str]:
-    """The names that a statement of a module gives a value."""
-    if isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
-        yield getattr(statement, "name", "")
-        return
-    for node in ast.walk(statement):
-        if isinstance(node, ast.alias):
-            yield (node.asname or node.name).partition(".")[0]
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
+    return Scope(facts, Draft(taken_around(program, loop)), assigned)
 
 
 def _read_behind(program: Program, flow: Flow, loop: ast.For | ast.While, inside: frozenset[ast.AST]) -> frozenset[str]:

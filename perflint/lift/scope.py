@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from perflint.fixes.blocked import Blocked
+from perflint.fixes.names import Taken
 from perflint.lift.steps import Carried, Index, Lifted, Same, State, Steps
 from perflint.program.consumers import Flow
 from perflint.program.shapes.infer import Shapes
@@ -40,19 +41,12 @@ class Facts:
 class Draft:
     """What the new statements have come to so far; the loop and all functions that it calls add to the same one."""
 
-    taken: set[str]  # the names that stand for something in the loop's function
+    taken: Taken
     before: list[str] = field(default_factory=list)  # statements that the next one needs in front of it
     draws: set[str] = field(default_factory=set)  # what draws its random numbers in another order
     consumed: set[str] = field(default_factory=set)  # the states that RNNs were given
     shifted: set[str] = field(default_factory=set)  # the names that were read one step late
     final: set[str] = field(default_factory=set)  # what has its last value behind the new statements already
-
-    def fresh(self, name: str) -> str:
-        """A name like `name` that the loop's function does not use; from now on it does."""
-        while name in self.taken:
-            name += "_"
-        self.taken.add(name)
-        return name
 
 
 @dataclass(frozen=True)
@@ -138,14 +132,14 @@ class Scope:
         if self.callee is None:
             return name
         if name not in self.callee.own:
-            self.callee.texts[name] = self.callee.own[name] = self.draft.fresh(name)
+            self.callee.texts[name] = self.callee.own[name] = self.draft.taken.fresh(name)
         return self.callee.own[name]
 
     def bound(self, text: str) -> str:
         """A name for what `text` computes."""
         if text.isidentifier():
             return text
-        name = self.draft.fresh("steps")
+        name = self.draft.taken.fresh("steps")
         self.draft.before.append(f"{name} = {text}")
         return name
 

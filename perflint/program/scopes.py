@@ -87,7 +87,7 @@ def _free_names(node: ast.AST) -> set[str]:
     if isinstance(node, ast.ClassDef):
         return _in_children(node)  # what the body binds is not seen by its methods
     if isinstance(node, FUNCTIONS):
-        return _in_children(node) - _local_names(node)
+        return _in_children(node) - local_names(node)
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
         return {node.id}
     return _in_children(node)
@@ -97,7 +97,7 @@ def _in_children(node: ast.AST) -> set[str]:
     return {name for child in ast.iter_child_nodes(node) for name in _free_names(child)}
 
 
-def _local_names(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
+def local_names(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
     """The names that belong to a function: its parameters and what it binds, unless it declares them global."""
     names = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
     foreign: set[str] = set()
