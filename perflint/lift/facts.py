@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.names import name_of_torch, taken_around
 from perflint.lift.results import collected_paths
-from perflint.lift.scope import Draft, Facts, Scope
+from perflint.lift.scope import Draft, Facts, Lifter, Scope
 from perflint.lift.shifts import handed_on
-from perflint.lift.steps import Lifted
 from perflint.program.consumers import Flow
 from perflint.program.scopes import local_names
 from perflint.program.shapes.infer import Shapes
@@ -22,12 +20,7 @@ if TYPE_CHECKING:
     from perflint.program import Program
 
 
-def scope_of(
-    program: Program,
-    loop: ast.For | ast.While,
-    lift: Callable[[Scope, ast.expr], Lifted],
-    lift_statements: Callable[[Scope, list[ast.stmt]], Iterator[str]],
-) -> Scope:
+def scope_of(program: Program, loop: ast.For | ast.While, lifter: Lifter) -> Scope:
     """The scope in which `loop` is lifted, its head still to be read; raises Blocked."""
     for node in own_nodes(loop):
         if isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Yield, ast.YieldFrom, ast.Await, ast.NamedExpr)):
@@ -40,13 +33,19 @@ def scope_of(
     }
     assigned = frozenset((stored | collected_paths(loop.body)) - {""})
     inside = frozenset(own_nodes(loop))
-    inner = program.source.indentation(loop.body[0].lineno)
     around = program.function_of(loop)
-    bound_names = frozenset(local_names(around) if around is not None else ())
     facts = Facts(
-        program, flow, shapes, name_of_torch(program), inside, bound_names,
-        _read_behind(program, flow, loop, inside), handed_on(loop.body), "\n" + inner, lift, lift_statements,
-    )  # fmt: skip
+        program=program,
+        flow=flow,
+        shapes=shapes,
+        torch=name_of_torch(program),
+        inside=inside,
+        bound_names=frozenset(local_names(around) if around is not None else ()),
+        read_behind=_read_behind(program, flow, loop, inside),
+        handed_on=handed_on(loop.body),
+        newline="\n" + program.source.indentation(loop.body[0].lineno),
+        lifter=lifter,
+    )
     return Scope(facts, Draft(taken_around(program, loop)), assigned)
 
 

@@ -13,7 +13,7 @@ from perflint.lift.body import Line, inner_statements, lift_body
 from perflint.lift.expressions import lift
 from perflint.lift.facts import scope_of
 from perflint.lift.results import Results
-from perflint.lift.scope import Scope
+from perflint.lift.scope import Lifter, Scope
 from perflint.lift.stacks import stacked
 from perflint.lift.steps import Index, State, Steps
 from perflint.rule import Edit, Fix, Safety
@@ -36,7 +36,7 @@ def check_head(program: Program, loop: ast.For | ast.While) -> None:
 
 
 def _scope(program: Program, loop: ast.For | ast.While) -> Scope:
-    return head.bound(scope_of(program, loop, lift, inner_statements), loop)
+    return head.bound(scope_of(program, loop, Lifter(lift, inner_statements)), loop)
 
 
 def _lifted(program: Program, loop: ast.For | ast.While) -> Fix:

@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Lifter:
+    """What lifts an expression, and the statements of a function that a body calls; both need this module."""
+
+    expression: Callable[[Scope, ast.expr], Lifted]
+    statements: Callable[[Scope, list[ast.stmt]], Iterator[str]]
+
+
+@dataclass(frozen=True)
 class Facts:
     """What is known of the loop before anything of it is lifted."""
 
@@ -33,8 +41,7 @@ class Facts:
     read_behind: frozenset[str]  # the names that the loop sets and code behind it reads
     handed_on: Mapping[str, ast.expr]  # what names are given at the end of a step
     newline: str  # with the blanks that the loop's body begins its lines with
-    lift: Callable[[Scope, ast.expr], Lifted]  # handed in: it needs what needs this module
-    lift_statements: Callable[[Scope, list[ast.stmt]], Iterator[str]]
+    lifter: Lifter
 
 
 @dataclass(frozen=True)
@@ -60,12 +67,15 @@ class Callee:
 
 @dataclass(frozen=True)
 class Scope:
-    """The values, by path, of what one function has given a value so far: the loop's, or one that its body calls."""
+    """The values, by path, of what one function has given a value so far: the loop's, or one that its body calls.
+
+    Where it is replaced with changes, both go on with the same `draft` and, unless they are changed, `values`.
+    """
 
     facts: Facts
     draft: Draft
     assigned: frozenset[str]  # all paths that the loop gives a value
-    targets: Mapping[str, Lifted] = field(default_factory=dict)  # what the loop's head gives a value
+    targets: Mapping[str, Lifted] = field(default_factory=dict)  # what the loop's head alone gives a value
     values: dict[str, Lifted] = field(default_factory=dict)
     callee: Callee | None = None
 
@@ -76,11 +86,11 @@ class Scope:
 
     def lift(self, node: ast.expr) -> Lifted:
         """The value of `node` in all steps; raises Blocked."""
-        return self.facts.lift(self, node)
+        return self.facts.lifter.expression(self, node)
 
     def lift_statements(self, statements: list[ast.stmt]) -> Iterator[str]:
         """The statements that take the place of those of a function that the loop's body calls; raises Blocked."""
-        return self.facts.lift_statements(self, statements)
+        return self.facts.lifter.statements(self, statements)
 
     def read(self, node: ast.expr) -> Lifted | None:
         """The value of a name or an attribute that the body, or the loop's head, sets; None for any other."""
