@@ -6,13 +6,10 @@ import ast
 
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.text import atom
-from perflint.lift.layouts import laid_out
+from perflint.lift.operations import Operation
 from perflint.lift.scope import Scope, tensor
-from perflint.lift.steps import Lifted, Same, Steps, in_front, loosened, squeezed, unsqueezed
+from perflint.lift.steps import Same, Steps, in_front
 from perflint.program.shapes.shape import integer
-
-_ON_AXIS = frozenset({"softmax", "log_softmax", "cumsum"})
-_REDUCTIONS = frozenset({"sum", "mean", "argmax", "argmin", "prod", "logsumexp", "amax", "amin"})
 
 
 def axis_argument(node: ast.Call, operands: list[ast.expr]) -> ast.expr | None:
@@ -37,28 +34,9 @@ def with_axes_behind(value: Steps, count: int, node: ast.AST) -> Steps:
     return value.at(0)
 
 
-RULES = _ON_AXIS | _REDUCTIONS | {"unsqueeze", "squeeze"}
-
-
-def lift_axes(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr], value: Steps) -> Lifted:
-    """A method or function, called `name`, of one tensor and numbers of axes; raises Blocked."""
-    axis = integer(axis_argument(node, operands))
-    if name == "unsqueeze" and not value.kept and axis in (0, 1) and value.least >= axis:
-        return unsqueezed(value, axis)
-    if name == "squeeze" and value.kept and axis == value.axis:
-        return squeezed(value)
-    if name in _ON_AXIS or (name in _REDUCTIONS and not _names_several(node, operands)):
-        return _along(scope, node, name, operands, value)
-    return laid_out(scope, node, name, operands, value)
-
-
-def _names_several(node: ast.Call, operands: list[ast.expr]) -> bool:
-    return isinstance(axis_argument(node, operands), ast.Tuple | ast.List)
-
-
-def measured(node: ast.expr, operands: list[ast.expr], value: Steps | Same) -> Same:
-    """The size of an axis of one step, which is the same in each."""
-    axis = integer(operands[1]) if len(operands) == 2 else None
+def measured(node: ast.expr, given: ast.expr | None, value: Steps | Same) -> Same:
+    """The size of the axis `given` of one step, which is the same in each."""
+    axis = integer(given)
     if not isinstance(value, Steps) or axis is None:
         raise Blocked("it is not known which axis is measured", node)
     if value.kept and axis == value.axis:
@@ -68,50 +46,9 @@ def measured(node: ast.expr, operands: list[ast.expr], value: Steps | Same) -> S
     return Same(f"{atom(front.text)}.size({axis + 1 if behind else axis})", 0, is_number=True)
 
 
-def _along(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr], value: Steps) -> Steps:
-    argument = axis_argument(node, operands)
-    axis = integer(argument)
-    if (
-        argument is None
-        and name in ("sum", "mean")
-        and value.least
-        and not value.kept
-        and len(operands) == 1
-        and not node.keywords
-    ):
-        return Steps(f"{atom(value.at(0).text)}.flatten(1).{name}(1)", 0, 0, 0, own=True)
-    if argument is None or axis is None:
-        raise Blocked(f"`{name}` is told no single axis", node)
-    if value.kept and (axis == value.axis or name in _REDUCTIONS):
-        value = loosened(value)
-    if axis < 0:
-        value = with_axes_behind(value, -axis, node)
-        new = axis
-    else:
-        value = (value if value.kept else value.at(0)).narrowed(axis + 1)
-        new = axis if value.kept else axis + 1
-    replaced: dict[ast.expr, str] = {operands[0]: _operand(node, operands[0], value.text)}
-    if new != axis:
-        replaced[argument] = str(new)
-    text = scope.text(node, replaced)
-    if name in _ON_AXIS:
-        return value.computed(text)
-    keeps = next((each.value for each in node.keywords if each.arg in ("keepdim", "keepdims")), None)
-    keeps = keeps or (operands[2] if len(operands) > 2 else ast.Constant(False))
-    if not isinstance(keeps, ast.Constant):
-        raise Blocked("it is not known whether the axis is kept", node)
-    return value.computed(text) if keeps.value is True else value.computed(text).with_axes(-1, text)
-
-
-def _operand(node: ast.Call, operand: ast.expr, text: str) -> str:
-    return atom(text) if isinstance(node.func, ast.Attribute) and node.func.value is operand else text
-
-
-def reshaped(scope: Scope, node: ast.Call, operands: list[ast.expr], value: Steps) -> Steps:
+def reshaped(scope: Scope, operation: Operation, value: Steps) -> Steps:
     """`x.view(batch, -1)` as `x.reshape(steps, batch, -1)`, time in front."""
-    sizes = operands[1:]
-    if len(sizes) == 1 and isinstance(sizes[0], ast.Tuple | ast.List):
-        sizes = sizes[0].elts
+    sizes, node = operation.sizes, operation.node
     lengths = [Same("*") if isinstance(size, ast.Starred) else scope.lift(size) for size in sizes]
     if not sizes or any(not isinstance(length, Same) or length.text == "*" for length in lengths):
         raise Blocked("the new shape is not known to be the same in each step", node)

@@ -60,7 +60,7 @@ def _attribute(scope: Scope, node: ast.Attribute) -> Lifted:
 def _subscript(scope: Scope, node: ast.Subscript) -> Lifted:
     if isinstance(node.value, ast.Attribute) and node.value.attr == "shape" and not scope.read(node.value):
         measure = scope.lift(node.value.value)
-        return axes.measured(node, [node.value.value, node.slice], tensor(measure, node))
+        return axes.measured(node, node.slice, tensor(measure, node))
     base = scope.lift(node.value)
     if isinstance(base, Parts):
         return _item(base, node)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from perflint.fixes.blocked import Blocked
-from perflint.fixes.text import atom
 from perflint.lift import axes, products, slices
 from perflint.lift.layouts import laid_out
+from perflint.lift.operations import Operation
 from perflint.lift.pointwise import pointwise
 from perflint.lift.purity import invariant
 from perflint.lift.scope import Scope, tensor
@@ -19,20 +19,6 @@ from perflint.program.shapes.shape import integer
 from perflint.program.values import Kind
 
 _CONVERSIONS = frozenset({"to", "float", "long", "double", "half", "int", "bool", "detach", "contiguous", "clone"})
-
-
-@dataclass(frozen=True)
-class Operation:
-    """A call of what torch calls `name`, of a tensor's method or a function alike: the tensor is the first operand."""
-
-    node: ast.Call
-    name: str
-    operands: list[ast.expr]
-    is_method: bool
-
-    def written(self, scope: Scope, value: Steps) -> str:
-        """The call, of `value` in the place of the tensor."""
-        return scope.text(self.node, {self.operands[0]: atom(value.text) if self.is_method else value.text})
 
 
 def lift_function(scope: Scope, node: ast.Call, entry: torch_table.Entry) -> Lifted:
@@ -78,11 +64,8 @@ def _of_one(scope: Scope, operation: Operation) -> Lifted:
         raise Blocked("the RNN's state loses another axis than that of its layers", node)
     value = tensor(first, operands[0])
     if isinstance(value, Steps) and name in ("view", "reshape"):
-        return axes.reshaped(scope, node, operands, value)
-    value = _alone(scope, operation, value)
-    if name in axes.RULES:
-        return axes.lift_axes(scope, node, name, operands, value)
-    return laid_out(scope, node, name, operands, value)
+        return axes.reshaped(scope, operation, value)
+    return laid_out(scope, operation, _alone(scope, operation, value))
 
 
 def _converted(scope: Scope, operation: Operation) -> Lifted:
@@ -135,8 +118,8 @@ def _where(scope: Scope, operation: Operation) -> Steps:
 
 
 def _measured(scope: Scope, operation: Operation) -> Lifted:
-    measured = tensor(scope.lift(operation.operands[0]), operation.operands[0])
-    return axes.measured(operation.node, operation.operands, measured)
+    whole, *axis = operation.operands
+    return axes.measured(operation.node, axis[0] if axis else None, tensor(scope.lift(whole), whole))
 
 
 def _multiplied(scope: Scope, operation: Operation) -> Lifted:

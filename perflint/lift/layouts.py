@@ -1,152 +1,97 @@
-"""Lifts what moves, joins, parts or drops axes: with time in front of all others, each axis has a number one higher."""
+"""Lifts what works along axes, or moves, joins, parts or drops them: behind time, their numbers are higher by one."""
 
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.text import atom
+from perflint.lift.forms import Call, constants, keywords, read
+from perflint.lift.operations import Operation
 from perflint.lift.purity import invariant
 from perflint.lift.scope import Scope
-from perflint.lift.steps import Lifted, Parts, Steps, in_front
+from perflint.lift.steps import Lifted, Parts, Steps, in_front, loosened, squeezed, unsqueezed
 from perflint.program.shapes.shape import integer
 
 
-@dataclass(frozen=True)
-class Form:
-    """The parameters of an operation behind its tensor; `axes` are those that name axes, with their defaults.
-
-    `fewer`: so many axes go, unless `keepdim`. `is_pair`: it gives values and indices. `is_view`: of its input.
-    """
-
-    parameters: tuple[str, ...]
-    axes: dict[str, int | None] = field(default_factory=dict)
-    fewer: int = 0
-    is_pair: bool = False
-    is_view: bool = False
-
-
-_DIM: dict[str, int | None] = {"dim": None}
-_LAST: dict[str, int | None] = {"dim": -1}
-_SWAP = Form(("dim0", "dim1"), {"dim0": None, "dim1": None}, is_view=True)
-_REDUCED = Form(("dim", "keepdim"), _DIM, fewer=1)
-FORMS = {
-    "transpose": _SWAP,
-    "swapaxes": Form(("axis0", "axis1"), {"axis0": None, "axis1": None}, is_view=True),
-    "swapdims": _SWAP,
-    "flatten": Form(("start_dim", "end_dim"), {"start_dim": 0, "end_dim": -1}, is_view=True),
-    "chunk": Form(("chunks", "dim"), {"dim": 0}, is_view=True),
-    "unsqueeze": Form(("dim",), _DIM, fewer=-1, is_view=True),
-    "squeeze": Form(("dim",), _DIM, is_view=True),
-    "select": Form(("dim", "index"), _DIM, fewer=1, is_view=True),
-    "narrow": Form(("dim", "start", "length"), _DIM, is_view=True),
-    "index_select": Form(("dim", "index"), _DIM),
-    "flip": Form(("dims",), {"dims": None}),
-    "roll": Form(("shifts", "dims"), {"dims": None}),
-    "cumprod": Form(("dim",), _DIM),
-    "repeat_interleave": Form(("repeats", "dim"), _DIM),
-    "topk": Form(("k", "dim", "largest", "sorted"), _LAST, is_pair=True),
-    "sort": Form(("dim", "descending"), _LAST, is_pair=True),
-    "argsort": Form(("dim", "descending"), _LAST),
-    "max": replace(_REDUCED, is_pair=True),
-    "min": replace(_REDUCED, is_pair=True),
-    "sum": _REDUCED,
-    "mean": _REDUCED,
-    "all": _REDUCED,
-    "any": _REDUCED,
-    "std": Form(("dim",), _DIM, fewer=1),
-    "var": Form(("dim",), _DIM, fewer=1),
-    "norm": Form(("p", "dim", "keepdim"), _DIM, fewer=1),
-    "normalize": Form(("p", "dim", "eps"), {"dim": 1}),
-    "glu": Form(("dim",), _LAST),
-}
-_NO_AXES = frozenset({"keepdim", "unbiased", "correction"})  # what more a reduction may be told
+def laid_out(scope: Scope, operation: Operation, value: Steps) -> Lifted:
+    """An operation on the axes of one tensor, all else being the same in every step; raises Blocked."""
+    if (rule := _WITHOUT_FORM.get(operation.name)) is not None:
+        return rule(scope, operation, in_front(value))
+    call = read(operation)
+    if call is None:
+        raise Blocked(f"there is no rule for all steps of `{operation.name}` at once", operation.node)
+    if not call.axes:
+        return _in_total(operation, in_front(value))
+    if (on_time := _on_time(call, value)) is not None:
+        return on_time
+    placed, shift = _placed(call, value)
+    return _RULES.get(operation.name, _made)(scope, call, placed, _text(scope, call, placed, shift))
 
 
-def laid_out(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr], value: Steps) -> Lifted:
-    """An operation, called `name`, on the axes of one tensor; raises Blocked."""
-    front = in_front(value)
-    if name == "permute":
-        return _permuted(node, operands, front)
-    if name in ("expand", "repeat"):
-        return _widened(scope, node, name, operands, front)
-    form = FORMS.get(name)
-    if form is None:
-        raise Blocked(f"there is no rule for all steps of `{name}` at once", node)
-    given = _given(node, form, operands)
-    axes = {each: _axes(given.get(each), default, node) for each, default in form.axes.items()}
-    least = max(axis + 1 if axis >= 0 else -axis for each in axes.values() for axis in each)
-    front = front.narrowed(least - (1 if form.fewer < 0 else 0))  # a new axis counts among those of the result
-    named = {keyword.arg for keyword in node.keywords}
-    found = ((each, _argument(scope, each, argument, axes)) for each, argument in given.items())
-    texts = [f"{each}={text}" if each in named else text for each, text in found]
-    texts += [f"{each}={_shifted(axis)}" for each, (axis, *_) in axes.items() if each not in given and axis >= 0]
-    text = _written(scope, node, operands, front, texts)
-    if name == "chunk":
-        return _chunks(scope, node, given["chunks"], front, text)
-    if name == "flatten":
-        return _flattened(front, text, *axes["start_dim"], *axes["end_dim"], node=node)
-    if name == "squeeze":
-        some = f"{text} {scope.program.span(node)}"  # an axis of another size stays: it is the same in each step
-        return replace(front.with_axes(-1, text), most=front.most, of=some)
-    fewer = 0 if _is_kept(given, node) else form.fewer * max(map(len, axes.values()))
-    made = front.with_axes(-fewer, text) if fewer else replace(front, text=text, dense=False)
-    made = made if form.is_view else made.computed(text)
-    return _pair(scope, made) if form.is_pair else made
+def _in_total(operation: Operation, value: Steps) -> Steps:
+    """`x.sum()`: over all axes of a step."""
+    if not value.least:
+        raise Blocked("a step is not known to have an axis", operation.node)
+    return Steps(f"{atom(value.text)}.flatten(1).{operation.name}(1)", 0, 0, 0, own=True)
 
 
-def _given(node: ast.Call, form: Form, operands: list[ast.expr]) -> dict[str, ast.expr]:
-    """The arguments behind the tensor, by parameter."""
-    if len(operands) - 1 > len(form.parameters) and not (form.parameters == ("dims",)):
-        raise Blocked("it gets more than axes", node)
-    given: dict[str, ast.expr] = dict(zip(form.parameters, operands[1:], strict=False))
-    if form.parameters == ("dims",) and len(operands) > 2:
-        given = {"dims": ast.Tuple(operands[1:])}
-    for keyword in node.keywords:
-        if keyword.arg not in (*form.parameters, *_NO_AXES):
-            raise Blocked(f"`{keyword.arg}` is not known to leave the axes alone", node)
-        given[keyword.arg] = keyword.value
-    return given
+def _on_time(call: Call, value: Steps) -> Steps | None:
+    """A step that gets an axis of size 1 where the axis for time is, or loses it; None of any other operation."""
+    axis = call.all_axes[0]
+    if call.operation.name == "unsqueeze" and not value.kept and axis in (0, 1) and value.least >= axis:
+        return unsqueezed(value, axis)
+    if call.operation.name == "squeeze" and value.kept and axis == value.axis:
+        return squeezed(value)
+    return None
 
 
-def _axes(given: ast.expr | None, default: int | None, node: ast.AST) -> tuple[int, ...]:
-    """The axes that an argument names."""
-    if given is None and default is not None:
-        return (default,)
-    parts = given.elts if isinstance(given, ast.Tuple | ast.List) else [given]
-    found = [axis for part in parts if (axis := integer(part)) is not None]
-    if len(found) != len(parts) or not found:
-        raise Blocked("which axis is meant is no constant", node)
-    return tuple(found)
+def _placed(call: Call, value: Steps) -> tuple[Steps, int]:
+    """`value` with time where the axes leave it, and by how much those that are counted from the front are higher."""
+    fewer, axes = call.form.fewer, call.all_axes
+    least = max(axis + 1 if axis >= 0 else -axis for axis in axes) + min(fewer or 0, 0)  # a new axis is one of them
+    if value.kept and fewer:
+        value = loosened(value)
+    value = value.narrowed(least)
+    if all(axis < 0 for axis in axes):
+        stays = value.behind >= least
+    else:
+        stays = value.kept and all(axis >= 0 and axis != value.axis for axis in axes)
+    return (value, 0) if stays and fewer is not None else (in_front(value), 1)
 
 
-def _shifted(axis: int) -> int:
-    return axis if axis < 0 else axis + 1
+def _text(scope: Scope, call: Call, value: Steps, shift: int) -> str:
+    """The call on all steps, in which axes that are counted from the front are by `shift` higher."""
+    named = {name for name, _ in keywords(call.node)}
+    found = ((name, _argument(scope, call, name, shift)) for name in call.given)
+    texts = [f"{name}={text}" if name in named else text for name, text in found]
+    left_out = [(name, axes[0]) for name, axes in call.axes.items() if name not in call.given]
+    texts += [f"{name}={_shifted(axis, shift)}" for name, axis in left_out if axis >= 0]
+    return call.operation.told(scope, value, texts)
 
 
-def _argument(scope: Scope, name: str, given: ast.expr, axes: dict[str, tuple[int, ...]]) -> str:
+def _shifted(axis: int, shift: int) -> int:
+    return axis if axis < 0 else axis + shift
+
+
+def _argument(scope: Scope, call: Call, name: str, shift: int) -> str:
     """An argument, as all steps take it."""
-    if name in axes:
-        new = [_shifted(axis) for axis in axes[name]]
+    given = call.given[name]
+    if name in call.axes:
+        new = [_shifted(axis, shift) for axis in call.axes[name]]
         return str(tuple(new) if isinstance(given, ast.Tuple | ast.List) else new[0])
     if scope.varies(given):
         raise Blocked(f"`{name}` is another one in each step", given)
     return invariant(scope, given).text
 
 
-def _written(scope: Scope, node: ast.Call, operands: list[ast.expr], value: Steps, arguments: list[str]) -> str:
-    """The call, of a function or of a method as it was."""
-    if isinstance(node.func, ast.Attribute) and node.func.value is operands[0]:
-        return f"{atom(value.text)}.{node.func.attr}({', '.join(arguments)})"
-    return f"{scope.text(node.func)}({', '.join([value.text, *arguments])})"
-
-
-def _is_kept(given: dict[str, ast.expr], node: ast.AST) -> bool:
-    keeps = given.get("keepdim", ast.Constant(False))
-    if not isinstance(keeps, ast.Constant):
-        raise Blocked("it is not known whether the axis is kept", node)
-    return keeps.value is True
+def _made(scope: Scope, call: Call, value: Steps, text: str) -> Lifted:
+    """What the operation gives, where its form tells."""
+    made = value.with_axes(-call.fewer, text) if call.fewer else replace(value, text=text, dense=False)
+    made = made if call.form.is_view else made.computed(text)
+    return _pair(scope, made) if call.form.is_pair else made
 
 
 def _pair(scope: Scope, value: Steps) -> Parts:
@@ -155,37 +100,42 @@ def _pair(scope: Scope, value: Steps) -> Parts:
     return Parts((value.named(f"{pair}[0]"), value.named(f"{pair}[1]")))
 
 
-def _chunks(scope: Scope, node: ast.Call, count: ast.expr, value: Steps, text: str) -> Parts:
-    parts = integer(count)
+def _chunks(scope: Scope, call: Call, value: Steps, text: str) -> Parts:
+    parts = integer(call.given.get("chunks"))
     if parts is None or parts < 1:
-        raise Blocked("it is not known how many parts there are", node)
+        raise Blocked("it is not known how many parts there are", call.node)
     chunks = scope.bound(text)
     return Parts(tuple(value.with_axes(0, f"{chunks}[{part}]") for part in range(parts)))
 
 
-def _flattened(value: Steps, text: str, first: int, last: int, *, node: ast.AST) -> Steps:
+def _squeezed(scope: Scope, call: Call, value: Steps, text: str) -> Steps:
+    """An axis of another size than 1 stays: it is the same in each step."""
+    return replace(value.with_axes(-1, text), most=value.most, of=f"{text} {scope.program.span(call.node)}")
+
+
+def _flattened(scope: Scope, call: Call, value: Steps, text: str) -> Steps:
+    first, last = call.all_axes
     if value.least <= max(first, 0):
-        raise Blocked("a step is not known to have an axis", node)
+        raise Blocked("a step is not known to have an axis", call.node)
     if first >= 0 and last == -1:
         return replace(value, text=text, least=first + 1, most=first + 1, dense=False, of="")
     if (first < 0) is not (last < 0):
-        raise Blocked("it is not known how many axes are left", node)
+        raise Blocked("it is not known how many axes are left", call.node)
     return value.with_axes(first - last, text)
 
 
-def _permuted(node: ast.Call, operands: list[ast.expr], value: Steps) -> Steps:
-    parts = operands[1:]
-    axes = _axes(ast.Tuple(parts) if len(parts) != 1 else parts[0], None, node)
-    if node.keywords:
-        raise Blocked("the new order of the axes is not in sight", node)
+def _permuted(scope: Scope, operation: Operation, value: Steps) -> Steps:
+    axes = constants(ast.Tuple(operation.sizes), operation.node)
+    if operation.node.keywords:
+        raise Blocked("the new order of the axes is not in sight", operation.node)
     value = value.narrowed(len(axes), len(axes))
-    return value.with_axes(0, f"{atom(value.text)}.permute({', '.join(map(str, (0, *map(_shifted, axes))))})")
+    order = ", ".join(str(_shifted(axis, 1)) for axis in axes)
+    return value.with_axes(0, f"{atom(value.text)}.permute(0, {order})")
 
 
-def _widened(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr], value: Steps) -> Steps:
+def _widened(scope: Scope, operation: Operation, value: Steps) -> Steps:
     """`x.expand(2, -1)` and `x.repeat(1, 3)`: new axes come behind time."""
-    sizes = operands[1:]
-    sizes = sizes[0].elts if len(sizes) == 1 and isinstance(sizes[0], ast.Tuple | ast.List) else sizes
+    sizes, node, is_view = operation.sizes, operation.node, operation.name == "expand"
     if value.rank is None or len(sizes) < value.rank or node.keywords:
         raise Blocked("it is not known how many axes a step has", node)
     if any(isinstance(size, ast.Starred) or scope.varies(size) for size in sizes):
@@ -193,7 +143,18 @@ def _widened(scope: Scope, node: ast.Call, name: str, operands: list[ast.expr], 
     if len(sizes) == 1 and integer(sizes[0]) is None:
         raise Blocked("the new shape is not in sight", node)
     more = len(sizes) - value.rank
-    texts = ["-1" if name == "expand" else "1", *(invariant(scope, size).text for size in sizes)]
+    texts = ["-1" if is_view else "1", *(invariant(scope, size).text for size in sizes)]
     wide = atom(value.text) + ".unsqueeze(1)" * more
-    made = value.with_axes(more, f"{wide}.{name}({', '.join(texts)})")
-    return made if name == "expand" else made.computed(made.text)
+    made = value.with_axes(more, f"{wide}.{operation.name}({', '.join(texts)})")
+    return made if is_view else made.computed(made.text)
+
+
+_RULES: dict[str, Callable[[Scope, Call, Steps, str], Lifted]] = {
+    "chunk": _chunks,
+    "flatten": _flattened,
+    "squeeze": _squeezed,
+}
+_WITHOUT_FORM: dict[str, Callable[[Scope, Operation, Steps], Lifted]] = {
+    "permute": _permuted,
+    **dict.fromkeys(("expand", "repeat"), _widened),
+}

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from perflint.fixes.blocked import Blocked
-from perflint.lift import axes, layouts, rewrite, slices, stacks, steps
+from perflint.lift import forms, layouts, rewrite, slices, stacks, steps
 from perflint.lift.asked import Asked, Lines
 from perflint.lift.branches import lifted_or_divided
 from perflint.program import Program
@@ -115,7 +115,7 @@ def one_axis_on(node: ast.expr | None) -> int | None:
     return None if found is None else found + 1
 
 
-def as_it_was(axis: int) -> int:
+def as_it_was(axis: int, shift: int) -> int:
     return axis
 
 
@@ -142,7 +142,7 @@ LAST_VALUES: Callable[..., Any] = rewrite._last_values
 JOINED: Callable[..., str] = stacks._joined
 MUTANTS: dict[str, tuple[object, str, object]] = {
     "the steps are left along the axis where they were": (steps, "moved", stay),
-    "a softmax or a sum works along the next axis": (axes, "integer", one_axis_on),
+    "a softmax or a sum works along the next axis": (forms, "integer", one_axis_on),
     "an axis of a step keeps its number where time is in front": (layouts, "_shifted", as_it_was),
     "one branch of a test is taken for the other": (Asked, "lines", other_branch),
     "the step before is this step": (slices, "shifted", now),
