@@ -15,6 +15,7 @@ from perflint.program.dataflow import Call, LoopFlow
 from perflint.program.indices import is_rest, place
 from perflint.program.loop_calls import rnn_kind
 from perflint.program.time_header import Header, called, read_header
+from perflint.program.time_sequences import runs_along_time
 from perflint.program.time_signs import (
     bound_values,
     counts_rounds,
@@ -245,6 +246,11 @@ class Evidence:
         return spans_sequence(self.program, self.loop, self.header, self.flow)
 
     @cached_property
+    def runs_along_time(self) -> bool:
+        """Is one of the axes that it walks time by where the tensor comes from?"""
+        return any(runs_along_time(self.program, self.loop, each) for each in self.flow.slices)
+
+    @cached_property
     def walks_columns(self) -> bool:
         """Does it walk the axis behind the batch's?"""
         return any(each.axis == 1 for each in self.flow.slices)
@@ -255,6 +261,14 @@ class Evidence:
     def counts_rounds(self) -> bool:
         """Does the program call what it counts iterations of an optimisation, epochs, layers or windows?"""
         return counts_rounds(self.header)
+
+    @cached_property
+    def takes_chunks(self) -> bool:
+        """Does it stride over several steps at a time, other than to take single ones of them?"""
+        if not self.header.strides:
+            return False
+        hands_on_its_place = any(call.trace.is_index for call in self.flow.calls)
+        return self.flow.chunks or hands_on_its_place or not (self.counts_time or self.runs_along_time)
 
     @cached_property
     def names_another_axis(self) -> bool:

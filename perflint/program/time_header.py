@@ -42,12 +42,13 @@ class Element:
 
 @dataclass(frozen=True)
 class Header:
-    """What the head of a loop tells. `is_other`: it shows that the loop walks no time axis."""
+    """What the head of a loop tells. `strides`: by more than one; `is_other`: it shows that no time axis is walked."""
 
     indices: frozenset[str]
     elements: tuple[Element, ...]
     members: tuple[ast.expr, ...]  # targets that are neither steps of a sequence nor numbers
     bounds: tuple[ast.expr, ...]
+    strides: bool
     is_other: bool
 
 
@@ -59,6 +60,7 @@ class _Draft:
     elements: list[Element] = field(default_factory=list)
     members: list[ast.expr] = field(default_factory=list)
     bounds: list[ast.expr] = field(default_factory=list)
+    strides: bool = False
     is_other: bool = False
 
 
@@ -70,7 +72,12 @@ def read_header(program: Program, loop: Loop) -> Header:
     else:
         _read(program, loop.target, loop.iter, draft)
     return Header(
-        frozenset(draft.indices), tuple(draft.elements), tuple(draft.members), tuple(draft.bounds), draft.is_other
+        indices=frozenset(draft.indices),
+        elements=tuple(draft.elements),
+        members=tuple(draft.members),
+        bounds=tuple(draft.bounds),
+        strides=draft.strides,
+        is_other=draft.is_other,
     )
 
 
@@ -156,7 +163,7 @@ def _gives_batches(program: Program, iterated: ast.expr) -> bool:
 
 def _read_range(program: Program, node: ast.Call, target: ast.expr, header: _Draft) -> None:
     header.indices.update(filter(None, [path_of(target)]))
-    header.bounds.extend(node.args)
+    header.bounds.extend(node.args[:2])
     if any(
         called(arg) == "len"
         and isinstance(arg, ast.Call)
@@ -165,8 +172,7 @@ def _read_range(program: Program, node: ast.Call, target: ast.expr, header: _Dra
         for arg in node.args
     ):
         header.is_other = True  # counts layers
-    if len(node.args) == 3 and not _is_unit(node.args[2]):
-        header.is_other = True  # strides over chunks
+    header.strides |= len(node.args) == 3 and not _is_unit(node.args[2])
     literals = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, int)]
     if len(literals) == len(node.args) and literals and len(range(*literals[:3])) <= FEW:
         header.is_other = True

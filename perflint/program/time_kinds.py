@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from perflint.program.loop_state import is_carried_by_rnn, rnn_name, unseen_name
 from perflint.program.time_evidence import Evidence
-from perflint.program.time_sequences import runs_along_time
 from perflint.program.time_signs import walks_time
 from perflint.program.time_surroundings import walks_objects
 from perflint.program.time_twins import has_twin
@@ -154,8 +153,7 @@ def independent(loop: Evidence) -> Verdict | None:
         return None
     if flow.chunks or all(each.offset is None for each in flow.slices) or _may_hide_state(loop):
         return None
-    known = any(runs_along_time(loop.program, loop.loop, each) for each in flow.slices)
-    if not known and not walks_time(loop.program, loop.loop, loop.header, flow):
+    if not loop.runs_along_time and not walks_time(loop.program, loop.loop, loop.header, flow):
         return None
     used = {each.base for each in flow.slices}
     return VECTORIZABLE, f"each step only reads its own part of {_names(used)}; nothing is carried"

@@ -33,9 +33,16 @@ def _origin(scope: ast.AST, base: str, line: int) -> ast.Call | None:
     value = last.value
     if path_of(_parts(last.targets[0])[0]) != base:
         return None
+    if isinstance(value, ast.Subscript) and path_of(value.value) and _keeps_axes(value.slice):
+        return _origin(scope, path_of(value.value), last.lineno - 1)
     if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant) and value.slice.value == 0:
         value = value.value
     return value if isinstance(value, ast.Call) else None
+
+
+def _keeps_axes(index: ast.expr) -> bool:
+    """Is it an index such as `:, :, :n`, which leaves each axis where it is?"""
+    return all(isinstance(part, ast.Slice) for part in _parts(index))
 
 
 def _parts(target: ast.expr) -> list[ast.expr]:

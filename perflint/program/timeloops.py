@@ -38,7 +38,7 @@ def time_loop(program: Program, loop: Loop) -> TimeLoop | None:
         return None
     flow = loop_flow(program, loop, header)
     evidence = Evidence(program, loop, header, flow, flow.states())
-    if flow.members or not (flow.operations or evidence.models):
+    if flow.members or evidence.takes_chunks or not (flow.operations or evidence.models):
         return None
     verdict = time_kinds.generation(evidence)
     if verdict is None and not numbers_noise(loop, header):
