@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from perflint.program.values import Kind
-from perflint.program.walk import FUNCTIONS, LOOPS, own_nodes, path_of
+from perflint.program.values import LIKELY_HOST_TENSOR, Kind
+from perflint.program.walk import FUNCTIONS, LOOPS, Loop, own_nodes, path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -42,15 +43,57 @@ def makes_rare(program: Program, parent: ast.AST, child: ast.AST) -> bool:
 
 
 def is_escape(program: Program, statement: ast.stmt, parent: ast.AST) -> type[ast.AST] | None:
-    """ast.Break or ast.Return where one ends the block of `statement`, so that a loop is left in this iteration."""
+    """ast.Break or ast.Return where one ends the block of `statement`, so that a loop is left in this iteration.
+
+    Also ast.Break where the block runs in but one of the loop's iterations.
+    """
     if isinstance(parent, FUNCTIONS):
         return None
+    if isinstance(parent, ast.If) and statement in parent.body and _runs_once(program, parent):
+        return ast.Break
     last = program.block_of(statement)[-1]
     if isinstance(last, ast.Break):
         return ast.Break
     if isinstance(last, ast.Return | ast.Raise) or _exits(program, last):
         return ast.Return
     return None
+
+
+def _runs_once(program: Program, guard: ast.If) -> bool:
+    """Does `if not done:` set `done` itself, which nothing else in the loop around does?"""
+    name = _tested(guard.test)
+    loop = next((each for each in program.ancestors(guard) if isinstance(each, (*LOOPS, *FUNCTIONS))), None)
+    if not name or not isinstance(loop, LOOPS):
+        return False
+    assigns = (each for each in guard.body if isinstance(each, ast.Assign))
+    values = [each.value for each in assigns if any(path_of(target) == name for target in each.targets)]
+    inside = set(own_nodes(guard))
+    elsewhere = (node for node in own_nodes(loop) if node not in inside)
+    return any(_fails_with(guard.test, value) for value in values) and not any(_binds(node, name) for node in elsewhere)
+
+
+def _tested(test: ast.expr) -> str:
+    """The variable in `done`, `not done` or `done is None`."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test = test.operand
+    elif isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is) and _is_none(test.comparators[0]):
+        test = test.left
+    return test.id if isinstance(test, ast.Name) else ""
+
+
+def _fails_with(test: ast.expr, value: ast.expr) -> bool:
+    """Does the test of a variable fail once that has `value`?"""
+    if isinstance(test, ast.Compare):
+        return not _is_none(value)
+    return isinstance(value, ast.Constant) and bool(value.value) is isinstance(test, ast.UnaryOp)
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _binds(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
 
 
 def _complains(program: Program, block: list[ast.stmt]) -> bool:
@@ -145,8 +188,27 @@ def _is_counter(program: Program, node: ast.expr) -> bool:
     if program.value(node).kind not in (Kind.NUMBER, Kind.UNKNOWN) or not names:
         return False
     return any(
-        program.counts(loop, path) for loop in program.ancestors(node) if isinstance(loop, LOOPS) for path in paths
+        _counts(program, loop, path) for loop in program.ancestors(node) if isinstance(loop, LOOPS) for path in paths
     )
+
+
+def _counts(program: Program, loop: Loop, path: str) -> bool:
+    """Does `loop` count its iterations in the variable called `path`, or in what it calculates that from?"""
+    if program.counts(loop, path):
+        return True
+    assigns = (node for node in own_nodes(loop) if isinstance(node, ast.Assign))
+    values = (node.value for node in assigns if any(path_of(target) == path for target in node.targets))
+    return any(program.counts(loop, name) for value in values for name in _terms(value))
+
+
+def _terms(node: ast.expr) -> Iterator[str]:
+    """The variables of which an arithmetic expression is made."""
+    if isinstance(node, ast.BinOp):
+        yield from (*_terms(node.left), *_terms(node.right))
+    elif isinstance(node, ast.Call) and path_of(node.func) == "int" and node.args:
+        yield from _terms(node.args[0])
+    elif isinstance(node, ast.Name):
+        yield node.id
 
 
 def _names_a_rarity(path: str) -> bool:
@@ -155,9 +217,11 @@ def _names_a_rarity(path: str) -> bool:
 
 
 def _is_rare_flag(program: Program, test: ast.expr) -> bool:
-    """Is it a name that each iteration clears, and sets again but now and then?"""
+    """Is it a name that each iteration clears, and sets again but now and then; or a flag that comes with a batch?"""
     if not isinstance(test, ast.Name):
         return False
+    if program.value(test) == LIKELY_HOST_TENSOR:  # but no tensor: one of many samples has no truth
+        return True
     scope = program.function_of(test) or program.tree
     stores = [
         node
