@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 
 from perflint.program.inference.methods import MODULE_SELF
 from perflint.program.values import Kind
-from perflint.program.walk import Loop, own_nodes
+from perflint.program.walk import Loop, own_nodes, path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
 
 _BATCH = re.compile(r"(^|_)(mini_?)?batch(ed)?(_data)?$")
+_BATCHES = re.compile(r"(^|[._])(mini_?)?batch(es)?(_(iter|gen|generator|iterator))?$")
 _BRINGS_HOME = frozenset({"cpu", "item", "numpy", "tolist"})
 _NUMBERS = frozenset({"builtins.float", "builtins.int"})
+_PASSES_ON = re.compile(r"builtins\.enumerate$|tqdm")
 _DEPTH = 2  # of calls through which a model is looked for
 _HOUSEKEEPING = MODULE_SELF | {
     "zero_grad",
@@ -35,7 +37,7 @@ def evaluates(program: Program, loop: Loop, nodes: Sequence[ast.AST]) -> bool:
     """
     if not isinstance(loop, ast.For):
         return False
-    if _names_batch(program, loop):
+    if _names_batch(program, loop) or _names_batches(program, loop.iter):
         return any(_runs_model(program, node) for node in nodes)
     if not any(_brings_home(program, node) for node in nodes):
         return False
@@ -49,10 +51,22 @@ def _names_batch(program: Program, loop: ast.For) -> bool:
     return any(program.value(name).kind is not Kind.NUMBER for name in names)
 
 
+def _names_batches(program: Program, iterated: ast.expr) -> bool:
+    """Is it a call of what is named after the batches that it gives, such as `data.get_batches(8)`?"""
+    iterated = _passed_on(program, iterated)
+    return isinstance(iterated, ast.Call) and bool(_BATCHES.search(path_of(iterated.func)))
+
+
+def _passed_on(program: Program, iterated: ast.expr) -> ast.expr:
+    """What is walked through behind `enumerate` and a bar of progress."""
+    while isinstance(iterated, ast.Call) and iterated.args and _PASSES_ON.match(program.qualified(iterated.func)):
+        iterated = iterated.args[0]
+    return iterated
+
+
 def _counts_batches(program: Program, iterated: ast.expr) -> bool:
     """Is it `range(len(data) // batch_size)`, also through a name, or `range(0, len(data), batch_size)`?"""
-    while isinstance(iterated, ast.Call) and iterated.args and program.qualified(iterated.func).startswith("tqdm"):
-        iterated = iterated.args[0]
+    iterated = _passed_on(program, iterated)
     if not (isinstance(iterated, ast.Call) and program.qualified(iterated.func) == "builtins.range"):
         return False
     if len(iterated.args) == 3:

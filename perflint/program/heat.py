@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from perflint.program.inference.parameters import STEP_METHODS
 from perflint.program.loops import LoopKind
 from perflint.program.rarity import is_escape, makes_rare
+from perflint.program.switches import Switch, may_turn_on, switch
 from perflint.program.values import Kind
 from perflint.program.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, Function
 
@@ -42,12 +44,15 @@ class Heats:
     def _climb(self, node: ast.AST) -> tuple[Heat, ast.AST | None]:
         program = self._program
         escaping: type[ast.AST] | None = None  # a break or return right behind: this loop ends in the same iteration
+        switches: list[Switch] = []
         child = node
         for parent in program.ancestors(node):
             if isinstance(child, ast.stmt):
                 escaping = escaping or is_escape(program, child, parent)
             if makes_rare(program, parent, child):
                 return Heat.ONCE, None
+            if (found := switch(program, parent, child)) is not None:
+                switches.append(found)
             if isinstance(parent, COMPREHENSIONS) and self._walks_batches(parent, child, node):
                 return Heat.STEP, parent
             if isinstance(parent, LOOPS) and (child in parent.body or child is getattr(parent, "test", None)):
@@ -61,7 +66,7 @@ class Heats:
                 if child in getattr(parent, "decorator_list", ()) or child is parent.args:
                     child = parent
                     continue
-                return self.function_heat(parent), None
+                return self._heat_behind(switches, parent), None
             if isinstance(parent, ast.ClassDef):
                 return Heat.ONCE, None
             child = parent
@@ -75,17 +80,30 @@ class Heats:
             return False
         return child is not first or not any(each is node for each in ast.walk(first.iter))
 
+    def _heat_behind(self, switches: Sequence[Switch], function: Function) -> Heat:
+        """How often what is behind all these switches runs, in a function that is hot by its calls in this file."""
+        heat = self.function_heat(function)
+        sites = self._program.call_sites(function)
+        if not switches or heat <= self._heat_of_itself(function):
+            return heat
+        turning = [site for site in sites if all(may_turn_on(self._program, site, function, each) for each in switches)]
+        return max(map(self.heat, turning), default=Heat.ONCE)
+
     def function_heat(self, function: Function) -> Heat:
         """How often the body of `function` runs: by convention, or as often as the hottest of its calls."""
         known = self._functions.get(function)
         if known is not None:
             return known
         self._functions[function] = Heat.ONCE  # for functions that call each other
-        heat = Heat.STEP if self._is_hot_by_convention(function) else Heat(self._program.heat_from_outside(function))
+        heat = self._heat_of_itself(function)
         for site in self._program.call_sites(function):
             heat = max(heat, self.heat(site))
         self._functions[function] = heat
         return heat
+
+    def _heat_of_itself(self, function: Function) -> Heat:
+        """How often the body of `function` runs whatever calls it in this file."""
+        return Heat.STEP if self._is_hot_by_convention(function) else Heat(self._program.heat_from_outside(function))
 
     def _is_hot_by_convention(self, function: Function) -> bool:
         owner = self._program.class_of(function)

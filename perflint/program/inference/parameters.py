@@ -43,7 +43,7 @@ def parameter_values(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Valu
     if unknown and info.usage is None:
         info.usage = usage(info.node)
     used = info.usage or {}
-    defaults = _defaults(info.node)
+    defaults = defaults_of(info.node)
     values = {}
     for parameter in parameters:
         name = parameter.arg
@@ -53,7 +53,7 @@ def parameter_values(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Valu
         else:
             values[name] = given
         if name in info.arguments and name in defaults:
-            values[name] = join(values[name], _constant(defaults[name]))
+            values[name] = join(values[name], constant(defaults[name]))
     if info.owner is not None and is_bound:
         first = parameters[0].arg
         if first not in info.arguments:
@@ -76,7 +76,7 @@ def _expected(info: FunctionInfo, parameter: ast.arg, attributes: set[str], defa
     if info.owner is not None and info.owner.is_a("dataset"):
         return NUMBER if info.name == "__getitem__" else UNKNOWN
     if default is not None and isinstance(default, ast.Constant) and default.value is not None:
-        return _constant(default)._replace(is_literal=False, literal=None)
+        return constant(default)._replace(is_literal=False, literal=None)
     likely = kind_by_usage(parameter.arg, attributes)
     if method_of_module:
         if likely.kind is Kind.TENSOR:
@@ -109,13 +109,15 @@ def _annotated(annotation: ast.expr | None) -> Value:
     return _ANNOTATIONS.get(text, UNKNOWN)
 
 
-def _constant(node: ast.expr) -> Value:
+def constant(node: ast.expr | None) -> Value:
+    """The value of a default, where that is written out."""
     if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float | str | type(None)):
         return literal(node.value)
     return UNKNOWN
 
 
-def _defaults(function: Function) -> dict[str, ast.expr]:
+def defaults_of(function: Function) -> dict[str, ast.expr]:
+    """The defaults of the parameters that have one."""
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args]
     pairs = list(zip(reversed(positional), reversed(arguments.defaults), strict=False))
