@@ -43,10 +43,18 @@ def distinct(tensor: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def refill(statics: Sequence[Tensor], tensors: Sequence[Tensor]) -> None:
-    """Copy the tensors of a call into the static ones."""
-    for static, tensor in zip(statics, tensors, strict=True):
-        static.copy_(tensor)
+def copy_into(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
+    """Copy each source into its target, by one kernel for all of a type.
+
+    A graph of kernels alone is launched in a constant time; one with a copy node takes time for each of its nodes.
+    """
+    groups: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
+    for target, source in zip(targets, sources, strict=True):
+        group = groups.setdefault(target.dtype, ([], []))
+        group[0].append(target)
+        group[1].append(source)
+    for group in groups.values():
+        torch._foreach_copy_(*group)
 
 
 class Recorder:

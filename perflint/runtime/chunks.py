@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from perflint.runtime.capture import Recorder, distinct, refill, twin
+from perflint.runtime.capture import Recorder, copy_into, distinct, twin
 from perflint.runtime.eager import Step, Until, collect, form_of, unpack
 from perflint.runtime.habit import Habit
 from perflint.runtime.refusal import CannotCapture
@@ -19,27 +19,46 @@ from perflint.runtime.tree import flatten, rebuild
 from perflint.runtime.walk import Walk
 from perflint.runtime.watch import Facts
 
-_ROOM = 2**30  # bytes that a graph of more steps than usual may hold
+_MOST_BYTES = 2**30  # that a graph of more steps than a chunk may hold
 
 
 @dataclass(frozen=True)
 class Manner:
-    """How a loop is cut up: steps a graph, the dimension that outputs are stacked on, whether steps use their index."""
+    """How a loop is cut up: steps a graph, the dimension that outputs are stacked on, whether steps use their index.
+
+    `keeps`: the state behind the last step is asked for, so that the state behind each step, which may be the last
+    one, is kept in memory of its own.
+    """
 
     chunk: int
     dim: int
     counts: bool
+    keeps: bool
 
 
-@dataclass
-class _Chunk:
-    """A captured run of steps: its outputs, stacked, the tests of all steps (on the host), the state behind each."""
+@dataclass(frozen=True)
+class _Steps:
+    """What a run of steps puts out, stacked; the test of each of them; the state behind each, or the last one alone."""
 
-    graph: torch.cuda.CUDAGraph
     outputs: list[Tensor]
     structure: Hashable
     tests: Tensor | None
     states: list[list[Tensor]]
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """A captured run of steps, and where the host finds its tests."""
+
+    graph: torch.cuda.CUDAGraph
+    steps: _Steps
+    verdicts: Tensor | None
+
+    def replay(self) -> None:
+        """Launch the steps, and behind them the copy of their tests to the host."""
+        self.graph.replay()
+        if self.verdicts is not None and self.steps.tests is not None:
+            self.verdicts.copy_(self.steps.tests, non_blocking=True)
 
 
 class LoopReplay:
@@ -80,7 +99,7 @@ class LoopReplay:
         flatten(state, leaves)
         self._taken, self.grown = 0, False
         self._given = [leaves[number] for number in self._numbers]
-        refill(self._statics, self._given)
+        copy_into(self._statics, self._given)
 
     def length(self, left: int) -> int:
         """How many of the steps that are left the next graph runs: at first all that the calls before this one took.
@@ -88,58 +107,55 @@ class LoopReplay:
         Between two graphs the device waits for the host, which reads the tests and launches the second.
         """
         chunk, usual = self._manner.chunk, self._habit.steps
-        if usual and not self._taken and self.bytes * usual <= _ROOM * chunk:
-            return min(usual, left)
-        return min(chunk, left)
+        is_affordable = self.bytes / chunk * usual <= _MOST_BYTES
+        return min(usual if usual and not self._taken and is_affordable else chunk, left)
 
     def run(
         self, step: Step, until: Until | None, first: int, count: int, result: Result
     ) -> tuple[int, list[Tensor], bool]:
         """Replay `count` steps from `first`; return how many the loop takes, the state behind them, and its end.
 
-        The state's tensors are in the graph's memory: `owned` makes a state of the caller's from them.
+        The state's tensors are in the graph's memory: `owned` makes a state of the caller's from them. Where no last
+        state is asked for, it is the one behind the graph, with which the loop goes on unless it has ended.
         """
         key = (first if self._manner.counts else 0, count)
         if key not in self._chunks:
-            self._step, self._until = step, until
-            self._chunks[key] = self._capture(first, count)
-            del self._step, self._until
+            self._chunks[key] = self._capture(functools.partial(self._steps, step, until, first, count))
             self.grown = True
         chunk = self._chunks[key]
         generator = torch.cuda.default_generators[self._recorder.device.index]
         offset = generator.get_offset() if self._dice else 0
-        chunk.graph.replay()
-        if chunk.tests is not None:
-            self._tested.record()
-        result.add(chunk.outputs, chunk.structure, count)
+        chunk.replay()
+        self._tested.record()
+        result.add(chunk.steps.outputs, chunk.steps.structure, count)
         finish(self._facts, (), ())
         taken, ended = count, False
-        if chunk.tests is not None:
+        if chunk.verdicts is not None:
             self._tested.synchronize()
-            taken, ended = _first(chunk.tests.tolist())
+            taken, ended = _first(chunk.verdicts.tolist())
         if taken < count:
             result.drop(count - taken)
             if self._dice:
                 generator.set_offset(offset + taken * self._dice)
         self._taken += taken
-        return taken, chunk.states[taken - 1], ended
+        states = chunk.steps.states
+        return taken, states[min(taken, len(states)) - 1], ended
+
+    def give_back(self) -> None:
+        """The loop is over: let the caller have what steps wrote into its state, and note how many they were."""
+        self._habit.note(self._taken)
+        for given, static, is_written in zip(self._given, self._statics, self._written, strict=True):
+            if is_written:
+                given.copy_(static)
 
     def owned(self, last: list[Tensor]) -> Any:
-        """A state in the caller's hands: what the steps passed along is the caller's own tensor, the rest copies.
-
-        The loop is over: how many steps it took is noted.
-        """
-        self._habit.note(self._taken)
-        tensors: list[Tensor] = []
-        for place, (tensor, static) in enumerate(zip(last, self._statics, strict=True)):
-            if tensor is not static:
-                tensors.append(tensor.clone())
-                continue
-            tensors.append(self._given[place])
-            if self._written[place]:
-                self._given[place].copy_(static)
-        self._given = []
-        return self._state(tensors)
+        """A state in the caller's hands: what the steps passed along is the caller's own tensor, the rest copies."""
+        return self._state(
+            [
+                given if tensor is static else tensor.clone()
+                for given, tensor, static in zip(self._given, last, self._statics, strict=True)
+            ]
+        )
 
     def _state(self, tensors: list[Tensor]) -> Any:
         leaves = list(self._leaves)
@@ -147,28 +163,33 @@ class LoopReplay:
             leaves[number] = tensor
         return rebuild(self._structure, iter(leaves))
 
-    def _capture(self, first: int, count: int) -> _Chunk:
-        body = functools.partial(self._steps, first, count)
+    def _capture(self, body: Callable[[], _Steps]) -> _Chunk:
         self._recorder.rehearse(body)
-        graph, chunk = self._recorder.record(body)
-        return _Chunk(graph, *chunk)
+        graph, steps = self._recorder.record(body)
+        # no copy to the host is part of the graph: graphs of kernels alone are launched in a constant time
+        verdicts = None if steps.tests is None else torch.empty_like(steps.tests, device="cpu", pin_memory=True)
+        return _Chunk(graph, steps, verdicts)
 
-    def _steps(self, first: int, count: int) -> tuple[Any, ...]:
+    def _steps(self, step: Step, until: Until | None, first: int, count: int) -> _Steps:
         state = self._state(self._statics)
-        outputs, states = [], []
+        outputs: list[Any] = []
+        states: list[list[Tensor]] = []
+        moved: set[int] = set()
         for index in range(first, first + count):
-            state, output = unpack(self._step(index, state))
+            state, output = unpack(step(index, state))
             if form_of(state) != self._form:
                 raise CannotCapture("its state changes shape, layout or values that are not on the device")
             found: list[Any] = []
             flatten(state, found)
-            states.append([found[number] for number in self._numbers])
+            tensors = [found[number] for number in self._numbers]
+            moved |= {place for place, static in enumerate(self._statics) if tensors[place] is not static}
+            states = [*states, tensors] if self._manner.keeps else [tensors]
             outputs.append(output)
         stacked, structure = collect(outputs, self._manner.dim)
-        tests = None if self._until is None else self._tests(self._until, outputs, rebuild(structure, iter(stacked)))
-        self._apart(states)
-        self._renew(states[-1])
-        return stacked, structure, tests, states
+        tests = None if until is None else self._tests(until, outputs, rebuild(structure, iter(stacked)))
+        self._apart(states, moved)
+        copy_into([self._statics[place] for place in moved], [states[-1][place] for place in moved])
+        return _Steps(stacked, structure, tests, states)
 
     def _tests(self, until: Until, outputs: list[Any], stacked: Any) -> Tensor:
         """The test of each step: all at once where vmap can, for small kernels for each step would cost as much."""
@@ -178,28 +199,17 @@ class LoopReplay:
             raise
         except Exception:
             tests = torch.stack([until(output) for output in outputs])
-        tests = tests.reshape(len(outputs)).bool()
-        if not torch.cuda.is_current_stream_capturing():
-            return tests
-        host = torch.empty(len(outputs), dtype=torch.bool, pin_memory=True)
-        return host.copy_(tests, non_blocking=True)
+        return tests.reshape(len(outputs)).bool()
 
-    def _apart(self, states: list[list[Tensor]]) -> None:
+    def _apart(self, states: list[list[Tensor]], moved: Iterable[int]) -> None:
         """Keep what steps leave behind in memory that the next chunk's state isn't written to."""
         taken = {static.untyped_storage().data_ptr() for static in self._statics}
-        for place, static in enumerate(self._statics):
-            if all(state[place] is static for state in states):
-                continue
+        for place in moved:
             if self._written[place]:
                 raise CannotCapture("it writes to its state in place and returns another tensor for it")
             for state in states:
                 if state[place].untyped_storage().data_ptr() in taken:
                     state[place] = state[place].clone()
-
-    def _renew(self, last: list[Tensor]) -> None:
-        for static, tensor in zip(self._statics, last, strict=True):
-            if tensor is not static:
-                static.copy_(tensor)
 
 
 class Result:

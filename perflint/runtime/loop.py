@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 import torch
 from torch import Tensor
@@ -24,15 +24,38 @@ Out = TypeVar("Out")
 _loops: dict[tuple[int, int, bool], _Loop] = {}  # by the identities of code, which the loops keep
 
 
+@overload
 def graphed_loop(
     step: Callable[[int, S], tuple[S, Out]],
     state: S,
     steps: int,
     *,
-    until: Callable[[Out], Any] | None = None,
+    until: Callable[[Out], Any] | None = ...,
+    dim: int = ...,
+    chunk: int = ...,
+    last_state: Literal[True] = ...,
+) -> tuple[S, Out]: ...
+@overload
+def graphed_loop(
+    step: Callable[[int, S], tuple[S, Out]],
+    state: S,
+    steps: int,
+    *,
+    until: Callable[[Out], Any] | None = ...,
+    dim: int = ...,
+    chunk: int = ...,
+    last_state: Literal[False],
+) -> Out: ...
+def graphed_loop(
+    step: Callable[[int, Any], tuple[Any, Any]],
+    state: Any,
+    steps: int,
+    *,
+    until: Callable[[Any], Any] | None = None,
     dim: int = 0,
     chunk: int = 32,
-) -> tuple[S, Out]:
+    last_state: bool = True,
+) -> Any:
     """Run `step` up to `steps` times, as CUDA graphs of `chunk` steps each; return the last state and all outputs.
 
     `step(t, state)` returns `(state, output)`; the loop ends behind the first step for which `until(output)`, a
@@ -52,7 +75,8 @@ def graphed_loop(
     tensors or nested lists, tuples or dicts of them; each output leaf is stacked along `dim`. What the test needs must
     be among the outputs. The state must keep its shapes: a cache that grows has to be allocated at full length and
     written in place (what lies behind the last step's slot is undefined, then). `step` and `until` may be local
-    functions.
+    functions. With `last_state=False` the outputs alone are returned: the state behind each step, any of which may be
+    the last, then needs no memory of its own, and its writing there no time.
 
     The graphs are kept for the code of `step` and `until`, under the same conditions as those of `cuda_graph`, and
     without gradients: where gradients are recorded, without torch.cuda, and where a step can't be captured (one
@@ -64,12 +88,14 @@ def graphed_loop(
         raise ValueError(f"steps and chunk must be at least 1, not {steps} and {chunk}")
     function, test = plain_function(step), plain_function(until)
     if function is None or not can_capture():
-        return _plain(step, until, state, steps, dim)
-    key = (id(function.__code__), id(test.__code__) if test else 0, step is function)
-    loop = _loops.get(key)
-    if loop is None:
-        loop = _loops[key] = _Loop(function, test, step is function)
-    return _Run(loop, step, until, state, steps, Manner(chunk, dim, loop.counts))()
+        result = _plain(step, until, state, steps, dim)
+    else:
+        key = (id(function.__code__), id(test.__code__) if test else 0, step is function)
+        loop = _loops.get(key)
+        if loop is None:
+            loop = _loops[key] = _Loop(function, test, step is function)
+        result = _Run(loop, step, until, state, steps, Manner(chunk, dim, loop.counts, last_state))()
+    return result if last_state else result[1]
 
 
 def _plain(step: eager.Step, until: eager.Until | None, state: Any, steps: int, dim: int) -> tuple[Any, Any]:
@@ -170,7 +196,9 @@ class _Run:
         except Exception as error:
             reason = explain(error)
         if running is not None and last:
-            state = running.owned(last)
+            running.give_back()
+            if self._manner.keeps or not (ended or taken == steps):
+                state = running.owned(last)
         self._records.replayed()
         if reason:
             self._records.refuse(torch.is_grad_enabled(), reason)

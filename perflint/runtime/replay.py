@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from perflint.runtime.capture import Recorder, distinct, refill, twin
+from perflint.runtime.capture import Recorder, copy_into, distinct, twin
 from perflint.runtime.refusal import CannotCapture
 from perflint.runtime.tree import flatten, rebuild
 from perflint.runtime.walk import Walk
@@ -103,9 +103,9 @@ class Replay:
         self._facts = facts
         stand_ins = {id(tensor): static for tensor, static in zip(walk.inputs, self._statics, strict=True)}
         kept = {id(tensor): tensor for tensor in walk.state}
-        refill(self._cores, [distinct(tensor) for tensor in walk.inputs])
+        copy_into(self._cores, [distinct(tensor) for tensor in walk.inputs])
         self._recorder.rehearse(lambda: call.run(stand_ins))
-        refill(self._cores, [distinct(tensor) for tensor in walk.inputs])
+        copy_into(self._cores, [distinct(tensor) for tensor in walk.inputs])
         self._graph, self._outcome = self._recorder.record(lambda: settle(call.run(stand_ins), self._statics, kept))
 
     @property
@@ -122,9 +122,7 @@ class Replay:
 
 def launch(graph: torch.cuda.CUDAGraph, cores: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
     """Fill the static inputs and start the graph on the current stream."""
-    with torch.no_grad():
-        for core, tensor in zip(cores, inputs, strict=True):
-            core.copy_(tensor if core.shape == tensor.shape else distinct(tensor))
+    copy_into(cores, [t if core.shape == t.shape else distinct(t) for core, t in zip(cores, inputs, strict=True)])
     graph.replay()
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import Module, Parameter
 
-from perflint.runtime.capture import Recorder, distinct, refill, twin
+from perflint.runtime.capture import Recorder, copy_into, distinct, twin
 from perflint.runtime.refusal import CannotCapture, explain
 from perflint.runtime.replay import Call, Outcome, finish, launch, settle, written
 from perflint.runtime.walk import Walk, casts_once
@@ -51,7 +51,7 @@ class TrainingReplay:
                 with torch.autograd.graph.saved_tensors_hooks(_detached, _as_it_is):
                     return settle(call.run(places), self._statics, kept)
 
-            refill(self._cores, [distinct(tensor) for tensor in walk.inputs])
+            copy_into(self._cores, [distinct(tensor) for tensor in walk.inputs])
             self._recorder.rehearse(lambda: call.run(places))
             self._graph, self._outcome = self._recorder.record(body)
         self._sort_leaves([parameter for _, parameter in parameters], [alias for alias, _ in parameters])
