@@ -68,7 +68,8 @@ is decorated with `cuda_graph`, below its other decorators. Whatever it reads ba
 host stands in the way, also in the functions of the same file that it calls; so do modules that other files define, and
 calls that differ each time. Under `torch.no_grad()`, a loop that ends by a test of what it made, and whose results are
 stacked, becomes a call of `graphed_loop`: the test is read once in several steps, and what was computed past the end is
-dropped. It assumes that no other file compiles the function or takes second derivatives of it. Where it is called with
+dropped; `last_state=False` says that what a step hands to the next isn't read behind the loop, and need not be kept.
+It assumes that no other file compiles the function or takes second derivatives of it. Where it is called with
 other shapes or numbers each time, or something does need the host after all, the function stays eager, and a warning
 says why. Where gradients are recorded, a parameter that is used outside of the function as well, or in several calls of
 it before one `backward`, has its gradients added up in another order. A loop that is captured already isn't reported.

@@ -127,13 +127,24 @@ class _Rewriting:
         last = self._loop.body[-1].end_lineno or self._loop.lineno
         place = self._program.source.line_end(last)
         broken = "" if self._program.text[:place].endswith(("\n", "\r")) else "\n"
-        dim = f", dim={self._lists.dim}" if self._lists.dim != "0" else ""
-        given = f"{step}, {state}, {self._lists.steps}, until={until}{dim}"
-        after = state if self._names.behind & set(self._state) else "_"
-        call = f"{self._indent}{after}, {_tuple(results)} = {self._name}({given})\n"
-        if len(call) > _WIDTH:
-            call = call.replace(f"({given})", f"(\n{self._inner}{given}\n{self._indent})")
-        return Edit(place, place, f"{broken}{self._inner}return {state}, {_tuple(outputs)}\n\n{call}")
+        given = [step, state, self._lists.steps, f"until={until}"]
+        given += [f"dim={self._lists.dim}"] if self._lists.dim != "0" else []
+        if self._names.behind & set(self._state):
+            targets = f"{state}, {_tuple(results)}"
+        else:
+            targets = ", ".join(results)
+            given.append("last_state=False")
+        call = self._broken(f"{self._indent}{targets} = {self._name}(", given)
+        return Edit(place, place, f"{broken}{self._inner}return {state}, {_tuple(outputs)}\n\n{call})\n")
+
+    def _broken(self, head: str, arguments: list[str]) -> str:
+        """The start of a call and its arguments: on one line, on one of their own, or each on one, as they fit."""
+        text = ", ".join(arguments)
+        if len(head) + len(text) < _WIDTH:
+            return head + text
+        if len(self._inner) + len(text) > _WIDTH:
+            text = f",\n{self._inner}".join(arguments) + ","
+        return f"{head}\n{self._inner}{text}\n{self._indent}"
 
 
 def _tuple(parts: list[str]) -> str:

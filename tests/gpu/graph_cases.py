@@ -146,7 +146,10 @@ def _until(model: LstmDecoder, batch: int, floor: float, end: int, note: str = "
             token = logits.argmax(-1)
             return (token, memory), token
 
-        return graphed_loop(step, (token, (h, c)), STEPS, until=lambda token: (token == end).all(), dim=1)[1]
+        def ended(token: Tensor) -> Tensor:
+            return (token == end).all()
+
+        return graphed_loop(step, (token, (h, c)), STEPS, until=ended, dim=1, last_state=False)
 
     return Case(
         f"the same with a test for the end at each step, {note or f'B={batch}'}",

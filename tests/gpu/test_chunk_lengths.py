@@ -29,9 +29,18 @@ def captured(step: Any, state: Any, steps: int, until: Any) -> Any:
     return graphed_loop(step, state, steps, until=until, chunk=4)
 
 
+def plain_outputs(step: Any, state: Any, steps: int, until: Any) -> Any:
+    return plain(step, state, steps, until)[1]
+
+
+def captured_outputs(step: Any, state: Any, steps: int, until: Any) -> Any:
+    return graphed_loop(step, state, steps, until=until, chunk=4, last_state=False)
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("counts", [False, True])
-def test_it_ends_earlier_and_later_as_well(counts: bool) -> None:
+@pytest.mark.parametrize("loops", [(captured, plain), (captured_outputs, plain_outputs)])
+def test_it_ends_earlier_and_later_as_well(counts: bool, loops: tuple[Any, Any]) -> None:
     linear = nn.Linear(4, 4).to(DEVICE)
 
     def plain_step(_t: int, state: tuple[Tensor, Tensor]) -> Any:
@@ -52,4 +61,49 @@ def test_it_ends_earlier_and_later_as_well(counts: bool) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="perflint")
         for end in (20, 20, 20, 20, 20, 17, 24, 3, 20, 50, 50, 50, 50, 50, 99, 99, 99, 99, 99, 1):
-            assert equal(run(captured, end), run(plain, end))
+            assert equal(*[run(loop, end) for loop in loops])
+
+
+@torch.no_grad()
+def test_what_steps_write_in_place_is_the_callers_also_where_no_state_is_asked_for() -> None:
+    def step(t: int, state: tuple[Tensor, Tensor]) -> Any:
+        x, cache = state
+        x = torch.sin(x + 1)
+        cache[t] = x
+        return (x, cache), x
+
+    for steps in (6, 6, 6, 3, 3, 3):
+        x = torch.rand(3, device=DEVICE)
+        caches = [torch.zeros(6, 3, device=DEVICE) for _ in range(2)]
+        results = [
+            plain_outputs(step, (x, caches[0]), steps, None),
+            graphed_loop(step, (x, caches[1]), steps, chunk=4, last_state=False),
+        ]
+        assert equal(*results) and equal(*caches)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("loops", [(captured, plain), (captured_outputs, plain_outputs)])
+def test_a_loop_whose_later_steps_cannot_be_captured_goes_on_from_the_state_that_it_has(loops: tuple[Any, Any]) -> None:
+    def step(t: int, state: tuple[Tensor, Tensor]) -> Any:
+        x, y = state
+        if t >= 4:
+            x = x + x.sum().item()
+        return (torch.sin(x + y), x / 2), x
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(3):
+            state = (torch.rand(3, device=DEVICE), torch.zeros(3, device=DEVICE))
+            assert equal(*[loop(step, state, 9, None) for loop in loops])
+
+
+@torch.no_grad()
+def test_states_that_change_places_are_not_mixed_up() -> None:
+    def step(_t: int, state: tuple[Tensor, Tensor]) -> Any:
+        x, y = state
+        return (y, x + 1), x
+
+    for _ in range(4):
+        state = (torch.zeros(3, device=DEVICE), torch.ones(3, device=DEVICE))
+        assert equal(captured_outputs(step, state, 11, None), plain_outputs(step, state, 11, None))

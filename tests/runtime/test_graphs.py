@@ -149,6 +149,11 @@ def test_a_loop_ends_behind_the_step_at_which_the_test_holds() -> None:
     assert outputs.shape == (2, 4)
 
 
+def test_a_loop_gives_its_outputs_alone_where_no_state_is_asked_for() -> None:
+    outputs = graphed_loop(lambda t, x: (x + t, x), torch.zeros(2), 3, last_state=False)
+    assert torch.equal(outputs[:, 0], torch.tensor([0.0, 0.0, 1.0]))
+
+
 def test_a_loop_needs_steps_and_their_two_results() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         graphed_loop(lambda t, x: (x, x), torch.zeros(1), 0)
