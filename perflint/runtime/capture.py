@@ -57,6 +57,13 @@ def copy_into(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
         torch._foreach_copy_(*group)
 
 
+def copies(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Tensors of the same values as these, and no history, in memory of their own."""
+    made = [torch.empty_like(tensor) for tensor in tensors]
+    copy_into(made, tensors)
+    return made
+
+
 class Recorder:
     """Where captures of one function happen: a side stream and a memory pool, with the generator's offset kept.
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from perflint.runtime.capture import Recorder, copy_into, distinct, twin
+from perflint.runtime.capture import Recorder, copies, copy_into, distinct, twin
 from perflint.runtime.eager import Step, Until, collect, form_of, unpack
 from perflint.runtime.habit import Habit
 from perflint.runtime.refusal import CannotCapture
@@ -150,12 +150,11 @@ class LoopReplay:
 
     def owned(self, last: list[Tensor]) -> Any:
         """A state in the caller's hands: what the steps passed along is the caller's own tensor, the rest copies."""
-        return self._state(
-            [
-                given if tensor is static else tensor.clone()
-                for given, tensor, static in zip(self._given, last, self._statics, strict=True)
-            ]
+        made = iter(
+            copies([tensor for tensor, static in zip(last, self._statics, strict=True) if tensor is not static])
         )
+        whose = zip(self._given, last, self._statics, strict=True)
+        return self._state([given if tensor is static else next(made) for given, tensor, static in whose])
 
     def _state(self, tensors: list[Tensor]) -> Any:
         leaves = list(self._leaves)
@@ -209,7 +208,7 @@ class LoopReplay:
                 raise CannotCapture("it writes to its state in place and returns another tensor for it")
             for state in states:
                 if state[place].untyped_storage().data_ptr() in taken:
-                    state[place] = state[place].clone()
+                    (state[place],) = copies([state[place]])
 
 
 class Result:

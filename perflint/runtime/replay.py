@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from perflint.runtime.capture import Recorder, copy_into, distinct, twin
+from perflint.runtime.capture import Recorder, copies, copy_into, distinct, twin
 from perflint.runtime.refusal import CannotCapture
 from perflint.runtime.tree import flatten, rebuild
 from perflint.runtime.walk import Walk
@@ -117,7 +117,7 @@ class Replay:
         """The function's result for the tensors of this call, in the order of `Walk.inputs`."""
         launch(self._graph, self._cores, inputs)
         finish(self._facts, inputs, self._statics)
-        return self._outcome.result(inputs, [tensor.clone() for tensor in self._outcome.tensors])
+        return self._outcome.result(inputs, copies(self._outcome.tensors))
 
 
 def launch(graph: torch.cuda.CUDAGraph, cores: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import Module, Parameter
 
-from perflint.runtime.capture import Recorder, copy_into, distinct, twin
+from perflint.runtime.capture import Recorder, copies, copy_into, distinct, twin
 from perflint.runtime.refusal import CannotCapture, explain
 from perflint.runtime.replay import Call, Outcome, finish, launch, settle, written
 from perflint.runtime.walk import Walk, casts_once
@@ -91,7 +91,7 @@ class TrainingReplay:
         launch(self._graph, self._cores, inputs)
         self._turn += 1
         context.number, self._waiting = self._turn, weakref.ref(context)
-        return [tensor.detach().clone() for tensor in self._outcome.tensors]
+        return copies(self._outcome.tensors)
 
     def differentiable(self) -> list[bool]:
         """Which outputs require gradients."""
@@ -147,7 +147,8 @@ class _Backward:
     def __call__(self, gradients: _Gradients) -> list[Tensor | None]:
         launch(self._graph, self._cores, [gradient for gradient in gradients if gradient is not None])
         # copies: autograd would keep the static tensors themselves as `.grad`
-        return [None if gradient is None else gradient.clone() for gradient in self._result]
+        made = iter(copies([gradient for gradient in self._result if gradient is not None]))
+        return [None if gradient is None else next(made) for gradient in self._result]
 
 
 class _Turn:
