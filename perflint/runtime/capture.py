@@ -44,10 +44,7 @@ def distinct(tensor: Tensor) -> Tensor:
 
 @torch.no_grad()
 def copy_into(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
-    """Copy each source into its target, by one kernel for all of a type.
-
-    A graph of kernels alone is launched in a constant time; one with a copy node takes time for each of its nodes.
-    """
+    """Copy each source into its target, by one launch for all of a type."""
     groups: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
     for target, source in zip(targets, sources, strict=True):
         group = groups.setdefault(target.dtype, ([], []))

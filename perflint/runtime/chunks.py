@@ -165,7 +165,6 @@ class LoopReplay:
     def _capture(self, body: Callable[[], _Steps]) -> _Chunk:
         self._recorder.rehearse(body)
         graph, steps = self._recorder.record(body)
-        # no copy to the host is part of the graph: graphs of kernels alone are launched in a constant time
         verdicts = None if steps.tests is None else torch.empty_like(steps.tests, device="cpu", pin_memory=True)
         return _Chunk(graph, steps, verdicts)
 
