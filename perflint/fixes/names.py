@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perflint.program.scopes import bound_names
-from perflint.program.walk import path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -48,14 +47,3 @@ def names_in(root: ast.AST) -> Iterator[str]:
         elif not isinstance(node, ast.keyword):
             fields = (getattr(node, field, None) for field in ("id", "arg", "name", "rest"))
             yield from (name for name in fields if isinstance(name, str))
-
-
-def imported_name(program: Program, node: ast.AST) -> str:
-    """The qualified name of a path such as `nn.Linear`, by the imports of the module; empty if it is no such path."""
-    head, dot, rest = path_of(node).partition(".")
-    for statement in program.tree.body:
-        for alias in statement.names if isinstance(statement, ast.Import | ast.ImportFrom) else ():
-            if (alias.asname or alias.name.partition(".")[0]) == head:
-                module = f"{statement.module}." if isinstance(statement, ast.ImportFrom) else ""
-                return f"{module}{alias.name if alias.asname or module else head}{dot}{rest}"
-    return f"builtins.{head}" if head and not dot else ""

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.imports import importing
-from perflint.fixes.names import imported_name
 from perflint.graphing.chunks import chunked, end_test
-from perflint.graphing.modes import called, without_gradients
+from perflint.graphing.modes import called
 from perflint.graphing.obstacles import Obstacles
 from perflint.graphing.sites import check_sites
 from perflint.program.walk import FUNCTIONS
@@ -32,7 +31,7 @@ def graphed(program: Program, loop: ast.For | ast.While) -> Fix:
         edits = (*imported, *chunked(program, loop, end, name))
         return Fix("run the loop as CUDA graphs of several steps", Safety.EXACT, edits, DISTRIBUTION)
     function = _function(program, loop)
-    quiet = without_gradients(program, function.body[0])
+    quiet = program.without_gradients(function.body[0])
     if "create_graph" in program.text and not quiet:
         raise Blocked("this file takes second derivatives, which go through no graph", function)
     Obstacles(program, quiet).check_function(function)
@@ -68,7 +67,7 @@ def _is_captured(program: Program, node: ast.AST, seen: set[ast.AST]) -> bool:
 
 
 def _is_captured_function(program: Program, function: ast.AST, seen: set[ast.AST]) -> bool:
-    if any(imported_name(program, called(each)) in _CAPTURES for each in getattr(function, "decorator_list", ())):
+    if any(program.qualified(called(each)) in _CAPTURES for each in getattr(function, "decorator_list", ())):
         return True
     wrapped = {
         program.value(argument).node

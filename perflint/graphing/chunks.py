@@ -9,7 +9,6 @@ from perflint.fixes.blocked import Blocked
 from perflint.fixes.text import atom, on_one_line, whole_lines
 from perflint.graphing.calls import check_call
 from perflint.graphing.lists import Collected, collected
-from perflint.graphing.modes import without_gradients
 from perflint.graphing.obstacles import Obstacles
 from perflint.graphing.reads import check_test
 from perflint.graphing.shown import shown
@@ -49,7 +48,7 @@ def chunked(program: Program, loop: ast.For | ast.While, end: ast.If, name: str)
     """The edits that make the loop a call of the function `name`, graphed_loop; raises Blocked."""
     if not isinstance(loop, ast.For) or loop.orelse:
         raise Blocked(f"{shown(program, end.test)} is read on the host in each step", end)
-    if not without_gradients(program, loop):
+    if not program.without_gradients(loop):
         raise Blocked("the test is read on the host, and gradients may be recorded", end)
     for node in own_nodes(loop):
         is_super = isinstance(node, ast.Name) and node.id == "super"

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from perflint.fixes.blocked import Blocked
-from perflint.fixes.names import imported_name
 from perflint.graphing.calls import check_call
-from perflint.graphing.modes import MODES, called, without_gradients
+from perflint.graphing.modes import MODES, called
 from perflint.graphing.ownership import argument_names, is_new, is_own, root_of
 from perflint.graphing.reads import check_reads
 from perflint.graphing.shown import shown
@@ -56,7 +55,7 @@ class Obstacles:
             return
         self._seen.add(function)
         for decorator in function.decorator_list:
-            if imported_name(self.program, called(decorator)) not in TRANSPARENT:
+            if self.program.qualified(called(decorator)) not in TRANSPARENT:
                 raise Blocked(f"`@{self.program.segment(decorator)}` may do something else than call it", decorator)
         self.check(function.body, function)
 
@@ -128,7 +127,7 @@ class Obstacles:
         if is_own(self.program, region, base) or is_new(self.program, base):
             return
         is_tensor = self.program.value(base).kind is Kind.TENSOR and isinstance(root_of(base), ast.Name)
-        if self.strict or not is_tensor or not (self.quiet or without_gradients(self.program, node)):
+        if self.strict or not is_tensor or not (self.quiet or self.program.without_gradients(node)):
             raise Blocked(f"{shown(self.program, base)} is changed in place, which others may see", node)
 
 

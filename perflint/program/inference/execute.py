@@ -29,7 +29,7 @@ from perflint.program.values import (
     mapping,
     sequence_of,
 )
-from perflint.program.walk import FUNCTIONS, Function, path_of
+from perflint.program.walk import Function, path_of
 
 ROUNDS = 2
 _EVALUATIONS_PER_ROUND = 3  # of one function, each time its arguments turn out to be more than was known
@@ -93,12 +93,16 @@ class Executor(Evaluator):
         self.frame = outer
 
     def _run_functiondef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        for part in (*node.decorator_list, *node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)):
-            self.evaluate(part)
+        self._signature(node)
         self._register(node, None)
         self.frame.env[node.name] = Value(Kind.FUNCTION, node=node)
 
     _run_asyncfunctiondef = _run_functiondef
+
+    def _signature(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        """What runs where a function is defined: its decorators, and the defaults of its parameters."""
+        for part in (*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)):
+            self.evaluate(part)
 
     def _register(self, node: Function, owner: ClassInfo | None) -> FunctionInfo:
         info = self.functions.get(node)
@@ -139,7 +143,8 @@ class Executor(Evaluator):
         outer = self.frame
         self.frame = Frame({}, outer, outer.function)
         for statement in node.body:
-            if isinstance(statement, FUNCTIONS):
+            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+                self._signature(statement)
                 method = self._register(statement, info)
                 method.parent = outer
                 info.methods[method.name] = method
