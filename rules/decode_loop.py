@@ -59,7 +59,8 @@ otherwise in a subclass. Otherwise the message names the line and the reason.
 
 Where a test whose answer is the same in every step stands in the way, it is asked in front of the loop, even if no step
 is taken then, and the loop is rewritten for the answer that allows it. Where a test tells the first step (`t == 0`) of
-those along an axis, the first step is taken by itself and the others at once.
+those along an axis, the first step is taken by itself and the others at once. A test that is drawn anew in each step
+(`random.random() < ratio`) stays: only you may decide to draw it once for a whole sequence, in front of the loop.
 
 *mixed* loops are tried at once first. They and the other kinds are captured as CUDA graphs by
 `perflint.runtime.graphs`: `exact` where no gradients are recorded, else `rounding`, and a candidate that waits for

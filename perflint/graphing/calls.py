@@ -6,9 +6,9 @@ import ast
 from typing import TYPE_CHECKING
 
 from perflint.fixes.blocked import Blocked
+from perflint.fixes.shown import shown
 from perflint.graphing.modes import MODES
 from perflint.graphing.ownership import argument_names, is_own
-from perflint.graphing.shown import shown
 from perflint.graphing.table import entry_of
 from perflint.program import torch_table
 from perflint.program.loop_calls import is_abstract

@@ -6,12 +6,12 @@ import ast
 from typing import TYPE_CHECKING
 
 from perflint.fixes.blocked import Blocked
+from perflint.fixes.shown import shown
 from perflint.fixes.text import atom, on_one_line, whole_lines
 from perflint.graphing.calls import check_call
 from perflint.graphing.lists import Collected, collected
 from perflint.graphing.obstacles import Obstacles
 from perflint.graphing.reads import check_test
-from perflint.graphing.shown import shown
 from perflint.graphing.steps import Names, carried
 from perflint.program.dtypes import INTEGER, number_kind
 from perflint.program.walk import own_nodes

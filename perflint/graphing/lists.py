@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perflint.fixes.blocked import Blocked
+from perflint.fixes.shown import shown
 from perflint.fixes.text import whole_lines
-from perflint.graphing.shown import shown
 from perflint.program.walk import own_nodes, path_of
 from perflint.rule import Edit
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from perflint.fixes.blocked import Blocked
+from perflint.fixes.shown import shown
 from perflint.graphing.calls import check_call
 from perflint.graphing.modes import MODES, called
 from perflint.graphing.ownership import argument_names, is_new, is_own, root_of
 from perflint.graphing.reads import check_reads
-from perflint.graphing.shown import shown
 from perflint.program import torch_table
 from perflint.program.values import Kind
 from perflint.program.walk import FUNCTIONS, own_nodes

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from perflint.fixes.blocked import Blocked
-from perflint.graphing.shown import shown
+from perflint.fixes.shown import shown
 from perflint.program.loop_calls import is_metadata
 from perflint.program.syncs import Sync, syncs
 from perflint.program.values import Kind

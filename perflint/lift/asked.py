@@ -98,7 +98,8 @@ class Asked:
         said = dict(comments(self.program, self.loop))
         for line in range(above, (taken[-1].end_lineno or last) + 1):
             if line >= taken[0].lineno:
-                lines[line - first] = _moved(old[line - node.lineno] or "", deeper, indent)
+                text = _moved(old[line - node.lineno] or "", deeper, indent)
+                lines[line - first] = _begun(text) if line == taken[0].lineno else text
             elif line in said:
                 lines[line - first] = indent + said[line]
 
@@ -108,6 +109,11 @@ class Asked:
 
 def _moved(line: str, source: str, target: str) -> str:
     return target + line.removeprefix(source) if line.startswith(source) else line
+
+
+def _begun(line: str) -> str:
+    """The first line of a branch: an `elif` has nothing above it any more."""
+    return line.replace("elif", "if", 1) if line.lstrip().startswith("elif ") else line
 
 
 def tests_of(loop: ast.For | ast.While) -> Iterator[ast.If | ast.IfExp]:
@@ -129,15 +135,15 @@ def deeper(lines: Lines, unit: str) -> list[str]:
     return [unit + line if line else "" for line in lines if line is not BLANK]
 
 
-def check_text(program: Program, loop: ast.For | ast.While) -> None:
+def check_text(asked: Asked) -> None:
     """Raise Blocked where the lines of the loop may not be moved by themselves."""
+    program, loop = asked.program, asked.loop
     for node in ast.walk(loop):
         if isinstance(node, ast.Constant | ast.JoinedStr) and node.end_lineno != node.lineno:
             raise Blocked("a text goes over several lines", node)
-        if isinstance(node, ast.If) and any(program.segment(each).startswith("elif") for each in node.orelse[:1]):
-            raise Blocked("a step has more than two ways to go", node)
-        if isinstance(node, ast.If) and node.body[0].lineno == node.lineno:
-            raise Blocked("a branch shares a line with its test", node)
+    for test in asked.tests:
+        if isinstance(test, ast.If) and test.body[0].lineno == test.lineno:
+            raise Blocked("a branch shares a line with its test", test)
     text, lines = program.segment(loop), (loop.end_lineno or loop.lineno) - loop.lineno + 1
     if "\\\n" in text or len(text.splitlines()) != lines:
         raise Blocked("its lines are broken or joined in an unusual way", loop)

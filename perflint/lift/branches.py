@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.text import atom, difference
-from perflint.lift.asked import Asked, check_text, deeper, is_same, tests_of
+from perflint.lift.asked import Asked, check_text, deeper, tests_of
+from perflint.lift.decisions import decided
 from perflint.lift.facts import shapes_of
-from perflint.lift.results import collected_paths
 from perflint.lift.rewrite import check_head, lifted
 from perflint.program.scopes import local_names
 from perflint.program.walk import own_nodes, path_of
@@ -27,15 +27,15 @@ def lifted_or_divided(program: Program, loop: ast.For | ast.While) -> Fix:
     except Blocked:
         if not (tests := list(tests_of(loop))):
             raise
-    check_text(program, loop)
     for node in tests:
         if (first := _in_first_step(program, loop, node.test)) is not None:
             return _peeled(Asked(program, loop, node.test), first=first)
-    return _divided(Asked(program, loop, _decided(program, loop, tests)))
+    return _divided(Asked(program, loop, decided(program, loop, tests)))
 
 
 def _divided(asked: Asked) -> Fix:
     """The fix that asks in front of the loop, and computes all steps at once for one answer."""
+    check_text(asked)
     reasons = [_reason(asked, answer=answer) for answer in (True, False)]
     if None in reasons:
         return _division(asked, answer=reasons[0] is None)
@@ -68,6 +68,7 @@ def _peeled(asked: Asked, *, first: bool) -> Fix:
     """The fix that takes the first step, which has this answer, by itself and the others at once; raises Blocked."""
     loop, (indent, unit) = asked.loop, asked.indents
     assert isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call)
+    check_text(asked)
     _check_alone(*asked.replaced_by(asked.lines(first), loop.lineno))
     others = asked.lines(not first)
     others[0] = re.sub(r"\brange\((0,\s*)?", "range(1, ", others[0] or "", count=1)
@@ -145,37 +146,3 @@ def _measured(stop: ast.expr) -> set[str]:
 
 _ZERO = ast.dump(ast.Constant(0))
 _TELL_ZERO = (ast.Eq, ast.NotEq, ast.Gt)
-
-
-def _decided(program: Program, loop: ast.For | ast.While, tests: list[ast.If | ast.IfExp]) -> ast.expr:
-    """The first of the tests whose answer is the same in all steps; raises Blocked."""
-    nodes = [*own_nodes(loop)]
-    written = collected_paths([node for node in nodes if isinstance(node, ast.stmt)])
-    written |= {
-        path_of(node)
-        for node in nodes
-        if isinstance(node, ast.Name | ast.Attribute) and not isinstance(node.ctx, ast.Load)
-    }
-    for node in tests:
-        if all(_is_plain(part, written) for part in ast.walk(node.test)):
-            if _is_asked(program, loop, node.test):
-                raise Blocked("each step asks again what was asked in front of the loop", node)
-            return node.test
-    raise Blocked("what a step does is decided anew in each step", tests[0])
-
-
-_PLAIN = (ast.Constant, ast.BoolOp, ast.boolop, ast.UnaryOp, ast.Not, ast.Compare, ast.cmpop, ast.expr_context)
-
-
-def _is_asked(program: Program, loop: ast.For | ast.While, test: ast.expr) -> bool:
-    """Does the loop stand in a branch of the same test?"""
-    around = [each.test for each in program.ancestors(loop) if isinstance(each, ast.If)]
-    around += [each.operand for each in around if isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.Not)]
-    return any(is_same(each, test) for each in around)
-
-
-def _is_plain(part: ast.AST, written: set[str]) -> bool:
-    """Is this part of a test the same in every step, and without effect?"""
-    if isinstance(part, ast.Name | ast.Attribute):
-        return bool(path_of(part)) and path_of(part) not in written
-    return isinstance(part, _PLAIN)
