@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from perflint.fixes.blocked import Blocked
+from perflint.fixes.shown import shown
 from perflint.lift import axes, functions, inline, losses
 from perflint.lift.modules import Module, is_changed, module_built, module_of
 from perflint.lift.purity import call_entry, invariant
@@ -33,16 +34,16 @@ def lift_call(scope: Scope, node: ast.Call) -> Lifted:
         return inline.lift_inline(scope, node, function)
     entry = call_entry(scope, node)
     if entry is None:
-        raise Blocked(f"`{scope.program.segment(node.func)}` is not known well enough", node)
+        raise Blocked(f"{shown(scope.program, node.func)} is not known well enough", node)
     return functions.lift_function(scope, node, entry)
 
 
 def _only_argument(scope: Scope, node: ast.Call) -> Steps:
     if len(node.args) != 1 or node.keywords:
-        raise Blocked(f"`{scope.program.segment(node.func)}` gets more than one tensor", node)
+        raise Blocked(f"{shown(scope.program, node.func)} gets more than one tensor", node)
     value = tensor(scope.lift(node.args[0]), node)
     if not isinstance(value, Steps):
-        raise Blocked(f"`{scope.program.segment(node.func)}` gets no step of a sequence", node)
+        raise Blocked(f"{shown(scope.program, node.func)} gets no step of a sequence", node)
     return value
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from perflint.fixes.blocked import Blocked
+from perflint.fixes.shown import shown
 from perflint.fixes.text import atom
 from perflint.lift import axes, calls
 from perflint.lift.pointwise import pointwise
@@ -41,7 +42,7 @@ def lift(scope: Scope, node: ast.expr) -> Lifted:
         return _negated(scope, node)
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and not isinstance(node.ops[0], _IDENTITIES):
         return pointwise(scope, node, [node.left, node.comparators[0]])
-    raise Blocked(f"`{scope.program.segment(node)}` is not known to be the same for all steps at once", node)
+    raise Blocked(f"{shown(scope.program, node)} is not known to be the same for all steps at once", node)
 
 
 _IDENTITIES = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
@@ -54,7 +55,7 @@ def _attribute(scope: Scope, node: ast.Attribute) -> Lifted:
     base = scope.lift(node.value)
     if isinstance(base, Parts) and node.attr in _PAIR and len(base.items) == 2:
         return base.items[_PAIR[node.attr]]
-    raise Blocked(f"`{scope.program.segment(node)}` is not known to be the same for all steps at once", node)
+    raise Blocked(f"{shown(scope.program, node)} is not known to be the same for all steps at once", node)
 
 
 def _subscript(scope: Scope, node: ast.Subscript) -> Lifted:

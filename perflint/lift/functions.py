@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from perflint.fixes.blocked import Blocked
+from perflint.fixes.shown import shown
 from perflint.lift import axes, products, slices
 from perflint.lift.layouts import laid_out
 from perflint.lift.operations import Operation
@@ -47,7 +48,7 @@ def _check(scope: Scope, operation: Operation, entry: torch_table.Entry) -> None
     if "inplace" in entry.traits or name.endswith("_"):
         raise Blocked(f"`{name}` changes a tensor in place", node)
     if not operation.operands:
-        raise Blocked(f"`{scope.program.segment(node)}` has no tensor in sight", node)
+        raise Blocked(f"{shown(scope.program, node)} has no tensor in sight", node)
     for keyword in node.keywords:
         if scope.varies(keyword.value):
             raise Blocked(f"`{keyword.arg}` is another one in each step", node)
@@ -94,7 +95,7 @@ def _pointwise(scope: Scope, operation: Operation) -> Steps:
     if any(kind not in (Kind.NUMBER, Kind.STRING, Kind.NONE) for kind in kinds):
         raise Blocked("a keyword is not known to be a number", node)
     if any(isinstance(each, ast.Constant) and isinstance(each.value, bool) for each in operands):
-        raise Blocked(f"`{scope.program.segment(node.func)}` may change its input in place", node)
+        raise Blocked(f"{shown(scope.program, node.func)} may change its input in place", node)
     for each in operands:
         if not scope.varies(each):
             invariant(scope, each)

@@ -6,6 +6,7 @@ import ast
 from dataclasses import replace
 
 from perflint.fixes.blocked import Blocked
+from perflint.fixes.shown import shown
 from perflint.fixes.text import atom, on_one_line
 from perflint.lift.purity import invariant
 from perflint.lift.scope import Scope
@@ -125,7 +126,7 @@ def _sequence(scope: Scope, walked: ast.expr) -> Steps:
     _check_bound(scope, walked if base is None else base)
     if base is None:
         if scope.program.value(walked).kind is not Kind.TENSOR or not scope.program.value(walked).sure:
-            raise Blocked(f"`{scope.program.segment(walked)}` is not known to be a tensor", walked)
+            raise Blocked(f"{shown(scope.program, walked)} is not known to be a tensor", walked)
         rank = scope.rank(walked)
         return Steps(atom(scope.text(walked)), 0, *_axes(1, rank, 1))
     assert isinstance(walked, ast.Call)

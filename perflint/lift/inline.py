@@ -6,6 +6,7 @@ import ast
 from dataclasses import replace
 
 from perflint.fixes.blocked import Blocked
+from perflint.fixes.shown import shown
 from perflint.fixes.text import atom
 from perflint.lift.scope import Callee, Scope
 from perflint.lift.steps import Lifted, Same, Steps
@@ -40,7 +41,7 @@ def lift_inline(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> Lift
             scope.draft.before.append(text)
         return inner.lift(last.value)
     except Blocked as blocked:
-        raise Blocked(f"in `{scope.program.segment(node.func)}`, {blocked}", node) from None
+        raise Blocked(f"in {shown(scope.program, node.func)}, {blocked}", node) from None
 
 
 def _check(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> None:
@@ -48,9 +49,9 @@ def _check(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> None:
     if function.decorator_list or _depth(scope) >= _DEPTH:
         raise Blocked(f"`{function.name}` is wrapped or calls too deep", node)
     if may_be_wrapped(scope.program):
-        raise Blocked(f"`{scope.program.segment(node.func)}` may be wrapped: calling it is more than its body", node)
+        raise Blocked(f"{shown(scope.program, node.func)} may be wrapped: calling it is more than its body", node)
     if owner is not None and any(info.methods.keys() & _INTERCEPTS for info in owner.lineage()):
-        raise Blocked(f"calling `{scope.program.segment(node.func)}` is more than its body", node)
+        raise Blocked(f"calling {shown(scope.program, node.func)} is more than its body", node)
     if owner is not None and any(True for _ in owner.overriding(function.name)):
         raise Blocked(f"a subclass has its own `{function.name}`", node)
     if scope.varies(node.func):

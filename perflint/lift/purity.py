@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from perflint.fixes.blocked import Blocked
+from perflint.fixes.shown import shown
 from perflint.lift.modules import is_changed, module_of
 from perflint.lift.scope import Scope
 from perflint.lift.steps import Same
@@ -46,7 +47,7 @@ def invariant(scope: Scope, node: ast.expr) -> Same:
     """What is the same in every step, and may be worked out once."""
     for part in ast.walk(node):
         if isinstance(part, ast.Call) and not is_pure(scope, part):
-            raise Blocked(f"`{scope.program.segment(part)}` may give something else each time", part)
+            raise Blocked(f"{shown(scope.program, part)} may give something else each time", part)
         if isinstance(part, ast.Yield | ast.YieldFrom | ast.Await | ast.NamedExpr | ast.Lambda):
             raise Blocked("other code may run in each step", part)
     return scope.same(node)

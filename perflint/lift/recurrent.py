@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from perflint.fixes.blocked import Blocked
+from perflint.fixes.shown import shown
 from perflint.fixes.text import atom
 from perflint.lift.modules import Module, module_of
 from perflint.lift.scope import Scope, tensor
@@ -32,7 +33,7 @@ def known_module(scope: Scope, node: ast.Call) -> Module:
     """The RNN that `node` calls; raises Blocked where it is not known how it was built."""
     module = module_of(scope.program, node.func)
     if module is None:
-        raise Blocked(f"it is not known how `{scope.program.segment(node.func)}` was built", node)
+        raise Blocked(f"it is not known how {shown(scope.program, node.func)} was built", node)
     if len(node.args) + len(node.keywords) > 2 or not node.args:
         raise Blocked("the RNN gets more than an input and a state", node)
     return module

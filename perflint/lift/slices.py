@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass, replace
 
 from perflint.fixes.blocked import Blocked
+from perflint.fixes.shown import shown
 from perflint.fixes.text import atom
 from perflint.lift.purity import invariant
 from perflint.lift.scope import Scope, counter
@@ -36,7 +37,7 @@ def selected(scope: Scope, node: ast.Call, whole: ast.expr, base: Same, axis: in
     """The step `item` of `whole`, whose steps stand along `axis`; raises Blocked."""
     steps = step_range(scope, item)
     if steps is None:
-        raise Blocked(f"`{scope.program.segment(node)}` is not one step of a sequence", node)
+        raise Blocked(f"{shown(scope.program, node)} is not one step of a sequence", node)
     stop = "" if _is_length(scope, whole, axis, steps) else steps.stop
     bounds = f"{'' if steps.first == '0' else steps.first}:{stop}"
     text = base.text if bounds == ":" else f"{atom(base.text)}[{':, ' * axis}{bounds}]"
@@ -67,15 +68,15 @@ def _is(item: ast.expr, value: object) -> bool:
 def _step(scope: Scope, node: ast.Subscript, base: Same, items: list[ast.expr]) -> Steps:
     found = [(position, steps) for position, item in enumerate(items) if (steps := step_range(scope, item))]
     if len(found) != 1:
-        raise Blocked(f"`{scope.program.segment(node)}` is not one step of a sequence", node)
+        raise Blocked(f"{shown(scope.program, node)} is not one step of a sequence", node)
     axis, steps = found[0]
     others = items[:axis] + items[axis + 1 :]
     if not all(_is_full(item) for item in items[:axis]) or any(scope.varies(item) for item in others):
-        raise Blocked(f"`{scope.program.segment(node)}` is not one step of a sequence", node)
+        raise Blocked(f"{shown(scope.program, node)} is not one step of a sequence", node)
     behind = items[axis + 1 :]
     _check_same(scope, behind)
     if not all(_is_plain(item) for item in behind):
-        raise Blocked(f"`{scope.program.segment(node)}` picks by more than numbers", node)
+        raise Blocked(f"{shown(scope.program, node)} picks by more than numbers", node)
     dropped = sum(integer(item) is not None for item in behind)
     fewer = dropped + (0 if steps.kept else 1)
     of = f"{base.text} {fewer} {scope.program.span(node.value) if not base.text.isidentifier() else ''}"
@@ -156,9 +157,9 @@ def _operand(text: str) -> str:
 def _part_of_step(scope: Scope, node: ast.Subscript, base: Steps, items: list[ast.expr]) -> Steps:
     """An index into one step: axes from time on stand one further back among all steps."""
     if any(scope.varies(item) for item in items):
-        raise Blocked(f"`{scope.program.segment(node)}` picks something else in each step", node)
+        raise Blocked(f"{shown(scope.program, node)} picks something else in each step", node)
     if any(not (_is_plain(item) or _is(item, ...) or _is(item, None)) for item in items):
-        raise Blocked(f"`{scope.program.segment(node)}` picks by more than numbers", node)
+        raise Blocked(f"{shown(scope.program, node)} picks by more than numbers", node)
     _check_same(scope, items)
     texts = [item_text(scope, item) for item in items]
     numbers = [integer(item) is not None for item in items]
