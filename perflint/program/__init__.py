@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -94,7 +94,7 @@ class Program:
         """The function whose body holds `node`, or None at module level."""
         return self._walk.function_of(node)
 
-    def own_nodes(self, root: ast.AST) -> Iterator[ast.AST]:
+    def own_nodes(self, root: ast.AST) -> Sequence[ast.AST]:
         """`root` and the nodes below it, without the bodies of functions and classes defined in it."""
         return own_nodes(root)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from perflint.program.values import LIKELY_HOST_TENSOR, Kind
-from perflint.program.walk import FUNCTIONS, LOOPS, Loop, own_nodes, path_of
+from perflint.program.walk import FUNCTIONS, LOOPS, Loop, own_nodes, path_of, stores
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -223,13 +223,8 @@ def _is_rare_flag(program: Program, test: ast.expr) -> bool:
     if program.value(test) == LIKELY_HOST_TENSOR:  # but no tensor: one of many samples has no truth
         return True
     scope = program.function_of(test) or program.tree
-    stores = [
-        node
-        for node in own_nodes(scope)
-        if isinstance(node, ast.Name) and node.id == test.id and isinstance(node.ctx, ast.Store)
-    ]
     cleared, rarely_set = False, False
-    for store in stores:
+    for store in stores(scope, test.id):
         statement = program.statement_of(store)
         if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Constant):
             return False

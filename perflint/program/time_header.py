@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from perflint.program.inference.iteration import element_of
 from perflint.program.values import Kind
-from perflint.program.walk import Loop, own_nodes, path_of
+from perflint.program.walk import Loop, own_nodes, path_of, stores
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -149,8 +149,7 @@ def _only_binding(program: Program, node: ast.expr) -> ast.expr | None:
     if not isinstance(node, ast.Name):
         return None
     scope = program.function_of(node) or program.tree
-    stores = [part for part in own_nodes(scope) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)]
-    bound = [program.statement_of(part) for part in stores if part.id == node.id]
+    bound = [program.statement_of(part) for part in stores(scope, node.id)]
     if len(bound) == 1 and isinstance(bound[0], ast.Assign) and isinstance(bound[0].targets[0], ast.Name):
         return bound[0].value
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from enum import Enum
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import NamedTuple
 
 
@@ -99,6 +99,7 @@ def tensor(place: Place, *, sure: bool = True, dtype: str = "") -> Value:
     return Value(Kind.TENSOR, place, sure, dtype=dtype)
 
 
+@lru_cache(maxsize=1024, typed=True)
 def literal(constant: Constant) -> Value:
     """The value of a constant expression."""
     if constant is None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -12,6 +13,7 @@ Loop = ast.For | ast.AsyncFor | ast.While
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _DEFINITIONS = frozenset({*FUNCTIONS, ast.ClassDef})
+_LARGE = _DEFINITIONS | {ast.Module, *LOOPS}  # what is worth remembering
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 Node = TypeVar("Node", bound=ast.AST)
@@ -60,6 +62,17 @@ _FIELDS = _ChildFields(
         ast.Nonlocal: (),
     }
 )
+
+
+class _ReversedFields(dict[type[ast.AST], tuple[str, ...]]):
+    """The same, the last first: as they go onto a stack."""
+
+    def __missing__(self, cls: type[ast.AST]) -> tuple[str, ...]:
+        fields = self[cls] = _FIELDS[cls][::-1]
+        return fields
+
+
+_REVERSED_FIELDS = _ReversedFields()
 
 
 class Walk:
@@ -123,18 +136,46 @@ class Walk:
         return [statement]
 
 
-def own_nodes(root: ast.AST) -> Iterator[ast.AST]:
+def own_nodes(root: ast.AST) -> Sequence[ast.AST]:
     """`root` and the nodes below it, in source order, without the bodies of nested functions and classes."""
-    yield root
-    stack = children(root)[::-1]
+    return _remembered(root) if root.__class__ in _LARGE else _own_nodes(root)
+
+
+def _own_nodes(root: ast.AST) -> list[ast.AST]:
+    found: list[ast.AST] = []
+    stack = [root]
     while stack:
         node = stack.pop()
-        yield node
+        found.append(node)
         cls = node.__class__
-        if _FIELDS[cls] and cls not in _DEFINITIONS:
-            below = children(node)
-            below.reverse()
-            stack += below
+        if cls in _DEFINITIONS and node is not root:
+            continue
+        for field in _REVERSED_FIELDS[cls]:
+            child = getattr(node, field)
+            if child.__class__ is list:
+                stack += [each for each in reversed(child) if each is not None]
+            elif child is not None:
+                stack.append(child)
+    return found
+
+
+@lru_cache(maxsize=256)
+def _remembered(root: ast.AST) -> Sequence[ast.AST]:
+    return _own_nodes(root)
+
+
+@lru_cache(maxsize=256)
+def _stores(scope: ast.AST) -> Mapping[str, Sequence[ast.Name]]:
+    found: defaultdict[str, list[ast.Name]] = defaultdict(list)
+    for node in own_nodes(scope):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found[node.id].append(node)
+    return found
+
+
+def stores(scope: ast.AST, name: str) -> Sequence[ast.Name]:
+    """Where `scope` binds `name`, in source order: the names that are assigned, not what they are bound to."""
+    return _stores(scope).get(name, ())
 
 
 def children(node: ast.AST) -> list[ast.AST]:
@@ -151,14 +192,11 @@ def children(node: ast.AST) -> list[ast.AST]:
 
 def path_of(node: ast.AST) -> str:
     """The dotted path of a name or a chain of attributes, such as `self.net.rnn`; empty for anything else."""
-    parts: list[str] = []
+    path = ""
     while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
+        path = f".{node.attr}{path}"
         node = node.value
-    if not isinstance(node, ast.Name):
-        return ""
-    parts.append(node.id)
-    return ".".join(reversed(parts))
+    return node.id + path if isinstance(node, ast.Name) else ""
 
 
 def _place(node: ast.stmt | ast.expr) -> tuple[int, int]:

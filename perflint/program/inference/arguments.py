@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from perflint.program import torch_table
 from perflint.program.values import Kind, Value
@@ -15,8 +14,7 @@ if TYPE_CHECKING:
     from perflint.program.inference.evaluate import Evaluator
 
 
-@dataclass(frozen=True)
-class Arguments:
+class Arguments(NamedTuple):
     """Evaluated arguments; `open` where a `*` or `**` may bring more than is known."""
 
     positional: tuple[Value, ...]
@@ -26,8 +24,8 @@ class Arguments:
     @staticmethod
     def of(evaluator: Evaluator, node: ast.Call) -> Arguments:
         """Evaluate the arguments of a call, in source order."""
-        positional = tuple(evaluator.evaluate(argument) for argument in node.args)
-        spread = any(isinstance(argument, ast.Starred) for argument in node.args)
+        positional = tuple([evaluator.evaluate(argument) for argument in node.args])
+        spread = ast.Starred in map(type, node.args)
         keywords: dict[str, Value] = {}
         for keyword in node.keywords:
             value = evaluator.evaluate(keyword.value)

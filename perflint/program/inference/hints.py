@@ -6,6 +6,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from perflint.program import torch_table
 from perflint.program.values import LIKELY_LOADER, UNKNOWN, Kind, Place, Value, tensor
@@ -45,6 +46,7 @@ def looks_like_loader(name: str) -> bool:
     return bool(_LOADER.search(name))
 
 
+@lru_cache(maxsize=1024)
 def by_name(name: str) -> Value | None:
     """What something likely is that people call `name`."""
     if name == "xp":
@@ -56,10 +58,12 @@ def usage(function: Function) -> dict[str, set[str]]:
     """Which attributes the body of `function` takes of each name; as "[:, ]", that it takes slices in several axes."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for node in own_nodes(function):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            found[node.value.id].add(node.attr)
-        elif isinstance(node, ast.Call) and (name := path_of(node.func)).endswith(".size"):
-            found[name.removesuffix(".size")].add("size()")
+        if isinstance(node, ast.Attribute):
+            if isinstance(node.value, ast.Name):
+                found[node.value.id].add(node.attr)
+        elif isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Attribute) and node.func.attr == "size":
+                found[path_of(node.func.value)].add("size()")
         elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and _takes_slices(node.slice):
             found[node.value.id].add("[:, ]")
     return found
