@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from types import CellType, CodeType, FunctionType, ModuleType
@@ -13,6 +14,7 @@ _LIBRARIES = frozenset({"torch", "numpy", "perflint"}) | sys.stdlib_module_names
 _ALWAYS = frozenset({"p", "dropout", "momentum", "eps"})  # settings of torch's own modules that programs change
 _OWN = frozenset(vars(torch.nn.Module()))  # what every module has, and the walk looks at anyway
 _CALLED = ("forward", "__call__")
+_ON_GLOBALS = frozenset({"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 
 
 class Scope:
@@ -65,9 +67,8 @@ class Scope:
             if function in self._functions:
                 continue
             self._functions.add(function)
-            names = {name for code in codes(function.__code__) for name in code.co_names}
-            self.names |= names
-            for name in sorted(names & function.__globals__.keys()):
+            self.names |= {name for code in codes(function.__code__) for name in code.co_names}
+            for name in sorted(global_names(function.__code__) & function.__globals__.keys()):
                 value = function.__globals__[name]
                 helper = plain_function(value)
                 if helper is not None and not _is_library(helper):
@@ -84,6 +85,12 @@ def codes(code: CodeType) -> Iterator[CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from codes(constant)
+
+
+def global_names(code: CodeType) -> set[str]:
+    """The globals that a function's code reads or assigns: an attribute may have the name of another one."""
+    instructions = (each for part in codes(code) for each in dis.get_instructions(part))
+    return {each.argval for each in instructions if each.opname in _ON_GLOBALS}
 
 
 def plain_function(value: object) -> FunctionType | None:

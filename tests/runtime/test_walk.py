@@ -180,6 +180,19 @@ def test_a_scope_names_what_helpers_and_methods_read_too() -> None:
     assert {name for _, name in scope.globals} == {"LIMIT", "SETTINGS", "TABLE"}
 
 
+def test_an_attribute_is_not_taken_for_the_global_of_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def scale(model: Attention) -> int:
+        return model.heads * LIMIT
+
+    def assigns() -> None:
+        global LIMIT
+        LIMIT = 6
+
+    monkeypatch.setitem(globals(), "heads", torch.ones(HOST_VALUES + 1))
+    assert [name for _, name in Scope(scale).globals] == [name for _, name in Scope(assigns).globals] == ["LIMIT"]
+    assert walk(Scope(scale), scale, Attention()).refusal is None
+
+
 @pytest.mark.parametrize(
     "value",
     [3, (1, [2, {"a": (3,)}], None), {"b": 1, "a": [2]}, torch.max(torch.ones(2, 2), 0), torch.Size([2, 3]), ()],
