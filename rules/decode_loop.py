@@ -94,7 +94,8 @@ import ast
 from collections.abc import Callable, Iterator
 
 from perflint.fixes.blocked import Blocked
-from perflint.graphing.candidate import graphed, is_captured
+from perflint.graphing.candidate import graphed
+from perflint.graphing.captured import is_captured
 from perflint.lift.branches import lifted_or_divided
 from perflint.program import Program
 from perflint.rule import Finding, Fix, Options, Rule

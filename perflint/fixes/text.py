@@ -44,13 +44,14 @@ def indent_of(program: Program, loop: Loop) -> str:
 
 
 def whole_lines(program: Program, statement: ast.stmt) -> Edit:
-    """Takes away a statement with its lines; raises Blocked where it shares them."""
+    """Takes away a statement with its lines, but for its comments; raises Blocked where it shares lines."""
     source = program.source
     start, end = source.line_start(statement.lineno), source.line_end(statement.end_lineno or statement.lineno)
     before, behind = program.text[start : program.span(statement)[0]], program.text[program.span(statement)[1] : end]
     if before.strip() or behind.lstrip()[:1] == ";":
         raise Blocked("it shares a line with something else", statement)
-    return Edit(start, end, "")
+    indent = source.indentation(statement.lineno)
+    return Edit(start, end, "".join(f"{indent}{comment}\n" for _, comment in comments(program, statement)))
 
 
 def difference(old: str, new: str) -> Edit:
@@ -63,13 +64,11 @@ def difference(old: str, new: str) -> Edit:
     return Edit(start, end, "".join(after[front : len(after) - back]))
 
 
-def comments(program: Program, loop: ast.For | ast.While) -> list[tuple[int, str]]:
-    """The comments of the loop, by line."""
-    source = program.source
-    lines = [source.line_text(line) for line in range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)]
-    return [
-        (loop.lineno + token.start[0] - 1, token.string) for token in _tokens(lines) if token.type == tokenize.COMMENT
-    ]
+def comments(program: Program, statement: ast.stmt) -> list[tuple[int, str]]:
+    """The comments on the lines of a statement, by line."""
+    first, last = statement.lineno, statement.end_lineno or statement.lineno
+    lines = [program.source.line_text(line) for line in range(first, last + 1)]
+    return [(first + token.start[0] - 1, token.string) for token in _tokens(lines) if token.type == tokenize.COMMENT]
 
 
 def _tokens(lines: list[str]) -> Iterator[tokenize.TokenInfo]:

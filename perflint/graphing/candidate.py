@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING
 
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.imports import importing
-from perflint.graphing.chunks import chunked, end_test
-from perflint.graphing.modes import called
+from perflint.graphing.captured import RUNTIME
+from perflint.graphing.end_test import end_test
 from perflint.graphing.obstacles import Obstacles
 from perflint.graphing.sites import check_sites
-from perflint.program.walk import FUNCTIONS
+from perflint.graphing.step_function import stepped
 from perflint.rule import Edit, Fix, Safety
 
 if TYPE_CHECKING:
     from perflint.program import Program
 
-RUNTIME = "perflint.runtime.graphs"
 DISTRIBUTION = "perflint-torch"
-_CAPTURES = frozenset({f"{RUNTIME}.cuda_graph", "torch.cuda.graph", "torch.cuda.make_graphed_callables"})
 _NOT_CAPTURED = ("torch.autograd", "torch.jit")
 
 
@@ -28,7 +26,7 @@ def graphed(program: Program, loop: ast.For | ast.While) -> Fix:
     end = end_test(program, loop)
     if end is not None:
         name, imported = importing(program, RUNTIME, "graphed_loop")
-        edits = (*imported, *chunked(program, loop, end, name))
+        edits = (*imported, *stepped(program, loop, end, name))
         return Fix("run the loop as CUDA graphs of several steps", Safety.EXACT, edits, DISTRIBUTION)
     function = _function(program, loop)
     quiet = program.without_gradients(function.body[0])
@@ -43,43 +41,6 @@ def graphed(program: Program, loop: ast.For | ast.While) -> Fix:
         (*imported, _decorator(program, function, name)),
         DISTRIBUTION,
     )
-
-
-def is_captured(program: Program, node: ast.AST) -> bool:
-    """Is `node` part of what a CUDA graph is captured of: by a decorator, a wrapper, or a `with` around it?"""
-    return _is_captured(program, node, set())
-
-
-def _is_captured(program: Program, node: ast.AST, seen: set[ast.AST]) -> bool:
-    if "graph" not in program.text:
-        return False
-    for parent in program.ancestors(node):
-        if isinstance(parent, ast.With):
-            names = {program.qualified(called(item.context_expr)) for item in parent.items}
-            if names & _CAPTURES:
-                return True
-        if isinstance(parent, FUNCTIONS):
-            if parent in seen:
-                return False
-            seen.add(parent)
-            return _is_captured_function(program, parent, seen)
-    return False
-
-
-def _is_captured_function(program: Program, function: ast.AST, seen: set[ast.AST]) -> bool:
-    if any(program.qualified(called(each)) in _CAPTURES for each in getattr(function, "decorator_list", ())):
-        return True
-    wrapped = {
-        program.value(argument).node
-        for call in program.of_type(ast.Call)
-        if call.args and program.qualified(call.func) in _CAPTURES
-        for argument in call.args[:1]
-    }
-    if function in wrapped:
-        return True
-    assert isinstance(function, FUNCTIONS)
-    sites = program.call_sites(function)
-    return bool(sites) and all(_is_captured(program, site, seen) for site in sites)
 
 
 def _function(program: Program, loop: ast.For | ast.While) -> ast.FunctionDef:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Collected:
+class StackedLists:
     """How many `steps` a loop has, and its lists: `names`, the `values` that a step appends, where these `appends` are.
 
     They start as the `empty` ones, and all are stacked along `dim`; `stacks` take away the calls that do so.
@@ -32,7 +33,7 @@ class Collected:
     stacks: tuple[Edit, ...]
 
 
-def collected(program: Program, loop: ast.For, end: ast.If) -> Collected:
+def stacked_lists(program: Program, loop: ast.For, end: ast.If) -> StackedLists:
     """The lists of `loop`; raises Blocked where they are more than stacked."""
     appends = tuple(each for each in loop.body if _appended(each) is not None)
     pairs = [_pair(program, loop, end, each) for each in appends]
@@ -41,13 +42,14 @@ def collected(program: Program, loop: ast.For, end: ast.If) -> Collected:
     dims = {dim for _, dim in stacks}
     if len(dims) > 1 or len(set(names)) < len(names):
         raise Blocked("its results are stacked in different ways", loop)
-    empty = tuple(_empty(program, loop, name) for name in names)
+    empty = tuple(dict.fromkeys(_empty(program, loop, name, names) for name in names))
     values = tuple(value for _, value in pairs)
     edits = tuple(edit for edit, _ in stacks)
     steps = _steps(program, loop)
     if not names and not steps.strip("0").isdigit():
-        raise Blocked("it may take no step at all", loop)  # where results are stacked, it must take one
-    return Collected(steps, names, values, appends, empty, min(dims, default="0"), edits)
+        # where results are stacked, it must take one
+        raise Blocked("it may take no step at all, and no list of its results is stacked behind it", loop)
+    return StackedLists(steps, names, values, appends, empty, min(dims, default="0"), edits)
 
 
 def _pair(program: Program, loop: ast.For, end: ast.If, append: ast.stmt) -> tuple[str, str]:
@@ -57,8 +59,10 @@ def _pair(program: Program, loop: ast.For, end: ast.If, append: ast.stmt) -> tup
     value, name = call.args[0], path_of(call.func.value)
     if loop.body.index(append) > loop.body.index(end):
         raise Blocked(f"the last step leaves `{name}` as it is", append)
-    if not isinstance(value, ast.Name) or _is_set_behind(loop, append, value.id):
+    if not isinstance(value, ast.Name):
         raise Blocked(f"{shown(program, value)} is appended, and not the value of a name", append)
+    if _is_set_behind(loop, append, value.id):
+        raise Blocked(f"`{value.id}` is set again behind the line that appends it", append)
     return name, value.id
 
 
@@ -96,20 +100,28 @@ def _steps(program: Program, loop: ast.For) -> str:
 
 def _uses(program: Program, loop: ast.For, name: str) -> list[ast.Name]:
     around = program.function_of(loop) or program.tree
-    return [node for node in ast.walk(around) if isinstance(node, ast.Name) and node.id == name]
+    found = (node for node in ast.walk(around) if isinstance(node, ast.Name) and node.id == name)
+    return sorted(found, key=lambda node: (node.lineno, node.col_offset))
 
 
-def _empty(program: Program, loop: ast.For, name: str) -> ast.stmt:
-    """The statement in front of the loop that makes the empty list."""
+def _empty(program: Program, loop: ast.For, name: str, names: Sequence[str]) -> ast.stmt:
+    """The statement in front of the loop that makes the empty list, perhaps with others of these names."""
     block = program.block_of(loop)
     for statement in block[: block.index(loop)]:
-        targets = statement.targets if isinstance(statement, ast.Assign) else []
-        if [path_of(each) for each in targets] != [name]:
-            continue
-        assert isinstance(statement, ast.Assign)
-        if isinstance(statement.value, ast.List) and not statement.value.elts:
+        if name in (made := _lists_made(statement)) and made <= set(names):
             return statement
     raise Blocked(f"`{name}` is not known to be empty in front of the loop", loop)
+
+
+def _lists_made(statement: ast.stmt) -> set[str]:
+    """The names that a statement gives new empty lists, if it does nothing else."""
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return set()
+    target, value = statement.targets[0], statement.value
+    targets = target.elts if isinstance(target, ast.Tuple) else [target]
+    values = value.elts if isinstance(value, ast.Tuple) else [value]
+    are_new = all(isinstance(each, ast.List) and not each.elts for each in values)
+    return {path_of(each) for each in targets} if are_new and len(targets) == len(values) else set()
 
 
 def _stack(program: Program, loop: ast.For, append: ast.stmt, name: str) -> tuple[Edit, str]:

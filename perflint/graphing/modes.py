@@ -10,6 +10,6 @@ MODES = frozenset(
 )
 
 
-def called(node: ast.expr) -> ast.expr:
+def referred(node: ast.expr) -> ast.expr:
     """What a decorator or a context refers to, whether it is called or not."""
     return node.func if isinstance(node, ast.Call) else node

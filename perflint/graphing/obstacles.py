@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.shown import shown
 from perflint.graphing.calls import check_call
-from perflint.graphing.modes import MODES, called
+from perflint.graphing.modes import MODES, referred
 from perflint.graphing.ownership import argument_names, is_new, is_own, root_of
 from perflint.graphing.reads import check_reads
 from perflint.program import torch_table
@@ -55,7 +55,7 @@ class Obstacles:
             return
         self._seen.add(function)
         for decorator in function.decorator_list:
-            if self.program.qualified(called(decorator)) not in TRANSPARENT:
+            if self.program.qualified(referred(decorator)) not in TRANSPARENT:
                 raise Blocked(f"`@{self.program.segment(decorator)}` may do something else than call it", decorator)
         self.check(function.body, function)
 
@@ -96,7 +96,7 @@ class Obstacles:
     def _contexts(self, node: ast.With) -> None:
         for item in node.items:
             expression = item.context_expr
-            if self.program.qualified(called(expression)) not in MODES:
+            if self.program.qualified(referred(expression)) not in MODES:
                 raise Blocked(f"{shown(self.program, expression)} may do something else than compute", node)
 
     def _attribute(self, node: ast.Attribute, region: ast.AST) -> None:

@@ -1,4 +1,4 @@
-"""Rewrites a loop that ends by a test of what is on the device, so that the test is read once in several steps."""
+"""Makes a loop that ends by a test a function of one step, so that the test is read once in several steps."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.shown import shown
 from perflint.fixes.text import atom, on_one_line, whole_lines
-from perflint.graphing.calls import check_call
-from perflint.graphing.lists import Collected, collected
+from perflint.graphing.carried import Names, carried
+from perflint.graphing.end_test import tensor_test
+from perflint.graphing.lists import StackedLists, stacked_lists
 from perflint.graphing.obstacles import Obstacles
-from perflint.graphing.reads import check_test
-from perflint.graphing.steps import Names, carried
-from perflint.program.dtypes import INTEGER, number_kind
 from perflint.program.walk import own_nodes
 from perflint.rule import Edit
 
@@ -21,30 +19,9 @@ if TYPE_CHECKING:
     from perflint.program import Program
 
 _WIDTH = 88  # of a line, from which on it is broken
-_VERDICTS = frozenset({"all", "any"})
-_COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)  # that are made on the device
 
 
-def end_test(program: Program, loop: ast.For | ast.While) -> ast.If | None:
-    """The statement of the loop that leaves it by a test of a tensor, if there is one and no other."""
-    found = [each for each in loop.body if isinstance(each, ast.If) and _leaves(each) and _reads(program, each.test)]
-    return found[0] if len(found) == 1 else None
-
-
-def _leaves(node: ast.If) -> bool:
-    return len(node.body) == 1 and isinstance(node.body[0], ast.Break) and not node.orelse
-
-
-def _reads(program: Program, test: ast.expr) -> bool:
-    try:
-        check_test(program, test)
-    except Blocked:
-        return True
-    calls = (node.func for node in ast.walk(test) if isinstance(node, ast.Call))
-    return any(isinstance(func, ast.Attribute) and func.attr in {*_VERDICTS, "item"} for func in calls)
-
-
-def chunked(program: Program, loop: ast.For | ast.While, end: ast.If, name: str) -> tuple[Edit, ...]:
+def stepped(program: Program, loop: ast.For | ast.While, end: ast.If, name: str) -> tuple[Edit, ...]:
     """The edits that make the loop a call of the function `name`, graphed_loop; raises Blocked."""
     if not isinstance(loop, ast.For) or loop.orelse:
         raise Blocked(f"{shown(program, end.test)} is read on the host in each step", end)
@@ -54,7 +31,7 @@ def chunked(program: Program, loop: ast.For | ast.While, end: ast.If, name: str)
         is_super = isinstance(node, ast.Name) and node.id == "super"
         if is_super or (isinstance(node, ast.Break | ast.Continue | ast.Return) and node is not end.body[0]):
             raise Blocked("it is left, or goes on, at several places", node)
-    lists = collected(program, loop, end)
+    lists = stacked_lists(program, loop, end)
     kept = [each for each in loop.body if each is not end and each not in lists.appends]
     Obstacles(program, quiet=True, strict=True).check(kept, loop)
     return _Rewriting(program, loop, end, lists, name).edits()
@@ -63,7 +40,7 @@ def chunked(program: Program, loop: ast.For | ast.While, end: ast.If, name: str)
 class _Rewriting:
     """The loop's body becomes a function of one step, at the same place and as deep as it was."""
 
-    def __init__(self, program: Program, loop: ast.For, end: ast.If, lists: Collected, name: str) -> None:
+    def __init__(self, program: Program, loop: ast.For, end: ast.If, lists: StackedLists, name: str) -> None:
         self._program, self._loop, self._end, self._lists, self._name = program, loop, end, lists, name
         self._names = Names(program, loop)
         self._state = carried(program, loop, end, lists, self._names)
@@ -109,7 +86,7 @@ class _Rewriting:
 
     def _outputs(self) -> tuple[str, list[str], list[str]]:
         """The test as an argument, what a step puts out, and what the results are called."""
-        text = _tensor_test(self._program, self._end, self._loop)
+        text = tensor_test(self._program, self._end, self._loop)
         values, results = list(self._lists.values), list(self._lists.names)
         read = {node.id for node in ast.walk(self._end.test) if isinstance(node, ast.Name)}
         own = read & self._names.stored
@@ -123,8 +100,7 @@ class _Rewriting:
 
     def _call(self, step: str, until: str, outputs: list[str], results: list[str]) -> Edit:
         state = _tuple(self._state)
-        last = self._loop.body[-1].end_lineno or self._loop.lineno
-        place = self._program.source.line_end(last)
+        place = self._program.source.line_end(self._last_line())
         broken = "" if self._program.text[:place].endswith(("\n", "\r")) else "\n"
         given = [step, state, self._lists.steps, f"until={until}"]
         given += [f"dim={self._lists.dim}"] if self._lists.dim != "0" else []
@@ -135,6 +111,13 @@ class _Rewriting:
             given.append("last_state=False")
         call = self._broken(f"{self._indent}{targets} = {self._name}(", given)
         return Edit(place, place, f"{broken}{self._inner}return {state}, {_tuple(outputs)}\n\n{call})\n")
+
+    def _last_line(self) -> int:
+        """The loop's last line, which may hold a comment."""
+        source, line = self._program.source, self._loop.body[-1].end_lineno or self._loop.lineno
+        while line < source.line_count and source.line_text(line + 1).startswith(f"{self._inner}#"):
+            line += 1
+        return line
 
     def _broken(self, head: str, arguments: list[str]) -> str:
         """The start of a call and its arguments: on one line, on one of their own, or each on one, as they fit."""
@@ -148,49 +131,3 @@ class _Rewriting:
 
 def _tuple(parts: list[str]) -> str:
     return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
-
-
-def _tensor_test(program: Program, end: ast.If, loop: ast.For) -> str:
-    """The test as a tensor of one truth value, with nothing read on the host."""
-    test = end.test
-    if _is_item(test):
-        assert isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute)
-        test = test.func.value
-    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], _COMPARISONS):
-        return _compared(program, test, loop)
-    function = test.func if isinstance(test, ast.Call) else None
-    is_verdict = isinstance(function, ast.Attribute) and function.attr in _VERDICTS
-    if not is_verdict:
-        raise Blocked(f"{shown(program, end.test)} is read on the host in each step", end)
-    _check_parts(program, [test], loop)
-    return program.segment(test)
-
-
-def _compared(program: Program, test: ast.Compare, loop: ast.For) -> str:
-    """The comparison, of the tensor where its number was read."""
-    left, right = test.left, test.comparators[0]
-    if not _is_item(left):
-        _check_parts(program, [left, right], loop)
-        return program.segment(test)
-    assert isinstance(left, ast.Call) and isinstance(left.func, ast.Attribute)
-    tensor = left.func.value
-    if number_kind(program, tensor) != INTEGER:
-        raise Blocked(f"{shown(program, left)} may be compared otherwise on the device", left)
-    _check_parts(program, [tensor, right], loop)
-    (start, end), (first, last) = program.span(test), program.span(left)
-    return program.text[start:first] + atom(program.segment(tensor)) + program.text[last:end]
-
-
-def _is_item(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item"
-
-
-def _check_parts(program: Program, parts: list[ast.expr], loop: ast.For) -> None:
-    for part in parts:
-        for node in own_nodes(part):
-            if isinstance(node, ast.Call):
-                check_call(program, node, loop, strict=True)
-            if isinstance(node, ast.BoolOp | ast.Lambda | ast.NamedExpr) or isinstance(
-                getattr(node, "op", None), ast.Not
-            ):
-                raise Blocked(f"{shown(program, part)} is read on the host in each step", part)

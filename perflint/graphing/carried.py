@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.names import taken_around
-from perflint.graphing.lists import Collected
+from perflint.graphing.lists import StackedLists
 from perflint.program.values import Kind
 from perflint.program.walk import own_nodes
 
@@ -52,7 +52,7 @@ def _is_behind(program: Program, node: ast.Name, loop: ast.For) -> bool:
     return again or node.lineno > (loop.end_lineno or loop.lineno)
 
 
-def carried(program: Program, loop: ast.For, end: ast.If, lists: Collected, names: Names) -> list[str]:
+def carried(program: Program, loop: ast.For, end: ast.If, lists: StackedLists, names: Names) -> list[str]:
     """The names that a step finds as the one before left them, in order; raises Blocked if graphs can't pass them."""
     gone = {each.id for append in lists.appends for each in _names(append)} & set(lists.names)
     index = {node.id for node in _names(loop.target)}
