@@ -8,12 +8,13 @@ from perflint.fixes.blocked import Blocked
 from perflint.fixes.shown import shown
 from perflint.fixes.text import atom
 from perflint.lift import axes, calls
+from perflint.lift.parted import parted
 from perflint.lift.pointwise import pointwise
 from perflint.lift.products import product
 from perflint.lift.purity import invariant
 from perflint.lift.scope import Scope, counter, tensor
 from perflint.lift.shifts import shifted_in
-from perflint.lift.slices import sliced
+from perflint.lift.slices import selected, sliced
 from perflint.lift.steps import Carried, Lifted, Parts, Same, State, Steps
 from perflint.program.shapes.shape import integer
 from perflint.program.values import Kind
@@ -68,6 +69,8 @@ def _subscript(scope: Scope, node: ast.Subscript) -> Lifted:
     if isinstance(base, State) and not base.is_output:
         return _state_part(scope, base, node)
     if isinstance(base, Same):
+        if (steps := parted(scope, node.value)) is not None:
+            return selected(scope, node, steps, node.slice)
         kind = scope.program.value(node.value)
         if kind.kind is not Kind.TENSOR:
             raise Blocked(f"`{base.text}` is not known to be a tensor", node)

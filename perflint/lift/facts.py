@@ -36,6 +36,7 @@ def scope_of(program: Program, loop: ast.For | ast.While, lifter: Lifter) -> Sco
     around = program.function_of(loop)
     facts = Facts(
         program=program,
+        loop=loop,
         flow=flow,
         shapes=shapes,
         torch=name_of_torch(program),

@@ -11,6 +11,7 @@ from perflint.fixes.shown import shown
 from perflint.lift import axes, products, slices
 from perflint.lift.layouts import laid_out
 from perflint.lift.operations import Operation
+from perflint.lift.parted import Parted
 from perflint.lift.pointwise import pointwise
 from perflint.lift.purity import invariant
 from perflint.lift.scope import Scope, tensor
@@ -109,7 +110,7 @@ def _selected(scope: Scope, operation: Operation) -> Lifted:
     base, axis = scope.lift(whole), integer(others[0]) if len(others) == 2 else None
     if not isinstance(base, Same) or axis is None or axis < 0:
         return _of_one(scope, operation)
-    return slices.selected(scope, operation.node, whole, base, axis, others[1])
+    return slices.selected(scope, operation.node, Parted(whole, axis, kept=False), others[1])
 
 
 def _where(scope: Scope, operation: Operation) -> Steps:

@@ -8,11 +8,12 @@ from dataclasses import replace
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.shown import shown
 from perflint.fixes.text import atom, on_one_line
+from perflint.lift.parted import parted
 from perflint.lift.purity import invariant
 from perflint.lift.scope import Scope
 from perflint.lift.steps import MANY, Index, Lifted, Steps
 from perflint.program.shapes.shape import integer
-from perflint.program.time_header import called, split_axis, split_base, split_size
+from perflint.program.time_header import called
 from perflint.program.values import Kind
 
 
@@ -112,31 +113,16 @@ def _check_bound(scope: Scope, node: ast.expr) -> None:
     invariant(scope, node)
 
 
-def _split(walked: ast.expr) -> ast.expr | None:
-    """What is taken apart into its steps, where `walked` is a call that does so."""
-    if called(walked) not in ("split", "unbind") or not isinstance(walked, ast.Call):
-        return None
-    if called(walked) == "split" and integer(split_size(walked)) != 1:
-        raise Blocked("several steps are taken at once", walked)
-    return split_base(walked)
-
-
 def _sequence(scope: Scope, walked: ast.expr) -> Steps:
-    base = _split(walked)
-    _check_bound(scope, walked if base is None else base)
-    if base is None:
-        if scope.program.value(walked).kind is not Kind.TENSOR or not scope.program.value(walked).sure:
-            raise Blocked(f"{shown(scope.program, walked)} is not known to be a tensor", walked)
-        rank = scope.rank(walked)
-        return Steps(atom(scope.text(walked)), 0, *_axes(1, rank, 1))
-    assert isinstance(walked, ast.Call)
-    axis, kept = split_axis(walked), called(walked) == "split"
-    rank = scope.rank(base)
-    if axis is None or (axis < 0 and rank is None):
-        raise Blocked("the axis for time is not known", walked)
-    axis = axis if axis >= 0 else axis + (rank or 0)
-    fewer = 0 if kept else 1
-    return Steps(atom(scope.text(base)), axis, *_axes(axis + 1, rank, fewer), kept)
+    steps = parted(scope, walked)
+    _check_bound(scope, walked if steps is None else steps.whole)
+    if steps is not None:
+        rank = scope.rank(steps.whole)
+        least, most = _axes(steps.axis + 1, rank, 0 if steps.kept else 1)
+        return Steps(atom(scope.text(steps.whole)), steps.axis, least, most, steps.kept)
+    if scope.program.value(walked).kind is not Kind.TENSOR or not scope.program.value(walked).sure:
+        raise Blocked(f"{shown(scope.program, walked)} is not known to be a tensor", walked)
+    return Steps(atom(scope.text(walked)), 0, *_axes(1, scope.rank(walked), 1))
 
 
 def _axes(least: int, rank: int | None, fewer: int) -> tuple[int, int]:
@@ -146,9 +132,6 @@ def _axes(least: int, rank: int | None, fewer: int) -> tuple[int, int]:
 
 def _length(scope: Scope, walked: ast.expr) -> str:
     """The symbol of how many steps there are; empty where it is not known."""
-    base = _split(walked)
-    if base is None:
-        return scope.facts.shapes.shape(walked).size(0)
-    assert isinstance(walked, ast.Call)
-    axis = split_axis(walked)
-    return "" if axis is None else scope.facts.shapes.shape(base).size(axis)
+    steps = parted(scope, walked)
+    whole, axis = (walked, 0) if steps is None else (steps.whole, steps.axis)
+    return scope.facts.shapes.shape(whole).size(axis)

@@ -10,7 +10,7 @@ from perflint.fixes.blocked import Blocked
 from perflint.fixes.text import atom
 from perflint.lift.axes import joined_axis
 from perflint.lift.purity import call_entry
-from perflint.lift.scope import Scope, tensor
+from perflint.lift.scope import Scope, given_by, tensor
 from perflint.lift.slices import item_text, spread, step_range
 from perflint.lift.steps import Steps
 from perflint.program.occurrences import occurrences
@@ -178,18 +178,8 @@ def _starts(scope: Scope, name: ast.Name) -> list[ast.expr | None]:
     values: list[ast.expr | None] = []
     for definition in found:
         statement = scope.program.statement_of(definition) if isinstance(definition, ast.Name) else None
-        values.append(_given(statement, definition) if isinstance(statement, ast.Assign) else None)
+        values.append(given_by(statement, definition) if isinstance(statement, ast.Assign) else None)
     return values or [None]
-
-
-def _given(statement: ast.Assign, name: ast.AST) -> ast.expr | None:
-    """What `statement` gives to `name`."""
-    target, value = statement.targets[0], statement.value
-    if len(statement.targets) > 1 or target is name:
-        return value if len(statement.targets) == 1 else None
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-        return next((given for part, given in zip(target.elts, value.elts, strict=True) if part is name), None)
-    return None
 
 
 def is_fresh(scope: Scope, name: ast.Name, loop: ast.stmt) -> bool:

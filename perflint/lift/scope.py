@@ -11,7 +11,7 @@ from perflint.fixes.blocked import Blocked
 from perflint.fixes.names import Taken
 from perflint.lift.steps import Carried, Index, Lifted, Same, State, Steps
 from perflint.program.consumers import Flow
-from perflint.program.shapes.infer import Shapes
+from perflint.program.shapes.infer import Shapes, axis_of
 from perflint.program.shapes.shape import integer
 from perflint.program.values import Kind
 from perflint.program.walk import path_of
@@ -33,6 +33,7 @@ class Facts:
     """What is known of the loop before anything of it is lifted."""
 
     program: Program
+    loop: ast.For | ast.While
     flow: Flow
     shapes: Shapes
     torch: str  # how the program calls it; empty where it does not
@@ -156,14 +157,38 @@ class Scope:
     def start(self, name: ast.Name) -> ast.expr | None:
         """What the one assignment in front of the loop gives `name`; None where it comes from elsewhere, too."""
         starts = self.facts.flow.definitions(name) - self.facts.inside
-        statements = [self.program.statement_of(each) for each in starts]
-        if len(statements) != 1 or not isinstance(statements[0], ast.Assign) or statements[0].targets != [*starts]:
-            return None
-        return statements[0].value
+        target = next(iter(starts)) if len(starts) == 1 else None
+        statement = self.program.statement_of(target) if isinstance(target, ast.Name) else None
+        return given_by(statement, target) if isinstance(statement, ast.Assign) and target is not None else None
+
+    def is_length(self, count: ast.expr, base: ast.expr, axis: int) -> bool:
+        """Is `count` how long `base` is along `axis`?"""
+        size = self.facts.shapes.shape(base).size(axis)
+        if size and self.facts.shapes.size(count) == size:
+            return True
+        measure = self.start(count) if isinstance(count, ast.Name) else count
+        measured = axis_of(measure) if measure is not None else None
+        return measured is not None and measured[1] == axis and self.is_same(measured[0], base)
+
+    def is_same(self, one: ast.expr, other: ast.expr) -> bool:
+        """Are both the same variable, given its value in the same place?"""
+        if not isinstance(one, ast.Name) or not isinstance(other, ast.Name) or one.id != other.id:
+            return False
+        return self.facts.flow.definitions(one) == self.facts.flow.definitions(other) != frozenset()
 
     def rank(self, node: ast.expr) -> int | None:
         """How many axes the value of `node` has, where the program tells."""
         return self.facts.shapes.shape(node).rank
+
+
+def given_by(statement: ast.Assign, name: ast.AST) -> ast.expr | None:
+    """What `statement` gives to `name`; None where that is not in sight."""
+    target, value = statement.targets[0], statement.value
+    if len(statement.targets) > 1 or target is name:
+        return value if len(statement.targets) == 1 else None
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        return next((given for part, given in zip(target.elts, value.elts, strict=True) if part is name), None)
+    return None
 
 
 def counter(scope: Scope, node: ast.expr) -> Index | None:

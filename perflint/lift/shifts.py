@@ -9,7 +9,6 @@ from dataclasses import replace
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.text import atom
 from perflint.lift.scope import Scope, counter
-from perflint.lift.slices import is_same
 from perflint.lift.steps import Steps
 from perflint.program.shapes.shape import integer
 from perflint.program.walk import own_nodes
@@ -59,7 +58,7 @@ def _is_other_step(scope: Scope, first: ast.expr, given: ast.expr) -> bool:
     if not isinstance(first, ast.Subscript) or not isinstance(given, ast.Subscript):
         return False
     one, other = (each.slice.elts if isinstance(each.slice, ast.Tuple) else [each.slice] for each in (first, given))
-    if not is_same(scope, first.value, given.value) or len(one) != len(other):
+    if not scope.is_same(first.value, given.value) or len(one) != len(other):
         return False
     return all(
         (integer(a) is not None and counter(scope, b) is not None) or ast.dump(a) == ast.dump(b)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.shown import shown
 from perflint.fixes.text import atom
+from perflint.lift.parted import Parted
 from perflint.lift.purity import invariant
 from perflint.lift.scope import Scope, counter
 from perflint.lift.steps import Index, Same, Steps, in_front, squeezed
-from perflint.program.shapes.infer import axis_of
 from perflint.program.shapes.shape import integer
 
 
@@ -33,16 +33,17 @@ def sliced(scope: Scope, node: ast.Subscript, base: Steps | Same) -> Steps:
     return _step(scope, node, base, spread(scope, items, node.value))
 
 
-def selected(scope: Scope, node: ast.Call, whole: ast.expr, base: Same, axis: int, item: ast.expr) -> Steps:
-    """The step `item` of `whole`, whose steps stand along `axis`; raises Blocked."""
+def selected(scope: Scope, node: ast.expr, parted: Parted, item: ast.expr) -> Steps:
+    """The step `item` of what is taken apart into its steps; raises Blocked."""
+    whole, axis, fewer = parted.whole, parted.axis, 0 if parted.kept else 1
     steps = step_range(scope, item)
     if steps is None:
         raise Blocked(f"{shown(scope.program, node)} is not one step of a sequence", node)
     stop = "" if _is_length(scope, whole, axis, steps) else steps.stop
-    bounds = f"{'' if steps.first == '0' else steps.first}:{stop}"
-    text = base.text if bounds == ":" else f"{atom(base.text)}[{':, ' * axis}{bounds}]"
-    step, rank = Steps(text, axis, axis), scope.rank(whole)
-    return step if rank is None else step.narrowed(rank - 1, rank - 1)
+    base, bounds = scope.text(whole), f"{'' if steps.first == '0' else steps.first}:{stop}"
+    text = base if bounds == ":" else f"{atom(base)}[{':, ' * axis}{bounds}]"
+    step, rank = Steps(text, axis, axis + 1 - fewer, kept=parted.kept), scope.rank(whole)
+    return step if rank is None else step.narrowed(rank - fewer, rank - fewer)
 
 
 def spread(scope: Scope, items: list[ast.expr], base: ast.expr) -> list[ast.expr]:
@@ -98,21 +99,10 @@ def _text(scope: Scope, node: ast.Subscript, base: Same, items: list[ast.expr], 
 
 def _is_length(scope: Scope, base: ast.expr, axis: int, steps: Range) -> bool:
     """Is the end of the steps how long `base` is along `axis`?"""
-    size, expression = scope.facts.shapes.shape(base).size(axis), steps.end
-    if expression is None:
-        return bool(size) and steps.stop == size
-    if size and scope.facts.shapes.size(expression) == size:
-        return True
-    measure = scope.start(expression) if isinstance(expression, ast.Name) else expression
-    measured = axis_of(measure) if measure is not None else None
-    return measured is not None and measured[1] == axis and is_same(scope, measured[0], base)
-
-
-def is_same(scope: Scope, one: ast.expr, other: ast.expr) -> bool:
-    """Are both the same variable, given its value in the same place?"""
-    if not isinstance(one, ast.Name) or not isinstance(other, ast.Name) or one.id != other.id:
-        return False
-    return scope.facts.flow.definitions(one) == scope.facts.flow.definitions(other) != frozenset()
+    if steps.end is not None:
+        return scope.is_length(steps.end, base, axis)
+    size = scope.facts.shapes.shape(base).size(axis)
+    return bool(size) and steps.stop == size
 
 
 def step_range(scope: Scope, item: ast.expr) -> Range | None:
