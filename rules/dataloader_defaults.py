@@ -12,8 +12,8 @@ by default gives advice, and only where the option `advice` of this rule asks fo
 
 It assumes that a program which names no device trains on the CPU where it can be seen to train or to read the
 loader itself; such loaders are left alone, and so are those called with `**` arguments of which nothing is known,
-datasets whose tensors lie on the GPU already, and other classes called DataLoader. Workers are not asked for where
-an `IterableDataset` is read: each worker would yield all of it.
+datasets whose tensors lie on the GPU already, files of tests, and other classes called DataLoader. Workers are not
+asked for where an `IterableDataset` is read: each worker would yield all of it.
 
 ## Why it is slow
 
@@ -86,7 +86,7 @@ class DataloaderDefaults(Rule):
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield a finding for each loader that leaves something out."""
         datasets = Datasets(program)
-        for loader in program.loaders.calls:
+        for loader in () if program.is_test else program.loaders.calls:
             settings = dict(zip(_OPTIONS, (loader.workers, loader.pinned), strict=True))
             if State.UNKNOWN in (loader.workers.state, loader.pinned.state) or _stays_on_host(program, loader):
                 continue

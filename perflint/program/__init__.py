@@ -31,7 +31,10 @@ Fact = TypeVar("Fact")
 _ACCELERATOR = re.compile(
     r"cuda|device|accelerat|\bmps\b|\bxpu\b|\bnpu\b|[lL]ightning|[fF]abric|DataParallel|\.to\(|horovod|deepspeed"
 )
-_COMMENT = re.compile(r"#[^\r\n]*")
+# Comments, and seeds of generators that a program need not use.
+_IDLE = re.compile(
+    r"#[^\r\n]*|torch\.cuda\.manual_seed(_all)?\(|if torch\.cuda\.is_available\(\):\s*(?=torch\.cuda\.manual_seed)"
+)
 _TRAINS = re.compile(r"\.backward\(|DataLoader\(|\.zero_grad\(|\.step\(")
 _BUILDS = re.compile(r"DataLoader\(|\bnn\b|\boptim\b|Optim|torchvision|\bSGD\b|\bAdam")
 _EVALUATES = re.compile(r"(hub\.load|load_state_dict|\.from_pretrained)\((?s:.*)\.eval\(\)")
@@ -125,13 +128,13 @@ class Program:
 
     @cached_property
     def _code(self) -> str:
-        """The text without its comments and docstrings, whose words say nothing of what is done."""
+        """The text without comments, docstrings and seeds, whose words say nothing of where it computes."""
         code = self.text
         for statement in reversed(self.of_type(ast.Expr)):
             if isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str):
                 start, end = self.span(statement)
                 code = code[:start] + code[end:]
-        return _COMMENT.sub("", code)
+        return _IDLE.sub("", code)
 
     @cached_property
     def is_script(self) -> bool:

@@ -13,8 +13,11 @@ from perflint.program.walk import FUNCTIONS, LOOPS, Loop, own_nodes, path_of, st
 if TYPE_CHECKING:
     from perflint.program import Program
 
-_RARE_NAME = re.compile(r"(^|_)(should|every|interval|freq|debug|debugging)(_|$)|^is_(first|last)")
+_RARE_NAME = re.compile(
+    r"(^|_)(should|every|interval|freq|debug|debugging)(_|$)|^is_(first|last)|(^|_)(done|terminated|truncated)_?$"
+)
 _FEW = 10  # steps
+_COMPILING = frozenset({"torch.jit.is_scripting", "torch.jit.is_tracing", "torch.onnx.is_in_onnx_export"})
 _CLOCKS = frozenset({"time.time", "time.perf_counter", "time.monotonic", "timeit.default_timer"})
 
 
@@ -135,8 +138,8 @@ def is_periodic(program: Program, test: ast.expr) -> bool:
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
         return _is_periodic_comparison(program, test)
     if isinstance(test, ast.Call):
-        return _names_a_rarity(path_of(test.func)) or program.value(test).periodic
-    return _names_a_rarity(path_of(test))
+        return _names_a_rarity(path_of(test.func)) or program.qualified(test.func) in _COMPILING
+    return _names_a_rarity(path_of(test.value if isinstance(test, ast.Subscript) else test))
 
 
 def is_mostly_true(program: Program, test: ast.expr) -> bool:
@@ -212,7 +215,7 @@ def _terms(node: ast.expr) -> Iterator[str]:
 
 
 def _names_a_rarity(path: str) -> bool:
-    """Is it what people call a test that passes now and then, or but when a program is debugged?"""
+    """Is it what people call a test that passes now and then, at an episode's end, or but to debug a program?"""
     return bool(path) and bool(_RARE_NAME.search(path.rpartition(".")[2]))
 
 
