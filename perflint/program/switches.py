@@ -42,18 +42,17 @@ def may_turn_on(program: Program, site: ast.AST, function: Function, asked: Swit
     """May the call at `site` of `function` run what is behind the switch?"""
     if not isinstance(site, ast.Call) or any(isinstance(each, ast.Starred) for each in site.args):
         return True
-    keywords = {each.arg: _given(program, each.value) for each in site.keywords if each.arg is not None}
-    arguments = Arguments(tuple(_given(program, each) for each in site.args), keywords, False)
+    keywords = {each.arg: _given(each.value) for each in site.keywords if each.arg is not None}
+    arguments = Arguments(tuple(_given(each) for each in site.args), keywords, False)
     value = bind(function, arguments, program.value(site.func).owner).get(asked.parameter)
     if value is None and len(keywords) == len(site.keywords):
         value = constant(defaults_of(function).get(asked.parameter))
     return value is None or not value.is_literal or bool(value.literal) is asked.wanted
 
 
-def _given(program: Program, argument: ast.expr) -> Value:
-    """The value of an argument; anything at all where nothing is known of it."""
-    value = program.value(argument)
-    return OTHER if value.is_blank else value
+def _given(argument: ast.expr) -> Value:
+    """The value of an argument that is written out; anything at all otherwise."""
+    return constant(argument) if isinstance(argument, ast.Constant) else OTHER
 
 
 def _binds(node: ast.AST, name: str) -> bool:
