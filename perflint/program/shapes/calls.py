@@ -105,6 +105,8 @@ def _made(shapes: Shapes, qualified: str, node: ast.Call) -> Shape:
         ):
             return NOTHING
         return shapes.expand(sizes) if sizes else NOTHING
+    if name == "randint":
+        return _drawn(shapes, node)
     if name == "full" and node.args and isinstance(node.args[0], ast.Tuple | ast.List):
         return shapes.expand(node.args[0].elts)
     if name == "eye" and node.args:
@@ -114,6 +116,12 @@ def _made(shapes: Shapes, qualified: str, node: ast.Call) -> Shape:
     if qualified in CONCATENATIONS and node.args:
         return _joined(shapes, name, node)
     return NOTHING
+
+
+def _drawn(shapes: Shapes, node: ast.Call) -> Shape:
+    """The shape of `randint(low, high, size)`, of which `low` may be left out and `size` be named."""
+    sizes = [each.value for each in node.keywords if each.arg == "size"] or node.args[1:][-1:]
+    return shapes.expand(sizes[0].elts) if sizes and isinstance(sizes[0], ast.Tuple | ast.List) else NOTHING
 
 
 def _joined(shapes: Shapes, name: str, node: ast.Call) -> Shape:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from perflint.program.consumers import Flow, bound
 from perflint.program.shapes.calls import called, is_pair
 from perflint.program.shapes.shape import NOTHING, Shape, integer, known, product, swapped
+from perflint.program.shapes.unpacked import unpacked_rank
 from perflint.program.values import Kind
 from perflint.program.walk import path_of
 
@@ -36,8 +37,8 @@ class Shapes:
         self._depth += 1
         shape = self._infer(node)
         self._depth -= 1
-        if shape.rank is None and not shape.first and not shape.last:
-            shape = self._opaque(node)
+        if shape.rank is None:
+            shape = self._completed(node, shape) if shape.first or shape.last else self._opaque(node)
         self._known[node] = shape
         return shape
 
@@ -75,7 +76,7 @@ class Shapes:
 
     def _opaque(self, node: ast.expr) -> Shape:
         symbol = self._symbol(node)
-        rank = self._unpacked_rank(node)
+        rank = unpacked_rank(self._program, self._flow, node)
         if rank is not None:
             return known(tuple(f"{symbol}.{axis}" for axis in range(rank)))
         return Shape(
@@ -84,28 +85,12 @@ class Shapes:
             tuple(f"{symbol}.{axis}" for axis in range(-_SHOWN, 0)),
         )
 
-    def _unpacked_rank(self, node: ast.expr) -> int | None:
-        """The number of names that take the sizes of this very value: `b, n, c = x.shape`."""
-        if not isinstance(node, ast.Name):
-            return None
-        definitions = self._flow.definitions(node)
-        for definition in definitions if len(definitions) == 1 else ():
-            for use in self._flow.bindings(node).uses.get(definition, []):
-                sizes: ast.AST | None = self._program.parent(use)
-                if not (isinstance(sizes, ast.Attribute) and sizes.attr in ("shape", "size")):
-                    continue
-                if sizes.attr == "size":
-                    sizes = self._program.parent(sizes)
-                    if not isinstance(sizes, ast.Call) or sizes.args:
-                        continue
-                parent = self._program.parent(sizes)
-                if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Tuple):
-                    names = parent.targets[0].elts
-                    if self._flow.definitions(use) == definitions and not any(
-                        isinstance(name, ast.Starred) for name in names
-                    ):
-                        return len(names)
-        return None
+    def _completed(self, node: ast.expr, shape: Shape) -> Shape:
+        """`shape` with the number of axes that its unpacking tells: `b, n, c = x.shape`."""
+        rank = unpacked_rank(self._program, self._flow, node)
+        if rank is None:
+            return shape
+        return known(tuple(shape.size(axis) or shape.size(axis - rank) for axis in range(rank)))
 
     def assigned(self, definition: ast.AST) -> ast.expr | tuple[ast.expr, int] | None:
         """What a name is assigned: an expression, or the n-th size of a tensor."""

@@ -1,0 +1,42 @@
+"""How many axes a tensor has is told by what surely runs: unpacked sizes, and the calls that made it."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from perflint.lift.facts import shapes_of
+from perflint.program import Program
+
+
+def rank_at_probe(body: str) -> int | None:
+    """How many axes what is handed to `probe` has, in a function of `x` with this body."""
+    lines = "".join(f"    {line}\n" for line in body.splitlines())
+    program = Program(f"import torch\n\ndef run(x: torch.Tensor):\n{lines}")
+    probe = next(call for call in program.of_type(ast.Call) if getattr(call.func, "id", "") == "probe")
+    return shapes_of(program).shape(probe.args[0]).rank
+
+
+@pytest.mark.parametrize(
+    ("body", "rank"),
+    [
+        ("b, t = x.shape\nprobe(x)", 2),
+        ("b, t, d = x.size()\nif b:\n    probe(x)", 3),
+        ("probe(x)\nb, t, d = x.shape", 3),
+        ("y = x * 2\nprobe(y)\nb, t, d = y.shape", 3),
+        ("y = x.float()\nb, t, d = y.shape\nprobe(y)", 3),
+        ("if x.dim() == 2:\n    b, t = x.shape\n    probe(x)", 2),
+        ("if x.dim() == 2:\n    b, t = x.shape\nelse:\n    b, t, d = x.shape\nprobe(x)", None),
+        ("for each in range(x.dim() - 2):\n    b, t, d = x.shape\nprobe(x)", None),
+        ("if x.dim() == 2:\n    probe(x)\n    return x\nb, t, d = x.shape", None),
+        ("if x.dim() == 2:\n    return probe(x)\nb, t, d = x.shape", None),
+        ("b, t = x.shape\nx = x.unsqueeze(0)\nprobe(x)", 3),
+        ("b, *rest = x.shape\nprobe(x)", None),
+        ("probe(torch.randint(0, 7, (3, 6)))", 2),
+        ("probe(torch.randint(7, size=(3, 6, 2)))", 3),
+        ("probe(torch.randint(0, 7, tuple(x.shape)))", None),
+    ],
+)
+def test_sizes_tell_the_number_of_axes_only_where_they_are_surely_unpacked(body: str, rank: int | None) -> None:
+    assert rank_at_probe(body) == rank
