@@ -91,25 +91,10 @@ forward and backward over 60 steps, 34.1 ms to 14.9 ms (2.3x). For comparison, i
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from perflint.fixes.blocked import Blocked
-from perflint.graphing.candidate import graphed
-from perflint.graphing.captured import is_captured
-from perflint.lift.branches import lifted_or_divided
 from perflint.program import Program
-from perflint.rule import Finding, Fix, Options, Rule
-
-Way = Callable[[Program, ast.For | ast.While], Fix]
-
-_AT_ONCE = (lifted_or_divided, "not all steps can be computed at once")
-_AS_GRAPH = (graphed, "no CUDA graph can hold the loop as it is")
-_WAYS = {
-    "vectorizable": [_AT_ONCE],
-    "mixed": [_AT_ONCE, _AS_GRAPH],
-    "autoregressive": [_AS_GRAPH],
-    "recurrence": [_AS_GRAPH],
-}
+from perflint.rule import Finding, Options, Rule
 
 
 class DecodeLoop(Rule):
@@ -125,9 +110,13 @@ class DecodeLoop(Rule):
         )
         for loop in loops:
             found = program.time_loop(loop)
-            if found is None or is_captured(program, loop):
+            if found is None:
                 continue
-            fix, blocked = _fix(program, loop, found.kind)
+            from perflint.loop_fixes import fix_of, is_captured  # here: most files have no such loop
+
+            if is_captured(program, loop):
+                continue
+            fix, blocked = fix_of(program, loop, found.kind)
             yield self.finding(
                 _head(program, loop),
                 f"loop over time launches its operations step by step ({found.kind}): {found.because}",
@@ -135,20 +124,6 @@ class DecodeLoop(Rule):
                 fixes=(fix,) if fix else (),
                 blocked=blocked,
             )
-
-
-def _fix(program: Program, loop: ast.For | ast.While, kind: str) -> tuple[Fix | None, str]:
-    """The first way that can be proved to give the same, else what stands in the way of each."""
-    tried = [_try(program, loop, *way) for way in _WAYS[kind]]
-    fix = next((fix for fix, _ in tried if fix), None)
-    return fix, "" if fix else "; ".join(blocked for _, blocked in tried)
-
-
-def _try(program: Program, loop: ast.For | ast.While, way: Way, failed: str) -> tuple[Fix | None, str]:
-    try:
-        return way(program, loop), ""
-    except Blocked as blocked:
-        return None, f"{failed}: {blocked}"
 
 
 def _head(program: Program, loop: ast.For | ast.While) -> tuple[int, int]:
