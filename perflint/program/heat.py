@@ -112,6 +112,8 @@ class Heats:
             return name == "train_step"
         if owner.is_a("optimizer"):
             return name == "step"
+        if owner.is_a("differentiable"):
+            return name in ("forward", "backward")
         return owner.is_a("module") and name in STEP_METHODS
 
 

@@ -137,6 +137,8 @@ class Evaluator:
             return self.arguments.get(name, UNKNOWN)
         if base.kind is Kind.MAPPING and name in base.keys and base.items is not None:
             return base.items[base.keys.index(name)]
+        if name == "saved_tensors":  # of the context of a torch.autograd.Function
+            return sequence_of(tensor(self.module_place))
         if name == "param_groups":  # of an optimizer, or what wraps one
             return sequence_of(mapping([("params", sequence_of(tensor(self.module_place)))])._replace(item=UNKNOWN))
         known = base.kind is not Kind.UNKNOWN and not isinstance(base.node, ast.ClassDef)

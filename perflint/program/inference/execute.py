@@ -387,6 +387,8 @@ def _kind_of_base(name: str) -> str:
     kind = torch_table.class_kind(name)
     if kind is not None:
         return kind
+    if name in ("torch.autograd.Function", "torch.autograd.function.Function"):
+        return "differentiable"
     if name.endswith(("LightningModule", "PreTrainedModel", "PyTorchModelHubMixin", "ModelMixin")):
         return "module"
     return "dataset" if name.startswith("torchvision.datasets") else ""

@@ -67,7 +67,7 @@ def parameter_values(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Valu
 
 def _expected(info: FunctionInfo, parameter: ast.arg, attributes: set[str], default: ast.expr | None) -> Value:
     """What a parameter likely is where no call in this file tells."""
-    method_of_module = info.owner is not None and info.owner.is_a("module")
+    method_of_module = info.owner is not None and (info.owner.is_a("module") or info.owner.is_a("differentiable"))
     annotated = _annotated(parameter.annotation)
     if annotated.kind is Kind.TENSOR:
         return tensor(Place.DEVICE if method_of_module else Place.UNKNOWN)
@@ -81,7 +81,7 @@ def _expected(info: FunctionInfo, parameter: ast.arg, attributes: set[str], defa
     if method_of_module:
         if likely.kind is Kind.TENSOR:
             return likely._replace(place=Place.DEVICE)
-        if likely.kind is Kind.UNKNOWN and info.name in STEP_METHODS:
+        if likely.kind is Kind.UNKNOWN and info.name in STEP_METHODS and parameter.arg != "ctx":
             return DEVICE_TENSOR if "[:, ]" in attributes else GUESSED_TENSOR
     if likely.kind is Kind.UNKNOWN and looks_like_loader(parameter.arg):
         return LIKELY_LOADER
