@@ -118,7 +118,7 @@ def rollout(loop: Evidence) -> Verdict | None:
     if loop.flow.chunks or loop.names_another_axis or not loop.launches:
         return None
     sums = [each for each in loop.flow.collected if each.how == "sum" and "." not in each.name.removeprefix("self.")]
-    scored = {name for each in sums for name in each.trace.carried & loop.computed - {each.name}}
+    scored = {name for each in sums for name in each.trace.carried & loop.replaced - {each.name}}
     if scored and loop.counts_time and not loop.counts_rounds:
         return _own_output(loop, _fed(scored)[1])
     if not loop.computed or not loop.is_collected:

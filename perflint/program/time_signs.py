@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from perflint.program.axis_words import COUNTED, ROUNDS, TIME, WALKED, any_of
 from perflint.program.dataflow import LoopFlow, TimeSlice
 from perflint.program.time_header import RANGES, Header, called, split_size
 from perflint.program.walk import Loop, own_nodes, path_of
@@ -25,23 +26,7 @@ _TIME_INDEX = re.compile(r"^(t|ti|ts|tt|time\w*|(\w+_)?step(_?(i|id|idx|index))?
 _SURELY_TIME = re.compile(r"^(t|time\w*)$")
 _TIME_ELEMENT = re.compile(r"^(\w+_t|word|char|tok(en)?|reward)$")
 _REWARDS = re.compile(r"(^|[._])rewards?$")
-_TIME_BOUND = re.compile(
-    r"(^|_)(time|step|seq|sequence|len|length|frame|horizon|window)s?(\d|_|$)|timestep|seq_?len|^T(_|$)"
-)
-_ROUND_WORDS = re.compile(
-    r"iter(s|ation|ations)?($|_)|epoch|layer|block_id|depth|stage|optim|hop|codebook|quanti[lz]e|loop|canvas|chunks|subdivision",
-    re.IGNORECASE,
-)
-_OTHER_WORDS = re.compile(
-    r"batch|bs|class|head|layer|scale|level|image|img|sample|anchor|chan|group|view|expert|stage|epoch|iter|dim|feature"
-    r"|part_|agent|box|train|test|data|sentence|doc|file|chunks|num_?chunk|block|segment|tile|patch|depth|topk|quantile|codebook|hop",
-    re.IGNORECASE,
-)
-_OTHER_ELEMENTS = re.compile(
-    r"(^|_)(batch|layer|head|scale|level|size|dim|box|store|edge|node|freq|frequency|offset|shape|class|chunk|segment|seg"
-    r"|block|tile|patch|order|key|attr|quantile|param|group|stage|anchor|neighbor|channel|view|image|img|hop)(s|es)?(_|\d|$)",
-    re.IGNORECASE,
-)
+_TIME_SIZE = re.compile(r"^T(_|$)")
 
 
 def walks_time(program: Program, loop: Loop, header: Header, flow: LoopFlow) -> bool:
@@ -55,7 +40,8 @@ def walks_time(program: Program, loop: Loop, header: Header, flow: LoopFlow) -> 
 
 def counts_time(header: Header) -> bool:
     """Does the program call what it counts, or the bound, steps of time?"""
-    return any(map(_TIME_INDEX.search, header.indices)) or any(map(_TIME_BOUND.search, _words(header) - header.indices))
+    bounds = _counted(header) - header.indices
+    return any(map(_TIME_INDEX.search, header.indices)) or any(map(_TIME_SIZE.search, bounds)) or any_of(bounds, TIME)
 
 
 def is_named_time(program: Program, loop: Loop, header: Header, flow: LoopFlow) -> bool:
@@ -123,7 +109,7 @@ def names_another_axis(header: Header, flow: LoopFlow | None = None) -> bool:
     walked = _walked(header)
     if flow is not None:
         walked |= {each.base.rpartition(".")[2] for each in flow.slices if not each.is_tensor and _is_name(each.base)}
-    return any(map(_OTHER_WORDS.search, _words(header))) or any(map(_OTHER_ELEMENTS.search, walked))
+    return any_of(_counted(header), COUNTED) or any_of(walked, WALKED)
 
 
 def walks_chunks(program: Program, loop: Loop, header: Header) -> bool:
@@ -140,7 +126,7 @@ def walks_chunks(program: Program, loop: Loop, header: Header) -> bool:
 
 def counts_rounds(header: Header) -> bool:
     """Does the program call what it counts iterations of an optimisation, epochs, layers or windows?"""
-    return any(map(_ROUND_WORDS.search, _words(header)))
+    return any_of(_counted(header), ROUNDS)
 
 
 def is_grid(program: Program, step: TimeSlice) -> bool:
@@ -187,19 +173,20 @@ def _sequences(node: ast.expr) -> list[ast.expr]:
     return _sequences(node.value) if isinstance(node, ast.Subscript) else [node]
 
 
-def _words(header: Header) -> set[str]:
-    words = set(header.indices)
+def _counted(header: Header) -> set[str]:
+    """The names of what counts the iterations, and of what bounds them."""
+    names = set(header.indices)
     for bound in header.bounds:
-        words |= {part.attr if isinstance(part, ast.Attribute) else part.id for part in _named(bound)}
-    return words
+        names |= {part.attr if isinstance(part, ast.Attribute) else part.id for part in _named(bound)}
+    return names
 
 
 def _walked(header: Header) -> set[str]:
     """The names of the elements that are walked through, and of what they are elements of."""
-    words = {each.base.rpartition(".")[2] for each in header.elements if _is_name(each.base)}
+    names = {each.base.rpartition(".")[2] for each in header.elements if _is_name(each.base)}
     for target in (*(each.target for each in header.elements), *header.members):
-        words |= {part.id for part in ast.walk(target) if isinstance(part, ast.Name)}
-    return words
+        names |= {part.id for part in ast.walk(target) if isinstance(part, ast.Name)}
+    return names
 
 
 def _is_name(base: str) -> bool:
