@@ -94,6 +94,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint.program import Program
+from perflint.program.walk import PlainLoop
 from perflint.rule import Finding, Options, Rule
 
 
@@ -105,10 +106,7 @@ class DecodeLoop(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield a finding for each loop over time, at its head."""
-        loops: list[ast.For | ast.While] = sorted(
-            [*program.of_type(ast.For), *program.of_type(ast.While)], key=lambda loop: loop.lineno
-        )
-        for loop in loops:
+        for loop in program.plain_loops():
             found = program.time_loop(loop)
             if found is None:
                 continue
@@ -126,7 +124,7 @@ class DecodeLoop(Rule):
             )
 
 
-def _head(program: Program, loop: ast.For | ast.While) -> tuple[int, int]:
+def _head(program: Program, loop: PlainLoop) -> tuple[int, int]:
     """The characters of the loop's head, from `for` or `while` to what it walks or tests."""
     start, _ = program.span(loop)
     _, end = program.span(loop.iter if isinstance(loop, ast.For) else loop.test)

@@ -12,8 +12,8 @@ from perflint.lift.parted import parted
 from perflint.lift.purity import invariant
 from perflint.lift.scope import Scope
 from perflint.lift.steps import MANY, Index, Lifted, Steps
+from perflint.program.loop_header import called
 from perflint.program.shapes.shape import integer
-from perflint.program.time_header import called
 from perflint.program.values import Kind
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.shown import shown
 from perflint.lift.scope import Scope
+from perflint.program.loop_header import called, split_axis, split_base, split_size
 from perflint.program.shapes.shape import integer
-from perflint.program.time_header import called, split_axis, split_base, split_size
 from perflint.program.values import Kind
 from perflint.program.walk import path_of
 

@@ -21,7 +21,7 @@ from perflint.program.source import Source
 from perflint.program.testing import holds_tests
 from perflint.program.timeloops import TimeLoop
 from perflint.program.values import UNKNOWN, Kind, Place, Value
-from perflint.program.walk import FUNCTIONS, Function, Loop, Walk, own_nodes, path_of
+from perflint.program.walk import FUNCTIONS, LOOPS, Function, Loop, PlainLoop, Walk, own_nodes, path_of
 
 __all__ = ["Heat", "Kind", "LoopKind", "Place", "Program", "TimeLoop", "Value"]
 
@@ -76,6 +76,10 @@ class Program:
     def of_type(self, *classes: type[Node]) -> list[Node]:
         """The nodes of these classes, in source order."""
         return self._walk.of_type(*classes)
+
+    def plain_loops(self) -> list[PlainLoop]:
+        """The loops that don't wait for another task, in source order."""
+        return [loop for loop in self._walk.of_type(*LOOPS) if isinstance(loop, PlainLoop)]
 
     def parent(self, node: ast.AST) -> ast.AST | None:
         """The node directly around `node`."""

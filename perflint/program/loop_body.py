@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from perflint.program.dataflow import LoopFlow, TimeSlice
 from perflint.program.loop_expressions import Expressions
+from perflint.program.loop_header import Element, Header
 from perflint.program.loop_objects import prepared_objects
 from perflint.program.loop_proofs import proven_tensors
 from perflint.program.loop_writes import is_fixed, last_writes, root_path, step_index, written_paths, written_places
-from perflint.program.time_header import Element, Header
 from perflint.program.trace import CAT, INDEX, INVARIANT, MODEL, Trace, from_before, merged
 from perflint.program.values import Kind
 from perflint.program.walk import FUNCTIONS, LOOPS, Loop, path_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perflint.program import torch_table
-from perflint.program.time_header import called
+from perflint.program.loop_header import called
 from perflint.program.values import Kind, Value
 from perflint.program.walk import Function, own_nodes, path_of
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 from perflint.program import torch_table
 from perflint.program.dataflow import Call, Collected
 from perflint.program.loop_calls import LISTS, VIEWS, CallSort, is_factory, is_metadata, makes_a_value, sort_of
+from perflint.program.loop_header import called
 from perflint.program.loop_index import steps_taken
 from perflint.program.loop_objects import object_state
 from perflint.program.loop_steps import Steps
 from perflint.program.loop_writes import root_path
-from perflint.program.time_header import called
 from perflint.program.trace import (
     ARITHMETIC,
     CAT,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from perflint.program.dataflow import TimeSlice
 from perflint.program.indices import picks_one, place, spans_an_axis
-from perflint.program.time_header import called
+from perflint.program.loop_header import called
 from perflint.program.values import Kind
 from perflint.program.walk import Function, own_nodes, path_of
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import itertools
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeGuard
 
+from perflint.program.loop_header import called
 from perflint.program.values import Kind
 from perflint.program.walk import Function, Loop, own_nodes, path_of
 
@@ -87,3 +89,31 @@ def _kept_while_fit(function: Function) -> set[str]:
 
 def _is_store(node: ast.AST) -> TypeGuard[ast.Attribute]:
     return isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+
+
+def is_parameter(program: Program, node: ast.expr) -> bool:
+    """Is it an attribute that the class sets to a torch.nn.Parameter, or a part of one?"""
+    function = program.function_of(node)
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    owner = program.class_of(function) if function is not None else None
+    path = path_of(node)
+    if owner is None or not path.startswith("self."):
+        return False
+    assigned = (
+        each
+        for each in own_nodes_of_class(owner.node)
+        if isinstance(each, ast.Assign) and any(path_of(target) == path for target in each.targets)
+    )
+    return any(
+        called(part).endswith("Parameter")
+        for each in assigned
+        for part in ast.walk(each.value)
+        if isinstance(part, ast.Call)
+    )
+
+
+def own_nodes_of_class(node: ast.ClassDef) -> Iterator[ast.AST]:
+    """The nodes of a class's methods."""
+    for statement in node.body:
+        yield from own_nodes(statement)

@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from perflint.program.indices import spans_an_axis
-from perflint.program.time_header import called
+from perflint.program.loop_header import called
 from perflint.program.walk import Loop, path_of
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from perflint.program.dataflow import Draft, TimeSlice
 from perflint.program.indices import is_next, picks_one, place, spans_an_axis, starts_alike
 from perflint.program.loop_calls import is_metadata
-from perflint.program.time_header import Header
-from perflint.program.time_surroundings import is_parameter
+from perflint.program.loop_header import Header
+from perflint.program.loop_objects import is_parameter
 from perflint.program.trace import INDEX, INVARIANT, Trace, from_before, merged
 from perflint.program.values import Kind
 from perflint.program.walk import path_of

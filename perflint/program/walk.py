@@ -12,6 +12,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Loop = ast.For | ast.AsyncFor | ast.While
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
+PlainLoop = ast.For | ast.While
 _DEFINITIONS = frozenset({*FUNCTIONS, ast.ClassDef})
 _LARGE = _DEFINITIONS | {ast.Module, *LOOPS}  # what is worth remembering
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)

@@ -1,8 +1,8 @@
 """Follows a tensor to everything that reads it: names, views, branches, containers, the functions of the file."""
 
-from perflint.program.consumers.flow import Flow, bound
 from perflint.program.consumers.following import reading
 from perflint.program.consumers.roles import CONCATENATIONS, CONVERSIONS, VIEWS, WRAPPERS, Consumer, Reading, Role
+from perflint.program.flow import Flow, bound
 
 __all__ = [
     "CONCATENATIONS",

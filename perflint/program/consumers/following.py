@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from perflint.program.consumers import containers, tensors
-from perflint.program.consumers.flow import Flow, bound
 from perflint.program.consumers.roles import Consumer, OutOfSight, Reading, Role
 from perflint.program.consumers.trace import Key, Trace
+from perflint.program.flow import Flow, bound
 from perflint.program.values import Kind
 from perflint.program.walk import FUNCTIONS, Function, path_of
 

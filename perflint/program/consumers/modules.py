@@ -10,7 +10,7 @@ from perflint.program.values import Kind
 from perflint.program.walk import path_of
 
 if TYPE_CHECKING:
-    from perflint.program.consumers.flow import Flow
+    from perflint.program.flow import Flow
 
 _DEPTH = 6
 _FIELD = "*"

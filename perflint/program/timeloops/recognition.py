@@ -1,24 +1,26 @@
-"""Recognises loops over time, and tells by data flow which kind each is."""
+"""Decides whether a loop runs over time: what speaks against it first, then the verdicts of the kinds."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perflint.program import time_kinds
 from perflint.program.dataflow import LoopFlow
 from perflint.program.loop_body import loop_flow
-from perflint.program.time_evidence import Evidence
-from perflint.program.time_header import Header, read_header
-from perflint.program.time_repeats import only_repeats
-from perflint.program.time_signs import numbers_noise, solves, walks_chunks
-from perflint.program.time_surroundings import never_over_time
+from perflint.program.loop_header import Header, read_header
+from perflint.program.timeloops import kinds
+from perflint.program.timeloops.evidence import Evidence
+from perflint.program.timeloops.repeats import only_repeats
+from perflint.program.timeloops.solvers import numbers_noise, solves
+from perflint.program.timeloops.surroundings import never_over_time, walks_chunks
 from perflint.program.walk import Loop
 
 if TYPE_CHECKING:
     from perflint.program import Program
 
-_KINDS = (time_kinds.recurrence, time_kinds.rollout, time_kinds.independent, time_kinds.twin)
+# The first verdict wins, behind `generation`: what a model chooses and gets back decides over the steps that are given
+# besides. Then a state that meets steps, one that meets none, no state, and what only another loop shows.
+_KINDS = (kinds.recurrence, kinds.rollout, kinds.independent, kinds.twin)
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,7 @@ def time_loop(program: Program, loop: Loop) -> TimeLoop | None:
     evidence = Evidence(program, loop, header, flow, flow.states())
     if flow.members or evidence.takes_chunks or not (flow.operations or evidence.models):
         return None
-    verdict = time_kinds.generation(evidence)
+    verdict = kinds.generation(evidence)
     if verdict is None and not numbers_noise(loop, header):
         verdict = next(filter(None, (kind(evidence) for kind in _KINDS)), None)
-    if verdict is None or only_repeats(evidence):
-        return None
-    return TimeLoop(*verdict, header, flow)
-
-
-__all__ = ["TimeLoop", "time_loop"]
+    return None if verdict is None or only_repeats(evidence) else TimeLoop(*verdict, header, flow)

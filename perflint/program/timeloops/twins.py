@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from perflint.program.dataflow import LoopFlow
-from perflint.program.walk import Loop, path_of
+from perflint.program.walk import Loop, PlainLoop, path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -26,12 +26,11 @@ def _handed(flow: LoopFlow) -> set[tuple[str, int]]:
     return {(path_of(call.node.func), position) for call in models for _, position in call.direct}
 
 
-def _others(program: Program, loop: Loop) -> list[ast.For | ast.While]:
+def _others(program: Program, loop: Loop) -> list[PlainLoop]:
     """The loops in methods of the same class, or outside of classes: neither around `loop` nor inside."""
     related = {id(each) for each in (*program.ancestors(loop), *ast.walk(loop))}
     owner = _owner(program, loop)
-    loops: list[ast.For | ast.While] = [*program.of_type(ast.For), *program.of_type(ast.While)]
-    return [each for each in loops if id(each) not in related and _owner(program, each) is owner]
+    return [each for each in program.plain_loops() if id(each) not in related and _owner(program, each) is owner]
 
 
 def _owner(program: Program, node: ast.AST) -> ast.ClassDef | None:

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from perflint.program.loop_state import is_carried_by_rnn, rnn_name, unseen_name
-from perflint.program.time_evidence import Evidence
-from perflint.program.time_signs import walks_time
-from perflint.program.time_surroundings import walks_objects
-from perflint.program.time_twins import has_twin
+from perflint.program.timeloops.evidence import Evidence
 from perflint.program.trace import CHOICE, MODEL, RESIZE
 
 VECTORIZABLE, AUTOREGRESSIVE, MIXED, RECURRENCE = "vectorizable", "autoregressive", "mixed", "recurrence"
@@ -52,7 +48,7 @@ def recurrence(loop: Evidence) -> Verdict | None:
     """Steps of a given sequence go in, and a state is carried."""
     if not loop.states or not loop.given or loop.is_resized or (loop.flow.chunks and not loop.has_cell):
         return None
-    if not loop.has_carrier and walks_objects(loop.loop, loop.header):
+    if not loop.has_carrier and loop.walks_objects:
         return None
     states = _carried(loop)
     columns = loop.walks_columns and (bool(loop.returned) or loop.writes_columns)
@@ -103,10 +99,9 @@ def _filtered(loop: Evidence, states: set[str]) -> set[str]:
 def _by_carrier(loop: Evidence, states: set[str]) -> Verdict:
     """What kind it is by what carries the state."""
     given = f"steps of {_names(loop.given)} go in"
-    if all(is_carried_by_rnn(loop.program, loop.flow, name) for name in states):
-        carrier = rnn_name(loop.program, loop.flow)
-        return VECTORIZABLE, f"{given}, and only {carrier}'s own state {_names(states)} is carried"
-    unseen = unseen_name(loop.program, loop.flow)
+    if all(map(loop.is_carried_by_rnn, states)):
+        return VECTORIZABLE, f"{given}, and only {loop.carrier}'s own state {_names(states)} is carried"
+    unseen = loop.unseen_carrier
     through = f"{unseen}, which this file does not define" if unseen else "more than a torch RNN"
     return RECURRENCE, f"{given}, and the state {_names(states)} is carried through {through}"
 
@@ -135,7 +130,7 @@ def rollout(loop: Evidence) -> Verdict | None:
 def twin(loop: Evidence) -> Verdict | None:
     """A loop over time elsewhere hands the same models a state in the same way."""
     entering = loop.entering & loop.computed
-    if loop.flow.index_as_data or not entering or not has_twin(loop.program, loop.loop, loop.flow):
+    if loop.flow.index_as_data or not entering or not loop.has_twin:
         return None
     if loop.flow.truth():
         return None if loop.names_another_axis or not loop.given else _by_carrier(loop, entering)
@@ -151,18 +146,13 @@ def independent(loop: Evidence) -> Verdict | None:
     flow = loop.flow
     if loop.states or not flow.operations or not flow.slices or not flow.collected or flow.forced:
         return None
-    if flow.chunks or all(each.offset is None for each in flow.slices) or _may_hide_state(loop):
+    if flow.chunks or all(each.offset is None for each in flow.slices) or loop.may_hide_state:
         return None
-    if not loop.runs_along_time and not walks_time(loop.program, loop.loop, loop.header, flow):
+    is_named = loop.counts_time and loop.walks_tensors and not loop.names_another_axis
+    if not (loop.runs_along_time or loop.is_prepended or is_named):
         return None
     used = {each.base for each in flow.slices}
     return VECTORIZABLE, f"each step only reads its own part of {_names(used)}; nothing is carried"
-
-
-def _may_hide_state(loop: Evidence) -> bool:
-    """Is a model handed a cache, which carries what it saw from call to call?"""
-    keywords = [keyword.arg or "" for call in loop.models for keyword in call.node.keywords]
-    return any("cache" in keyword or "past" in keyword for keyword in keywords)
 
 
 def _own_output(loop: Evidence, because: str) -> Verdict:

@@ -1,7 +1,4 @@
-"""What is known of a loop that may walk a time axis: what is carried, goes in, comes out, shows time or speaks against.
-
-Each is worked out once, when it is asked for.
-"""
+"""What is known of a loop that may walk a time axis: what goes in, is carried, comes out, shows time or denies it."""
 
 from __future__ import annotations
 
@@ -14,23 +11,18 @@ from typing import TYPE_CHECKING
 from perflint.program.dataflow import Call, LoopFlow
 from perflint.program.indices import is_rest, place
 from perflint.program.loop_calls import rnn_kind
-from perflint.program.time_header import Header, called, read_header
-from perflint.program.time_sequences import runs_along_time
-from perflint.program.time_signs import (
-    bound_values,
-    counts_rounds,
-    counts_time,
-    is_grid,
-    is_named_time,
-    mentions,
-    names_another_axis,
-    spans_sequence,
-    walks_rewards,
-)
-from perflint.program.time_surroundings import is_collected
+from perflint.program.loop_header import Header, called, read_header
+from perflint.program.loop_state import is_carried_by_rnn, rnn_name, unseen_name
+from perflint.program.timeloops import signs
+from perflint.program.timeloops.collecting import is_collected
+from perflint.program.timeloops.extents import bound_values, covers_an_axis, runs_backwards
+from perflint.program.timeloops.sequences import is_prepended, runs_along_time
+from perflint.program.timeloops.solvers import is_grid
+from perflint.program.timeloops.surroundings import walks_objects
+from perflint.program.timeloops.twins import has_twin
 from perflint.program.trace import ARITHMETIC, CHOICE, MODEL, RESIZE, RNN, Trace
 from perflint.program.values import Kind
-from perflint.program.walk import Loop, path_of
+from perflint.program.walk import Loop, PlainLoop, path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -38,7 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of `loop`. `states`: what each name hands on that is computed from what it was handed."""
+    """What is known of `loop`, each worked out once, when it is asked for.
+
+    `states`: what each name hands on that is computed from what it was handed.
+    """
 
     program: Program
     loop: Loop
@@ -57,7 +52,7 @@ class Evidence:
     @cached_property
     def given_tensors(self) -> frozenset[str]:
         """Those that are tensors; lists of them where a tensor, or a model's state, that is carried shows it."""
-        if walks_rewards(self.flow) and any(self._meets_steps(name) for name in self.states):
+        if signs.walks_rewards(self.flow) and any(self._meets_steps(name) for name in self.states):
             return self.given
         if self.counts_time and self.has_carrier and self.replaced:
             return self.given
@@ -126,7 +121,7 @@ class Evidence:
             return bool(self.given_tensors) or not (self.flow.truth() or name.startswith("self."))
         taken = [call for call in self.models if any(given == name for given, _ in call.direct)]
         definitions = self.flow.ends[name].definitions
-        return any((id(call.node), part) in definitions for call in taken for part in (None, *range(8)))
+        return any(made == id(call.node) for call in taken for made, _ in definitions)
 
     def is_chosen_inside(self, name: str) -> bool:
         """Does one call choose, and give back both this state and another one that it was given?"""
@@ -158,7 +153,7 @@ class Evidence:
         """Is everything read that was written so far, as `x[: i + 1]` is to make a row orthogonal to the others?"""
         parts = [part for read in self._subscripts(name) for part in ast.walk(read.slice)]
         prefixes = [part for part in parts if isinstance(part, ast.Slice) and part.lower is None]
-        return any(part.upper is not None and mentions(part.upper, self.header) for part in prefixes)
+        return any(part.upper is not None and self._mentions_index(part.upper) for part in prefixes)
 
     def reads_step_before(self, name: str) -> bool:
         """Is it a tensor with a step for each iteration, of which the last one is read, behind the batch axis?"""
@@ -176,6 +171,9 @@ class Evidence:
         """Does each step move a window on, as `x = torch.cat([x[:, 1:], y], dim=1)` does?"""
         olds = [parts[0] for parts in self._joined(name)]
         return any(isinstance(old, ast.Subscript) and path_of(old.value) == name and is_rest(old.slice) for old in olds)
+
+    def _mentions_index(self, node: ast.expr) -> bool:
+        return any(path_of(part) in self.header.indices for part in ast.walk(node) if isinstance(part, ast.Name))
 
     def _joined(self, name: str) -> Iterator[list[ast.expr]]:
         """The two parts of which it is a cat."""
@@ -202,6 +200,28 @@ class Evidence:
 
     def _subscripts(self, name: str) -> Iterator[ast.Subscript]:
         return (parent for _, parent in self._reads(name) if isinstance(parent, ast.Subscript))
+
+    # -- what carries it
+
+    @property
+    def carrier(self) -> str:
+        """How the program calls the module that carries the state."""
+        return rnn_name(self.program, self.flow)
+
+    @property
+    def unseen_carrier(self) -> str:
+        """How the program calls what carries the state, where the file does not define it."""
+        return unseen_name(self.program, self.flow)
+
+    def is_carried_by_rnn(self, name: str) -> bool:
+        """Is it the state of an RNN and nothing else?"""
+        return is_carried_by_rnn(self.program, self.flow, name)
+
+    @cached_property
+    def may_hide_state(self) -> bool:
+        """Is a model handed a cache, which carries what it saw from call to call?"""
+        keywords = [keyword.arg or "" for call in self.models for keyword in call.node.keywords]
+        return any("cache" in keyword or "past" in keyword for keyword in keywords)
 
     # -- what comes out
 
@@ -233,22 +253,44 @@ class Evidence:
     @cached_property
     def counts_time(self) -> bool:
         """Does the program call what it counts steps of time?"""
-        return counts_time(self.header)
+        return signs.counts_time(self.header)
+
+    @cached_property
+    def is_prepended(self) -> bool:
+        """Was what it walks through built from its end?"""
+        return any(is_prepended(self.program, self.loop, each.base) for each in self.flow.slices)
 
     @cached_property
     def is_named_time(self) -> bool:
         """Does the program call what it walks through time, or build it from its end?"""
-        return is_named_time(self.program, self.loop, self.header, self.flow)
+        return (
+            self.counts_time
+            or signs.takes_named_steps(self.header)
+            or signs.walks_rewards(self.flow)
+            or self.is_prepended
+        )
 
     @cached_property
     def spans_sequence(self) -> bool:
         """Does the loop run over the whole of an axis of what it walks through, backwards over it, or over time?"""
-        return spans_sequence(self.program, self.loop, self.header, self.flow)
+        if self.is_named_time or runs_backwards(self.loop):
+            return True
+        return covers_an_axis(self.program, self.loop, self.header, self.flow)
 
     @cached_property
     def runs_along_time(self) -> bool:
         """Is one of the axes that it walks time by where the tensor comes from?"""
         return any(runs_along_time(self.program, self.loop, each) for each in self.flow.slices)
+
+    @cached_property
+    def walks_tensors(self) -> bool:
+        """Is something that it walks through surely a tensor?"""
+        return any(each.is_tensor for each in self.flow.slices)
+
+    @cached_property
+    def has_twin(self) -> bool:
+        """Does a loop over time elsewhere hand the same models a state?"""
+        return has_twin(self.program, self.loop, self.flow)
 
     @cached_property
     def walks_columns(self) -> bool:
@@ -260,7 +302,7 @@ class Evidence:
     @cached_property
     def counts_rounds(self) -> bool:
         """Does the program call what it counts iterations of an optimisation, epochs, layers or windows?"""
-        return counts_rounds(self.header)
+        return signs.counts_rounds(self.header)
 
     @cached_property
     def takes_chunks(self) -> bool:
@@ -273,14 +315,19 @@ class Evidence:
     @cached_property
     def names_another_axis(self) -> bool:
         """Does the program call what it counts or walks through batches, classes, layers or the like?"""
-        return names_another_axis(self.header, self.flow)
+        return signs.names_another_axis(self.header, self.flow)
+
+    @cached_property
+    def walks_objects(self) -> bool:
+        """Are the elements that it walks through objects with attributes of their own?"""
+        return walks_objects(self.loop, self.header)
 
     @cached_property
     def is_within_time(self) -> bool:
         """Does it stand in a loop that counts time?"""
-        around = [each for each in self.program.ancestors(self.loop) if isinstance(each, ast.For | ast.While)]
+        around = [each for each in self.program.ancestors(self.loop) if isinstance(each, PlainLoop)]
         inside = [each for each in around if self.program.function_of(each) is self.program.function_of(self.loop)]
-        return any(counts_time(read_header(self.program, each)) for each in inside)
+        return any(signs.counts_time(read_header(self.program, each)) for each in inside)
 
     @cached_property
     def is_resized(self) -> bool:

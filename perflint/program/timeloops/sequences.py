@@ -1,4 +1,4 @@
-"""Tells by where a tensor comes from that an axis of it is time: an RNN gave it, or sequences were padded into it."""
+"""Tells by where a sequence comes from that it is one of time: an RNN gave it, it was padded, or built from its end."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from perflint.program.dataflow import TimeSlice
 from perflint.program.loop_calls import rnn_kind
-from perflint.program.time_header import called
-from perflint.program.time_surroundings import own_nodes_of_class
+from perflint.program.loop_header import called
+from perflint.program.loop_objects import own_nodes_of_class
+from perflint.program.timeloops.extents import bound_values
 from perflint.program.walk import Loop, own_nodes, path_of
 
 if TYPE_CHECKING:
@@ -70,3 +71,19 @@ def _construction(program: Program, function: ast.expr) -> ast.Call | None:
     assigned = (node for node in nodes if isinstance(node, ast.Assign))
     values = [each.value for each in assigned if any(path_of(part) == path_of(function) for part in each.targets)]
     return values[0] if len(values) == 1 and isinstance(values[0], ast.Call) else None
+
+
+def is_prepended(program: Program, loop: Loop, base: str) -> bool:
+    """Was it built from its end to its beginning, as returns are: by `insert(0, x)` or `appendleft`?"""
+    scope = program.function_of(loop) or program.tree
+    names = {base}
+    for value in list(bound_values(scope, base)):
+        names |= {path_of(part) for part in ast.walk(value) if isinstance(part, ast.Name)}
+    for node in own_nodes(scope):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and path_of(node.func.value) in names:
+            first = node.args[0] if node.args else None
+            if node.func.attr == "appendleft" or (
+                node.func.attr == "insert" and isinstance(first, ast.Constant) and first.value == 0
+            ):
+                return True
+    return False
