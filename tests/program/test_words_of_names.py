@@ -20,3 +20,8 @@ def test_a_name_tells_another_axis_in_the_singular_and_the_plural(name: str) -> 
 @pytest.mark.parametrize("name", ["n_obs", "latest", "constraints", "ahead", "metadata_len", "dimmer", "loopback"])
 def test_a_word_inside_of_another_tells_nothing(name: str) -> None:
     assert not any_of([name], COUNTED | ROUNDS)
+
+
+@pytest.mark.parametrize("name", ["max_iters", "n_layers", "looped_steps", "numEpochs"])
+def test_a_name_tells_rounds(name: str) -> None:
+    assert any_of([name], ROUNDS)

@@ -13,7 +13,7 @@ TIME = frozenset("time timestep step seq sequence len length seqlen frame horizo
 
 ROUNDS = frozenset(
     "iter iteration epoch layer block depth stage optim optimizer optimiser optimization hop codebook quantizer"
-    " quantiser quantize quantized loop canvas chunks subdivision training".split()
+    " quantiser quantize quantized loop looped canvas chunks subdivision training".split()
 )
 _AXES = frozenset(
     "batch class head layer scale level image img anchor channel group view stage dim box block segment tile patch"
