@@ -13,9 +13,15 @@ from perflint.lift.purity import call_entry
 from perflint.lift.scope import Scope, given_by, tensor
 from perflint.lift.slices import item_text, spread, step_range
 from perflint.lift.steps import Steps
+from perflint.program.consumers import CONVERSIONS, WRAPPERS
 from perflint.program.occurrences import occurrences
 from perflint.program.values import Kind
 from perflint.program.walk import own_nodes, path_of
+
+_MAY_RETURN_IT = CONVERSIONS | frozenset(
+    "cpu char short chalf cfloat cdouble positive sum_to_size resolve_conj resolve_neg to_dense coalesce".split()
+)
+_SHARING = frozenset(f"torch.{name}" for name in "as_tensor asarray from_numpy frombuffer from_dlpack".split())
 
 
 @dataclass(frozen=True)
@@ -184,14 +190,27 @@ def _starts(scope: Scope, name: ast.Name) -> list[ast.expr | None]:
 
 def is_fresh(scope: Scope, name: ast.Name, loop: ast.stmt) -> bool:
     """Is the variable a tensor just made, that nothing but the loop has touched?"""
-    for value in _starts(scope, name):
-        entry = call_entry(scope, value) if isinstance(value, ast.Call) else None
-        if entry is None or entry.traits.isdisjoint({"factory", "like"}):
-            return False
+    if not all(_is_new(scope, value) for value in _starts(scope, name)):
+        return False
     around = scope.program.function_of(loop) or scope.program.tree
     uses = [node for node in occurrences(around, name.id) if isinstance(node.ctx, ast.Load)]
     before = [node for node in uses if node not in scope.facts.inside and node.lineno < loop.lineno]
     return all(isinstance(scope.program.parent(node), ast.Attribute) and _is_measure(scope, node) for node in before)
+
+
+def _is_new(scope: Scope, value: ast.expr | None) -> bool:
+    """Is it a tensor that shares its memory with no other?"""
+    if not isinstance(value, ast.Call):
+        return isinstance(value, ast.BinOp)
+    name = scope.program.qualified(value.func)
+    if name in WRAPPERS and value.args:
+        return _is_new(scope, value.args[0])
+    if isinstance(value.func, ast.Attribute) and value.func.attr in _MAY_RETURN_IT:
+        return _is_new(scope, value.func.value)
+    entry = call_entry(scope, value)
+    if entry is None or name in _SHARING:
+        return False
+    return bool(entry.traits & {"factory", "like"}) or entry.traits.isdisjoint({"view", "inplace", "random"})
 
 
 def _is_measure(scope: Scope, node: ast.AST) -> bool:
@@ -201,14 +220,9 @@ def _is_measure(scope: Scope, node: ast.AST) -> bool:
 
 def _is_own(scope: Scope, name: ast.Name) -> bool:
     """Is the variable a number, or a tensor that shares its memory with no other?"""
-    for value in _starts(scope, name):
-        if value is None:
-            return False
-        entry = call_entry(scope, value) if isinstance(value, ast.Call) else None
-        is_new = entry is not None and entry.traits.isdisjoint({"view", "inplace"})
-        if not (is_new or isinstance(value, ast.BinOp) or scope.program.value(value).kind is Kind.NUMBER):
-            return False
-    return True
+    starts = _starts(scope, name)
+    are_numbers = (value is not None and scope.program.value(value).kind is Kind.NUMBER for value in starts)
+    return all(is_number or _is_new(scope, value) for is_number, value in zip(are_numbers, starts, strict=True))
 
 
 def _item(node: ast.expr) -> ast.expr | None:
