@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from torch.nn import Module, Parameter
 from perflint.runtime.capture import Recorder, copies, copy_into, distinct, twin
 from perflint.runtime.refusal import CannotCapture, explain
 from perflint.runtime.replay import Call, Outcome, finish, launch, settle, written
+from perflint.runtime.tape import bytes_to_sum, leaves_of, summed_aside
 from perflint.runtime.walk import Walk, casts_once
 from perflint.runtime.watch import Facts
 
@@ -51,9 +53,12 @@ class TrainingReplay:
                 with torch.autograd.graph.saved_tensors_hooks(_detached, _as_it_is):
                     return settle(call.run(places), self._statics, kept)
 
+            sizes: list[int] = []
             copy_into(self._cores, [distinct(tensor) for tensor in walk.inputs])
-            self._recorder.rehearse(lambda: call.run(places))
+            self._recorder.rehearse(lambda: sizes.append(bytes_to_sum(call.run(places))))
+            sums = summed_aside([alias for alias, _ in parameters], sizes[0], self._recorder.device)
             self._graph, self._outcome = self._recorder.record(body)
+            del sums  # the tape has them
         self._sort_leaves([parameter for _, parameter in parameters], [alias for alias, _ in parameters])
 
     def _sort_leaves(self, parameters: list[Tensor], aliases: list[Tensor]) -> None:
@@ -118,7 +123,9 @@ class TrainingReplay:
     def _over_the_tape(self, gradients: _Gradients) -> Sequence[Tensor | None]:
         pairs = [(o, g) for o, g in zip(self._outcome.tensors, gradients, strict=True) if g is not None]
         outputs, given = [output for output, _ in pairs], [gradient for _, gradient in pairs]
-        return torch.autograd.grad(outputs, self._targets, given, retain_graph=True, allow_unused=True)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*AccumulateGrad node's stream")  # is meant
+            return torch.autograd.grad(outputs, self._targets, given, retain_graph=True, allow_unused=True)
 
     def _capture_wanted(self) -> None:
         while self._wanted:
@@ -204,22 +211,6 @@ def stand_ins(modules: list[Module], leaves: list[Any]) -> Iterator[list[tuple[P
     finally:
         for module, name, parameter in places:
             setattr(module, name, parameter)
-
-
-def leaves_of(outputs: Sequence[Tensor]) -> list[Tensor]:
-    """The tensors at the ends of the tape behind these outputs."""
-    stack: list[Any] = [output.grad_fn for output in outputs if output.grad_fn is not None]
-    seen: set[Any] = set(stack)
-    found: dict[int, Tensor] = {}
-    while stack:
-        node = stack.pop()
-        if (variable := getattr(node, "variable", None)) is not None:
-            found[id(variable)] = variable
-        for following, _ in node.next_functions:
-            if following is not None and following not in seen:
-                seen.add(following)
-                stack.append(following)
-    return list(found.values())
 
 
 def _detached(tensor: Tensor) -> Tensor:

@@ -16,7 +16,8 @@ from perflint.runtime.records import Records
 from perflint.runtime.refusal import CannotCapture, explain
 from perflint.runtime.replay import settle
 from perflint.runtime.scope import Scope
-from perflint.runtime.training import leaves_of, stand_ins
+from perflint.runtime.tape import bytes_to_sum, leaves_of
+from perflint.runtime.training import stand_ins
 from perflint.runtime.tree import flatten
 from perflint.runtime.walk import HOST_VALUES, Walk
 from perflint.runtime.watch import Facts, Rehearsal, observe
@@ -146,6 +147,12 @@ def test_stand_ins_share_memory_and_are_taken_out_again() -> None:
         assert len(leaves_of([output])) == 4
     assert all(parameter is before[name] for name, parameter in model.named_parameters())
     assert {id(weight) for weight in lstm._flat_weights} == {id(p) for p in lstm.parameters()}
+
+
+def test_the_parts_of_a_gradient_count_as_often_as_they_are_summed() -> None:
+    linear, unused = nn.Linear(2, 2), nn.Linear(9, 9)
+    x = linear(linear(linear(torch.ones(2))))
+    assert bytes_to_sum({"x": x, "rest": [unused.weight.detach(), 3]}) == 3 * (4 + 2) * 4
 
 
 def test_steps_that_ignore_their_number_are_told_from_those_that_use_it() -> None:
