@@ -53,7 +53,9 @@ def cuda_graph(function: Any = None, /, *, max_graphs: int = 8, max_bytes: int |
 
     Tensors among the arguments may be nested in lists, tuples and dicts; they are copied in. Results are copied out:
     they belong to the caller and share no memory with arguments or with other results. Gradients flow through a
-    captured backward pass. Random numbers on the device advance the generator as they do in eager mode.
+    captured backward pass, which sums the parts of each parameter's gradient beside it, as eager mode does, where they
+    take no more than a 64th of the device's memory. Random numbers on the device advance the generator as they do in
+    eager mode.
 
     `max_graphs`, `max_bytes`: how many graphs are kept, and how much device memory they may hold (default: a quarter
     of the device's); the least recently used ones go first.

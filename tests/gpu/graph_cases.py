@@ -45,9 +45,9 @@ def plain() -> ModuleType:
 
 
 def fixed_module(name: str, model: nn.Module) -> Any:
-    """A fixed module of that name with the weights of `model`."""
+    """A fixed module of that name with the weights of `model`, in the same memory: where it lies counts."""
     own = getattr(plain(), name)().to(DEVICE).train(model.training)
-    own.load_state_dict(model.state_dict())
+    own.load_state_dict(model.state_dict(), assign=True)
     return own
 
 

@@ -84,6 +84,8 @@ def measure(case: Case, rounds: int, compilers: bool) -> dict[str, Any]:
             for name in ("perflint", "perflint fix")
             if "by hand" in times and name in times
         },
+        "captures": CAPTURES,
+        "raw": times,
     }
 
 
