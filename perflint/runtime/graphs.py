@@ -162,7 +162,7 @@ class GraphedFunction(Generic[P, R]):
             with inside():
                 result, facts = observe(walk, lambda: self._walk(call), lambda: call.run({}))
         except CannotCapture as refusal:
-            self._records.refuse(mode, refusal.args[0])
+            self._records.doubt(mode, refusal)
             return refusal.args[1]
         with self._records.lock:
             key = walk.key(torch.cuda.current_stream().cuda_stream, slot)

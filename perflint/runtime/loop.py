@@ -161,7 +161,7 @@ class _Run:
             with inside():
                 result, facts = observe(walk, self._walk, lambda: self._eager(self._state, 0, self._steps, course))
         except CannotCapture as refusal:
-            self._records.refuse(mode, refusal.args[0])
+            self._records.doubt(mode, refusal)
             return refusal.args[1][0], eager.stack(refusal.args[1][1], self._manner.dim)
         with self._records.lock:
             held = (*walk.modules, *walk.objects, *walk.state)

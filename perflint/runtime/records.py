@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from perflint.runtime.refusal import CannotCapture, Unsettled
 from perflint.runtime.watch import Facts
 
 _SEEN = 64  # keys that were met once and are remembered
@@ -50,6 +51,7 @@ class Records:
         self._name, self._max_graphs, self._max_bytes = name, max_graphs, max_bytes
         self._records: OrderedDict[Hashable, Record] = OrderedDict()
         self._cost = 0
+        self._unsettled: set[Hashable] = set()
 
     def find(self, key: Hashable) -> Record | None:
         """The record of a key, which counts as used."""
@@ -96,6 +98,16 @@ class Records:
         """Count a call that was replayed."""
         self._cost = max(0, self._cost - 1)
 
+    def doubt(self, mode: Hashable, refusal: CannotCapture) -> None:
+        """Refuse, but for the first call of a mode that leaves things changed: it may have set them up for later ones.
+
+        So does cuDNN, which gathers an RNN's weights in one piece of memory, and so do caches that fill themselves.
+        """
+        if isinstance(refusal, Unsettled) and mode not in self._unsettled:
+            self._unsettled.add(mode)
+        else:
+            self.refuse(mode, refusal.args[0])
+
     def refuse(self, mode: Hashable, reason: str) -> None:
         """Call through from now on in this mode, and say why, once a reason."""
         if reason not in self.refused.values():
@@ -118,4 +130,5 @@ class Records:
         with self.lock:
             self._records.clear()
             self.refused.clear()
+            self._unsettled.clear()
             self._cost = 0

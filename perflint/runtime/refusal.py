@@ -17,6 +17,10 @@ class CannotCapture(Exception):
     """What a CUDA graph would not hold, or would hold wrongly; the message is the reason."""
 
 
+class Unsettled(CannotCapture):
+    """What a call reads is another after it: the function keeps something, or was called for the first time."""
+
+
 def is_foreign(filename: str) -> bool:
     """Whether a file is neither torch's nor this package's."""
     return not filename.startswith((_TORCH, _OURS, "<"))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from perflint.runtime.refusal import CannotCapture, current_line
+from perflint.runtime.refusal import CannotCapture, Unsettled, current_line
 from perflint.runtime.walk import Walk
 
 aten = torch.ops.aten
@@ -51,7 +51,7 @@ def observe(walk: Walk, again: Callable[[], Walk], run: Callable[[], Any]) -> tu
     if gradients != [_gradient(tensor) for tensor in walk.state]:
         raise CannotCapture("it computes parameters' gradients itself", result)
     if key != again().key():
-        raise CannotCapture("it assigns attributes, globals or items of what it reads, or changes a module", result)
+        raise Unsettled("it assigns attributes, globals or items of what it reads, or changes a module", result)
     changed = {id(t) for t in (*walk.inputs, *walk.state) if not _unchanged(t, stamps[id(t)])}
     inputs = tuple(number for number, tensor in enumerate(walk.inputs) if id(tensor) in changed)
     if inputs and torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*walk.inputs, *walk.state)):

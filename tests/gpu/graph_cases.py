@@ -45,9 +45,10 @@ def plain() -> ModuleType:
 
 
 def fixed_module(name: str, model: nn.Module) -> Any:
-    """A fixed module of that name with the weights of `model`, in the same memory: where it lies counts."""
+    """A fixed module of that name with the parts of `model` itself: where their weights lie takes or gives time."""
     own = getattr(plain(), name)().to(DEVICE).train(model.training)
-    own.load_state_dict(model.state_dict(), assign=True)
+    for part, module in model.named_children():
+        setattr(own, part, module)
     return own
 
 

@@ -183,6 +183,29 @@ def test_what_cannot_be_captured_stays_eager_and_says_why_once(function: Callabl
     same_as_eager(model, cuda_graph(model), [(x,) for x in calls])
 
 
+class Lazy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.scale is None:
+            self.scale = torch.ones_like(x) * 2
+        return x * self.scale
+
+
+@torch.no_grad()
+def test_what_sets_itself_up_in_its_first_call_is_captured_later() -> None:
+    lstm = nn.LSTM(4, 4).to(DEVICE)
+    lstm.load_state_dict({name: rand(*value.shape) for name, value in lstm.state_dict().items()}, assign=True)
+    for model in (Lazy().to(DEVICE), lstm):
+        graphed = cuda_graph(model)
+        for x in [rand(3, 4) for _ in range(5)]:
+            result: Any = graphed(x)
+            assert equal(result, model(x))
+        assert graphed.graphs == 1 and not graphed.eager_because
+
+
 @torch.no_grad()
 def test_modules_with_hooks_stay_eager() -> None:
     model = nn.Sequential(nn.Linear(4, 4)).to(DEVICE)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from perflint.runtime.capture import distinct, twin
 from perflint.runtime.eager import uses_parameter
 from perflint.runtime.records import Records
-from perflint.runtime.refusal import CannotCapture, explain
+from perflint.runtime.refusal import CannotCapture, Unsettled, explain
 from perflint.runtime.replay import settle
 from perflint.runtime.scope import Scope
 from perflint.runtime.tape import bytes_to_sum, leaves_of
@@ -125,6 +125,16 @@ def test_a_twin_has_the_same_layout_in_memory_of_its_own() -> None:
         assert torch.equal(other, tensor)
     with pytest.raises(CannotCapture, match="overlap"):
         distinct(torch.ones(5).as_strided((3, 3), (1, 1)))
+
+
+def test_only_a_first_call_may_leave_things_changed() -> None:
+    records = Records("decode", 8, None)
+    records.doubt("training", Unsettled("it assigns"))
+    records.doubt("evaluation", Unsettled("it assigns"))
+    assert not records.refused
+    with pytest.warns(RuntimeWarning, match="decode stays eager: it assigns"):
+        records.doubt("training", Unsettled("it assigns"))
+    assert list(records.refused) == ["training"]
 
 
 def test_results_that_may_hide_tensors_are_refused() -> None:
