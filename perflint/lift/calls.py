@@ -6,7 +6,7 @@ import ast
 
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.shown import shown
-from perflint.lift import axes, functions, inline, losses
+from perflint.lift import axes, batched, functions, inline, losses
 from perflint.lift.modules import Module, is_changed, module_built, module_of
 from perflint.lift.purity import call_entry, invariant
 from perflint.lift.scope import Scope, tensor
@@ -55,11 +55,13 @@ def _module(scope: Scope, node: ast.Call, module: Module) -> Steps:
     if (module.is_pointwise or module.is_dropout) and module.is_in_place:
         raise Blocked(f"`{name}` changes its input in place", node)
     if module.is_dropout:
-        scope.draft.draws.add(f"`{name}` draws other random numbers")
+        scope.draft.changes.add(f"`{name}` draws other random numbers")
     if module.is_pointwise or module.is_dropout:
         text = scope.text(node, {node.args[0]: value.text})
         returns_input = module.is_dropout or module.name == "Identity"  # it may
         return value.named(text) if returns_input else value.computed(text, dense=value.dense)
+    if batched.is_batched(module):
+        return batched.as_batch(scope, node, [module], value)
     if module.name == "Embedding":
         if len(module.built.args) > 3 or {each.arg for each in module.built.keywords} - _EMBEDDING:
             raise Blocked(f"`{name}` does more than look up", node)
@@ -77,18 +79,18 @@ def _module(scope: Scope, node: ast.Call, module: Module) -> Steps:
 
 
 def _sequential(scope: Scope, node: ast.Call, module: Module, value: Steps) -> Steps:
-    """`nn.Sequential` of modules that work on single numbers, or on the last axis."""
+    """`nn.Sequential` of modules that work on single numbers, on the last axis, or on items of a batch."""
     if is_changed(scope.program, node.func):
         raise Blocked(f"`{scope.text(node.func)}` is changed after it was built", node)
-    for part in module.built.args:
-        inner = module_built(scope.program, part)
-        by_itself = inner is not None and (
-            inner.is_pointwise or inner.is_dropout or inner.reads_last_axis(scope.program)
-        )
-        if inner is None or inner.is_in_place or not by_itself:
-            raise Blocked(f"`{scope.text(node.func)}` holds modules for which there is no rule", node)
-        if inner.is_dropout:
-            scope.draft.draws.add(f"`{scope.text(node.func)}` draws other random numbers")
+    parts = [module_built(scope.program, part) for part in module.built.args]
+    known = [part for part in parts if part is not None]
+    if any(part.is_dropout for part in known):
+        scope.draft.changes.add(f"`{scope.text(node.func)}` draws other random numbers")
+    if len(known) == len(parts) and any(map(batched.is_batched, known)):
+        return batched.as_batch(scope, node, known, value)
+    by_itself = (part.is_pointwise or part.is_dropout or part.reads_last_axis(scope.program) for part in known)
+    if len(known) < len(parts) or any(part.is_in_place for part in known) or not all(by_itself):
+        raise Blocked(f"`{scope.text(node.func)}` holds modules for which there is no rule", node)
     value = axes.with_axes_behind(value, 1, node)
     return value.computed(scope.text(node, {node.args[0]: value.text}))
 

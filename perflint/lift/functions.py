@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.shown import shown
-from perflint.lift import axes, products, slices
+from perflint.lift import axes, batched, products, slices
 from perflint.lift.layouts import laid_out
 from perflint.lift.operations import Operation
 from perflint.lift.parted import Parted
@@ -36,7 +36,7 @@ def lift_function(scope: Scope, node: ast.Call, entry: torch_table.Entry) -> Lif
     if rule is not None:
         return rule(scope, operation)
     if operation.name == "dropout":
-        scope.draft.draws.add("dropout draws other random numbers")
+        scope.draft.changes.add("dropout draws other random numbers")
     elif "random" in entry.traits:
         raise Blocked(f"`{operation.name}` draws random numbers", node)
     if "pointwise" in entry.traits:
@@ -171,6 +171,15 @@ def _looked_up(scope: Scope, operation: Operation) -> Lifted:
     return value.with_axes(1, text).computed(text)
 
 
+def _pooled(scope: Scope, operation: Operation) -> Lifted:
+    """F.max_pool2d and its like, where they give no indices."""
+    most = 2 if operation.name.startswith("adaptive") else 6
+    if len(operation.operands) > most or any(each.arg == "return_indices" for each in operation.node.keywords):
+        raise Blocked(f"`{operation.name}` may give indices, too", operation.node)
+    value, axes = _steps(scope, operation), batched.POOLS[operation.name]
+    return batched.folded(scope, operation.node, axes, value, lambda text: operation.written(scope, value.named(text)))
+
+
 _JOINS = frozenset({"cat", "concat", "concatenate", "stack"})
 _RULES: dict[str, Callable[[Scope, Operation], Lifted]] = {
     **dict.fromkeys(_CONVERSIONS, _converted),
@@ -178,6 +187,7 @@ _RULES: dict[str, Callable[[Scope, Operation], Lifted]] = {
     **dict.fromkeys(("size", "dim"), _measured),
     **dict.fromkeys(("zeros_like", "ones_like"), _like),
     **dict.fromkeys(("one_hot", "embedding"), _looked_up),
+    **dict.fromkeys(batched.POOLS, _pooled),
     "einsum": _summed_by_letters,
     "layer_norm": _normalized,
     "linear": _linear,

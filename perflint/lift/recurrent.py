@@ -75,7 +75,7 @@ def sequence_call(scope: Scope, node: ast.Call, paths: tuple[str, ...]) -> tuple
     layers = module.argument("num_layers", 2)
     dropout = module.argument("dropout", 5)
     if dropout is not None and not (isinstance(dropout, ast.Constant) and dropout.value == 0):
-        scope.draft.draws.add("dropout between the RNN's layers draws other random numbers")
+        scope.draft.changes.add("dropout between the RNN's layers draws other random numbers")
     state = state_argument(node)
     given = {state: written(paths)} if state is not None else {}
     text = scope.text(node, {node.args[0]: value.text, **given})

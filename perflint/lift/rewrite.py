@@ -50,8 +50,8 @@ def _lifted(program: Program, loop: ast.For | ast.While) -> Fix:
     lines = list(lift_body(scope, body, results))
     lines, edits = stacked(scope, loop, lines, results.lists)
     lines += [Line(loop.body[-1], (text,)) for text in _last_values(scope, loop)]
-    safety = Safety.BEHAVIOUR if scope.draft.draws else Safety.ROUNDING
-    title = "; ".join(["compute all steps at once", *sorted(scope.draft.draws)])
+    safety = Safety.BEHAVIOUR if scope.draft.changes else Safety.ROUNDING
+    title = "; ".join(["compute all steps at once", *sorted(scope.draft.changes)])
     return Fix(title, safety, tuple(sorted([_replaced(scope, loop, lines), *edits])))
 
 

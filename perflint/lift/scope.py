@@ -51,7 +51,7 @@ class Draft:
 
     taken: Taken
     before: list[str] = field(default_factory=list)  # statements that the next one needs in front of it
-    draws: set[str] = field(default_factory=set)  # what draws its random numbers in another order
+    changes: set[str] = field(default_factory=set)  # what becomes different besides rounding
     consumed: set[str] = field(default_factory=set)  # the states that RNNs were given
     shifted: set[str] = field(default_factory=set)  # the names that were read one step late
     final: set[str] = field(default_factory=set)  # what has its last value behind the new statements already

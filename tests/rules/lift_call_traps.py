@@ -3,6 +3,45 @@
 from __future__ import annotations
 
 CALL_TRAPS = {
+    "a module that writes to its input writes to the sequence": """
+encoder = nn.Sequential(nn.ReLU(inplace=True), nn.Conv1d(2, 3, 2))
+@torch.no_grad()
+def run():
+    x = torch.randn(4, 5, 2, 6)
+    outs = []
+    for t in range(4):
+        outs.append(encoder(x[:, t]) + x[:, t + 1].mean())
+    return torch.stack(outs, 1), x
+""",
+    "what is flattened behind its first axis has no batch": """
+encoder = nn.Sequential(nn.Conv1d(2, 3, 2), nn.Flatten(), nn.Linear(5, 2))
+def run():
+    x = torch.randn(4, 2, 6)
+    outs = []
+    for t in range(4):
+        outs.append(encoder(x[t]))
+    return torch.stack(outs)
+""",
+    "a batch is normalized as a whole": """
+encoder = nn.Sequential(nn.Conv1d(2, 3, 2), nn.BatchNorm1d(3))
+def run():
+    x = torch.randn(4, 5, 2, 6)
+    outs = []
+    for t in range(5):
+        outs.append(encoder(x[:, t]))
+    return torch.stack(outs, 1)
+""",
+    "an item of a batch may have no axis for the batch": """
+encoder = nn.Conv1d(2, 3, 2)
+def run():
+    x = torch.randn(4, 2, 6)
+    outs = []
+    for t in range(4):
+        outs.append(encoder(x[t]))
+    for t in range(4):
+        outs.append(encoder(x.unsqueeze(1)[t]).squeeze(0))
+    return torch.stack(outs)
+""",
     "a tensor that is given by keyword broadcasts, too, as a bound": """
 def run():
     x = torch.randn(2, 6, 3)
