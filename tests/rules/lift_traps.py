@@ -8,41 +8,6 @@ from torch import nn
 """
 
 TRAPS = {
-    "slots may be the very memory that the steps are read from": """
-def run():
-    x = torch.arange(12.0).reshape(2, 6)
-    slots = torch.as_tensor(x).to(x.dtype)
-    rows, steps = slots.shape
-    for t in range(1, 6):
-        slots[:, t] = x[:, t - 1] + x[:, t]
-    return slots
-""",
-    "a sum may begin as a view, in another type or not": """
-def run():
-    x = torch.arange(12.0).reshape(2, 6)
-    total = x[:, 5].type(x.dtype)
-    for t in range(6):
-        total += x[:, t] * x[:, 5]
-    return total
-""",
-    "a sum may begin as the very tensor that is read": """
-def run():
-    x = torch.arange(12.0).reshape(2, 6)
-    total = torch.as_tensor(x[:, 5])
-    for t in range(6):
-        total += x[:, t] * x[:, 5]
-    return total
-""",
-    "steps that were taken apart stay, whatever happens to the tensor": """
-def run():
-    x = torch.arange(12.0).reshape(2, 6)
-    rows = x.unbind(1)
-    x = x * 2
-    outs = []
-    for t in range(6):
-        outs.append(rows[t] + x[:, t])
-    return torch.stack(outs, 1)
-""",
     "the first part of an LSTM's state is no layer of it": """
 rnn = nn.LSTM(3, 4, batch_first=True)
 def run():
