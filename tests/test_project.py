@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,26 @@ def test_a_file_that_never_names_torch_is_hot_where_it_is_given_tensors(tmp_path
     for test, expected in [("scores.max() > limit", [("pruning.py", 2)]), ("limit > 2", [])]:
         write(tmp_path, pruning=prune.format(test=test), train=train)
         assert lines(check_files(discover([tmp_path], alone), alone)) == expected
+
+
+def test_what_trains_on_data_is_no_module_and_its_methods_are_hot(tmp_path: Path) -> None:
+    engine = """
+        class engine:
+            def train(self, x, y):
+                loss = self.criterion(self.model(x), y)
+                loss.backward()
+                return loss.item()
+    """
+    train = """
+        import torch
+        from engines import engine
+        trainer = engine(torch.eye(3).cuda())
+        for x, y in shuffled():
+            trainer.train(x.cuda(), y.cuda())
+        trainer.eval(x.cuda())
+    """
+    write(tmp_path, engines=textwrap.dedent(engine), train=textwrap.dedent(train))
+    assert lines(check(tmp_path)) == [("engines.py", 6)]
 
 
 def test_a_change_in_one_file_is_seen_in_another_whatever_the_cache_holds(tmp_path: Path) -> None:

@@ -84,6 +84,8 @@ class Evaluator:
     def by_role(self, node: ast.expr, value: Value) -> Value:
         """What the vaguely known `value` of a name or path likely is, by how the file uses it."""
         role = self.roles.get(path_of(node))
+        if role is UNKNOWN:
+            return value if value.kind is Kind.UNKNOWN else UNKNOWN
         if role is None or (role.kind is Kind.TENSOR and value.kind is Kind.TENSOR):
             return value if role is None or value.name == GUESSED else value._replace(sure=True)
         return role._replace(place=self.module_place) if role.kind is Kind.TENSOR else role._replace(name=value.name)

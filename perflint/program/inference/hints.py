@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from perflint.program import torch_table
@@ -27,6 +27,7 @@ _FOREIGN = frozenset(
     "float double apply share_memory dim name names unique trunc is_shared register_hook remove grad sub div "
     "mul eq ne lt gt le ge where size lower log".split()
 )
+_SWITCHES = {"train": 1, "eval": 0}  # of a module, and how many arguments they take
 _USAGES = frozenset({"size()", "[:, ]"})
 
 USUAL_NAMES = {  # what a star import of a project's own module passes on
@@ -88,7 +89,7 @@ def kind_by_usage(name: str, attributes: set[str]) -> Value:
     return UNKNOWN
 
 
-def roles(attributes: Sequence[ast.Attribute], calls: Iterable[ast.Call]) -> dict[str, Value]:
+def roles(attributes: Sequence[ast.Attribute], calls: Sequence[ast.Call]) -> dict[str, Value]:
     """What the names and paths of a file likely are, by what the file does with them: modules, optimizers, losses."""
     taken: defaultdict[str, set[str]] = defaultdict(set)
     for node in attributes:
@@ -99,7 +100,14 @@ def roles(attributes: Sequence[ast.Attribute], calls: Iterable[ast.Call]) -> dic
     if any(role.kind is Kind.TENSOR for role in found.values()):
         objects = {path_of(node.value) for node in attributes if not _has_tensor(node.attr)}
         found = {path: role for path, role in found.items() if role.kind is not Kind.TENSOR or path not in objects}
-    return found
+    return found | dict.fromkeys(_trainers(calls), UNKNOWN)
+
+
+def _trainers(calls: Iterable[ast.Call]) -> Iterator[str]:
+    """The objects that are no modules, nor tensors, for they are given data to train or evaluate on."""
+    for call in calls:
+        if isinstance(call.func, ast.Attribute) and len(call.args) > _SWITCHES.get(call.func.attr, len(call.args)):
+            yield path_of(call.func.value)
 
 
 def _has_tensor(attribute: str) -> bool:
