@@ -379,16 +379,14 @@ def _kind_by_methods(info: ClassInfo) -> str:
 
 
 def _is_of_the_project(base_names: Sequence[str]) -> bool:
-    heads = [name.partition(".")[0] for name in base_names]
-    return any(head not in ("torch", "builtins") and head not in sys.stdlib_module_names for head in heads)
+    heads = {name.partition(".")[0] for name in base_names}
+    return bool(heads - {"torch", "builtins"} - sys.stdlib_module_names)
 
 
 def _kind_of_base(name: str) -> str:
     kind = torch_table.class_kind(name)
-    if kind is not None:
-        return kind
-    if name in ("torch.autograd.Function", "torch.autograd.function.Function"):
-        return "differentiable"
+    if kind is not None or name == "torch.autograd.Function":
+        return kind or "differentiable"
     if name.endswith(("LightningModule", "PreTrainedModel", "PyTorchModelHubMixin", "ModelMixin")):
         return "module"
     return "dataset" if name.startswith("torchvision.datasets") else ""
