@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +11,6 @@ from perflint.documents.disk import Unreadable, read_bytes
 from perflint.links import ALONE, Context
 from perflint.results import FileResult
 from perflint.rule import Options, Rule
-
-_GARBAGE_THRESHOLD = 200_000  # new objects; a tree of syntax makes so many that Python's 700 costs a third of the time
 
 
 @dataclass(frozen=True)
@@ -62,18 +58,6 @@ class Checker:
             data = read_bytes(Path(task.path))
         except Unreadable as error:
             return Checked(encode(FileResult(task.path, problem=error.problem)))
-        with collecting_seldom():
-            result, links = check_bytes(task.path, data, self.rules[task.rules], self.options, task.context)
+        result, links = check_bytes(task.path, data, self.rules[task.rules], self.options, task.context)
         # What a file could not be checked for may be memory, or a defect of ours that is gone the next time.
         return Checked(encode(result, links), None if result.problem else self.key(task, data))
-
-
-@contextmanager
-def collecting_seldom() -> Iterator[None]:
-    """Let objects become more before Python looks for unreachable ones among them."""
-    before = gc.get_threshold()
-    gc.set_threshold(_GARBAGE_THRESHOLD, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)

@@ -10,6 +10,7 @@ import click
 
 from perflint import __version__, about, options
 from perflint.errors import UserError
+from perflint.garbage import collect_seldom
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -72,6 +73,7 @@ def check(paths: tuple[Path, ...], write_baseline: Path | None, add_ignore: bool
     """
     from perflint.session import Session
 
+    collect_seldom()
     session = Session.of(paths, typed)
     if add_ignore and write_baseline:
         raise UserError("--add-ignore and --write-baseline both accept the findings; choose one")
@@ -104,6 +106,7 @@ def fix(paths: tuple[Path, ...], apply: bool, **typed: Any) -> int:
     from perflint.patching import patch_files, write_all
     from perflint.session import Session
 
+    collect_seldom()
     session = Session.of(paths, typed)
     if session.reads_stdin:
         patch, data = session.fix_stdin(sys.stdin.buffer.read())

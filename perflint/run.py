@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from perflint.cache import FOLDER, Cache, Keys, in_context, key_of_all, keys_for
 from perflint.catalogue import selected_rules
-from perflint.checker import Checked, Checker, Task, collecting_seldom
+from perflint.checker import Checked, Checker, Task
 from perflint.documents.disk import Unreadable, read_bytes
 from perflint.exclude import layer
 from perflint.files import Discovery
@@ -58,8 +58,7 @@ def check_files(discovery: Discovery, settings: Settings, *, progress: Progress 
     started = time.perf_counter()
     checker, tasks = _plan(discovery.files, settings)
     run = _Run(checker, Cache(settings.cache_dir or settings.root / FOLDER) if settings.cache else None, settings.jobs)
-    with collecting_seldom():
-        checked, contexts = run.check_all(tasks, progress)
+    checked, contexts = run.check_all(tasks, progress)
     files = [_decoded(path, each.payload) for path, each in checked.items()]
     files += [FileResult(str(path), problem=Problem(reason)) for path, reason in discovery.unreadable]
     seconds = time.perf_counter() - started

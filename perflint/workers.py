@@ -17,6 +17,8 @@ from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from perflint.garbage import collect_seldom
+
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
@@ -139,6 +141,7 @@ def _serve(connection: Connection, parents: Connection, function: Callable[[Task
     parents.close()  # else this process would keep its own pipe open and never see the parent die
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent, interrupted as well, ends its workers
     gc.freeze()
+    collect_seldom()
     with suppress(EOFError, OSError):
         while True:
             connection.send(function(connection.recv()))

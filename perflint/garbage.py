@@ -1,0 +1,12 @@
+"""Keeps Python from looking for unreachable objects where there are hardly any."""
+
+import atexit
+import gc
+
+_MOST_NEW = 200_000  # objects; a tree of syntax makes so many that Python's 700 costs a third of the time
+
+
+def collect_seldom() -> None:
+    """Let a process that is all ours, and soon over, collect little as it runs, and nothing as it ends."""
+    gc.set_threshold(_MOST_NEW, *gc.get_threshold()[1:])
+    atexit.register(gc.freeze)
