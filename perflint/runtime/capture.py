@@ -42,7 +42,6 @@ def distinct(tensor: Tensor) -> Tensor:
     return core
 
 
-@torch.no_grad()
 def copy_into(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
     """Copy each source into its target, by one launch for all of a type."""
     groups: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
@@ -50,8 +49,9 @@ def copy_into(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
         group = groups.setdefault(target.dtype, ([], []))
         group[0].append(target)
         group[1].append(source)
-    for group in groups.values():
-        torch._foreach_copy_(*group)
+    with torch.no_grad():
+        for group in groups.values():
+            torch._foreach_copy_(*group)
 
 
 def copies(tensors: Sequence[Tensor]) -> list[Tensor]:

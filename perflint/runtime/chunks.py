@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,8 +22,7 @@ from perflint.runtime.watch import Facts
 _MOST_BYTES = 2**30  # that a graph of more steps than a chunk may hold
 
 
-@dataclass(frozen=True)
-class Manner:
+class Manner(NamedTuple):
     """How a loop is cut up: steps a graph, the dimension that outputs are stacked on, whether steps use their index.
 
     `keeps`: the state behind the last step is asked for, so that the state behind each step, which may be the last
