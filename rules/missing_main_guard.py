@@ -5,11 +5,12 @@
 Reports the first statement at module level that iterates over a `DataLoader` which has workers, or may have, or
 starts processes in another way (`multiprocessing`, `torch.multiprocessing.spawn`, a process pool, a vector of
 environments), itself or through the functions that it calls, in other files of the run too, and does not stand under
-`if __name__ == "__main__":`. It is reported once a file. Building a loader starts nothing; iterating over it does.
+`if __name__ == "__main__":`, or another test of `__name__`. It is reported once a file. Building a loader starts
+nothing; iterating over it does.
 
 *certain*: the number of workers stands in the program. *possible*: it comes from the command line, from a
-configuration or from a caller; or the script passes its loaders, a number of workers, or all options of its command
-line with one for workers among them, to training code in another file.
+configuration or from a caller; or the script passes its loaders, a function that starts some, a number of workers, or
+all options of its command line with one for workers among them, to code in another file that trains, or runs it.
 
 Left alone: loaders without workers, `subprocess`, notebooks, modules that import their siblings relatively (they
 cannot be run as scripts), and programs that ask for the start method `fork`.

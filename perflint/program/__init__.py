@@ -311,13 +311,7 @@ class Program:
 
 
 def is_main_guard(statement: ast.stmt) -> bool:
-    """Is it `if __name__ == "__main__":`?"""
-    if not isinstance(statement, ast.If):
-        return False
-    return any(
-        isinstance(test, ast.Compare)
-        and len(test.comparators) == 1
-        and {ast.dump(test.left), ast.dump(test.comparators[0])}
-        == {"Name(id='__name__', ctx=Load())", "Constant(value='__main__')"}
-        for test in ([statement.test] if not isinstance(statement.test, ast.BoolOp) else statement.test.values)
+    """Does it ask for the name of the module, as `if __name__ == "__main__":` does?"""
+    return isinstance(statement, ast.If) and any(
+        isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(statement.test)
     )

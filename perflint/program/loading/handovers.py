@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from perflint.program.loading.draws import method_of
 from perflint.program.loading.origins import Origins
 from perflint.program.values import Kind
+from perflint.program.walk import FUNCTIONS, Function
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _VERB = re.compile(
     r"^_*(fit|train|test|validat\w*|valid|eval\w*|predict\w*|exec\w*|run|main|learn|infer\w*|lr_find|tune|launch|do_\w+)(_|$|[A-Z])|_(epoch|loop|model)$"
 )
+_RUNS_FUNCTION = re.compile(r"^(Fire|agent|fmin|\w*launch|(\w+_)?(optimi[sz]e|minimi[sz]e))$")
 _WORKER_OPTION = re.compile(r"^(data_?|data_?loader_?)?(num_?|n_?)?(workers?|jobs|cpus?|threads)(_num)?$")
 _WORKERS_OF_LOADERS = re.compile(r"^(data_?|data_?loader_?)?(num_?|n_?)workers$")
 _LIBRARIES = frozenset(
@@ -51,6 +53,15 @@ class Handovers:
         imported = value.kind is Kind.LIBRARY and not _is_known_library(value.name)
         return imported and isinstance(call.func, ast.Name) and bool(_VERB.search(call.func.id))
 
+    def functions_run(self, call: ast.Call) -> Iterator[Function]:
+        """The functions of this file that code out of sight is given to run, as by `fire.Fire(main)`."""
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        if _VERB.search(name) or _RUNS_FUNCTION.match(name):
+            for argument in _arguments(call):
+                value = self._program.value(argument)
+                if value.kind is Kind.FUNCTION and isinstance(value.node, FUNCTIONS):
+                    yield value.node
+
     def surely_iterates(self, call: ast.Call) -> bool:
         """Is it the fit of a trainer of Lightning?"""
         if not isinstance(call.func, ast.Attribute) or call.func.attr not in _FIT:
@@ -64,7 +75,7 @@ class Handovers:
 
     def loaders_in(self, call: ast.Call) -> Iterator[ast.expr]:
         """The expressions that may be loaders among the arguments, and those that its modules' own methods return."""
-        for argument in (*call.args, *(keyword.value for keyword in call.keywords)):
+        for argument in _arguments(call):
             yield argument
             value = self._program.value(argument)
             if isinstance(value.node, ast.ClassDef) and value.kind in (Kind.MODULE, Kind.INSTANCE):
@@ -88,9 +99,13 @@ class Handovers:
         return any(map(self._gets_options, self._unseen_makers(call.func.value)))
 
     def workers_given(self, call: ast.Call) -> Iterator[ast.expr]:
-        """The numbers of workers that the object, whose method it is, was built with by code that cannot be seen."""
-        makers = self._unseen_makers(call.func.value) if isinstance(call.func, ast.Attribute) else ()
-        for keyword in (keyword for maker in makers for keyword in maker.keywords):
+        """The numbers of workers that the object, whose method it is, was built with by code that cannot be seen.
+
+        Its options may be built in the same way, as those of the trainers of transformers are.
+        """
+        makers = list(self._unseen_makers(call.func.value)) if isinstance(call.func, ast.Attribute) else []
+        options = (made for maker in makers for argument in _arguments(maker) for made in self._unseen_makers(argument))
+        for keyword in (keyword for each in (*makers, *options) for keyword in each.keywords):
             if _WORKERS_OF_LOADERS.match(keyword.arg or ""):
                 yield keyword.value
 
@@ -103,8 +118,7 @@ class Handovers:
                 yield origin
 
     def _gets_options(self, call: ast.Call) -> bool:
-        arguments = (*call.args, *(keyword.value for keyword in call.keywords))
-        return any(self._program.value(argument).name == "argparse.Namespace" for argument in arguments)
+        return any(self._program.value(argument).name == "argparse.Namespace" for argument in _arguments(call))
 
     @cached_property
     def _unused_worker_option(self) -> bool:
@@ -112,6 +126,10 @@ class Handovers:
         options = {name for name in self._program.loaders.command_line if _WORKER_OPTION.match(name)}
         read = {node.attr for node in self._program.of_type(ast.Attribute)}
         return bool(options - read)
+
+
+def _arguments(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
 def _is_known_library(name: str) -> bool:
