@@ -49,12 +49,14 @@ return torch.cat([context, states], dim=2)
 ## Fix safety
 
 `exact`: the copy becomes `expand`, a view of the same shape and values; where the one reader writes into another
-tensor in place, whose shape holds anyway, the repeating is dropped. Results and gradients are bitwise the same.
+tensor in place, whose shape holds anyway, the repeating is dropped. A move or cast behind it, in the same expression,
+is put in front of it. Results and gradients are bitwise the same.
 
 `rounding` where a sum may be taken in another order: the gradient of `torch.cat([x] * n)` and `torch.stack([x] * n)`,
 of a tensor that gets a new axis and is repeated along a second one, and of one whose repeating is dropped, for the
-operation may repeat it along others; matrix products and reductions over a view; a move or cast that is put before
-the expansion. Only tensors into which a gradient may flow are concerned by the first three.
+operation may repeat it along others; a move or cast that is put in front, unless it may be one to fewer bits, which is
+`behaviour`; matrix products and reductions over a view. All but the last concern only tensors into which a gradient
+may flow.
 
 `behaviour` where `x.repeat(1, n, 1)` needs more axes than the file shows `x` to have: with fewer, the copy is of
 another shape and `expand(-1, n, -1)` raises. What counts is what made the tensor, what is done to it (`x.size(2)`,

@@ -1,4 +1,4 @@
-"""Rewrites a copy as a view."""
+"""Decides what is done about a copy, and what that promises."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from perflint.program.consumers import Flow, Reading, Role
 from perflint.program.shapes.infer import Shapes
-from perflint.program.shapes.shape import integer
 from perflint.program.values import Kind
 from perflint.rule import Edit, Fix, Safety
 
-from .copies import MATERIALISING, Copy
+from .copies import MOVES, Copy
 from .gradients import may_have_gradient
 from .layout import lays_out_differently
 from .proof import Repeated, unproved_rank
+from .rewriting import meets_comment, method_start, put_in_front, rewritten
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -43,8 +43,11 @@ def patch(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Rea
     if not repeated.sure:
         return Patch(blocked="whether the tensor lacks these axes, or has them with size 1, is not known here")
     safety = _safety(program, flow, shapes, copy, reading, repeated)
+    cast = _cast(program, copy)
+    if cast is not None:
+        safety = max(safety, _safety_of_cast(program, flow, copy, cast), key=list(Safety).index)
     if copy.form == "expanded":
-        return _unmade(program, copy, safety)
+        return _unmade(program, copy, cast, safety)
     needed = unproved_rank(program, shapes, flow, copy, reading)
     proviso = f", where the tensor has {needed} axes" if needed else ""
     edits = _dropped(program, copy, reading)
@@ -52,10 +55,23 @@ def patch(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Rea
         safety = Safety.ROUNDING if may_have_gradient(program, flow, copy) else safety
         title = f"leave the repeating to the operation, which broadcasts{proviso}"
         return Patch((Fix(title, Safety.BEHAVIOUR if needed else safety, edits),))
-    rank = shapes.shape(copy.source).rank
-    edits, blocked = _rewritten(program, copy, rank)
-    fix = Fix(f"repeat as a view: expand{proviso}", Safety.BEHAVIOUR if needed else safety, edits)
+    edits, blocked = rewritten(program, copy, cast, shapes.shape(copy.source).rank)
+    title = "move or cast, and then repeat as a view: expand" if cast is not None else "repeat as a view: expand"
+    fix = Fix(f"{title}{proviso}", Safety.BEHAVIOUR if needed else safety, edits)
     return Patch((fix,)) if edits else Patch(blocked=blocked)
+
+
+def _cast(program: Program, copy: Copy) -> ast.Call | None:
+    """The move or cast of what is repeated, in the same expression: that writes it out, whatever is done before."""
+    if copy.form == "expanded" and _method(copy.call) in MOVES:
+        return copy.call
+    method = program.parent(copy.call)
+    around = program.parent(method) if isinstance(method, ast.Attribute) and method.attr in MOVES else None
+    return around if isinstance(around, ast.Call) and around.func is method else None
+
+
+def _method(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else ""
 
 
 def _dropped(program: Program, copy: Copy, reading: Reading) -> tuple[Edit, ...]:
@@ -70,99 +86,22 @@ def _dropped(program: Program, copy: Copy, reading: Reading) -> tuple[Edit, ...]
     ):
         return ()
     end = program.span(copy.call)[1]
-    start = _method_start(program, copy.call)
-    return () if _meets_comment(program, start, end) else (Edit(start, end, ""),)
+    start = method_start(program, copy.call)
+    return () if meets_comment(program, start, end) else (Edit(start, end, ""),)
 
 
-def _dot(program: Program, call: ast.Call) -> int:
-    """Where `.method(...)` begins."""
-    assert isinstance(call.func, ast.Attribute)
-    return program.text.rindex(".", 0, program.span(call.func)[1] - len(call.func.attr))
-
-
-def _method_start(program: Program, call: ast.Call) -> int:
-    """Where `.method(...)` begins, with the blanks and line breaks in front of its dot."""
-    start = _dot(program, call)
-    while program.text[start - 1].isspace() or program.text[start - 1] == "\\":
-        start -= 1
-    return start
-
-
-def _meets_comment(program: Program, start: int, end: int) -> bool:
-    """Is there a comment in the text to delete, or one before it on its line, that would swallow what follows?"""
-    line = program.source.position(start)[0]
-    return "#" in program.text[program.source.line_start(line) : end]
-
-
-def _rewritten(program: Program, copy: Copy, rank: int | None) -> tuple[tuple[Edit, ...], str]:
-    """The edits that make it `expand`, or what blocks them."""
-    if copy.counts is None:
-        return (), "the counts are in a list"
-    if copy.is_method and copy.form == "repeat":
-        return _renamed(program, copy, len(copy.counts) if rank is None else rank), ""
-    if rank is None and not (copy.form == "stack" and copy.axis == 0 and isinstance(copy.source, ast.Name)):
-        return (), "how many axes the tensor has is not known here"
-    if copy.form == "tile" and copy.is_method and rank is not None and rank <= len(copy.counts):
-        return _renamed(program, copy, rank), ""
-    start, end = program.span(copy.call)
-    if "#" in program.text[start:end]:
-        return (), "there is a comment inside the call"
-    text = _spelled(program, copy, rank)
-    return (
-        ((Edit(start, end, text),), "")
-        if text
-        else ((), "it is not known that the count is a number and which axis is meant")
-    )
-
-
-def _renamed(program: Program, copy: Copy, rank: int) -> tuple[Edit, ...]:
-    """`repeat(1, n)` -> `expand(-1, n)`; axes that the source lacks keep their 1."""
-    assert copy.counts is not None and isinstance(copy.call.func, ast.Attribute)
-    end = program.span(copy.call.func)[1]
-    edits = [Edit(end - len(copy.call.func.attr), end, "expand")]
-    for position, count in enumerate(copy.counts):
-        if integer(count) == 1 and position >= len(copy.counts) - rank:
-            edits.append(Edit(*program.span(count), "-1"))
-    return tuple(edits)
-
-
-def _spelled(program: Program, copy: Copy, rank: int | None) -> str:
-    assert copy.counts is not None
-    source = program.segment(copy.source)
-    if not isinstance(copy.source, ast.Name | ast.Attribute | ast.Subscript | ast.Call):
-        source = f"({source})"
-    if copy.form == "tile":
-        assert rank is not None
-        sizes = ["-1"] * max(0, rank - len(copy.counts))
-        new = len(copy.counts) - rank
-        sizes += ["-1" if integer(c) == 1 and i >= new else program.segment(c) for i, c in enumerate(copy.counts)]
-        return f"{source}.expand({', '.join(sizes)})"
-    if program.value(copy.counts[0]).kind is not Kind.NUMBER or copy.axis is None:
-        return ""
-    count = program.segment(copy.counts[0])
-    if rank is None:
-        return f"{source}.expand({count}, *{source}.shape)"
-    axes = rank + (copy.form == "stack")
-    sizes = ["-1"] * axes
-    sizes[copy.axis] = count
-    unsqueezed = f".unsqueeze({copy.axis})" if copy.form == "stack" else ""
-    return f"{source}{unsqueezed}.expand({', '.join(sizes)})"
-
-
-def _unmade(program: Program, copy: Copy, safety: Safety) -> Patch:
+def _unmade(program: Program, copy: Copy, cast: ast.Call | None, safety: Safety) -> Patch:
     """`x.expand(...).contiguous()` -> `x.expand(...)`; `x.expand(...).to(d)` -> `x.to(d).expand(...)`."""
-    call = copy.call
-    assert isinstance(call.func, ast.Attribute) and isinstance(copy.source, ast.Call)
-    start, end = _method_start(program, call), program.span(call)[1]
-    if _meets_comment(program, start, end):
+    assert isinstance(copy.source, ast.Call)
+    start, end = method_start(program, copy.call), program.span(cast or copy.call)[1]
+    if meets_comment(program, start, end):
         return Patch(blocked="there is a comment inside the call")
-    if call.func.attr in MATERIALISING:
+    if cast is None:
         return Patch((Fix("keep the view", safety, (Edit(start, end, ""),)),))
-    if call.func.value is not copy.source:
+    if program.statement_of(copy.source) is not program.statement_of(cast):
         return Patch(blocked="it is expanded in another statement: move or cast it there, before it is expanded")
-    expansion = _dot(program, copy.source)
-    moved = Edit(expansion, expansion, program.text[_dot(program, call) : end])
-    return Patch((Fix("move or cast before it is expanded", safety, (moved, Edit(start, end, ""))),))
+    edits = put_in_front(program, copy.source, start, cast)
+    return Patch((Fix("move or cast before it is expanded", safety, edits),))
 
 
 def _safety(program: Program, flow: Flow, shapes: Shapes, copy: Copy, reading: Reading, repeated: Repeated) -> Safety:
@@ -175,11 +114,14 @@ def _safety(program: Program, flow: Flow, shapes: Shapes, copy: Copy, reading: R
         ):
             return Safety.ROUNDING
     reordered = copy.form in ("cat", "stack") or (repeated.new and len(repeated.positions) > 1)
-    if copy.form == "expanded" and isinstance(copy.call.func, ast.Attribute):
-        reordered = copy.call.func.attr not in MATERIALISING
-        if _may_narrow(program, copy.call, copy.call.func.attr) and may_have_gradient(program, flow, copy):
-            return Safety.BEHAVIOUR  # the gradient of the expansion is summed in the narrower type
     return Safety.ROUNDING if reordered and may_have_gradient(program, flow, copy) else Safety.EXACT
+
+
+def _safety_of_cast(program: Program, flow: Flow, copy: Copy, cast: ast.Call) -> Safety:
+    """The gradient of the repeating is summed behind the cast, which may be to a narrower type."""
+    if not may_have_gradient(program, flow, copy):
+        return Safety.EXACT
+    return Safety.BEHAVIOUR if _may_narrow(program, cast, _method(cast)) else Safety.ROUNDING
 
 
 def _may_narrow(program: Program, call: ast.Call, name: str) -> bool:

@@ -61,7 +61,8 @@ def proved(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Re
     unproved = [position for position in unproved if not result_shows(program, shapes, reading, counts[position])]
     if not unproved:
         return Repeated(tuple(repeated), new)
-    if (shape.rank is None and _adds_axes(program, copy, repeated)) or all(
+    has_room = shape.rank is None and min(ranks) <= len(counts) - len(repeated)
+    if (has_room and _adds_axes(program, copy, repeated)) or all(
         result_suggests(program, shapes, flow, reading, counts[position], loosely=True) for position in unproved
     ):
         return Repeated(tuple(repeated), new, sure=False)
