@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 
 _OF_TENSORS = frozenset("DdHhT")
 
@@ -14,6 +14,21 @@ class Likelihood(IntEnum):
     NO = 0
     POSSIBLE = 1
     CERTAIN = 2
+
+
+class Says(IntFlag):
+    """What a file, or the files of a program together, say of where that computes."""
+
+    NOTHING = 0
+    SCRIPT = 1  # running it does something
+    TRAINS = 2  # it trains or evaluates
+    BUILDS = 4  # what takes part in that
+    DEVICE = 8  # on a device, or so it seems; all else is no matter then
+
+    @property
+    def stays_on_host(self) -> bool:
+        """Is it a program that trains, and never speaks of a device?"""
+        return self == Says.SCRIPT | Says.TRAINS | Says.BUILDS
 
 
 @dataclass(frozen=True, order=True)
@@ -71,7 +86,8 @@ class Links:
     Its hot calls of them; functions of its own for which it matters who calls them; its classes with the names of
     their bases; all that it can answer about its functions; and the targets that it asks about: as `questions` whether
     they give a tensor, as `doubts` whether they really do, as `steps` whether a call trains, and as `starts` whether
-    processes are started.
+    processes are started. `imports` names the modules, or what is in them, that it imports as it starts, and `says`
+    what it says of where it computes.
     """
 
     calls: tuple[HotCall, ...] = ()
@@ -82,17 +98,23 @@ class Links:
     doubts: tuple[str, ...] = ()
     steps: tuple[str, ...] = ()
     starts: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
+    says: Says = Says.NOTHING
 
 
 @dataclass(frozen=True)
 class Context:
-    """What the other files of a run tell one: the calls of it in their hot code, and answers to its questions."""
+    """What the other files of a run tell one: the calls of it in their hot code, and answers to its questions.
+
+    `on_host`: whether the programs that it is part of never leave the host; None where they don't tell.
+    """
 
     calls: tuple[HotCall, ...] = ()
     answers: tuple[Answer, ...] = ()
+    on_host: bool | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.calls or self.answers)
+        return bool(self.calls or self.answers) or self.on_host is not None
 
 
 NONE = Links()

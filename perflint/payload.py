@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perflint.links import NONE, Answer, Context, HotCall, Likelihood, Links
+from perflint.links import NONE, Answer, Context, HotCall, Likelihood, Links, Says
 from perflint.problems import InternalProblem
 from perflint.results import Diagnostic, FileResult, PlacedEdit, PlacedFix, Position, Problem
 from perflint.rule import Safety, Severity
@@ -19,30 +19,31 @@ def encode(result: FileResult, links: Links = NONE) -> str:
         return ""
     content = [[_diagnostic(each) for each in result.diagnostics], _problem(result.problem), result.skipped]
     asked = [links.questions, links.doubts, links.steps, links.starts]
-    return _dumps([*content, _calls(links.calls), links.functions, links.bases, _answers(links.answers), *asked])
+    told = [_calls(links.calls), links.functions, links.bases, _answers(links.answers)]
+    return _dumps([*content, *told, *asked, links.imports, links.says])
 
 
 def decode_links(payload: str) -> Links:
     """The links that `encode` was given; raises as `decode` does."""
     if not payload:
         return NONE
-    calls, functions, bases, answers, *asked = json.loads(payload)[3:]
-    return Links(
-        *(_read_calls(calls), tuple(functions), tuple((name, base) for name, base in bases)),
-        *(_read_answers(answers), *map(tuple, asked)),
-    )
+    calls, functions, bases, answers, *named, says = json.loads(payload)[3:]
+    questions, doubts, steps, starts, imports = map(tuple, named)
+    classes = tuple((name, base) for name, base in bases)
+    told = (_read_calls(calls), tuple(functions), classes, _read_answers(answers))
+    return Links(*told, questions, doubts, steps, starts, imports, Says(says))
 
 
 def encode_contexts(contexts: Mapping[str, Context]) -> str:
     """The contexts of the files of a run, by path."""
-    return _dumps({path: [_calls(each.calls), _answers(each.answers)] for path, each in contexts.items()})
+    return _dumps({path: [_calls(each.calls), _answers(each.answers), each.on_host] for path, each in contexts.items()})
 
 
 def decode_contexts(payload: str) -> dict[str, Context]:
     """The contexts that `encode_contexts` was given; raises as `decode` does."""
     return {
-        path: Context(_read_calls(calls), _read_answers(answers))
-        for path, (calls, answers) in json.loads(payload).items()
+        path: Context(_read_calls(calls), _read_answers(answers), on_host)
+        for path, (calls, answers, on_host) in json.loads(payload).items()
     }
 
 

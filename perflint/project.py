@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import PurePath
 
 from perflint.links import Answer, Context, HotCall, Links
+from perflint.programs import on_host
 
 _LIKELY = "d"  # what one doubts is taken for that already
 _NAMESAKES = 8  # classes with a method of one name, beyond which the name says nothing of the class
@@ -22,7 +23,9 @@ def contexts_of(links: Mapping[str, Links]) -> dict[str, Context]:
     """
     modules = _Modules(links)
     calls, answers = _calls(links, modules), _answers(links, modules)
-    return {path: Context(calls.get(path, ()), answers.get(path, ())) for path in {**calls, **answers}}
+    host = on_host(links, {path: modules.imported(path, each.imports) for path, each in links.items()})
+    told = {**calls, **answers, **host}
+    return {path: Context(calls.get(path, ()), answers.get(path, ()), host.get(path)) for path in told}
 
 
 def _calls(links: Mapping[str, Links], modules: _Modules) -> dict[str, tuple[HotCall, ...]]:
@@ -121,6 +124,18 @@ class _Modules:
         methods = self._methods.get(target[1:], ())
         return methods if len(methods) <= _NAMESAKES else ()
 
+    def imported(self, path: str, names: Iterable[str]) -> set[str]:
+        """The other files of the modules which the file at `path` imports by these names."""
+        return {place for name in names for place in self._of_import(path, name) if place != path}
+
+    def _of_import(self, path: str, name: str) -> Iterator[str]:
+        folder, parts, relative = _resolved(path, name)
+        for length in range(len(parts), 0, -1):
+            place = self._module(folder, parts[:length], relative)
+            if place is not None:
+                yield place
+                return
+
     def _inherited(self, place: tuple[str, str]) -> tuple[str, str]:
         """Where the method is defined which a class at `place` has, if need be from a base."""
         path, name = place
@@ -131,13 +146,9 @@ class _Modules:
         return next((each for each in inherited if each in self._defined), place)
 
     def _definitions(self, path: str, target: str) -> Iterable[tuple[str, str]]:
-        dots = len(target) - len(target.lstrip("."))
-        parts = tuple(part for part in target.split(".") if part)
-        folder = _parts_of_folder(path)
-        if dots > 1:
-            folder = folder[: len(folder) - (dots - 1)]
+        folder, parts, relative = _resolved(path, target)
         for length in range(len(parts) - 1, 0, -1):
-            place = self._module(folder, parts[:length], dots > 0)
+            place = self._module(folder, parts[:length], relative)
             if place is not None:
                 yield place, ".".join(parts[length:])
                 return
@@ -177,6 +188,15 @@ def _closure(
                 seen.add(other)
                 pending.append(other)
                 yield other
+
+
+def _resolved(path: str, name: str) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+    """The folder in which the file at `path` looks for a dotted name, its parts, and whether it looks only there."""
+    dots = len(name) - len(name.lstrip("."))
+    folder = _parts_of_folder(path)
+    if dots > 1:
+        folder = folder[: len(folder) - (dots - 1)]
+    return folder, tuple(part for part in name.split(".") if part), dots > 0
 
 
 def _parts(path: str) -> tuple[str, ...]:

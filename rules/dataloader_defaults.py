@@ -143,11 +143,12 @@ def _message(loader: LoaderCall, missing: list[str], reason: str) -> str:
 
 def _stays_on_host(program: Program, loader: LoaderCall) -> bool:
     """Does the program never speak of a device, and train or read this loader itself?"""
+    if program.is_of_host or program.is_tried_out(loader.call):
+        return True
     if not program.is_host_only:
         return False
     read = {program.value(loop.iter).node for loop in program.of_type(ast.For)}
-    in_function = program.function_of(loader.call) is not None
-    return ".backward(" in program.text or not in_function or loader.call in read
+    return ".backward(" in program.text or loader.call in read
 
 
 def _batches_stay_on_host(program: Program, loader: LoaderCall) -> bool:

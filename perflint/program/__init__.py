@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
-from perflint.links import ALONE, Answer, Context
+from perflint.links import ALONE, Answer, Context, Says
+from perflint.program.bearing import says_of, trains
 from perflint.program.freshness import draws
 from perflint.program.heat import Heat, Heats
 from perflint.program.inference.classes import ClassInfo
@@ -28,16 +29,6 @@ __all__ = ["Heat", "Kind", "LoopKind", "Place", "Program", "TimeLoop", "Value"]
 Node = TypeVar("Node", bound=ast.AST)
 Fact = TypeVar("Fact")
 
-_ACCELERATOR = re.compile(
-    r"cuda|device|accelerat|\bmps\b|\bxpu\b|\bnpu\b|[lL]ightning|[fF]abric|DataParallel|\.to\(|horovod|deepspeed"
-)
-# Comments, and seeds of generators that a program need not use.
-_IDLE = re.compile(
-    r"#[^\r\n]*|torch\.cuda\.manual_seed(_all)?\(|if torch\.cuda\.is_available\(\):\s*(?=torch\.cuda\.manual_seed)"
-)
-_TRAINS = re.compile(r"\.backward\(|DataLoader\(|\.zero_grad\(|\.step\(")
-_BUILDS = re.compile(r"DataLoader\(|\bnn\b|\boptim\b|Optim|torchvision|\bSGD\b|\bAdam")
-_EVALUATES = re.compile(r"(hub\.load|load_state_dict|\.from_pretrained)\((?s:.*)\.eval\(\)")
 _DEFAULT_DEVICE = re.compile(r"set_default_device|set_default_tensor_type\(.*cuda")
 _NO_GRADIENTS = frozenset({"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad"})
 
@@ -116,29 +107,28 @@ class Program:
     # -- values
 
     @cached_property
+    def says(self) -> Says:
+        """What the file says of where its program computes."""
+        return says_of(self)
+
+    @property
     def is_host_only(self) -> bool:
-        """Is it a script that trains or evaluates and never speaks of a device? Its tensors all live on the host.
+        """Do its tensors all live on the host: by what the programs say that it is part of, or else by what it says?
 
-        Not so of a file that is handed model, optimizer and data, and builds none of them: others may have moved those.
+        That is a script, with all that it imports, which trains or evaluates and never speaks of a device. A file that
+        is handed model, optimizer and data, and builds none of them, can't tell by itself: others may have moved those.
         """
-        if not self.is_script:
-            return False
-        trains = _TRAINS.search(self.text) and _BUILDS.search(self._code)
-        return bool(trains or _EVALUATES.search(self.text)) and not self._speaks_of_device
+        told = self._context.on_host
+        return self.says.stays_on_host if told is None else told
 
-    @cached_property
-    def _speaks_of_device(self) -> bool:
-        return bool(_ACCELERATOR.search(self.text) and _ACCELERATOR.search(self._code))
+    def is_tried_out(self, node: ast.AST) -> bool:
+        """Is it run by the file itself, which stays on the host whatever others do with its functions and classes?"""
+        return self.says.stays_on_host and self.function_of(node) is None
 
-    @cached_property
-    def _code(self) -> str:
-        """The text without comments, docstrings and seeds, whose words say nothing of where it computes."""
-        code = self.text
-        for statement in reversed(self.of_type(ast.Expr)):
-            if isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str):
-                start, end = self.span(statement)
-                code = code[:start] + code[end:]
-        return _IDLE.sub("", code)
+    @property
+    def is_of_host(self) -> bool:
+        """Do whole programs of several files tell that they never leave the host?"""
+        return self._context.on_host is True
 
     @cached_property
     def is_script(self) -> bool:
@@ -162,10 +152,10 @@ class Program:
             default_device_set=bool(_DEFAULT_DEVICE.search(self.text)),
         )
         executor.roles = roles(self._walk.of_type(ast.Attribute), self._walk.of_type(ast.Call))
-        executor.stays_home = self.is_script and not self._speaks_of_device
+        executor.stays_home = self.is_host_only or (self._context.on_host is None and Says.SCRIPT in self.says)
         executor.calls = self._context.calls
         executor.answers = {answer.target: answer for answer in self._context.answers}
-        executor.is_demo = any(map(is_main_guard, self.tree.body)) and not _TRAINS.search(self.text)
+        executor.is_demo = any(map(is_main_guard, self.tree.body)) and not trains(self)
         executor.run(self.tree)
         return executor
 

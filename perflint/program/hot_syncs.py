@@ -24,7 +24,9 @@ def hot_syncs(program: Program) -> list[Sync]:
     return [
         sync
         for sync in sorted(set(syncs(program)), key=lambda sync: (sync.start, sync.end))
-        if program.heat(sync.node) is not Heat.ONCE and not is_needed(program, sync.node, _DEPTH)
+        if not program.is_tried_out(sync.node)
+        and program.heat(sync.node) is not Heat.ONCE
+        and not is_needed(program, sync.node, _DEPTH)
     ]
 
 

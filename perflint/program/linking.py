@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from perflint.links import ALONE, Answer, Context, HotCall, Links
+from perflint.links import ALONE, Answer, Context, HotCall, Links, Says
+from perflint.program.bearing import imported
 from perflint.program.codes import argument_code, result_code
 from perflint.program.hot_syncs import is_needed
 from perflint.program.loading.telling import asked_of_starts, loaders_told, told_of_starts
@@ -33,7 +34,9 @@ def links_of(program: Program, context: Context = ALONE) -> Links:
     calls = tuple(sorted(set(_hot_calls(program, reaching))))
     told = {answer.target for answer in context.answers}
     asked = (*asked_of(program, reaching), steps_of(program, reaching), asked_of_starts(program))
-    return Links(calls, functions, bases, answers, *(tuple(sorted({*targets, *told})) for targets in asked))
+    questions, doubts, steps, starts = (tuple(sorted({*targets, *told})) for targets in asked)
+    imports, says = _membership(program)
+    return Links(calls, functions, bases, answers, questions, doubts, steps, starts, imports, says)
 
 
 def _answer(program: Program, name: str, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Answer:
@@ -45,7 +48,13 @@ def _answer(program: Program, name: str, function: ast.FunctionDef | ast.AsyncFu
 def links_without_torch(program: Program) -> Links:
     """The links of a file that handles no tensors, as far as is known: others may hand it some."""
     functions = tuple(name for name, _ in named_functions(program.tree))
-    return Links(functions=functions, answers=tuple(map(Answer, functions)))
+    imports, says = _membership(program)
+    return Links(functions=functions, answers=tuple(map(Answer, functions)), imports=imports, says=says)
+
+
+def _membership(program: Program) -> tuple[tuple[str, ...], Says]:
+    """What the file imports and says as a part of programs; tests are part of none."""
+    return ((), Says.NOTHING) if program.is_test else (imported(program.tree), program.says)
 
 
 def _hot_calls(program: Program, reaching: Reaching) -> Iterator[HotCall]:

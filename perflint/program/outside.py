@@ -11,7 +11,7 @@ from perflint.program import torch_table
 from perflint.program.codes import ON_DEVICE, value_of, values_of
 from perflint.program.values import Kind, Value
 
-_ELSEWHERE = sys.stdlib_module_names | {"torch", "torchvision", "torchaudio", "numpy", "pandas", "scipy", "tqdm", "PIL"}
+ELSEWHERE = sys.stdlib_module_names | {"torch", "torchvision", "torchaudio", "numpy", "pandas", "scipy", "tqdm", "PIL"}
 # Methods of Python's and torch's own types say nothing of whose they are.
 _COMMON_METHODS = frozenset(name for cls in (list, dict, set, str) for name in dir(cls)) | frozenset(
     "to size step close save load show write read flush print info debug warning error".split()
@@ -59,7 +59,7 @@ def targets_of(callee: Value, bases: Iterable[str]) -> Iterator[str]:
     Of a class of this file itself, these are the methods that it inherits, not those that override its own.
     """
     if callee.name and callee.kind in (Kind.LIBRARY, Kind.UNKNOWN, Kind.MODULE):
-        if callee.name.partition(".")[0] in _ELSEWHERE or "." not in callee.name:
+        if callee.name.partition(".")[0] in ELSEWHERE or "." not in callee.name:
             return
         if callee.kind is not Kind.MODULE:
             yield callee.name
@@ -71,7 +71,7 @@ def targets_of(callee: Value, bases: Iterable[str]) -> Iterator[str]:
         return
     if isinstance(owner.node, ast.ClassDef):
         yield from (f"{base}.{callee.name}" for base in bases if not base.startswith(("torch.", "@")))
-    elif "." in owner.name and owner.name.partition(".")[0] not in _ELSEWHERE:
+    elif "." in owner.name and owner.name.partition(".")[0] not in ELSEWHERE:
         yield f"{owner.name}.{callee.name}"
     elif _may_be_of_project(callee.name, owner):
         yield f"?{callee.name}"

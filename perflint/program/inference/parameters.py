@@ -49,7 +49,7 @@ def parameter_values(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Valu
         name = parameter.arg
         given = info.arguments.get(name)
         if given is None or (is_demo and given.kind is Kind.TENSOR and given.place is Place.HOST):
-            values[name] = _expected(info, parameter, used.get(name, set()), defaults.get(name))
+            values[name] = _expected(evaluator, info, parameter, used.get(name, set()), defaults.get(name))
         else:
             values[name] = given
         if name in info.arguments and name in defaults:
@@ -65,12 +65,14 @@ def parameter_values(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Valu
     return values
 
 
-def _expected(info: FunctionInfo, parameter: ast.arg, attributes: set[str], default: ast.expr | None) -> Value:
+def _expected(
+    evaluator: Evaluator, info: FunctionInfo, parameter: ast.arg, attributes: set[str], default: ast.expr | None
+) -> Value:
     """What a parameter likely is where no call in this file tells."""
     method_of_module = info.owner is not None and (info.owner.is_a("module") or info.owner.is_a("differentiable"))
     annotated = _annotated(parameter.annotation)
     if annotated.kind is Kind.TENSOR:
-        return tensor(Place.DEVICE if method_of_module else Place.UNKNOWN)
+        return tensor(evaluator.module_place if method_of_module else Place.UNKNOWN)
     if annotated.kind is not Kind.UNKNOWN:
         return annotated
     if info.owner is not None and info.owner.is_a("dataset"):
@@ -80,9 +82,9 @@ def _expected(info: FunctionInfo, parameter: ast.arg, attributes: set[str], defa
     likely = kind_by_usage(parameter.arg, attributes)
     if method_of_module:
         if likely.kind is Kind.TENSOR:
-            return likely._replace(place=Place.DEVICE)
+            return likely._replace(place=evaluator.module_place)
         if likely.kind is Kind.UNKNOWN and info.name in STEP_METHODS and parameter.arg != "ctx":
-            return DEVICE_TENSOR if "[:, ]" in attributes else GUESSED_TENSOR
+            return (DEVICE_TENSOR if "[:, ]" in attributes else GUESSED_TENSOR)._replace(place=evaluator.module_place)
     if likely.kind is Kind.UNKNOWN and looks_like_loader(parameter.arg):
         return LIKELY_LOADER
     return likely

@@ -1,0 +1,132 @@
+"""Files that make up a program: whether it ever leaves the host is known in each of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perflint.config import Settings
+from perflint.files import discover
+from perflint.links import Links, Says
+from perflint.programs import on_host
+from perflint.rule import Options
+from perflint.run import check_files
+
+MODEL = """\
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return self.layer(x)
+
+    def training_step(self, x):
+        loss = self(x).mean()
+        print(loss.item())
+        return loss
+"""
+
+LEARNING = """\
+def learn(model, optimizer, loader):
+    for x in loader:
+        optimizer.zero_grad()
+        loss = model.training_step(x)
+        loss.backward()
+        optimizer.step()
+"""
+
+SCRIPT = """\
+import torch
+from learning import learn
+from model import Model
+from torch.utils.data import DataLoader
+
+
+def main():
+    model = Model(){move}
+    learn(model, torch.optim.SGD(model.parameters(), lr=0.1), DataLoader(range(8), batch_size=2))
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+OPTIMIZER = """\
+import torch
+
+
+class Scaled(torch.optim.Optimizer):
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                norm = p.grad.norm()
+                if norm > 1:
+                    p.grad.div_(norm)
+                p.data.sub_(p.grad)
+
+
+if __name__ == "__main__":
+    model = torch.nn.Linear(2, 2)
+    optimizer = Scaled(model.parameters(), {})
+    for _ in range(3):
+        loss = model(torch.randn(8, 2)).sum()
+        loss.backward()
+        optimizer.step()
+        print(loss.item())
+"""
+
+
+OPTIONS: dict[str, Options] = {"dataloader-defaults": {"workers": 4, "advice": False}}
+
+
+def found(root: Path, **texts: str) -> list[tuple[str, str]]:
+    for name, text in texts.items():
+        (root / f"{name}.py").write_text(text)
+    settings = Settings(root=root, cache=False, jobs=1, select=("sync", "dataloader-defaults"), rules=OPTIONS)
+    return [(Path(each.path).stem, each.rule) for each in check_files(discover([root], settings), settings).diagnostics]
+
+
+def test_no_file_of_a_program_that_never_speaks_of_a_device_leaves_the_host(tmp_path: Path) -> None:
+    assert found(tmp_path, model=MODEL, learning=LEARNING, script=SCRIPT.format(move="")) == []
+
+
+def test_one_word_of_a_device_in_one_file_is_enough(tmp_path: Path) -> None:
+    assert found(tmp_path, model=MODEL, learning=LEARNING, script=SCRIPT.format(move=".cuda()")) == [
+        ("model", "item-in-loop"),
+        ("script", "dataloader-defaults"),
+    ]
+
+
+def test_a_file_that_other_programs_use_may_leave_the_host_with_these(tmp_path: Path) -> None:
+    both = {"script": SCRIPT.format(move=""), "other": SCRIPT.format(move=".cuda()")}
+    assert ("model", "item-in-loop") in found(tmp_path, model=MODEL, learning=LEARNING, **both)
+
+
+def test_what_a_file_tries_out_itself_says_nothing_of_those_who_import_it(tmp_path: Path) -> None:
+    assert found(tmp_path, optimizer=OPTIMIZER) == []
+    user = "import torch\nfrom optimizer import Scaled\n\nmodel = torch.nn.Linear(2, 2).cuda()\n"
+    assert found(tmp_path, optimizer=OPTIMIZER, user=user) == [("optimizer", "sync-in-loop")]
+
+
+HOST = Says.SCRIPT | Says.TRAINS | Says.BUILDS
+
+
+@pytest.mark.parametrize(
+    ("says", "imports", "told"),
+    [
+        ({"a": HOST}, {}, {}),
+        ({"a": HOST, "b": Says.NOTHING}, {"a": "b"}, {"a": True, "b": True}),
+        ({"a": HOST, "b": Says.NOTHING, "c": Says.DEVICE}, {"a": "b", "c": "b"}, {"a": True}),
+        ({"a": HOST, "b": Says.DEVICE}, {"a": "b"}, {}),
+        ({"a": HOST, "b": Says.DEVICE}, {"b": "a"}, {"a": False}),
+        ({"a": Says.SCRIPT, "b": Says.TRAINS, "c": Says.BUILDS}, {"a": "b", "b": "c"}, dict.fromkeys("abc", True)),
+        ({"a": HOST, "b": Says.NOTHING}, {"a": "b", "b": "a"}, {"a": True, "b": True}),
+        ({"b": Says.TRAINS, "c": Says.BUILDS}, {"b": "c"}, {}),
+    ],
+    ids=["alone", "part", "shared", "part on a device", "part of one", "chain", "circle", "no script"],
+)
+def test_a_file_is_told_what_its_programs_say(
+    says: dict[str, Says], imports: dict[str, str], told: dict[str, bool]
+) -> None:
+    assert on_host({path: Links(says=each) for path, each in says.items()}, imports) == told
