@@ -11,6 +11,7 @@ from dataclasses import replace
 from perflint.rule import Edit, Fix
 
 _LINE_BREAK = re.compile(r"\r\n|\r|\n")
+_INDENTS = re.compile(r"(?:\A|\n)[ \t]+\Z")
 
 
 def apply_fixes(text: str, fixes: Sequence[Fix]) -> str:
@@ -49,9 +50,21 @@ def malformed(text: str, fix: Fix) -> str:
 
 
 def collide(fix: Fix, other: Fix) -> bool:
-    """Whether edits overlap or touch; the same insertion made by both does not count."""
-    return any(
+    """Whether edits overlap or touch, or one adds lines where the other may indent those around them.
+
+    The same insertion made by both does not count.
+    """
+    touching = any(
         a.start <= b.end and b.start <= a.end and not (a == b and a.start == a.end)
         for a in fix.edits
         for b in other.edits
     )
+    return touching or (_indents(fix) and _adds_lines(other)) or (_indents(other) and _adds_lines(fix))
+
+
+def _indents(fix: Fix) -> bool:
+    return any(edit.start == edit.end and _INDENTS.search(edit.text) for edit in fix.edits)
+
+
+def _adds_lines(fix: Fix) -> bool:
+    return any(_LINE_BREAK.search(edit.text) for edit in fix.edits)

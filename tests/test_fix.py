@@ -81,6 +81,17 @@ def test_different_insertions_at_one_place_are_all_made() -> None:
     assert result.text == "b = 0\na = 0\nf(a, b)\n"
 
 
+def test_lines_are_added_to_a_block_after_it_was_indented() -> None:
+    def guard(match: re.Match[str]) -> list[Edit]:
+        return [Edit(match.start(), match.start(), "if main:\n    "), Edit(match.start(1), match.start(1), "    ")]
+
+    def split(match: re.Match[str]) -> list[Edit]:
+        return [Edit(match.end(), match.end(), ",\n" + " " * (match.end() - match.string.rindex("\n", 0, match.end())))]
+
+    result = settle("x = 1\nf(x)\ng(1)\n", both(finder(r"(?m)^f\(x\)\n(g)", guard), finder(r"g\(1(?!,)", split)))
+    assert result.text == "x = 1\nif main:\n    f(x)\n    g(1,\n        )\n"
+
+
 def test_two_insertions_of_one_fix_at_one_place_are_both_made() -> None:
     one = fix(Edit(1, 1, ")"), Edit(1, 1, ")"), Edit(0, 0, "f("), Edit(0, 0, "g("))
     assert apply_fixes("x", [one]) == "f(g(x))"
