@@ -51,9 +51,9 @@ stay below 2**63, and that nobody but code in sight looks at an attribute before
 
 ## Measured
 
-One H200, torch 2.11.0, 2026-11-21, before and after `perflint fix`, bitwise the same results (medians of 25 interleaved
+One H200, torch 2.11.0, 2026-11-21, before and after `perflint fix`, bitwise the same results (medians of 21 interleaved
 pairs; `tests/gpu/measure.py`): 64 small training steps that read the loss, the accuracy and each of 18 gradient norms,
-125.7 ms to 110.7 ms (1.15x); 100 evaluation batches that read the loss and the hits, 12.6 ms to 12.0 ms (1.06x, which
+151.5 ms to 137.0 ms (1.10x); 100 evaluation batches that read the loss and the hits, 15.0 ms to 15.3 ms (0.98x, which
 is within the noise of that run). Where launching kernels takes longer than running them, a wait costs little.
 """
 
