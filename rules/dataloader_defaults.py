@@ -51,8 +51,8 @@ bear, for each process on a GPU; more may be faster (see below), and for small d
 ## Measured
 
 One H200 with 16 cores, torch 2.11.0, 2026-11-21 (`tests/gpu/measure.py`): an epoch over 2,048 JPEG pictures of 256 by
-256, decoded in `__getitem__`, for a small convolutional network, batches of 64: 2455 ms with the default loader, 1107 ms
-with what the fix adds, 4 workers and pinned memory (2.17x), starting the workers included.
+256, decoded in `__getitem__`, for a small convolutional network, batches of 64: 2455 ms with the default loader,
+1107 ms with what the fix adds, 4 workers and pinned memory (2.17x), starting the workers included.
 """
 
 from __future__ import annotations
