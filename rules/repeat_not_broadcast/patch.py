@@ -15,7 +15,7 @@ from .copies import MOVES, Copy
 from .gradients import may_have_gradient
 from .layout import lays_out_differently
 from .proof import Repeated, unproved_rank
-from .rewriting import meets_comment, method_start, put_in_front, rewritten
+from .rewriting import meets_comment, method_start, put_in_front, rewritten, without
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -86,9 +86,8 @@ def _dropped(program: Program, copy: Copy, reading: Reading) -> tuple[Edit, ...]
         or _is_kept_by_its_name(program, copy)
     ):
         return ()
-    end = program.span(copy.call)[1]
-    start = method_start(program, copy.call)
-    return () if meets_comment(program, start, end) else (Edit(start, end, ""),)
+    (dropped,) = without(program, copy.call)
+    return () if meets_comment(program, dropped.start, dropped.end) else (dropped,)
 
 
 def _is_kept_by_its_name(program: Program, copy: Copy) -> bool:
@@ -108,11 +107,12 @@ def _unmade(program: Program, copy: Copy, cast: ast.Call | None, safety: Safety)
     if meets_comment(program, start, end):
         return Patch(blocked="there is a comment inside the call")
     if cast is None:
-        return Patch((Fix("keep the view", safety, (Edit(start, end, ""),)),))
+        return Patch((Fix("keep the view", safety, without(program, copy.call)),))
     if program.statement_of(copy.source) is not program.statement_of(cast):
         return Patch(blocked="it is expanded in another statement: move or cast it there, before it is expanded")
-    edits = put_in_front(program, copy.source, start, cast)
-    return Patch((Fix("move or cast before it is expanded", safety, edits),))
+    edits = put_in_front(program, copy.source, cast)
+    written_out = without(program, copy.call) if cast is not copy.call else ()
+    return Patch((Fix("move or cast before it is expanded", safety, (*written_out, *edits)),))
 
 
 def _safety(program: Program, flow: Flow, shapes: Shapes, copy: Copy, reading: Reading, repeated: Repeated) -> Safety:

@@ -28,15 +28,13 @@ def rewritten(program: Program, copy: Copy, cast: ast.Call | None, rank: int | N
         return (), "how many axes the tensor has is not known here"
     if is_repeat or (copy.form == "tile" and copy.is_method and rank is not None and rank <= len(copy.counts)):
         renamed = _renamed(program, copy, len(copy.counts) if rank is None else rank)
-        return (*renamed, *put_in_front(program, copy.call, end, cast)), ""
+        return (*renamed, *put_in_front(program, copy.call, cast)), ""
     if "#" in program.text[start:end]:
         return (), "there is a comment inside the call"
     text = _spelled(program, copy, _written(program, cast), rank)
-    return (
-        ((Edit(start, program.span(cast or copy.call)[1], text),), "")
-        if text
-        else ((), "it is not known that the count is a number and which axis is meant")
-    )
+    if not text:
+        return (), "it is not known that the count is a number and which axis is meant"
+    return (Edit(start, end, text), *without(program, cast)), ""
 
 
 def _renamed(program: Program, copy: Copy, rank: int) -> tuple[Edit, ...]:
@@ -75,12 +73,15 @@ def _spelled(program: Program, copy: Copy, cast: str, rank: int | None) -> str:
     return f"{source}{unsqueezed}.expand({', '.join(sizes)})"
 
 
-def put_in_front(program: Program, call: ast.expr, end: int, cast: ast.Call | None) -> tuple[Edit, ...]:
-    """The move or cast, which stands behind `end`, goes in front of the method that `call` calls."""
-    if cast is None or not isinstance(call, ast.Call):
-        return ()
-    start, last = method_start(program, call), program.span(cast)[1]
-    return Edit(start, start, _written(program, cast)), Edit(end, last, "")
+def put_in_front(program: Program, call: ast.Call, cast: ast.Call | None) -> tuple[Edit, ...]:
+    """The move or cast, which stands behind it, goes in front of the method that `call` calls."""
+    start = method_start(program, call)
+    return (Edit(start, start, _written(program, cast)), *without(program, cast)) if cast is not None else ()
+
+
+def without(program: Program, call: ast.Call | None) -> tuple[Edit, ...]:
+    """Drop `.method(...)`, and none of the parentheses around what it is called on."""
+    return (Edit(method_start(program, call), program.span(call)[1], ""),) if call is not None else ()
 
 
 def _written(program: Program, call: ast.Call | None) -> str:
