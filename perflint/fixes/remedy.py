@@ -82,7 +82,7 @@ def _use(program: Program, sync: Sync) -> str:
         if isinstance(parent, ast.FormattedValue):
             return _ALL_VALUES["print"]
         if isinstance(parent, ast.Call) and child is not parent.func:
-            return _call(program, parent)
+            return _call(parent)
         if isinstance(parent, ast.Return):
             return "the function returns it: return the tensor, and read it where it is reported"
         if isinstance(parent, ast.If | ast.While | ast.IfExp | ast.Assert) and child is parent.test:
@@ -95,7 +95,7 @@ def _use(program: Program, sync: Sync) -> str:
     return "the iteration uses the value on the host: keep it a tensor as long as possible"
 
 
-def _call(program: Program, call: ast.Call) -> str:
+def _call(call: ast.Call) -> str:
     function = ast.unparse(call.func)
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     if name in _PRINTERS:

@@ -30,7 +30,6 @@ _GROWS = frozenset(
 _READS = frozenset("keys items values get index count copy".split())
 _FROM_HOST = frozenset({"tensor", "as_tensor", "from_numpy", "asarray", "new_tensor", "frombuffer", "scalar_tensor"})
 _MOVES = frozenset({"to", "cuda", "cpu", "numpy", "item", "tolist", "type", "type_as", "pin_memory"})
-_TYPES = frozenset({"float", "double", "half", "bfloat16", "long", "int", "bool", "short", "byte"})
 _AUTOGRAD = frozenset("backward register_hook requires_grad_ retain_grad share_memory_ set_ resize_".split())
 _COMPUTES = frozenset({"torch.autograd.Variable", "torch.nn.utils.rnn.pad_sequence"})
 _READING = frozenset(  # masks and lengths, whether the device is there, or how large its input is
@@ -107,7 +106,7 @@ def _function(program: Program, node: ast.Call, name: str) -> None:
         raise Blocked(f"{shown(program, node.func)} may need values on the host", node)
     if name.rpartition(".")[2] in _FROM_HOST:
         raise Blocked(f"{shown(program, node)} copies from the host", node)
-    if entry.traits & {"factory"} and not _is_on_device(program, node):
+    if entry.traits & {"factory"} and not _is_on_device(node):
         raise Blocked(f"{shown(program, node)} is made on the host", node)
     _check_size(program, node)
 
@@ -118,7 +117,7 @@ def _check_size(program: Program, node: ast.Call) -> None:
         raise Blocked(f"the size of {shown(program, node)} depends on data", node)
 
 
-def _is_on_device(program: Program, node: ast.Call) -> bool:
+def _is_on_device(node: ast.Call) -> bool:
     """Does a call that makes a tensor say where, and is that not the host?"""
     device = next((keyword.value for keyword in node.keywords if keyword.arg == "device"), None)
     named = device.args[0] if isinstance(device, ast.Call) and device.args else device

@@ -12,16 +12,10 @@ from perflint.lift.steps import Same, Steps, in_front
 from perflint.program.shapes.shape import integer
 
 
-def axis_argument(node: ast.Call, operands: list[ast.expr]) -> ast.expr | None:
-    """The axis that a call with these operands, a tensor or tensors first, is told; None where it is told none."""
-    given = [keyword.value for keyword in node.keywords if keyword.arg in ("dim", "axis")] or operands[1:2]
-    return given[0] if given else None
-
-
 def joined_axis(node: ast.Call) -> int | None:
     """The axis along which a stack or a concatenation joins its parts; None where that is no constant."""
-    given = axis_argument(node, node.args)
-    return 0 if given is None else integer(given)
+    given = [keyword.value for keyword in node.keywords if keyword.arg in ("dim", "axis")] or node.args[1:2]
+    return integer(given[0]) if given else 0
 
 
 def with_axes_behind(value: Steps, count: int, node: ast.AST) -> Steps:

@@ -19,6 +19,9 @@ from perflint.rule import Fix
 if TYPE_CHECKING:
     from perflint.program import Program
 
+_ZERO = ast.dump(ast.Constant(0))
+_TELL_ZERO = (ast.Eq, ast.NotEq, ast.Gt)
+
 
 def lifted_or_divided(program: Program, loop: ast.For | ast.While) -> Fix:
     """The fix that computes all steps of `loop` at once, or does so for one answer to a test; raises Blocked."""
@@ -142,7 +145,3 @@ def _measured(stop: ast.expr) -> set[str]:
     """The variables that tell how long a sequence is."""
     paths = {path_of(part) for part in ast.walk(stop) if isinstance(part, ast.Name | ast.Attribute)}
     return {re.sub(r"\.(size|shape)$", "", path) for path in paths} - {"len"}
-
-
-_ZERO = ast.dump(ast.Constant(0))
-_TELL_ZERO = (ast.Eq, ast.NotEq, ast.Gt)

@@ -19,6 +19,9 @@ from perflint.lift.steps import Carried, Lifted, Parts, Same, State, Steps
 from perflint.program.shapes.shape import integer
 from perflint.program.values import Kind
 
+_IDENTITIES = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
+_PAIR = {"values": 0, "indices": 1}
+
 
 def lift(scope: Scope, node: ast.expr) -> Lifted:
     """The value of `node` in all steps; raises Blocked."""
@@ -46,12 +49,6 @@ def lift(scope: Scope, node: ast.expr) -> Lifted:
     raise Blocked(f"{shown(scope.program, node)} is not known to be the same for all steps at once", node)
 
 
-_IDENTITIES = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
-
-
-_PAIR = {"values": 0, "indices": 1}
-
-
 def _attribute(scope: Scope, node: ast.Attribute) -> Lifted:
     base = scope.lift(node.value)
     if isinstance(base, Parts) and node.attr in _PAIR and len(base.items) == 2:
@@ -67,7 +64,7 @@ def _subscript(scope: Scope, node: ast.Subscript) -> Lifted:
     if isinstance(base, Parts):
         return _item(base, node)
     if isinstance(base, State) and not base.is_output:
-        return _state_part(scope, base, node)
+        return _state_part(base, node)
     if isinstance(base, Same):
         if (steps := parted(scope, node.value)) is not None:
             return selected(scope, node, steps, node.slice)
@@ -84,7 +81,7 @@ def _item(base: Parts, node: ast.Subscript) -> Lifted:
     return base.items[index]
 
 
-def _state_part(scope: Scope, state: State, node: ast.Subscript) -> Steps | State:
+def _state_part(state: State, node: ast.Subscript) -> Steps | State:
     """`hidden[-1]` or `hidden[0]` of an RNN of one layer: its outputs."""
     index = node.slice
     if state.is_pair:

@@ -184,8 +184,10 @@ class Scope:
 def given_by(statement: ast.Assign, name: ast.AST) -> ast.expr | None:
     """What `statement` gives to `name`; None where that is not in sight."""
     target, value = statement.targets[0], statement.value
-    if len(statement.targets) > 1 or target is name:
-        return value if len(statement.targets) == 1 else None
+    if len(statement.targets) > 1:
+        return None
+    if target is name:
+        return value
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
         return next((given for part, given in zip(target.elts, value.elts, strict=True) if part is name), None)
     return None

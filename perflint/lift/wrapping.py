@@ -17,6 +17,7 @@ _HOOKS = frozenset(
 _WRAPPERS = _HOOKS | frozenset(
     "DataParallel DistributedDataParallel FullyShardedDataParallel compile jit checkpoint checkpoint_sequential".split()
 )
+_COMMON = frozenset({"checkpoint", "compile", "jit", "prune"})  # names of much else, too: only torch's are meant
 
 
 def may_be_hooked(program: Program) -> bool:
@@ -37,9 +38,6 @@ def is_scripted(program: Program) -> bool:
 def sets_attributes_by_name(program: Program) -> bool:
     """May an attribute be set that the text does not show?"""
     return "setattr" in program.once(_words)
-
-
-_COMMON = frozenset({"checkpoint", "compile", "jit", "prune"})  # names of much else, too: only torch's are meant
 
 
 def _words(program: Program) -> frozenset[str]:

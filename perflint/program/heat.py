@@ -115,6 +115,3 @@ class Heats:
         if owner.is_a("differentiable"):
             return name in ("forward", "backward")
         return owner.is_a("module") and name in STEP_METHODS
-
-
-__all__ = ["COMPREHENSIONS", "Heat", "Heats"]

@@ -123,7 +123,7 @@ def _read(program: Program, target: ast.expr, iterated: ast.expr, header: _Draft
         _read(program, target, iterated.args[0], header)
     elif isinstance(iterated, ast.Call) and (name == "arange" or _wraps_range(iterated)):
         _read_range(program, _innermost(iterated), target, header)
-    elif isinstance(iterated, ast.Call) and name in ("count",):
+    elif isinstance(iterated, ast.Call) and name == "count":
         header.indices.update(filter(None, [path_of(target)]))
     else:
         _read_sequence(program, target, iterated, header)
@@ -203,7 +203,7 @@ def _read_sequence(program: Program, target: ast.expr, iterated: ast.expr, heade
     if name in _SPLITS and isinstance(iterated, ast.Call):
         size = split_size(iterated)
         if name in ("split", "tensor_split") and not (isinstance(size, ast.Constant) and size.value == 1):
-            header.is_other = value.kind is not Kind.STRING or header.is_other  # chunks, micro-batches
+            header.is_other |= value.kind is not Kind.STRING  # chunks, micro-batches
         base, axis = split_base(iterated), split_axis(iterated)
     if value.kind in _NOT_SEQUENCES or (value.kind is Kind.SEQUENCE and element_of(value).kind in _NOT_SEQUENCES):
         header.members.append(target)

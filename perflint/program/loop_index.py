@@ -25,7 +25,7 @@ def steps_taken(
     None where that can't be told, or where the number goes into a tensor.
     """
     callee = program.callee(call)
-    if callee is None or (given := arguments_of(program, call, callee)) is None:
+    if callee is None or (given := arguments_of(call, callee)) is None:
         return None
     numbers = frozenset(name for name, value in given.items() if path_of(value) in indices)
     if not numbers:
@@ -40,7 +40,7 @@ def steps_taken(
     return tuple(found)
 
 
-def arguments_of(program: Program, call: ast.Call, callee: Function) -> dict[str, ast.expr] | None:
+def arguments_of(call: ast.Call, callee: Function) -> dict[str, ast.expr] | None:
     """What `callee` gets in `call`, by the names of its parameters; None where stars hide it."""
     if any(isinstance(each, ast.Starred) for each in call.args) or any(each.arg is None for each in call.keywords):
         return None

@@ -66,7 +66,7 @@ def syncs(program: Program) -> Iterator[Sync]:
         yield from _of_lookup(program, subscript)
 
 
-def is_read(value: Value, *, explicit: bool) -> bool:
+def _is_read(value: Value, *, explicit: bool) -> bool:
     """Does reading `value` wait for the device, as far as is known?"""
     if value.kind is not Kind.TENSOR:
         return False
@@ -122,7 +122,7 @@ def _of_postfix(program: Program, call: ast.Call) -> Iterator[Sync]:
     for postfix in call.args[:1]:
         value = program.value(postfix)
         found = contains_tensor(value) if value.kind is Kind.MAPPING else _of_output(value)
-        if found is not None and is_read(found, explicit=False):
+        if found is not None and _is_read(found, explicit=False):
             start, end = program.span(call)
             yield Sync(call, postfix, "print", start, end, False)
 
@@ -136,7 +136,7 @@ def _of_builder(program: Program, call: ast.Call) -> Iterator[Sync]:
     """`torch.tensor([x, y])`, which reads the tensors in the list one by one."""
     parts = program.value(call.args[0])
     found = contains_tensor(parts) if parts.kind is Kind.SEQUENCE else None
-    if found is not None and is_read(found, explicit=False):
+    if found is not None and _is_read(found, explicit=False):
         start, end = program.span(call)
         yield Sync(call, call.args[0], "list", start, end, False)
 
@@ -189,7 +189,7 @@ def _at_method(program: Program, call: ast.Call, func: ast.Attribute, kind: str,
     owner = program.value(func.value)
     if kind == "numpy" and owner.place is Place.UNKNOWN:
         return  # which fails for a tensor on the device: it has been brought to the host before
-    if is_read(owner, explicit=explicit) or (kind == "cpu" and _is_copied(program, call, owner)):
+    if _is_read(owner, explicit=explicit) or (kind == "cpu" and _is_copied(program, call, owner)):
         end = program.span(func)[1]
         yield Sync(call, func.value, kind, end - len(func.attr), program.span(call)[1], explicit)
 
@@ -209,7 +209,7 @@ def _waits(entry: torch_table.Entry | None) -> bool:
 
 
 def _implicit(program: Program, tensor: ast.expr, kind: str, node: ast.expr | None = None) -> Iterator[Sync]:
-    if is_read(program.value(tensor), explicit=False):
+    if _is_read(program.value(tensor), explicit=False):
         start, end = program.span(node or tensor)
         yield Sync(node or tensor, tensor, kind, start, end, False)
 
@@ -222,7 +222,7 @@ def _implicit_all(program: Program, tensors: Iterable[ast.expr], kind: str) -> I
 def _first(program: Program, call: ast.Call, tensors: Iterable[ast.expr], kind: str) -> Iterator[Sync]:
     """One read of a call, however many of its arguments are tensors."""
     for tensor in tensors:
-        if is_read(program.value(tensor), explicit=False):
+        if _is_read(program.value(tensor), explicit=False):
             yield from _implicit(program, tensor, kind, call)
             return
 
@@ -247,7 +247,7 @@ def _of_old_form(program: Program, node: ast.Subscript) -> Iterator[Sync]:
         return
     tensor, index = node.value.value, node.slice
     is_scalar = _SCALAR.search(path_of(tensor)) and isinstance(index, ast.Constant) and index.value == 0
-    if is_scalar and is_read(program.value(tensor), explicit=True):
+    if is_scalar and _is_read(program.value(tensor), explicit=True):
         start, end = program.span(node)
         yield Sync(node, tensor, "data[0]", start, end, True)
 
@@ -268,7 +268,7 @@ def _selects(program: Program, index: ast.expr, base: Value) -> bool:
     if mask.place is Place.UNKNOWN and base.on_device and base.sure:
         mask = mask._replace(place=Place.DEVICE)
     is_certain = isinstance(index, ast.Compare) and mask.on_device and base.kind is Kind.TENSOR  # not of numbers
-    return is_read(mask, explicit=is_certain)
+    return _is_read(mask, explicit=is_certain)
 
 
 def _truth_values(program: Program) -> Iterator[ast.expr]:
@@ -313,6 +313,3 @@ def _leaves(test: ast.expr) -> Iterator[ast.expr]:
         yield from _leaves(test.operand)
     else:
         yield test
-
-
-__all__ = ["Sync", "is_read", "storage_of", "syncs"]

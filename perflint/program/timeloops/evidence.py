@@ -206,7 +206,7 @@ class Evidence:
     @property
     def carrier(self) -> str:
         """How the program calls the module that carries the state."""
-        return rnn_name(self.program, self.flow)
+        return rnn_name(self.flow)
 
     @property
     def unseen_carrier(self) -> str:
