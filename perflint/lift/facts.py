@@ -11,7 +11,7 @@ from perflint.fixes.names import name_of_torch, taken_around
 from perflint.lift.results import collected_paths
 from perflint.lift.scope import Draft, Facts, Lifter, Scope
 from perflint.lift.shifts import handed_on
-from perflint.program.consumers import Flow
+from perflint.program.flow import Flow
 from perflint.program.scopes import local_names
 from perflint.program.shapes.infer import Shapes
 from perflint.program.walk import FUNCTIONS, LOOPS, own_nodes, path_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.names import Taken
 from perflint.lift.steps import Carried, Index, Lifted, Same, State, Steps
-from perflint.program.consumers import Flow
+from perflint.program.flow import Flow
 from perflint.program.shapes.infer import Shapes, axis_of
 from perflint.program.shapes.shape import integer
 from perflint.program.values import Kind

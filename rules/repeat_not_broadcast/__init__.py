@@ -83,7 +83,8 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from perflint.program.consumers import Flow, reading
+from perflint.program.consumers import reading
+from perflint.program.flow import Flow
 from perflint.program.shapes.infer import Shapes
 from perflint.rule import Finding, Options, Rule
 

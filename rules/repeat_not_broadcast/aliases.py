@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from perflint.program import torch_table
-from perflint.program.consumers import bound
+from perflint.program.flow import bound
 from perflint.program.walk import own_nodes, path_of
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from perflint.program.values import Kind
 
 if TYPE_CHECKING:
     from perflint.program import Program
-    from perflint.program.consumers import Flow
+    from perflint.program.flow import Flow
 
 MATERIALISING = frozenset({"contiguous", "clone"})
 MOVES = frozenset("to cuda float double half bfloat16 long int bool type type_as".split())

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from perflint.program import torch_table
-from perflint.program.consumers import CONCATENATIONS, Consumer, Flow, Reading, Role
+from perflint.program.consumers import CONCATENATIONS, Consumer, Reading, Role
+from perflint.program.flow import Flow
 from perflint.program.shapes.infer import Shapes
 from perflint.program.shapes.shape import integer
 

@@ -6,7 +6,8 @@ import ast
 from typing import TYPE_CHECKING
 
 from perflint.program import torch_table
-from perflint.program.consumers import CONVERSIONS, Consumer, Flow, Reading, Role
+from perflint.program.consumers import CONVERSIONS, Consumer, Reading, Role
+from perflint.program.flow import Flow
 from perflint.program.values import Kind
 
 from .copies import Copy

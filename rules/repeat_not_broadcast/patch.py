@@ -6,7 +6,8 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perflint.program.consumers import Flow, Reading, Role
+from perflint.program.consumers import Reading, Role
+from perflint.program.flow import Flow
 from perflint.program.shapes.infer import Shapes
 from perflint.program.values import Kind
 from perflint.rule import Edit, Fix, Safety

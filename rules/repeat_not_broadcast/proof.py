@@ -6,7 +6,8 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perflint.program.consumers import Flow, Reading
+from perflint.program.consumers import Reading
+from perflint.program.flow import Flow
 from perflint.program.shapes.infer import Shapes
 from perflint.program.shapes.ranks import Ranks
 from perflint.program.shapes.shape import Shape, integer

@@ -7,7 +7,8 @@ import re
 from typing import TYPE_CHECKING
 
 from perflint.program import Heat, torch_table
-from perflint.program.consumers import VIEWS, Consumer, Flow, Reading, Role
+from perflint.program.consumers import VIEWS, Consumer, Reading, Role
+from perflint.program.flow import Flow
 from perflint.program.rarity import makes_rare
 from perflint.program.shapes.infer import Shapes
 from perflint.program.values import Kind, Place

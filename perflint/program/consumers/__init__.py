@@ -2,7 +2,6 @@
 
 from perflint.program.consumers.following import reading
 from perflint.program.consumers.roles import CONCATENATIONS, CONVERSIONS, VIEWS, WRAPPERS, Consumer, Reading, Role
-from perflint.program.flow import Flow, bound
 
 __all__ = [
     "CONCATENATIONS",
@@ -10,9 +9,7 @@ __all__ = [
     "VIEWS",
     "WRAPPERS",
     "Consumer",
-    "Flow",
     "Reading",
     "Role",
-    "bound",
     "reading",
 ]

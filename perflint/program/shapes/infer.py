@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from perflint.program.consumers import Flow, bound
+from perflint.program.flow import Flow, bound
 from perflint.program.shapes.calls import called, is_pair
 from perflint.program.shapes.shape import NOTHING, Shape, integer, known, product, swapped
 from perflint.program.shapes.unpacked import unpacked_rank

@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from perflint.program import torch_table
-from perflint.program.consumers import Flow
+from perflint.program.flow import Flow
 from perflint.program.shapes.infer import Shapes
 from perflint.program.shapes.shape import integer
 from perflint.program.values import Kind

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from perflint.program.consumers import Flow
+from perflint.program.flow import Flow
 from perflint.program.walk import own_nodes
 
 if TYPE_CHECKING:
