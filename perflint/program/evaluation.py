@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from perflint.program.inference.methods import MODULE_SELF
 from perflint.program.values import Kind
-from perflint.program.walk import Loop, own_nodes, path_of
+from perflint.program.walk import Loop, assigned_values, own_nodes, path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -72,21 +72,14 @@ def _counts_batches(program: Program, iterated: ast.expr) -> bool:
     if len(iterated.args) == 3:
         return "batch" in ast.unparse(iterated.args[2])
     bound = iterated.args[-1] if iterated.args else iterated
-    return any(_divides(each) for each in (bound, *_assigned(program, bound)))
+    scope = program.function_of(iterated) or program.tree
+    values = assigned_values(scope, bound.id) if isinstance(bound, ast.Name) else ()
+    return any(map(_divides, (bound, *values)))
 
 
 def _divides(bound: ast.expr) -> bool:
     quotients = [node for node in ast.walk(bound) if isinstance(node, ast.BinOp)]
     return any(isinstance(node.op, ast.Div | ast.FloorDiv) for node in quotients)
-
-
-def _assigned(program: Program, bound: ast.expr) -> list[ast.expr]:
-    """What the function assigns to the variable `bound`."""
-    if not isinstance(bound, ast.Name):
-        return []
-    scope = program.function_of(bound) or program.tree
-    assigns = [node for node in own_nodes(scope) if isinstance(node, ast.Assign)]
-    return [node.value for node in assigns if any(getattr(each, "id", "") == bound.id for each in node.targets)]
 
 
 def _takes_item(program: Program, node: ast.AST, target: ast.expr) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from perflint.program.values import LIKELY_HOST_TENSOR, Kind
-from perflint.program.walk import FUNCTIONS, LOOPS, Loop, own_nodes, path_of, stores
+from perflint.program.walk import FUNCTIONS, LOOPS, Loop, assigned_values, path_of, stores
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -70,9 +70,8 @@ def _runs_once(program: Program, guard: ast.If) -> bool:
         return False
     assigns = (each for each in guard.body if isinstance(each, ast.Assign))
     values = [each.value for each in assigns if any(path_of(target) == name for target in each.targets)]
-    inside = set(own_nodes(guard))
-    elsewhere = (node for node in own_nodes(loop) if node not in inside)
-    return any(_fails_with(guard.test, value) for value in values) and not any(_binds(node, name) for node in elsewhere)
+    is_set_here_alone = len(stores(loop, name)) == len(stores(guard, name))
+    return is_set_here_alone and any(_fails_with(guard.test, value) for value in values)
 
 
 def _tested(test: ast.expr) -> str:
@@ -93,10 +92,6 @@ def _fails_with(test: ast.expr, value: ast.expr) -> bool:
 
 def _is_none(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
-
-
-def _binds(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
 
 
 def _complains(program: Program, block: list[ast.stmt]) -> bool:
@@ -199,9 +194,7 @@ def _counts(program: Program, loop: Loop, path: str) -> bool:
     """Does `loop` count its iterations in the variable called `path`, or in what it calculates that from?"""
     if program.counts(loop, path):
         return True
-    assigns = (node for node in own_nodes(loop) if isinstance(node, ast.Assign))
-    values = (node.value for node in assigns if any(path_of(target) == path for target in node.targets))
-    return any(program.counts(loop, name) for value in values for name in _terms(value))
+    return any(program.counts(loop, name) for value in assigned_values(loop, path) for name in _terms(value))
 
 
 def _terms(node: ast.expr) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from perflint.program.walk import COMPREHENSIONS, FUNCTIONS, own_nodes
@@ -16,17 +16,19 @@ def bound_names(statement: ast.stmt) -> set[str]:
     """The names that running `statement` at module level binds there."""
     if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         return {statement.name}
-    names: set[str] = set()
-    for node in own_nodes(statement):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            names.update(alias.asname or alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ExceptHandler) and node.name:
-            names.add(node.name)
-    return names
+    return {name for node in own_nodes(statement) for name in _bound_by(node)}
+
+
+def _bound_by(node: ast.AST) -> Iterator[str]:
+    """The names that `node` itself binds where it stands."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.Import | ast.ImportFrom):
+        yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
+    elif isinstance(node, ast.ExceptHandler) and node.name:
+        yield node.name
 
 
 def definition_names(program: Program, statement: ast.stmt) -> set[str]:
@@ -102,14 +104,8 @@ def local_names(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -
     names = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
     foreign: set[str] = set()
     for node in own_nodes(function):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node is not function:
-            names.add(node.name)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            names.update(alias.asname or alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ExceptHandler) and node.name:
-            names.add(node.name)
-        elif isinstance(node, ast.Global | ast.Nonlocal):
+        if isinstance(node, ast.Global | ast.Nonlocal):
             foreign.update(node.names)
+        elif node is not function:
+            names.update(_bound_by(node))
     return names - foreign

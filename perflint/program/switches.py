@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from perflint.program.inference.arguments import Arguments, bind
 from perflint.program.inference.parameters import constant, defaults_of
 from perflint.program.values import OTHER, Value
-from perflint.program.walk import Function, own_nodes
+from perflint.program.walk import Function, stores
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -33,7 +33,7 @@ def switch(program: Program, guard: ast.AST, part: ast.AST) -> Switch | None:
         return None
     arguments = function.args
     names = {each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
-    if test.id not in names or any(_binds(node, test.id) for node in own_nodes(function)):
+    if test.id not in names or stores(function, test.id):
         return None
     return Switch(test.id, wanted)
 
@@ -53,7 +53,3 @@ def may_turn_on(program: Program, site: ast.AST, function: Function, asked: Swit
 def _given(argument: ast.expr) -> Value:
     """The value of an argument that is written out; anything at all otherwise."""
     return constant(argument) if isinstance(argument, ast.Constant) else OTHER
-
-
-def _binds(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)

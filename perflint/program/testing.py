@@ -20,7 +20,7 @@ def holds_tests(tree: ast.Module, *, is_script: bool) -> bool:
     tests = list(_tests(tree))
     if not tests:
         return False
-    if _imports_framework(tree):
+    if imports_framework(tree):
         return True
     return not is_script and not any(test.args.args[is_method:] for test, is_method in tests)
 
@@ -41,7 +41,8 @@ def _is_test_class(node: ast.ClassDef) -> bool:
     return bool(_TEST_CLASS.match(node.name)) or any(path_of(base).endswith("TestCase") for base in node.bases)
 
 
-def _imports_framework(tree: ast.Module) -> bool:
+def imports_framework(tree: ast.Module) -> bool:
+    """Does the file import a test framework?"""
     for statement in tree.body:
         if isinstance(statement, ast.Import):
             names = [alias.name for alias in statement.names]

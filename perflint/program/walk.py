@@ -179,6 +179,13 @@ def stores(scope: ast.AST, name: str) -> Sequence[ast.Name]:
     return _stores(scope).get(name, ())
 
 
+def assigned_values(scope: ast.AST, path: str) -> Iterator[ast.expr]:
+    """What `scope` assigns, by itself, to the variable or attribute called `path`, in source order."""
+    for node in own_nodes(scope):
+        if isinstance(node, ast.Assign) and any(path_of(target) == path for target in node.targets):
+            yield node.value
+
+
 def children(node: ast.AST) -> list[ast.AST]:
     """The expressions and statements directly below `node`."""
     found: list[ast.AST] = []

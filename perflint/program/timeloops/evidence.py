@@ -15,14 +15,14 @@ from perflint.program.loop_header import Header, called, read_header
 from perflint.program.loop_state import is_carried_by_rnn, rnn_name, unseen_name
 from perflint.program.timeloops import signs
 from perflint.program.timeloops.collecting import is_collected
-from perflint.program.timeloops.extents import bound_values, covers_an_axis, runs_backwards
+from perflint.program.timeloops.extents import covers_an_axis, runs_backwards
 from perflint.program.timeloops.sequences import is_prepended, runs_along_time
 from perflint.program.timeloops.solvers import is_grid
 from perflint.program.timeloops.surroundings import walks_objects
 from perflint.program.timeloops.twins import has_twin
 from perflint.program.trace import ARITHMETIC, CHOICE, MODEL, RESIZE, RNN, Trace
 from perflint.program.values import Kind
-from perflint.program.walk import Loop, PlainLoop, path_of
+from perflint.program.walk import Loop, PlainLoop, assigned_values, path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -191,7 +191,7 @@ class Evidence:
     def _is_keyed(self, name: str) -> bool:
         """Is it a dictionary: read by keys that are strings, or one that makes its own entries?"""
         scope = self.program.function_of(self.loop) or self.program.tree
-        if any(called(value) == "defaultdict" for value in bound_values(scope, name)):
+        if any(called(value) == "defaultdict" for value in assigned_values(scope, name)):
             return True
         return any(self.program.value(read.slice).kind is Kind.STRING for read in self._subscripts(name))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from perflint.program.dataflow import LoopFlow
 from perflint.program.loop_header import Header, called
-from perflint.program.walk import Loop, own_nodes, path_of
+from perflint.program.walk import Loop, assigned_values, own_nodes, path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -25,7 +25,7 @@ def covers_an_axis(program: Program, loop: Loop, header: Header, flow: LoopFlow)
     scope = program.function_of(loop) or program.tree
     names = [path_of(part) for bound in header.bounds for part in sizes(bound)]
     bounds = [loop.test] if isinstance(loop, ast.While) else [*header.bounds]
-    bounds += [value for name in names for value in bound_values(scope, name)]
+    bounds += [value for name in names for value in assigned_values(scope, name)]
     axes = {axis for bound in bounds for part in ast.walk(bound) if (axis := _sized_axis(part)) is not None}
     axes |= {axis for name in names for axis in _unpacked_axes(scope, name)}
     return bool(axes & {each.axis for each in flow.slices if each.axis is not None})
@@ -43,13 +43,6 @@ def sizes(node: ast.expr) -> Iterator[ast.Name | ast.Attribute]:
     elif isinstance(node, ast.Call) and called(node) in ("int", "min", "max"):
         for argument in node.args:
             yield from sizes(argument)
-
-
-def bound_values(scope: ast.AST, path: str) -> Iterator[ast.expr]:
-    """What is assigned to the path anywhere in the scope."""
-    for node in own_nodes(scope):
-        if isinstance(node, ast.Assign) and any(path_of(target) == path for target in node.targets):
-            yield node.value
 
 
 def _sized_axis(node: ast.AST) -> int | None:

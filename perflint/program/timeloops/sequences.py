@@ -9,8 +9,7 @@ from perflint.program.dataflow import TimeSlice
 from perflint.program.loop_calls import rnn_kind
 from perflint.program.loop_header import called
 from perflint.program.loop_objects import own_nodes_of_class
-from perflint.program.timeloops.extents import bound_values
-from perflint.program.walk import Loop, own_nodes, path_of
+from perflint.program.walk import Loop, assigned_values, own_nodes, path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -77,7 +76,7 @@ def is_prepended(program: Program, loop: Loop, base: str) -> bool:
     """Was it built from its end to its beginning, as returns are: by `insert(0, x)` or `appendleft`?"""
     scope = program.function_of(loop) or program.tree
     names = {base}
-    for value in list(bound_values(scope, base)):
+    for value in list(assigned_values(scope, base)):
         names |= {path_of(part) for part in ast.walk(value) if isinstance(part, ast.Name)}
     for node in own_nodes(scope):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and path_of(node.func.value) in names:

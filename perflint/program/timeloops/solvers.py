@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from perflint.program.dataflow import TimeSlice
 from perflint.program.loop_header import RANGES, Header, called
-from perflint.program.timeloops.extents import bound_values
-from perflint.program.walk import Loop, own_nodes, path_of
+from perflint.program.walk import Loop, assigned_values, own_nodes, path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -50,7 +49,7 @@ def is_grid(program: Program, step: TimeSlice) -> bool:
     attributes = (node for node in own_nodes(scope) if isinstance(node, ast.Attribute))
     if any(node.attr in ("expand", "repeat") and node.value is step.node for node in attributes):
         return True
-    return any(called(value) in _GRIDS for value in bound_values(scope, step.base))
+    return any(called(value) in _GRIDS for value in assigned_values(scope, step.base))
 
 
 def _sequences(node: ast.expr) -> list[ast.expr]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from perflint.program import torch_table
 from perflint.program.loop_calls import is_metadata
 from perflint.program.loop_header import Header, called, split_size
+from perflint.program.testing import imports_framework
 from perflint.program.timeloops.answers import awaits_an_answer
 from perflint.program.values import Kind
 from perflint.program.walk import Function, Loop, own_nodes, path_of
@@ -28,7 +29,7 @@ _DEPTH = 4  # calls inside of calls
 def never_over_time(program: Program, loop: Loop) -> bool:
     """Does the loop train, differentiate, step an environment, or wait for one, or stand where a program is set up?"""
     function = program.function_of(loop)
-    if any(map(_imports_tests, program.tree.body)) or (function is not None and _is_setup(program, function)):
+    if imports_framework(program.tree) or (function is not None and _is_setup(program, function)):
         return True
     return any(_has_another_end(program, node) for statement in loop.body for node in own_nodes(statement))
 
@@ -87,13 +88,6 @@ def _fills_array(program: Program, node: ast.Assign) -> bool:
     targets = [each.value for each in node.targets if isinstance(each, ast.Subscript)]
     calls = {called(each) for each in ast.walk(node.value) if isinstance(each, ast.Call)}
     return any(program.value(each).kind is Kind.NUMPY for each in targets) and calls.isdisjoint(_TO_HOST)
-
-
-def _imports_tests(statement: ast.stmt) -> bool:
-    """Does it import a test framework, which makes the program a test?"""
-    names = [alias.name for alias in statement.names] if isinstance(statement, ast.Import) else []
-    names += [statement.module or ""] if isinstance(statement, ast.ImportFrom) else []
-    return any(name.partition(".")[0] in ("unittest", "pytest") for name in names)
 
 
 def _is_used(program: Program, function: Function) -> bool:
