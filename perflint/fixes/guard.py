@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from perflint.fixes.indent import code_lines, file_unit, insertion_point
-from perflint.program import Program, is_main_guard
+from perflint.program import Program
 from perflint.program.scopes import bound_names, definition_names, used_names
+from perflint.program.scripts import is_main_guard
 from perflint.program.walk import FUNCTIONS
 from perflint.rule import Edit
 

@@ -18,6 +18,7 @@ from perflint.program.inference.hints import roles
 from perflint.program.loading.loaders import Loaders
 from perflint.program.loops import LoopKind, Loops
 from perflint.program.outside import named_functions, targets_of
+from perflint.program.scripts import is_main_guard, is_script
 from perflint.program.source import Source
 from perflint.program.testing import holds_tests
 from perflint.program.timeloops import TimeLoop
@@ -132,13 +133,8 @@ class Program:
 
     @cached_property
     def is_script(self) -> bool:
-        """Does running it as a program do something: a main guard, or a loop or call at module level?"""
-        return any(
-            isinstance(statement, ast.For | ast.While | ast.With)
-            or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call))
-            or is_main_guard(statement)
-            for statement in self.tree.body
-        )
+        """Does running it as a program do something?"""
+        return is_script(self.tree)
 
     @cached_property
     def is_test(self) -> bool:
@@ -298,10 +294,3 @@ class Program:
         return frozenset(
             self.function_of(node) for node in switches if node.args and self.value(node.args[0]).literal is False
         )
-
-
-def is_main_guard(statement: ast.stmt) -> bool:
-    """Does it ask for the name of the module, as `if __name__ == "__main__":` does?"""
-    return isinstance(statement, ast.If) and any(
-        isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(statement.test)
-    )

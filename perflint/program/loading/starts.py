@@ -14,6 +14,7 @@ from perflint.program.loading.draws import method_of
 from perflint.program.loading.handovers import Handovers
 from perflint.program.loading.loaders import is_loader_class
 from perflint.program.loading.workers import Reason, Workers
+from perflint.program.scripts import is_main_guard
 from perflint.program.values import Kind
 from perflint.program.walk import COMPREHENSIONS, FUNCTIONS, Function, children, own_nodes
 
@@ -98,8 +99,6 @@ class Starts:
         return any(isinstance(each, ast.ImportFrom) and each.level > 0 for each in self._program.tree.body)
 
     def _in_statement(self, statement: ast.stmt, top: ast.stmt) -> Start | None:
-        from perflint.program import is_main_guard
-
         if is_main_guard(statement) or isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
             return None
         if isinstance(statement, ast.If | ast.Try | ast.With):
@@ -124,12 +123,10 @@ class Starts:
 
     def _running_nodes(self, roots: list[ast.AST]) -> Iterator[ast.AST]:
         """The nodes that run when `roots` do: not the bodies of definitions, nor what a main guard holds."""
-        from perflint.program import is_main_guard
-
         stack = list(roots)
         while stack:
             node = stack.pop()
-            if isinstance(node, (*FUNCTIONS, ast.ClassDef)) or (isinstance(node, ast.If) and is_main_guard(node)):
+            if isinstance(node, (*FUNCTIONS, ast.ClassDef)) or is_main_guard(node):
                 continue
             yield node
             stack.extend(children(node))
