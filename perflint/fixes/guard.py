@@ -10,7 +10,7 @@ from perflint.fixes.indent import code_lines, file_unit, insertion_point
 from perflint.program import Program
 from perflint.program.scopes import bound_names, definition_names, used_names
 from perflint.program.scripts import is_main_guard
-from perflint.program.walk import FUNCTIONS
+from perflint.program.walk import FUNCTIONS, root_of
 from perflint.rule import Edit
 
 GUARD = 'if __name__ == "__main__":'
@@ -177,9 +177,7 @@ def _changed_objects(program: Program, statement: ast.stmt) -> Iterator[str]:
     """The names of objects of which a statement sets an attribute or an item."""
     for node in program.own_nodes(statement):
         if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
-            root: ast.expr = node
-            while isinstance(root, ast.Attribute | ast.Subscript):
-                root = root.value
+            root = root_of(node)
             if isinstance(root, ast.Name):
                 yield root.id
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.shown import shown
 from perflint.fixes.text import whole_lines
-from perflint.program.walk import own_nodes, path_of
+from perflint.program.walk import nodes_of_body, own_nodes, path_of
 from perflint.rule import Edit
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _steps(program: Program, loop: ast.For) -> str:
     if len(call.args) == 1:
         return program.segment(call.args[0])
     index = loop.target.id
-    used = any(isinstance(node, ast.Name) and node.id == index for each in loop.body for node in own_nodes(each))
+    used = any(isinstance(node, ast.Name) and node.id == index for node in nodes_of_body(loop))
     if used or len(call.args) != 2 or not isinstance(call.args[0], ast.Constant):
         raise Blocked("its steps don't count from 0", loop)
     return f"{program.segment(call.args[1])} - {program.segment(call.args[0])}"

@@ -11,11 +11,11 @@ from perflint.fixes.blocked import Blocked
 from perflint.fixes.shown import shown
 from perflint.graphing.calls import check_call
 from perflint.graphing.modes import MODES, referred
-from perflint.graphing.ownership import argument_names, is_new, is_own, root_of
+from perflint.graphing.ownership import argument_names, is_new, is_own
 from perflint.graphing.reads import check_reads
 from perflint.program import torch_table
 from perflint.program.values import Kind
-from perflint.program.walk import FUNCTIONS, own_nodes
+from perflint.program.walk import FUNCTIONS, own_nodes, root_of
 
 if TYPE_CHECKING:
     from perflint.program import Program

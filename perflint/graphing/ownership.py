@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from perflint.graphing.table import entry_of
 from perflint.program.values import Kind
-from perflint.program.walk import own_nodes
+from perflint.program.walk import own_nodes, root_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -17,13 +17,6 @@ _DISPLAYS = (
     *(ast.BinOp, ast.UnaryOp, ast.Compare, ast.Constant),
 )
 _MAKERS = frozenset({"builtins.list", "builtins.dict", "builtins.set", "collections.deque", "collections.defaultdict"})
-
-
-def root_of(node: ast.AST) -> ast.AST:
-    """What the parts of `x[0].data[t]` belong to: x."""
-    while isinstance(node, ast.Subscript | ast.Attribute):
-        node = node.value
-    return node
 
 
 def argument_names(region: ast.AST) -> set[str]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
-from perflint.program.walk import Loop, own_nodes, path_of
+from perflint.program.walk import Loop, nodes_of_body, path_of
 
 _GROWS = frozenset({"append", "extend", "appendleft", "insert"})
 
@@ -13,7 +12,7 @@ _GROWS = frozenset({"append", "extend", "appendleft", "insert"})
 def written_paths(loop: Loop) -> set[str]:
     """The paths that the body of `loop` binds or changes in place."""
     found: set[str] = set()
-    for node in _nodes(loop):
+    for node in nodes_of_body(loop):
         if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
             found.add(root_path(node))
         elif (changed := changed_in_place(node)) is not None:
@@ -26,7 +25,7 @@ def written_paths(loop: Loop) -> set[str]:
 def last_writes(loop: Loop) -> dict[str, int]:
     """The last line of the body of `loop` on which each path is bound as a whole."""
     found: dict[str, int] = {}
-    for node in _nodes(loop):
+    for node in nodes_of_body(loop):
         if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
             found[path_of(node)] = max(node.lineno, found.get(path_of(node), 0))
     return found
@@ -35,7 +34,7 @@ def last_writes(loop: Loop) -> dict[str, int]:
 def written_places(loop: Loop, indices: frozenset[str]) -> dict[str, set[str]]:
     """The places, as the text of the index, at which the body of `loop` writes parts of each path; "" for the whole."""
     found: dict[str, set[str]] = {}
-    for node in _nodes(loop):
+    for node in nodes_of_body(loop):
         target = node if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) else changed_in_place(node)
         if isinstance(target, ast.Subscript):
             found.setdefault(root_path(target), set()).add(ast.unparse(step_index(target, indices)))
@@ -74,8 +73,3 @@ def step_index(node: ast.Subscript, indices: frozenset[str]) -> ast.expr:
             return part.slice
         part = part.value
     return node.slice
-
-
-def _nodes(loop: Loop) -> Iterator[ast.AST]:
-    for statement in loop.body:
-        yield from own_nodes(statement)

@@ -12,7 +12,7 @@ from perflint.program.evaluation import evaluates
 from perflint.program.freshness import brings_data, steps_an_environment
 from perflint.program.timeloops import TimeLoop, time_loop
 from perflint.program.values import Kind
-from perflint.program.walk import FUNCTIONS, LOOPS, Function, Loop, children, path_of
+from perflint.program.walk import FUNCTIONS, LOOPS, Function, Loop, body_of, children, path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -111,8 +111,7 @@ class Loops:
             return False
         if function not in self._trains:
             self._trains[function] = False
-            body = function.body if isinstance(function.body, list) else [function.body]
-            nodes = list(self._one_iteration(body))
+            nodes = list(self._one_iteration(body_of(function)))
             self._trains[function] = any(map(self._trains_in, nodes)) and not self._is_epoch(nodes)
         return self._trains[function]
 

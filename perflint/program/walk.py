@@ -160,6 +160,16 @@ def _own_nodes(root: ast.AST) -> list[ast.AST]:
     return found
 
 
+def nodes_of_body(loop: Loop) -> Iterator[ast.AST]:
+    """The nodes that may run in each iteration of `loop`, which the head and an `else` are no part of."""
+    return (node for statement in loop.body for node in own_nodes(statement))
+
+
+def body_of(function: Function) -> Sequence[ast.stmt | ast.expr]:
+    """What runs when `function` is called: its statements, or the expression of a lambda."""
+    return [function.body] if isinstance(function, ast.Lambda) else function.body
+
+
 @lru_cache(maxsize=256)
 def _remembered(root: ast.AST) -> Sequence[ast.AST]:
     return _own_nodes(root)
@@ -205,6 +215,13 @@ def path_of(node: ast.AST) -> str:
         path = f".{node.attr}{path}"
         node = node.value
     return node.id + path if isinstance(node, ast.Name) else ""
+
+
+def root_of(node: ast.AST) -> ast.AST:
+    """What the parts of `x[0].data[t]` belong to: x."""
+    while isinstance(node, ast.Subscript | ast.Attribute):
+        node = node.value
+    return node
 
 
 def _place(node: ast.stmt | ast.expr) -> tuple[int, int]:

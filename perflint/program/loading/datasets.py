@@ -177,9 +177,7 @@ class Datasets:
         if getitem is None:
             return Source(obstacle=self._argument_obstacle(call))
         functions = list(self._reached(getitem))
-        moved = next(
-            (each for function in functions for each in calls_in(program, function) if self._moves(each)), None
-        )
+        moved = next((each for function in functions for each in calls_in(function) if self._moves(each)), None)
         returned = [n.value for n in program.own_nodes(getitem) if isinstance(n, ast.Return) and n.value is not None]
         resident = any(
             (t := contains_tensor(program.value(value))) is not None and t.on_device and t.sure for value in returned
@@ -205,7 +203,7 @@ class Datasets:
         while stack:
             current = stack.pop()
             yield current
-            for call in calls_in(self._program, current):
+            for call in calls_in(current):
                 callee = self._program.callee(call)
                 if callee is not None and callee not in seen:
                     seen[callee] = None
@@ -264,7 +262,7 @@ class Datasets:
                 return f"{name} is a lambda, which cannot be pickled for workers"
             if isinstance(origin, ast.FunctionDef) and self._program.function_of(origin) is not None:
                 return f"{name} is {origin.name}(), defined inside a function, so that workers cannot unpickle it"
-            if isinstance(origin, FUNCTIONS) and any(self._moves(call) for call in calls_in(self._program, origin)):
+            if isinstance(origin, FUNCTIONS) and any(self._moves(call) for call in calls_in(origin)):
                 return f"{name} uses the device, which a forked worker cannot"
         return ""
 

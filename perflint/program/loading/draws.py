@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from perflint.program import torch_table
 from perflint.program.loading.origins import Origins
 from perflint.program.values import Kind
-from perflint.program.walk import FUNCTIONS, Function
+from perflint.program.walk import FUNCTIONS, Function, body_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -78,7 +78,7 @@ class Draws:
     def may_run(self, function: Function, _seen: frozenset[ast.AST] = frozenset()) -> bool:
         """May running the body of `function` draw random numbers?"""
         seen = _seen | {function}
-        return any(self._may_draw(call, seen) for call in calls_in(self._program, function))
+        return any(self._may_draw(call, seen) for call in calls_in(function))
 
     def _may_draw(self, call: ast.Call, seen: frozenset[ast.AST]) -> bool:
         program = self._program
@@ -91,10 +91,10 @@ class Draws:
         if value.kind is Kind.CLASS:
             return False  # without an __init__ of its own
         if isinstance(call.func, ast.Attribute):
-            return self._method_draws(call, call.func)
+            return self._method_draws(call.func)
         return self.may_call(call.func)
 
-    def _method_draws(self, call: ast.Call, function: ast.Attribute) -> bool:
+    def _method_draws(self, function: ast.Attribute) -> bool:
         owner = self._program.value(function.value)
         if owner.kind is Kind.TENSOR:
             entry = torch_table.method(function.attr)
@@ -121,10 +121,9 @@ class Draws:
         return self._program.qualified(call.func) == "builtins.super"
 
 
-def calls_in(program: Program, function: Function) -> Iterator[ast.Call]:
+def calls_in(function: Function) -> Iterator[ast.Call]:
     """The calls which running the body of `function` may make, those of lambdas inside included."""
-    body = function.body if isinstance(function.body, list) else [function.body]
-    for statement in body:
+    for statement in body_of(function):
         yield from (node for node in ast.walk(statement) if isinstance(node, ast.Call))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from perflint.program.loading.loaders import is_loader_class
 from perflint.program.loading.workers import Reason, Workers
 from perflint.program.scripts import is_main_guard
 from perflint.program.values import Kind
-from perflint.program.walk import COMPREHENSIONS, FUNCTIONS, Function, children, own_nodes
+from perflint.program.walk import COMPREHENSIONS, FUNCTIONS, Function, body_of, children, own_nodes
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -70,8 +70,7 @@ class Starts:
 
     def by_calling(self, function: Function) -> Likelihood:
         """How sure it is that every call of `function` starts processes, whatever it is given."""
-        body = function.body if isinstance(function.body, list) else [function.body]
-        nodes = (node for node in self._running_nodes(list(body)) if not self._is_conditional(node, function))
+        nodes = (node for node in self._running_nodes(body_of(function)) if not self._is_conditional(node, function))
         return max((_likelihood(self._reason(node)) for node in nodes), default=Likelihood.NO)
 
     def _is_conditional(self, node: ast.AST, function: Function) -> bool:
@@ -113,7 +112,7 @@ class Starts:
         reason = self._reason_in([statement])
         return Start(statement, top, *_parts(reason)) if reason else None
 
-    def _reason_in(self, roots: list[ast.AST]) -> Reason | None:
+    def _reason_in(self, roots: Sequence[ast.AST]) -> Reason | None:
         best: Reason | None = None
         for node in self._running_nodes(roots):
             reason = self._reason(node)
@@ -121,9 +120,9 @@ class Starts:
                 best = reason
         return best
 
-    def _running_nodes(self, roots: list[ast.AST]) -> Iterator[ast.AST]:
+    def _running_nodes(self, roots: Sequence[ast.AST]) -> Iterator[ast.AST]:
         """The nodes that run when `roots` do: not the bodies of definitions, nor what a main guard holds."""
-        stack = list(roots)
+        stack = [*roots]
         while stack:
             node = stack.pop()
             if isinstance(node, (*FUNCTIONS, ast.ClassDef)) or is_main_guard(node):
@@ -168,8 +167,7 @@ class Starts:
     def _in_function(self, function: Function) -> Reason | None:
         if function not in self._functions:
             self._functions[function] = None  # while it is being worked out: functions may call each other
-            body = function.body if isinstance(function.body, list) else [function.body]
-            self._functions[function] = self._reason_in(list(body))
+            self._functions[function] = self._reason_in(body_of(function))
         return self._functions[function]
 
     def _starts_from_context(self, call: ast.Call) -> bool:

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from perflint.program.loop_writes import root_path
 from perflint.program.timeloops.evidence import Evidence
-from perflint.program.walk import PlainLoop, own_nodes, path_of
+from perflint.program.walk import PlainLoop, nodes_of_body, path_of
 
 
 def only_repeats(loop: Evidence) -> bool:
     """Does it walk through nothing itself, and carry nothing but what loops over time inside of it give?"""
-    nodes = [node for statement in loop.loop.body for node in own_nodes(statement)]
+    nodes = list(nodes_of_body(loop.loop))
     loops = [node for node in nodes if isinstance(node, PlainLoop)]
     inside = {id(part) for each in loops if loop.program.time_loop(each) is not None for part in ast.walk(each)}
     if loop.flow.slices or not any(id(call.node) in inside for call in loop.models):

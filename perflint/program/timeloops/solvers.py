@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from perflint.program.dataflow import TimeSlice
 from perflint.program.loop_header import RANGES, Header, called
-from perflint.program.walk import Loop, assigned_values, own_nodes, path_of
+from perflint.program.walk import Loop, assigned_values, nodes_of_body, own_nodes, path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -27,17 +26,19 @@ _FILLS = frozenset({"full", "full_like", "new_full"})
 def solves(loop: Loop) -> bool:
     """Does it walk through, or read, what is called such a grid, or call what is called a solver?"""
     walked = [] if isinstance(loop, ast.While) else _sequences(loop.iter)
-    read = [each.value for each in _inside(loop) if isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Load)]
+    read = [
+        each.value for each in nodes_of_body(loop) if isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Load)
+    ]
     if any(_SOLVER_NAME.search(path_of(node).rpartition(".")[2]) for node in (*walked, *read)):
         return True
-    calls = (node for node in _inside(loop) if isinstance(node, ast.Call))
+    calls = (node for node in nodes_of_body(loop) if isinstance(node, ast.Call))
     return any(called(node).startswith("odeint") or "solver" in path_of(node.func).split(".") for node in calls)
 
 
 def numbers_noise(loop: Loop, header: Header) -> bool:
     """Does each step fill a tensor with its number, as samplers tell a denoiser the level of the noise?"""
     numbers = header.indices | {path_of(each.target) for each in header.elements} | set(map(path_of, header.members))
-    fills = (node for node in _inside(loop) if isinstance(node, ast.Call) and called(node) in _FILLS)
+    fills = (node for node in nodes_of_body(loop) if isinstance(node, ast.Call) and called(node) in _FILLS)
     return any(path_of(argument) in numbers for node in fills for argument in node.args)
 
 
@@ -59,7 +60,3 @@ def _sequences(node: ast.expr) -> list[ast.expr]:
         given = [] if called(node) in RANGES else [*owner, *node.args]
         return [part for each in given for part in _sequences(each)]
     return _sequences(node.value) if isinstance(node, ast.Subscript) else [node]
-
-
-def _inside(loop: Loop) -> Iterator[ast.AST]:
-    return (node for statement in loop.body for node in own_nodes(statement))

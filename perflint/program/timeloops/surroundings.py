@@ -11,7 +11,7 @@ from perflint.program.loop_header import Header, called, split_size
 from perflint.program.testing import imports_framework
 from perflint.program.timeloops.answers import awaits_an_answer
 from perflint.program.values import Kind
-from perflint.program.walk import Function, Loop, own_nodes, path_of
+from perflint.program.walk import Function, Loop, nodes_of_body, own_nodes, path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -31,7 +31,7 @@ def never_over_time(program: Program, loop: Loop) -> bool:
     function = program.function_of(loop)
     if imports_framework(program.tree) or (function is not None and _is_setup(program, function)):
         return True
-    return any(_has_another_end(program, node) for statement in loop.body for node in own_nodes(statement))
+    return any(_has_another_end(program, node) for node in nodes_of_body(loop))
 
 
 def _is_setup(program: Program, function: Function) -> bool:
@@ -109,8 +109,7 @@ def walks_objects(loop: Loop, header: Header) -> bool:
         and path_of(node.value) in names
         and not is_metadata(node)
         and torch_table.method(node.attr) is None
-        for statement in loop.body
-        for node in own_nodes(statement)
+        for node in nodes_of_body(loop)
     )
 
 
