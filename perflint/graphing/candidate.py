@@ -12,6 +12,7 @@ from perflint.graphing.end_test import end_test
 from perflint.graphing.obstacles import Obstacles
 from perflint.graphing.sites import check_sites
 from perflint.graphing.step_function import stepped
+from perflint.program.walk import PlainLoop
 from perflint.rule import Edit, Fix, Safety
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ DISTRIBUTION = "perflint-torch"
 _NOT_CAPTURED = ("torch.autograd", "torch.jit")
 
 
-def graphed(program: Program, loop: ast.For | ast.While) -> Fix:
+def graphed(program: Program, loop: PlainLoop) -> Fix:
     """The fix that captures `loop`; raises Blocked, which says what stands in the way."""
     end = end_test(program, loop)
     if end is not None:
@@ -43,7 +44,7 @@ def graphed(program: Program, loop: ast.For | ast.While) -> Fix:
     )
 
 
-def _function(program: Program, loop: ast.For | ast.While) -> ast.FunctionDef:
+def _function(program: Program, loop: PlainLoop) -> ast.FunctionDef:
     """The function around the loop, where a decorator may capture it."""
     function = program.function_of(loop)
     if function is None:

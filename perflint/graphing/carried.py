@@ -10,7 +10,7 @@ from perflint.fixes.blocked import Blocked
 from perflint.fixes.names import taken_around
 from perflint.graphing.lists import StackedLists
 from perflint.program.values import Kind
-from perflint.program.walk import own_nodes
+from perflint.program.walk import PlainLoop, own_nodes
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -48,7 +48,7 @@ def _is_behind(program: Program, node: ast.Name, loop: ast.For) -> bool:
     """Is it read when the loop is over: further down, or anywhere if a loop around starts it again?"""
     if not isinstance(node.ctx, ast.Load):
         return False
-    again = any(isinstance(each, ast.For | ast.While) for each in program.ancestors(loop))
+    again = any(isinstance(each, PlainLoop) for each in program.ancestors(loop))
     return again or node.lineno > (loop.end_lineno or loop.lineno)
 
 

@@ -11,7 +11,7 @@ from perflint.fixes.text import atom
 from perflint.graphing.calls import check_call
 from perflint.graphing.reads import check_test
 from perflint.program.dtypes import INTEGER, number_kind
-from perflint.program.walk import own_nodes
+from perflint.program.walk import PlainLoop, own_nodes
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -20,7 +20,7 @@ _VERDICTS = frozenset({"all", "any"})
 _COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)  # that are made on the device
 
 
-def end_test(program: Program, loop: ast.For | ast.While) -> ast.If | None:
+def end_test(program: Program, loop: PlainLoop) -> ast.If | None:
     """The statement of the loop that leaves it by a test of a tensor, if there is one and no other."""
     found = [each for each in loop.body if isinstance(each, ast.If) and _leaves(each) and _reads(program, each.test)]
     return found[0] if len(found) == 1 else None

@@ -12,7 +12,7 @@ from perflint.graphing.carried import Names, carried
 from perflint.graphing.end_test import tensor_test
 from perflint.graphing.lists import StackedLists, stacked_lists
 from perflint.graphing.obstacles import Obstacles
-from perflint.program.walk import own_nodes
+from perflint.program.walk import PlainLoop, own_nodes
 from perflint.rule import Edit
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _WIDTH = 88  # of a line, from which on it is broken
 
 
-def stepped(program: Program, loop: ast.For | ast.While, end: ast.If, name: str) -> tuple[Edit, ...]:
+def stepped(program: Program, loop: PlainLoop, end: ast.If, name: str) -> tuple[Edit, ...]:
     """The edits that make the loop a call of the function `name`, graphed_loop; raises Blocked."""
     if not isinstance(loop, ast.For) or loop.orelse:
         raise Blocked(f"{shown(program, end.test)} is read on the host in each step", end)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.text import atom, comments, indent_of
-from perflint.program.walk import own_nodes
+from perflint.program.walk import PlainLoop, own_nodes
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -23,7 +23,7 @@ class Asked:
     """A loop that asks `test` in each step."""
 
     program: Program
-    loop: ast.For | ast.While
+    loop: PlainLoop
     test: ast.expr
 
     @property
@@ -37,15 +37,14 @@ class Asked:
         """Where it is asked."""
         return [node for node in tests_of(self.loop) if is_same(node.test, self.test)]
 
-    def replaced_by(self, lines: Lines, line: int) -> tuple[Program, ast.For | ast.While]:
+    def replaced_by(self, lines: Lines, line: int) -> tuple[Program, PlainLoop]:
         """The program with other lines for those of the loop, and the loop that is on this line of it."""
         source = self.program.source
         start, end = source.line_start(self.loop.lineno), source.line_end(self.loop.end_lineno or self.loop.lineno)
         whole = self.program.text
         text = "".join((line or "") + "\n" for line in lines)
         program = self.program.changed(whole[:start] + text + whole[end:])
-        loops: list[ast.For | ast.While] = [*program.of_type(ast.For), *program.of_type(ast.While)]
-        return program, next(each for each in loops if each.lineno == line)
+        return program, next(each for each in program.plain_loops() if each.lineno == line)
 
     def lines(self, answer: bool | None) -> Lines:
         """The lines of the loop, where the test has this answer; as they are where it has none."""
@@ -116,7 +115,7 @@ def _begun(line: str) -> str:
     return line.replace("elif", "if", 1) if line.lstrip().startswith("elif ") else line
 
 
-def tests_of(loop: ast.For | ast.While) -> Iterator[ast.If | ast.IfExp]:
+def tests_of(loop: PlainLoop) -> Iterator[ast.If | ast.IfExp]:
     """The tests of a step, from its beginning to its end."""
     for statement in loop.body:
         if isinstance(statement, ast.If):

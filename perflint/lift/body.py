@@ -12,7 +12,7 @@ from perflint.lift import recurrent
 from perflint.lift.results import Results
 from perflint.lift.scope import Scope, tensor
 from perflint.lift.steps import Lifted, Parts, Same, State, Steps
-from perflint.program.walk import path_of
+from perflint.program.walk import PlainLoop, path_of
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def _lifted(scope: Scope, node: ast.stmt, results: Results) -> tuple[str, ...]:
 def _why(node: ast.stmt) -> str:
     if isinstance(node, ast.If):
         return "a test is made in each step"
-    if isinstance(node, ast.For | ast.While):
+    if isinstance(node, PlainLoop):
         return "there is another loop in it"
     if isinstance(node, ast.Break | ast.Return | ast.Continue):
         return "a step may end the loop"

@@ -13,7 +13,7 @@ from perflint.lift.decisions import decided
 from perflint.lift.facts import shapes_of
 from perflint.lift.rewrite import check_head, lifted
 from perflint.program.scopes import local_names
-from perflint.program.walk import own_nodes, path_of
+from perflint.program.walk import PlainLoop, own_nodes, path_of
 from perflint.rule import Fix
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _ZERO = ast.dump(ast.Constant(0))
 _TELL_ZERO = (ast.Eq, ast.NotEq, ast.Gt)
 
 
-def lifted_or_divided(program: Program, loop: ast.For | ast.While) -> Fix:
+def lifted_or_divided(program: Program, loop: PlainLoop) -> Fix:
     """The fix that computes all steps of `loop` at once, or does so for one answer to a test; raises Blocked."""
     try:
         return lifted(program, loop)
@@ -87,7 +87,7 @@ def _peeled(asked: Asked, *, first: bool) -> Fix:
     return Fix(f"behind the first step, {fix.title}", fix.safety, (difference(asked.program.text, text),))
 
 
-def _check_alone(program: Program, loop: ast.For | ast.While) -> None:
+def _check_alone(program: Program, loop: PlainLoop) -> None:
     """Raise Blocked unless what the first step does may be done in front of the loop."""
     for node in own_nodes(loop):
         if isinstance(node, ast.Break | ast.Continue):
@@ -115,7 +115,7 @@ def _may_drop(asked: Asked) -> bool:
     return reads <= tests
 
 
-def _are_local(program: Program, loop: ast.For | ast.While, paths: set[str]) -> bool:
+def _are_local(program: Program, loop: PlainLoop, paths: set[str]) -> bool:
     """Are these variables of the function around `loop`, to which no other function may give a value?"""
     around = program.function_of(loop)
     if around is None or not paths <= local_names(around):
@@ -124,7 +124,7 @@ def _are_local(program: Program, loop: ast.For | ast.While, paths: set[str]) -> 
     return not any(paths & {*node.names} for node in shared)
 
 
-def _in_first_step(program: Program, loop: ast.For | ast.While, test: ast.expr) -> bool | None:
+def _in_first_step(program: Program, loop: PlainLoop, test: ast.expr) -> bool | None:
     """What the first step answers to a test that tells it from all others, of a loop over a sequence's length."""
     if not isinstance(loop, ast.For) or not isinstance(loop.target, ast.Name) or not isinstance(loop.iter, ast.Call):
         return None

@@ -10,7 +10,7 @@ from perflint.fixes.shown import shown
 from perflint.lift.asked import is_same
 from perflint.lift.results import collected_paths
 from perflint.program import torch_table
-from perflint.program.walk import own_nodes, path_of
+from perflint.program.walk import PlainLoop, own_nodes, path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -22,7 +22,7 @@ _BY_HAND = (
 _PLAIN = (ast.Constant, ast.BoolOp, ast.boolop, ast.UnaryOp, ast.Not, ast.Compare, ast.cmpop, ast.expr_context)
 
 
-def decided(program: Program, loop: ast.For | ast.While, tests: list[ast.If | ast.IfExp]) -> ast.expr:
+def decided(program: Program, loop: PlainLoop, tests: list[ast.If | ast.IfExp]) -> ast.expr:
     """The first of the tests whose answer is the same in all steps; raises Blocked."""
     written = _written(loop)
     for node in tests:
@@ -36,7 +36,7 @@ def decided(program: Program, loop: ast.For | ast.While, tests: list[ast.If | as
     raise Blocked(f"{shown(program, tests[0].test)} may have another answer in each step", tests[0])
 
 
-def _written(loop: ast.For | ast.While) -> set[str]:
+def _written(loop: PlainLoop) -> set[str]:
     """The paths to which a step may give a value."""
     nodes = [*own_nodes(loop)]
     stored = (node for node in nodes if isinstance(node, ast.Name | ast.Attribute))
@@ -44,7 +44,7 @@ def _written(loop: ast.For | ast.While) -> set[str]:
     return written | collected_paths([node for node in nodes if isinstance(node, ast.stmt)])
 
 
-def _is_asked(program: Program, loop: ast.For | ast.While, test: ast.expr) -> bool:
+def _is_asked(program: Program, loop: PlainLoop, test: ast.expr) -> bool:
     """Does the loop stand in a branch of the same test?"""
     around = [each.test for each in program.ancestors(loop) if isinstance(each, ast.If)]
     around += [each.operand for each in around if isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.Not)]
@@ -58,7 +58,7 @@ def _is_plain(part: ast.AST, written: set[str]) -> bool:
     return isinstance(part, _PLAIN)
 
 
-def _is_drawn(program: Program, loop: ast.For | ast.While, test: ast.expr) -> bool:
+def _is_drawn(program: Program, loop: PlainLoop, test: ast.expr) -> bool:
     """Does the test tell by a random number, which it draws or a name stands for?"""
     names = {part.id for part in ast.walk(test) if isinstance(part, ast.Name)}
     given = [node for node in own_nodes(loop) if isinstance(node, ast.Assign)]

@@ -14,13 +14,13 @@ from perflint.lift.shifts import handed_on
 from perflint.program.flow import Flow
 from perflint.program.scopes import local_names
 from perflint.program.shapes.infer import Shapes
-from perflint.program.walk import FUNCTIONS, LOOPS, own_nodes, path_of
+from perflint.program.walk import FUNCTIONS, LOOPS, PlainLoop, own_nodes, path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
 
 
-def scope_of(program: Program, loop: ast.For | ast.While, lifter: Lifter) -> Scope:
+def scope_of(program: Program, loop: PlainLoop, lifter: Lifter) -> Scope:
     """The scope in which `loop` is lifted, its head still to be read; raises Blocked."""
     for node in own_nodes(loop):
         if isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Yield, ast.YieldFrom, ast.Await, ast.NamedExpr)):
@@ -50,7 +50,7 @@ def scope_of(program: Program, loop: ast.For | ast.While, lifter: Lifter) -> Sco
     return Scope(facts, Draft(taken_around(program, loop)), assigned)
 
 
-def _read_behind(program: Program, flow: Flow, loop: ast.For | ast.While, inside: frozenset[ast.AST]) -> frozenset[str]:
+def _read_behind(program: Program, flow: Flow, loop: PlainLoop, inside: frozenset[ast.AST]) -> frozenset[str]:
     bindings = flow.bindings(loop)
     stores = [node for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
     if hidden := sorted({node.id for node in stores} & bindings.shared):
@@ -59,7 +59,7 @@ def _read_behind(program: Program, flow: Flow, loop: ast.For | ast.While, inside
     return frozenset(behind | (_met_again(flow, inside) if _is_repeated(program, loop) else set()))
 
 
-def _is_repeated(program: Program, loop: ast.For | ast.While) -> bool:
+def _is_repeated(program: Program, loop: PlainLoop) -> bool:
     """Does the loop stand in another one of the same function?"""
     outer = itertools.takewhile(lambda each: not isinstance(each, FUNCTIONS), program.ancestors(loop))
     return any(isinstance(each, LOOPS) for each in outer)

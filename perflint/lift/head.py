@@ -15,9 +15,10 @@ from perflint.lift.steps import MANY, Index, Lifted, Steps
 from perflint.program.loop_header import called
 from perflint.program.shapes.shape import integer
 from perflint.program.values import Kind
+from perflint.program.walk import PlainLoop
 
 
-def bound(scope: Scope, loop: ast.For | ast.While) -> Scope:
+def bound(scope: Scope, loop: PlainLoop) -> Scope:
     """The scope in which the targets of `loop` have their values; raises Blocked."""
     if loop.orelse:
         raise Blocked("the loop has an else", loop)

@@ -16,7 +16,7 @@ from perflint.lift.steps import Steps
 from perflint.program.consumers import CONVERSIONS, WRAPPERS
 from perflint.program.occurrences import occurrences
 from perflint.program.values import Kind
-from perflint.program.walk import own_nodes, path_of
+from perflint.program.walk import PlainLoop, own_nodes, path_of
 
 _MAY_RETURN_IT = CONVERSIONS | frozenset(
     "cpu char short chalf cfloat cdouble positive sum_to_size resolve_conj resolve_neg to_dense coalesce".split()
@@ -37,7 +37,7 @@ class Appended:
 class Results:
     """The results of `loop` so far."""
 
-    loop: ast.For | ast.While
+    loop: PlainLoop
     lists: list[Appended] = field(default_factory=list)
 
     def lift(self, scope: Scope, node: ast.stmt) -> str | None:

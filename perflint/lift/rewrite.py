@@ -16,13 +16,14 @@ from perflint.lift.results import Results
 from perflint.lift.scope import Lifter, Scope
 from perflint.lift.stacks import stacked
 from perflint.lift.steps import Index, State, Steps
+from perflint.program.walk import PlainLoop
 from perflint.rule import Edit, Fix, Safety
 
 if TYPE_CHECKING:
     from perflint.program import Program
 
 
-def lifted(program: Program, loop: ast.For | ast.While) -> Fix:
+def lifted(program: Program, loop: PlainLoop) -> Fix:
     """The fix that computes all steps of `loop` at once; raises Blocked, which says what stands in the way."""
     try:
         return _lifted(program, loop)
@@ -30,16 +31,16 @@ def lifted(program: Program, loop: ast.For | ast.While) -> Fix:
         raise Blocked("there is no rule that writes all steps of it", loop) from error
 
 
-def check_head(program: Program, loop: ast.For | ast.While) -> None:
+def check_head(program: Program, loop: PlainLoop) -> None:
     """Raise Blocked unless the head of `loop` tells its steps, and the body leaves them as they are."""
     _scope(program, loop)
 
 
-def _scope(program: Program, loop: ast.For | ast.While) -> Scope:
+def _scope(program: Program, loop: PlainLoop) -> Scope:
     return head.bound(scope_of(program, loop, Lifter(lift, inner_statements)), loop)
 
 
-def _lifted(program: Program, loop: ast.For | ast.While) -> Fix:
+def _lifted(program: Program, loop: PlainLoop) -> Fix:
     if any(getattr(each, "handlers", ()) for each in program.ancestors(loop)):
         raise Blocked("a handler around it may catch what one step raises", loop)
     if any(_is_autocast(program, each) for each in program.ancestors(loop)):
@@ -61,7 +62,7 @@ def _is_autocast(program: Program, around: ast.AST) -> bool:
     return any("autocast" in program.segment(head) for head in heads)
 
 
-def _last_values(scope: Scope, loop: ast.For | ast.While) -> Iterator[str]:
+def _last_values(scope: Scope, loop: PlainLoop) -> Iterator[str]:
     """What gives the names that are read behind the loop the values of its last step."""
     for name in sorted(scope.facts.read_behind - scope.draft.final):
         value = scope.values.get(name)
@@ -77,7 +78,7 @@ def _last_values(scope: Scope, loop: ast.For | ast.While) -> Iterator[str]:
             yield f"{name} = {atom(value.text)}[{before}{last}]"
 
 
-def _replaced(scope: Scope, loop: ast.For | ast.While, lines: list[Line]) -> Edit:
+def _replaced(scope: Scope, loop: PlainLoop, lines: list[Line]) -> Edit:
     """The edit that puts `lines` in the place of the loop, with the comments of the statements they stand for."""
     source, text = scope.program.source, scope.program.text
     indent = indent_of(scope.program, loop)

@@ -14,7 +14,7 @@ from perflint.program.flow import Flow
 from perflint.program.shapes.infer import Shapes, axis_of
 from perflint.program.shapes.shape import integer
 from perflint.program.values import Kind
-from perflint.program.walk import path_of
+from perflint.program.walk import PlainLoop, path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -33,7 +33,7 @@ class Facts:
     """What is known of the loop before anything of it is lifted."""
 
     program: Program
-    loop: ast.For | ast.While
+    loop: PlainLoop
     flow: Flow
     shapes: Shapes
     torch: str  # how the program calls it; empty where it does not

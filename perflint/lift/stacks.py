@@ -11,14 +11,13 @@ from perflint.lift.results import Appended
 from perflint.lift.scope import Scope
 from perflint.lift.steps import Steps
 from perflint.program.occurrences import is_empty_list, occurrences, start_region
+from perflint.program.walk import PlainLoop
 from perflint.rule import Edit
 
 _STACKS = frozenset({"torch.stack", "torch.cat"})
 
 
-def stacked(
-    scope: Scope, loop: ast.For | ast.While, lines: list[Line], lists: list[Appended]
-) -> tuple[list[Line], list[Edit]]:
+def stacked(scope: Scope, loop: PlainLoop, lines: list[Line], lists: list[Appended]) -> tuple[list[Line], list[Edit]]:
     """`lines` without the lists that are only stacked, and the edits that take the stacking away."""
     edits: list[Edit] = []
     starts: list[ast.stmt] = []
@@ -41,7 +40,7 @@ def _kept_as(line: Line, appended: Appended, text: str) -> Line:
     return Line(line.statement, (*line.texts[:-1], f"{appended.path} = {text}"))
 
 
-def _only_stacked(scope: Scope, loop: ast.For | ast.While, appended: Appended) -> tuple[ast.stmt, ast.Call, str] | None:
+def _only_stacked(scope: Scope, loop: PlainLoop, appended: Appended) -> tuple[ast.stmt, ast.Call, str] | None:
     """Where the list starts empty, the one call that reads it, and the text of what that gives."""
     region = start_region(scope.program, loop, appended.path, is_empty_list)
     if region is None or region[-1] is not loop or any(occurrences(each, appended.path) for each in region[1:-1]):
