@@ -139,17 +139,9 @@ def cell_call(scope: Scope, node: ast.Call, names: tuple[str, ...]) -> tuple[str
     return scope.facts.newline.join(lines), value.axis
 
 
-def _starts(scope: Scope, names: tuple[str, ...]) -> list[ast.AST]:
-    """Where the states of a Cell get the values that they have in front of the loop."""
-    reads = [node for node in scope.facts.inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
-    return [
-        each for node in reads if node.id in names for each in scope.facts.flow.definitions(node) - scope.facts.inside
-    ]
-
-
 def _are_batches(scope: Scope, names: tuple[str, ...]) -> bool:
     """Have the first states an axis for the batch, as the inputs must then have too?"""
-    starts = _starts(scope, names)
+    starts = [each for name in names for each in scope.starts(name)]
     return bool(starts) and all(isinstance(each, ast.Name) and _value_rank(scope, each) == 2 for each in starts)
 
 
@@ -161,6 +153,6 @@ def _value_rank(scope: Scope, target: ast.Name) -> int | None:
 
 
 def _are_tensors(scope: Scope, names: tuple[str, ...]) -> bool:
-    starts = _starts(scope, names)
+    starts = [each for name in names for each in scope.starts(name)]
     values = [scope.program.value(each) for each in starts]
     return bool(values) and all(value.kind is Kind.TENSOR and value.sure for value in values)

@@ -179,10 +179,8 @@ def _sign(operator: ast.operator) -> str:
 
 def _starts(scope: Scope, name: ast.Name) -> list[ast.expr | None]:
     """What the variable is given in front of the loop; None for what is not in sight."""
-    loads = [node for node in scope.facts.inside if isinstance(node, ast.Name) and node.id == name.id]
-    found = {each for load in loads for each in scope.facts.flow.definitions(load)} - scope.facts.inside
     values: list[ast.expr | None] = []
-    for definition in found:
+    for definition in scope.starts(name.id):
         statement = scope.program.statement_of(definition) if isinstance(definition, ast.Name) else None
         values.append(given_by(statement, definition) if isinstance(statement, ast.Assign) else None)
     return values or [None]

@@ -154,6 +154,11 @@ class Scope:
         self.draft.before.append(f"{name} = {text}")
         return name
 
+    def starts(self, name: str) -> set[ast.AST]:
+        """Where the variable gets the values that it has in front of the loop."""
+        uses = (node for node in self.facts.inside if isinstance(node, ast.Name) and node.id == name)
+        return {each for node in uses for each in self.facts.flow.definitions(node)} - self.facts.inside
+
     def start(self, name: ast.Name) -> ast.expr | None:
         """What the one assignment in front of the loop gives `name`; None where it comes from elsewhere, too."""
         starts = self.facts.flow.definitions(name) - self.facts.inside
