@@ -16,8 +16,7 @@ An axis counts as repeated by a view only where its size is proved to be 1, or w
 interleaving is left alone, and so are tensors that are written to, reshaped by `.view()` or `.reshape()`, fed to a
 convolution, a recurrent, linear or embedding layer (which would copy the view again), returned to code in other files,
 or handed to anything unknown; one-time setup; arrays, lists and strings; einops. An attribute is followed through its
-class. What is expanded in one statement and moved or cast in
-another is reported where it is expanded.
+class. What is expanded in one statement and moved or cast in another is reported where it is expanded.
 
 It assumes that a count of 1 in `repeat` stands for an axis that exists (see below for the fix), and that nothing but
 the function in sight writes to the source while the copy is in use. A function which no code in the file calls is
