@@ -41,7 +41,7 @@ def evaluates(program: Program, loop: Loop, nodes: Sequence[ast.AST]) -> bool:
         return any(_runs_model(program, node) for node in nodes)
     if not any(_brings_home(program, node) for node in nodes):
         return False
-    if _counts_batches(program, loop.iter):
+    if _counts_batches(program, loop.iter) or any(_fetches(program, node) for node in nodes):
         return any(_runs_model(program, node) or _may_run_model(program, node) for node in nodes)
     return any(_takes_item(program, node, loop.target) and _runs_model(program, node) for node in nodes)
 
@@ -55,6 +55,13 @@ def _names_batches(program: Program, iterated: ast.expr) -> bool:
     """Is it a call of what is named after the batches that it gives, such as `data.get_batches(8)`?"""
     iterated = _passed_on(program, iterated)
     return isinstance(iterated, ast.Call) and bool(_BATCHES.search(path_of(iterated.func)))
+
+
+def _fetches(program: Program, node: ast.AST) -> bool:
+    """Is it `next(batches)`, of an iterator that goes on where it was the last time?"""
+    if not (isinstance(node, ast.Call) and node.args and program.qualified(node.func) == "builtins.next"):
+        return False
+    return isinstance(node.args[0], ast.Name | ast.Attribute)
 
 
 def _passed_on(program: Program, iterated: ast.expr) -> ast.expr:

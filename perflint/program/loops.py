@@ -12,7 +12,7 @@ from perflint.program.evaluation import evaluates
 from perflint.program.freshness import brings_data, steps_an_environment
 from perflint.program.timeloops import TimeLoop, time_loop
 from perflint.program.values import Kind
-from perflint.program.walk import FUNCTIONS, LOOPS, Function, Loop, body_of, children, path_of
+from perflint.program.walk import FUNCTIONS, LOOPS, Function, Loop, body_of, children, own_nodes, path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -67,7 +67,8 @@ class Loops:
         is_step = any(self._marks_a_step(node) for node in nodes)
         if self._is_rollout(loop) or (self._is_epoch(nodes) if is_step else not self._is_evaluation(loop, nodes)):
             return LoopKind.OTHER
-        return LoopKind.STEP if brings_data(self._program, loop, nodes) else LoopKind.OTHER
+        own = [node for node in nodes if not self._is_whole_epoch(node)]  # whatever that draws for its own steps
+        return LoopKind.STEP if brings_data(self._program, loop, own) else LoopKind.OTHER
 
     def _is_evaluation(self, loop: Loop, nodes: Sequence[ast.AST]) -> bool:
         has_steps = any(isinstance(node, LOOPS) and self.kind(node) is not LoopKind.OTHER for node in nodes)
@@ -77,6 +78,14 @@ class Loops:
         """Do the steps run in a loop inside, and is all that is done out here to set the gradients to zero?"""
         has_steps = any(isinstance(node, LOOPS) and self.kind(node) is LoopKind.STEP for node in nodes)
         return has_steps and all(_zeroes(node) for node in nodes if self._marks_a_step(node))
+
+    def _is_whole_epoch(self, node: ast.AST) -> bool:
+        """Is it a call of a function of this file that trains in a loop of steps of its own, and only there?"""
+        function = self._program.callee(node) if isinstance(node, ast.Call) else None
+        if function is None or not self._may_train or self.trains_once(function):
+            return False
+        loops = (each for each in own_nodes(function) if isinstance(each, LOOPS))
+        return any(self.kind(each) is LoopKind.STEP and any(map(self._trains_in, own_nodes(each))) for each in loops)
 
     def _one_iteration(self, statements: Iterable[ast.AST]) -> Iterator[ast.AST]:
         """The nodes that run about once an iteration: not those in step and time loops inside, nor in definitions."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from perflint.program import Program
 
 _RARE_NAME = re.compile(
-    r"(^|_)(should|every|interval|freq|debug|debugging)(_|$)|^is_(first|last)|(^|_)(done|terminated|truncated)_?$"
+    r"(^|_)(should|every|interval|freq|debug|debugging|visuali[sz]e)(_|$)|^is_(first|last)|(^|_)(done|terminated|truncated)_?$"
 )
 _FEW = 10  # steps
 _COMPILING = frozenset({"torch.jit.is_scripting", "torch.jit.is_tracing", "torch.onnx.is_in_onnx_export"})

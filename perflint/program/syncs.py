@@ -145,7 +145,7 @@ def _of_builtin(program: Program, call: ast.Call, name: str) -> Iterator[Sync]:
     if name in _CONVERSIONS and len(call.args) == 1:
         yield from _implicit(program, call.args[0], name, call)
     elif name in _COMPARING and call.args:
-        yield from _first(program, call, _compared(call), name)
+        yield from _of_comparison(program, call, name)
     elif name == "range":
         yield from _implicit_all(program, call.args, "index")
     elif name in ("print", "str", "repr", "format"):
@@ -156,6 +156,17 @@ def _of_builtin(program: Program, call: ast.Call, name: str) -> Iterator[Sync]:
         and program.qualified(call.args[0]) in ("builtins.int", "builtins.float", "builtins.bool")
     ):
         yield from _implicit(program, call.args[1], "iteration")
+
+
+def _of_comparison(program: Program, call: ast.Call, name: str) -> Iterator[Sync]:
+    """`max(x, y)`, or of a list of scalars, which are compared one by one."""
+    yield from _first(program, call, _compared(call), name)
+    listed = program.value(call.args[0])
+    if len(call.args) > 1 or call.keywords or listed.kind is not Kind.SEQUENCE or listed.item is None:
+        return
+    if _is_read(listed.item, explicit=False):
+        start, end = program.span(call)
+        yield Sync(call, call.args[0], name, start, end, False)
 
 
 def _compared(call: ast.Call) -> list[ast.expr]:

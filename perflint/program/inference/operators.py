@@ -50,7 +50,7 @@ def arithmetic(op: ast.operator, left: Value, right: Value) -> Value:
         masks = isinstance(op, _LOGICAL) and all(value.dtype == "bool" for value in operands)
         return _combined(tensors)._replace(dtype="bool" if masks else "")
     if any(value.kind is Kind.NUMPY for value in operands):
-        return NUMPY
+        return NUMPY._replace(name=_MODULO.name) if isinstance(op, ast.Mod) else NUMPY
     if isinstance(op, ast.Mod) and left.kind in (Kind.NUMBER, Kind.UNKNOWN, Kind.METHOD):
         return _MODULO
     if left.kind is Kind.SEQUENCE:

@@ -48,7 +48,7 @@ def parameter_values(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Valu
     for parameter in parameters:
         name = parameter.arg
         given = info.arguments.get(name)
-        if given is None or (is_demo and given.kind is Kind.TENSOR and given.place is Place.HOST):
+        if given is None or (is_demo and _is_of_host(given)):
             values[name] = _expected(evaluator, info, parameter, used.get(name, set()), defaults.get(name))
         else:
             values[name] = given
@@ -63,6 +63,11 @@ def parameter_values(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Valu
     if arguments.kwarg is not None:
         values[arguments.kwarg.arg] = mapping((), complete=False)
     return values
+
+
+def _is_of_host(value: Value) -> bool:
+    """Is it a tensor on the host, or the host itself as a device?"""
+    return (value.kind in (Kind.TENSOR, Kind.DEVICE) and value.place is Place.HOST) or value.literal == "cpu"
 
 
 def _expected(
