@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 # A seed of the generators of a device is no word of using one.
 _DEVICE = re.compile(
     r"cuda(?!\.manual_seed|\.is_available\(\):\s*torch\.cuda\.manual_seed)|device|accelerat|[\"'.](?:mps|xpu|npu)\b"
-    r"|ightning|abric|DataParallel|horovod|deepspeed"
+    r"|ightning|abric|gpu|GPU|DataParallel|horovod|deepspeed"
     r"|\.to\((?!dtype=|torch\.(?:u?int|float|bfloat|double|half|long|bool)|[\w.]+\.dtype)"
 )
 _BUILDS = re.compile(r"DataLoader\(|\bnn\b|\boptim\b|Optim|torchvision|\bSGD\b|\bAdam")
-_TRAINS = (".backward(", "DataLoader(", ".zero_grad(", ".step(")
+# Each by itself, which is found faster than all at once.
+_TRAINS = tuple(map(re.compile, (r"\.backward\(", r"DataLoader\(", r"\.zero_grad\(", r"\.step\(")))
 _EVALUATES = re.compile(r"(hub\.load|load_state_dict|\.from_pretrained)\((?s:.*)\.eval\(\)")
 
 
@@ -40,7 +41,7 @@ def says_of(program: Program) -> Says:
 
 def trains(program: Program) -> bool:
     """Are there words of training?"""
-    return any(word in program.text for word in _TRAINS)
+    return any(_in_code(program, word) for word in _TRAINS)
 
 
 def imported(tree: ast.Module) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ def evaluates(program: Program, loop: Loop, nodes: Sequence[ast.AST]) -> bool:
     """
     if not isinstance(loop, ast.For):
         return False
-    if _names_batch(program, loop) or _names_batches(program, loop.iter):
+    if _names_batch(program, loop.target) or _names_batches(program, loop.iter):
         return any(_runs_model(program, node) for node in nodes)
     if not any(_brings_home(program, node) for node in nodes):
         return False
@@ -46,8 +46,15 @@ def evaluates(program: Program, loop: Loop, nodes: Sequence[ast.AST]) -> bool:
     return any(_takes_item(program, node, loop.target) and _runs_model(program, node) for node in nodes)
 
 
-def _names_batch(program: Program, loop: ast.For) -> bool:
-    names = [node for node in ast.walk(loop.target) if isinstance(node, ast.Name) and _BATCH.search(node.id)]
+def evaluates_each(program: Program, comprehension: ast.AST, generator: ast.comprehension) -> bool:
+    """Does a comprehension run a model on each batch, by the name of it?"""
+    return _names_batch(program, generator.target) and any(
+        _runs_model(program, node) for node in ast.walk(comprehension)
+    )
+
+
+def _names_batch(program: Program, target: ast.expr) -> bool:
+    names = [node for node in ast.walk(target) if isinstance(node, ast.Name) and _BATCH.search(node.id)]
     return any(program.value(name).kind is not Kind.NUMBER for name in names)
 
 

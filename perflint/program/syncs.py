@@ -185,7 +185,7 @@ def _of_method(program: Program, call: ast.Call, func: ast.Attribute) -> Iterato
         kind = "item"
     elif name in _COPIES and not call.args:
         kind = name
-    elif name == "to" and owner.kind is Kind.TENSOR and program.value(call).place is Place.HOST:
+    elif name == "to" and (_names_host(call) if owner.is_blank else _is_brought_home(program, call, owner)):
         kind = "cpu"
     elif name in _DATA_DEPENDENT:
         if _waits(torch_table.method(name)):
@@ -194,6 +194,14 @@ def _of_method(program: Program, call: ast.Call, func: ast.Attribute) -> Iterato
     else:
         return
     yield from _at_method(program, call, func, kind, explicit=True)
+
+
+def _names_host(call: ast.Call) -> bool:
+    return len(call.args) == 1 and isinstance(call.args[0], ast.Constant) and call.args[0].value == "cpu"
+
+
+def _is_brought_home(program: Program, call: ast.Call, owner: Value) -> bool:
+    return owner.kind is Kind.TENSOR and program.value(call).place is Place.HOST
 
 
 def _at_method(program: Program, call: ast.Call, func: ast.Attribute, kind: str, *, explicit: bool) -> Iterator[Sync]:
