@@ -251,6 +251,8 @@ class Body(Expressions):
             return
         if isinstance(function.value, ast.Subscript):
             self._assign_part(function.value, trace)
+        elif function.attr in _ADDS:
+            self.env[base] = merged((self.env[base], trace))
         else:
             self.env[base] = trace
 

@@ -36,7 +36,7 @@ class TimeLoop:
 def time_loop(program: Program, loop: Loop) -> TimeLoop | None:
     """`loop` as a loop over time, or None if it is none."""
     header = read_header(program, loop)
-    if header.is_other or never_over_time(program, loop) or solves(loop) or walks_chunks(program, loop, header):
+    if header.is_other or never_over_time(program, loop, header) or solves(loop) or walks_chunks(program, loop, header):
         return None
     flow = loop_flow(program, loop, header)
     evidence = Evidence(program, loop, header, flow, flow.states())

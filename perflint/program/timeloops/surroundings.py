@@ -26,12 +26,12 @@ _TO_HOST = frozenset({"item", "cpu", "numpy", "tolist", "float", "int"})
 _DEPTH = 4  # calls inside of calls
 
 
-def never_over_time(program: Program, loop: Loop) -> bool:
+def never_over_time(program: Program, loop: Loop, header: Header) -> bool:
     """Does the loop train, differentiate, step an environment, or wait for one, or stand where a program is set up?"""
     function = program.function_of(loop)
     if imports_framework(program.tree) or (function is not None and _is_setup(program, function)):
         return True
-    return any(_has_another_end(program, node) for node in nodes_of_body(loop))
+    return any(_has_another_end(program, node, header) for node in nodes_of_body(loop))
 
 
 def _is_setup(program: Program, function: Function) -> bool:
@@ -42,15 +42,15 @@ def _is_setup(program: Program, function: Function) -> bool:
     return name.startswith("test_") and not _is_used(program, function) and not _returns(function)
 
 
-def _has_another_end(program: Program, node: ast.AST) -> bool:
+def _has_another_end(program: Program, node: ast.AST, header: Header) -> bool:
     """Does it train, step something, fill an array or make a loader?"""
     if isinstance(node, ast.Assign):
         return _fills_array(program, node)
     if not isinstance(node, ast.Call):
         return False
-    if _steps_env(node) or _steps(program, node) or path_of(node.func) == "DataLoader":
+    if _steps_env(node) or path_of(node.func) == "DataLoader" or _trains(program, node, _DEPTH):
         return True
-    return _trains(program, node, _DEPTH)
+    return _steps(program, node) and not _is_told_the_step(node, header)
 
 
 def _trains(program: Program, node: ast.Call, depth: int) -> bool:
@@ -81,6 +81,11 @@ def _steps(program: Program, node: ast.Call) -> bool:
     callee = program.callee(node)
     owner = program.class_of(callee) if callee is not None else None
     return callee is None or (owner is not None and path_of(function.value) != "self" and not owner.is_a("module"))
+
+
+def _is_told_the_step(node: ast.Call, header: Header) -> bool:
+    """Is it `search.step(t, scores, ...)`: given the number and more, as no environment, optimizer or scheduler is?"""
+    return len(node.args) > 2 and path_of(node.args[0]) in header.indices
 
 
 def _fills_array(program: Program, node: ast.Assign) -> bool:
