@@ -128,7 +128,7 @@ def _sort_of(program: Program, node: ast.Call) -> CallSort:
         return CallSort(model=runs, launches=runs or is_tensor, choice=choice or chooses(program, callee, 2))
     if value.kind is Kind.LIBRARY:
         return _library(value.name, name, choice, is_tensor)
-    if value.kind is Kind.METHOD and value.owner is not None and value.owner.kind is not Kind.UNKNOWN:
+    if value.kind is Kind.METHOD and value.owner is not None and not _is_unseen(value.owner):
         return _method(value.owner, name, choice, is_tensor)
     known = torch_table.method(name) is not None and isinstance(node.func, ast.Attribute)
     if known or name in VIEWS:
@@ -166,6 +166,15 @@ def _method(owner: Value, name: str, choice: bool, is_tensor: bool) -> CallSort:
     if owner.kind is Kind.INSTANCE:
         return CallSort(model=name not in LISTS, unsure=True, choice=choice, launches=is_tensor)
     return CallSort()
+
+
+def _is_unseen(owner: Value) -> bool:
+    """Is it unknown, as what an attribute of a module is?"""
+    while owner.kind is Kind.METHOD and owner.owner is not None:
+        owner = owner.owner
+        if owner.kind is Kind.MODULE:
+            return True
+    return owner.kind is Kind.UNKNOWN
 
 
 def _holds_tensors(value: Value) -> bool:

@@ -139,8 +139,10 @@ def _innermost(node: ast.Call) -> ast.Call:
 
 
 def _range_called(program: Program, node: ast.expr) -> ast.Call | None:
-    """The call of `range` that the name `node` is bound to, and to nothing else."""
+    """The call of `range`, reversed or not, that the name `node` is bound to, and to nothing else."""
     value = _only_binding(program, node)
+    while isinstance(value, ast.Call) and called(value) in _WRAPPERS and value.args:
+        value = value.args[0]
     return value if isinstance(value, ast.Call) and called(value) in RANGES else None
 
 
