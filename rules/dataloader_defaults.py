@@ -67,6 +67,7 @@ from perflint.program import Kind, Program
 from perflint.program.loading.datasets import Datasets, Source
 from perflint.program.loading.loaders import LoaderCall, Setting, State
 from perflint.program.loading.starts import Starts
+from perflint.program.walk import own_nodes
 from perflint.rule import Edit, Finding, Fix, Option, Options, Rule, Safety, Severity
 
 _OPTIONS = ("num_workers", "pin_memory")
@@ -157,7 +158,7 @@ def _batches_stay_on_host(program: Program, loader: LoaderCall) -> bool:
     around = program.function_of(loader.call)
     if around is None or not loops or any(program.function_of(loop) is not around for loop in loops):
         return False
-    returned = [node for node in program.own_nodes(around) if isinstance(node, ast.Return) and node.value is not None]
+    returned = [node for node in own_nodes(around) if isinstance(node, ast.Return) and node.value is not None]
     if any(program.value(node.value).kind is Kind.LOADER for node in returned if node.value is not None):
         return False
     calls = [node for loop in loops for node in ast.walk(loop) if isinstance(node, ast.Call)]

@@ -10,7 +10,7 @@ from perflint.fixes.indent import code_lines, file_unit, insertion_point
 from perflint.program import Program
 from perflint.program.scopes import bound_names, definition_names, used_names
 from perflint.program.scripts import is_main_guard
-from perflint.program.walk import FUNCTIONS, root_of
+from perflint.program.walk import FUNCTIONS, own_nodes, root_of
 from perflint.rule import Edit
 
 GUARD = 'if __name__ == "__main__":'
@@ -118,7 +118,7 @@ class _Plan:
         return ""
 
     def _own_classes(self, statement: ast.stmt) -> Iterator[ast.ClassDef]:
-        for node in self._program.own_nodes(statement):
+        for node in own_nodes(statement):
             if isinstance(node, ast.ClassDef):
                 yield node
 
@@ -175,7 +175,7 @@ def _worker_definitions(program: Program) -> list[ast.stmt]:
 
 def _changed_objects(program: Program, statement: ast.stmt) -> Iterator[str]:
     """The names of objects of which a statement sets an attribute or an item."""
-    for node in program.own_nodes(statement):
+    for node in own_nodes(statement):
         if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
             root = root_of(node)
             if isinstance(root, ast.Name):

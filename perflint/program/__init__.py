@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -92,10 +92,6 @@ class Program:
     def function_of(self, node: ast.AST) -> Function | None:
         """The function whose body holds `node`, or None at module level."""
         return self._walk.function_of(node)
-
-    def own_nodes(self, root: ast.AST) -> Sequence[ast.AST]:
-        """`root` and the nodes below it, without the bodies of functions and classes defined in it."""
-        return own_nodes(root)
 
     def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
         """The characters [start, end) of `node`."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from perflint.program.indices import spans_an_axis
 from perflint.program.loop_header import called
-from perflint.program.walk import Loop, path_of
+from perflint.program.walk import Loop, own_nodes, path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -20,7 +20,7 @@ _TENSORS_ONLY = frozenset(
 def proven_tensors(program: Program, loop: Loop) -> frozenset[str]:
     """The paths that the function around `loop` treats as only a tensor, or a list of tensors, can be."""
     found = set()
-    for node in program.own_nodes(program.function_of(loop) or program.tree):
+    for node in own_nodes(program.function_of(loop) or program.tree):
         if isinstance(node, ast.Subscript) and spans_an_axis(node.slice):
             found.add(path_of(node.value))
         elif isinstance(node, ast.Call) and called(node).endswith("_like") and node.args:

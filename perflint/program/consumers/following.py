@@ -12,7 +12,7 @@ from perflint.program.consumers.roles import Consumer, OutOfSight, Reading, Role
 from perflint.program.consumers.trace import Key, Trace
 from perflint.program.flow import Flow, bound
 from perflint.program.values import Kind
-from perflint.program.walk import FUNCTIONS, Function, path_of
+from perflint.program.walk import FUNCTIONS, Function, own_nodes, path_of
 
 _DEPTH = 4
 _LITERALS = (ast.List, ast.Dict, ast.ListComp, ast.BinOp)
@@ -170,7 +170,7 @@ class Follower:
         sites = self.program.call_sites(function) if function is not None else []
         if not isinstance(function, ast.FunctionDef) or function.decorator_list or not sites:
             raise OutOfSight
-        if any(isinstance(each, ast.Yield | ast.YieldFrom) for each in self.program.own_nodes(function)):
+        if any(isinstance(each, ast.Yield | ast.YieldFrom) for each in own_nodes(function)):
             raise OutOfSight
         for site in sites:
             if not isinstance(site, ast.Call) or self.program.callee(site) is not function or _is_aside(site):

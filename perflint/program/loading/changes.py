@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from perflint.program.heat import Heat
-from perflint.program.walk import Function, path_of
+from perflint.program.walk import Function, own_nodes, path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -36,11 +36,11 @@ def written_while_read(program: Program, name: ast.expr) -> str:
 
 def _changed_by_methods(program: Program, functions: Collection[Function]) -> str:
     """A method by which a loop changes what an item is made of."""
-    nodes = [node for function in functions for node in program.own_nodes(function)]
+    nodes = [node for function in functions for node in own_nodes(function)]
     read = {each.attr for each in nodes if isinstance(each, ast.Attribute) and _is_self(each.value)}
     owners = [program.class_of(function) for function in functions]
     for info in (info for owner in owners[:1] if owner is not None for info in owner.methods.values()):
-        changed = {_changed(node) or _written(node) for node in program.own_nodes(info.node)} & read
+        changed = {_changed(node) or _written(node) for node in own_nodes(info.node)} & read
         hot = [site for site in program.call_sites(info.node) if program.heat(site) is not Heat.ONCE]
         if changed and hot and info.node not in functions and info.name != "__init__":
             return f"line {getattr(hot[0], 'lineno', 0)} changes it while batches are read"
@@ -56,7 +56,7 @@ def _written(node: ast.AST) -> str:
 
 
 def _changed_inside(program: Program, function: Function) -> str:
-    for node in program.own_nodes(function):
+    for node in own_nodes(function):
         if isinstance(node, ast.Global):
             return f"it changes {node.names[0]} as it is read, and every worker would have its own"
         attribute = _changed(node)
@@ -67,7 +67,7 @@ def _changed_inside(program: Program, function: Function) -> str:
 
 def _changed_outside(program: Program, functions: Collection[Function]) -> str:
     """What the loop over batches assigns to, and an item is made of."""
-    nodes = [node for function in functions for node in program.own_nodes(function)]
+    nodes = [node for function in functions for node in own_nodes(function)]
     attributes = {each.attr for each in nodes if isinstance(each, ast.Attribute) and _is_self(each.value)}
     names = {each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
     names -= {each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
@@ -89,7 +89,7 @@ def _changed_outside(program: Program, functions: Collection[Function]) -> str:
 def _is_global(program: Program, name: ast.Name) -> bool:
     function = program.function_of(name)
     return function is None or any(
-        isinstance(node, ast.Global) and name.id in node.names for node in program.own_nodes(function)
+        isinstance(node, ast.Global) and name.id in node.names for node in own_nodes(function)
     )
 
 

@@ -13,7 +13,7 @@ from perflint.program.loading.changes import change_while_read, written_while_re
 from perflint.program.loading.draws import Draws, calls_in, method_of
 from perflint.program.loading.loaders import LoaderCall
 from perflint.program.values import Kind, Place
-from perflint.program.walk import FUNCTIONS, Function
+from perflint.program.walk import FUNCTIONS, Function, own_nodes
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -178,7 +178,7 @@ class Datasets:
             return Source(obstacle=self._argument_obstacle(call))
         functions = list(self._reached(getitem))
         moved = next((each for function in functions for each in calls_in(function) if self._moves(each)), None)
-        returned = [n.value for n in program.own_nodes(getitem) if isinstance(n, ast.Return) and n.value is not None]
+        returned = [n.value for n in own_nodes(getitem) if isinstance(n, ast.Return) and n.value is not None]
         resident = any(
             (t := contains_tensor(program.value(value))) is not None and t.on_device and t.sure for value in returned
         )
@@ -278,7 +278,7 @@ class Datasets:
 
     def _returns_argument(self, function: Function) -> bool:
         names = {argument.arg for argument in function.args.args}
-        returned = [node.value for node in self._program.own_nodes(function) if isinstance(node, ast.Return)]
+        returned = [node.value for node in own_nodes(function) if isinstance(node, ast.Return)]
         return any(isinstance(value, ast.Name) and value.id in names for value in returned)
 
     def _callbacks_draw(self, loader: LoaderCall) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from perflint.program.loading.draws import method_of
 from perflint.program.loading.origins import Origins
 from perflint.program.values import Kind
-from perflint.program.walk import FUNCTIONS, Function
+from perflint.program.walk import FUNCTIONS, Function, own_nodes
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -84,7 +84,7 @@ class Handovers:
     def _returned(self, node: ast.ClassDef) -> Iterator[ast.expr]:
         for name in _LOADER_METHODS:
             method = method_of(node, name)
-            for each in self._program.own_nodes(method) if method is not None else ():
+            for each in own_nodes(method) if method is not None else ():
                 if isinstance(each, ast.Return) and each.value is not None:
                     yield each.value
 

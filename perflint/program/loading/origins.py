@@ -6,7 +6,7 @@ import ast
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from perflint.program.walk import FUNCTIONS, Function
+from perflint.program.walk import FUNCTIONS, Function, own_nodes
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -137,7 +137,7 @@ class Origins:
         callee = self._program.callee(node)
         if not isinstance(callee, ast.FunctionDef) or callee.name in ("__init__", "__call__", "forward"):
             return None
-        returns = [each for each in self._program.own_nodes(callee) if isinstance(each, ast.Return)]
+        returns = [each for each in own_nodes(callee) if isinstance(each, ast.Return)]
         return [(each.value, index) for each in returns if each.value is not None] or None
 
     def _given_for(self, parameter: ast.arg, index: int | None) -> list[_Part] | None:

@@ -10,7 +10,7 @@ from perflint.program.shapes.calls import called, is_pair
 from perflint.program.shapes.shape import NOTHING, Shape, integer, known, product, swapped
 from perflint.program.shapes.unpacked import unpacked_rank
 from perflint.program.values import Kind
-from perflint.program.walk import path_of
+from perflint.program.walk import own_nodes, path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -187,7 +187,7 @@ class Shapes:
         callee = self._program.callee(node)
         if not isinstance(callee, ast.FunctionDef) or callee.decorator_list or callee.name == "__init__":
             return []
-        own = list(self._program.own_nodes(callee))
+        own = list(own_nodes(callee))
         if any(isinstance(each, ast.Yield | ast.YieldFrom) for each in own):
             return []
         returned = [each.value for each in own if isinstance(each, ast.Return)]
