@@ -158,7 +158,7 @@ def is_mostly_true(program: Program, test: ast.expr) -> bool:
 
 def _is_periodic_comparison(program: Program, test: ast.Compare) -> bool:
     op, left, right = test.ops[0], test.left, test.comparators[0]
-    if isinstance(op, ast.Eq):
+    if isinstance(op, ast.Eq | ast.Is):
         if program.value(left).name == "modulo" or program.value(right).name == "modulo":
             return True
         return _is_counter(program, left) or _is_counter(program, right)

@@ -206,8 +206,8 @@ def _is_brought_home(program: Program, call: ast.Call, owner: Value) -> bool:
 
 def _at_method(program: Program, call: ast.Call, func: ast.Attribute, kind: str, *, explicit: bool) -> Iterator[Sync]:
     owner = program.value(func.value)
-    if kind == "numpy" and owner.place is Place.UNKNOWN:
-        return  # which fails for a tensor on the device: it has been brought to the host before
+    if kind == "numpy" and not any(keyword.arg == "force" for keyword in call.keywords):
+        return  # which fails for a tensor on the device: it has been brought to the host before, or there is none
     if _is_read(owner, explicit=explicit) or (kind == "cpu" and _is_copied(program, call, owner)):
         end = program.span(func)[1]
         yield Sync(call, func.value, kind, end - len(func.attr), program.span(call)[1], explicit)

@@ -67,6 +67,8 @@ def _spelled(program: Program, copy: Copy, cast: str, rank: int | None) -> str:
     if rank is None:
         return f"{source}.expand({count}, *{shape})"
     axes = rank + (copy.form == "stack")
+    if not -axes <= copy.axis < axes:
+        return ""
     sizes = ["-1"] * axes
     sizes[copy.axis] = count
     unsqueezed = f".unsqueeze({copy.axis})" if copy.form == "stack" else ""
