@@ -21,6 +21,7 @@ from perflint.program.source import Source
 from perflint.results import Diagnostic, FileResult, PlacedEdit, PlacedFix
 from perflint.rule import Finding, Fix, Options, Rule
 from perflint.screen import can_fire, may_use_torch
+from perflint.supposed import supposed_contexts
 
 FRAME_CONTEXT = 2  # lines shown above and below a finding
 FRAME_LIMIT = 12  # lines of a finding that are shown: a loop may be hundreds of lines long
@@ -38,7 +39,12 @@ def find(text: str, rules: Sequence[Rule], options: Mapping[str, Options], conte
     """What `check_text` finds in `text`, less what comments in it ignore; raises what `check_text` does."""
     findings, program = _examine(text, rules, options, context)
     links = links_of(program, context) if _concerns(text, context) else links_without_torch(program)
-    return Found(suppress.apply(text, findings, rules, program.spans_of(links.functions)), links)
+
+    def possible() -> Iterator[Finding]:
+        for told in supposed_contexts(program, links):
+            yield from _examine(text, rules, options, told)[0]
+
+    return Found(suppress.apply(text, findings, rules, possible), links)
 
 
 def check_text(

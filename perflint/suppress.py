@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from perflint.pragmas import MARK, Comments, Name, Pragma, read
 from perflint.program.source import Source
@@ -17,12 +17,16 @@ _Used = set[tuple[Pragma, str]]
 
 
 def apply(
-    text: str, findings: Iterable[Finding], active_rules: Sequence[Rule], undecided: Sequence[tuple[int, int]] = ()
+    text: str,
+    findings: Iterable[Finding],
+    active_rules: Sequence[Rule],
+    possible: Callable[[], Iterable[Finding]] = tuple,
 ) -> tuple[Finding, ...]:
     """`findings` without those that a comment in `text` ignores, and with those about the comments themselves.
 
     `active_rules` ran on this text. The latter are only made where `unused-ignore` is among them, and only about
-    rules that ran. In the spans that are `undecided`, what there is to ignore depends on other files.
+    rules that ran. A comment is used as well where it ignores one of the `possible` findings, which other files could
+    bring about; they are asked for only where it matters.
     """
     findings = tuple(findings)
     if MARK not in text:
@@ -35,8 +39,10 @@ def apply(
     used: _Used = set()
     kept = [finding for finding in findings if not _ignore(finding, source, comments, active, used)]
     if _UNUSED.name in active:
-        pragmas = [each for each in comments.pragmas if not any(a <= each.start < b for a, b in undecided)]
-        new = (finding for pragma in pragmas for finding in _about(pragma, used, active))
+        if any(_about(comments, used, active)):
+            for finding in possible():
+                _ignore(finding, source, comments, active, used)
+        new = _about(comments, used, active)
         kept += [finding for finding in new if not _ignore(finding, source, comments, {}, set())]
     return tuple(sorted(kept, key=lambda finding: (finding.start, finding.end, finding.rule)))
 
@@ -84,7 +90,11 @@ def _matching(pragma: Pragma, rule: str, group: str) -> str | None:
     return next((word for word in (rule, group, "all") if word in named), None)
 
 
-def _about(pragma: Pragma, used: _Used, active: Mapping[str, Rule]) -> Iterator[Finding]:
+def _about(comments: Comments, used: _Used, active: Mapping[str, Rule]) -> Iterator[Finding]:
+    return (finding for pragma in comments.pragmas for finding in _about_one(pragma, used, active))
+
+
+def _about_one(pragma: Pragma, used: _Used, active: Mapping[str, Rule]) -> Iterator[Finding]:
     span = (pragma.start, pragma.end)
     if not pragma.readable:
         message = "perflint cannot read this comment; write `# perflint: ignore[rule] reason`"

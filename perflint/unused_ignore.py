@@ -2,7 +2,8 @@
 
 ## What it does
 Reports a suppression comment, or a name in one, that no finding of this run needed; and one that names a rule which
-does not exist, or that perflint cannot read. Rules that are not selected in the run are not counted.
+does not exist, or that perflint cannot read. Rules that are not selected in the run are not counted; and a comment is
+left alone where other files could bring about what it ignores, as by calling its function in their training loop.
 
 ## Why it is slow
 It is not. But a comment that outlives its reason hides the next defect on that line, and a misspelt one hides nothing.

@@ -213,11 +213,39 @@ def test_a_fix_sees_what_the_check_sees(tmp_path: Path) -> None:
     assert [(Path(patch.path).name, len(patch.remaining)) for patch in patches] == [("metrics.py", 1), ("train.py", 0)]
 
 
+def check_alone(folder: Path, module: str) -> list[tuple[str, int]]:
+    write(folder, module=module)
+    alone = Settings(root=folder, cache=False, jobs=1)
+    return lines(check_files(discover([folder], alone), alone))
+
+
 def test_an_ignore_for_what_only_other_files_make_hot_is_not_called_unused(tmp_path: Path) -> None:
     ignored = METRICS.replace(".item()\n", ".item()  # perflint: ignore[item-in-loop] once in a while\n")
-    write(tmp_path, metrics=ignored)
-    alone = Settings(root=tmp_path, cache=False, jobs=1)
-    assert lines(check_files(discover([tmp_path], alone), alone)) == []
+    assert check_alone(tmp_path, ignored) == []
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "def log(*, loss):\n    return loss.item()  # perflint: ignore[item-in-loop]\n",
+        "def log(losses):\n    return losses['a'].item()  # perflint: ignore[item-in-loop]\n",
+        "class Meter:\n    def add(self, loss):\n        return loss.item()  # perflint: ignore[item-in-loop]\n",
+        "def log(x):\n    loss = score(x)\n    return loss.item()  # perflint: ignore[item-in-loop]\n",
+    ],
+)
+def test_an_ignore_is_not_called_unused_whatever_other_files_would_have_to_give(tmp_path: Path, function: str) -> None:
+    assert check_alone(tmp_path, f"import torch\nfrom metrics import score\n\n\n{function}") == []
+
+
+@pytest.mark.parametrize(
+    "comment", ["ignore[item-in-loop]", "ignore", "ignore[]", "ignore[item-in-lop]", "ignore[sync"]
+)
+@pytest.mark.parametrize("head", ["def f(a):\n    ", "class A:\n    def f(self, a):\n        "])
+def test_an_ignore_in_a_function_of_which_no_other_file_can_make_a_finding_is_reported(
+    tmp_path: Path, head: str, comment: str
+) -> None:
+    line = head.count("\n") + 2
+    assert check_alone(tmp_path, f"import torch\n{head}return a + 1  # perflint: {comment}\n") == [("module.py", line)]
 
 
 LOSSES = """\

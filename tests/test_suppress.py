@@ -182,6 +182,13 @@ def test_a_rule_that_did_not_run_is_not_called_unused() -> None:
         assert _left(f"a = 1  # perflint: {comment}\n", RULES) == ["unused-ignore"]
 
 
+def test_a_comment_that_ignores_what_other_files_could_bring_about_is_used() -> None:
+    text = "a = 1  # perflint: ignore[slow, big-copy]\nb = 1  # perflint: ignore[slo]\n"
+    could = SLOW.finding((0, 1), "found", kind="x")
+    messages = [finding.message for finding in apply(text, [], RULES, lambda: [could])]
+    assert messages == ["there is no big-copy to ignore here", "no rule or group is called slo; did you mean slow?"]
+
+
 def test_nothing_is_said_of_comments_when_unused_ignore_is_off() -> None:
     assert _left("a = 1  # perflint: ignore[slow, nonsense]\n", (SLOW, COPY)) == []
 
@@ -213,7 +220,8 @@ def test_a_text_that_is_not_python_keeps_its_findings() -> None:
     assert apply(text, [finding], RULES) == (finding,)
 
 
-def test_the_rule_about_comments_is_as_whole_as_any_other() -> None:
+def test_the_rule_about_comments_is_as_whole_as_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
     rule = catalogue.rules_by_name()[UNUSED.name]
     assert (rule.name, rule.group in GROUPS) == ("unused-ignore", True)
     assert all(f"\n## {heading}\n" in rule.page for heading in catalogue.PAGE_HEADINGS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from perflint.program.inference.execute import Executor
 from perflint.program.inference.hints import roles
 from perflint.program.loading.loaders import Loaders
 from perflint.program.loops import LoopKind, Loops
-from perflint.program.outside import named_functions, targets_of
+from perflint.program.outside import targets_of
 from perflint.program.scripts import is_main_guard, is_script
 from perflint.program.source import Source
 from perflint.program.testing import holds_tests
@@ -51,6 +51,10 @@ class Program:
     def changed(self, text: str) -> Program:
         """The program with another text, told the same by other files."""
         return Program(text, self._context)
+
+    def told(self, context: Context) -> Program:
+        """The program, told this by other files."""
+        return Program(self.text, context)
 
     def once(self, work_out: Callable[[Program], Fact]) -> Fact:
         """What `work_out` makes of this program, worked out when the first of several rules asks for it."""
@@ -206,11 +210,6 @@ class Program:
         """How often the hot code of other files calls `function`, as a Heat."""
         info = self._facts.functions.get(function)
         return info.outside_heat if info is not None else 0
-
-    def spans_of(self, names: Collection[str]) -> list[tuple[int, int]]:
-        """The whole lines of those functions, by the names that other files know them by."""
-        spans = [(node.lineno, node.end_lineno) for name, node in named_functions(self.tree) if name in names]
-        return [(self.source.line_start(first), self.source.line_end(last or first)) for first, last in spans]
 
     def is_cold(self, function: Function) -> bool:
         """Does nothing in this file say that `function` runs often?"""
