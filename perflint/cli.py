@@ -190,14 +190,14 @@ def _tell_problems(result: RunResult) -> int:
 def _show_diffs(patches: Sequence[Patch], typed: dict[str, Any]) -> None:
     from perflint import console
     from perflint.fix_report import colored
-    from perflint.patch import unified_diff
+    from perflint.patch import readable_diff, unified_diff
 
     style = _style(typed)
     for patch in patches:
         if style.color:
-            console.show(colored(unified_diff(patch), style))
+            console.show(colored(readable_diff(patch), style))
         else:
-            console.emit(unified_diff(patch).encode("utf-8", "surrogateescape"))
+            console.emit(unified_diff(patch))
 
 
 def _tell_fixes(patches: Sequence[Patch], errors: Sequence[str], style: Style, *, written: bool) -> int:

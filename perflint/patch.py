@@ -17,7 +17,7 @@ from perflint.problems import FILE_FAULTS, InternalProblem, RuleCrash, problem_o
 from perflint.results import Position, Problem
 from perflint.rule import Finding, Fix, Options, Rule
 
-_LINE = re.compile(r"[^\n]*\n|[^\n]+")  # a line as git counts them
+_LINE = re.compile(rb"[^\n]*\n|[^\n]+")  # a line as git counts them
 
 
 @dataclass(frozen=True)
@@ -108,16 +108,21 @@ def patch_document(
     return _patched(document, result)
 
 
-def unified_diff(patch: Patch) -> str:
+def unified_diff(patch: Patch) -> bytes:
     """The change as a unified diff that `git apply` takes; of a notebook, a diff of every cell, for reading."""
     document = patch.document
     if document is None or not patch.changed:
-        return ""
+        return b""
     if document.notebook is None:
-        return "".join(_diff(patch.path, "", document.text, patch.after))
+        return b"".join(_diff(patch.path, b"", document.data, document.encode(patch.after)))
     cells = document.notebook.split(patch.after)
-    pairs = ((index, document.unit(index).text, text) for index, text in cells.items())
-    return "".join(line for index, old, new in pairs for line in _diff(patch.path, f" cell {index}", old, new))
+    pairs = ((index, document.unit(index).text.encode(), text.encode()) for index, text in cells.items())
+    return b"".join(line for index, old, new in pairs for line in _diff(patch.path, b" cell %d" % index, old, new))
+
+
+def readable_diff(patch: Patch) -> str:
+    """The unified diff as text for a terminal, whatever the encoding of the file."""
+    return unified_diff(patch).decode(patch.document.encoding if patch.document else "utf-8", "backslashreplace")
 
 
 def _unpatched(document: Document, problem: Problem) -> Patch:
@@ -143,9 +148,9 @@ def _unfixed(document: Document, finding: Finding, reason: str) -> Unfixed:
     return Unfixed(finding.rule, document.position(finding.start), finding.message, reason)
 
 
-def _diff(path: str, note: str, before: str, after: str) -> Iterator[str]:
-    name = Path(path).as_posix().lstrip("/")
-    old, new = (_LINE.findall(text) for text in (before, after))
-    for line in difflib.unified_diff(old, new, f"a/{name}", f"b/{name}"):
-        ended = line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
-        yield f"{ended[:-1]}{note}\n" if note and line.startswith("@@") else ended
+def _diff(path: str, note: bytes, before: bytes, after: bytes) -> Iterator[bytes]:
+    name = Path(path).as_posix().lstrip("/").encode("utf-8", "surrogateescape")
+    old, new = (_LINE.findall(data) for data in (before, after))
+    for line in difflib.diff_bytes(difflib.unified_diff, old, new, b"a/" + name, b"b/" + name):
+        ended = line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n"
+        yield ended[:-1] + note + b"\n" if note and line.startswith(b"@@") else ended

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from perflint.documents.disk import Changed
 from perflint.documents.document import decode
-from perflint.patch import Patch, patch_document, patch_file, unified_diff
+from perflint.patch import Patch, patch_document, patch_file, readable_diff, unified_diff
 from perflint.program import Program
 from perflint.results import Position
 from perflint.rule import Edit, Finding, Fix, Options, Rule, Safety
@@ -59,27 +60,44 @@ def test_a_patch_counts_what_it_fixes_and_says_what_it_leaves_and_where() -> Non
     assert patch_of("import torch\nrisky()\n", unsafe=True).after == "import torch\nnew()\n"
 
 
-def test_the_diff_is_one_that_git_applies(tmp_path: Path) -> None:
-    text = "import torch\r\nx = 1\x0c\nold()\n\ny = 'é'\nold()"
+@pytest.mark.parametrize(
+    "data",
+    [
+        "import torch\r\nx = 1\x0c\nold()\n\ny = 'é'\nold()".encode(),
+        "\ufeffimport torch\nold('é')\n".encode(),
+        "# coding: latin-1\nimport torch\ny = 'é'\nold('é')\n".encode("latin-1"),
+        "# coding: shift-jis\nimport torch\ny = 'ソ'\nold('表')\n".encode("shift-jis"),
+    ],
+)
+@pytest.mark.parametrize("tool", [["git", "apply", "-"], ["patch", "-p1", "--binary", "--fuzz=0"]])
+def test_the_diff_is_one_that_git_and_patch_apply_in_any_encoding(tmp_path: Path, tool: list[str], data: bytes) -> None:
+    if shutil.which(tool[0]) is None:
+        pytest.skip(f"there is no {tool[0]} here")
     path = tmp_path / "train.py"
-    path.write_bytes(text.encode())
-    patch = patch_of(text)
-    subprocess.run(["git", "apply", "-"], cwd=tmp_path, input=unified_diff(patch).encode(), check=True)
-    assert path.read_bytes() == patch.after.encode()
+    path.write_bytes(data)
+    patch = patch_document(decode("train.py", data), RULES, {})
+    subprocess.run(tool, cwd=tmp_path, input=unified_diff(patch), check=True)
+    assert patch.document is not None
+    assert path.read_bytes() == patch.document.encode(patch.after) != data
+
+
+def test_the_diff_is_readable_in_a_terminal_whatever_the_encoding_of_the_file() -> None:
+    data = "# coding: latin-1\nimport torch\nold('é')\n".encode("latin-1")
+    assert "+new('é')\n" in readable_diff(patch_document(decode("train.py", data), RULES, {}))
 
 
 def test_the_diff_of_a_notebook_names_the_cell_and_shows_its_own_lines() -> None:
-    patch = patch_of(as_notebook(["import torch"], ["!ls\n", "old()"]), "a.ipynb")
-    assert unified_diff(patch) == (
+    patch = patch_of(as_notebook(["import torch"], ["!ls\n", "old('é')"]), "a.ipynb")
+    assert readable_diff(patch) == (
         "--- a/a.ipynb\n+++ b/a.ipynb\n@@ -1,2 +1,2 @@ cell 1\n !ls\n"
-        "-old()\n\\ No newline at end of file\n+new()\n\\ No newline at end of file\n"
+        "-old('é')\n\\ No newline at end of file\n+new('é')\n\\ No newline at end of file\n"
     )
 
 
 def test_nothing_to_fix_is_an_empty_diff() -> None:
     patch = patch_of("import torch\n")
+    assert unified_diff(patch) == b""
     assert not patch.changed
-    assert unified_diff(patch) == ""
 
 
 def test_a_file_is_written_once_it_is_asked_for(tmp_path: Path) -> None:
