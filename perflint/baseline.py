@@ -136,7 +136,6 @@ def _count(item: Mapping[str, object]) -> int:
 def _replace(path: Path, text: str) -> None:
     try:
         target = path.resolve()
-        target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}.tmp")
         try:
             temporary.write_text(text, encoding="utf-8", newline="\n")

@@ -18,10 +18,11 @@ _PLACES = 3  # shown of those that were left for the same reason, unless verbose
 def fix_report(patches: Sequence[Patch], style: Style, *, applied: bool, errors: Iterable[str] = ()) -> str:
     """Lines for the terminal; `applied` says whether the patches were written, `errors` why some could not be."""
     lines = [*_problems(patches, style), *(f"{style.paint('bold red', 'error')}: {printable(e)}" for e in errors)]
+    failed = bool(lines)
     if not style.quiet:
         if style.verbose:
             lines += [style.paint("dim", f"{p.path}: {printable(p.skipped)}") for p in patches if p.skipped]
-        lines += [*_fixed(patches, style, applied), *_left(patches, style), *map(printable, style.notes)]
+        lines += [*_fixed(patches, style, applied, failed=failed), *_left(patches, style), *map(printable, style.notes)]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -48,11 +49,13 @@ def _problems(patches: Iterable[Patch], style: Style) -> Iterator[str]:
             )
 
 
-def _fixed(patches: Sequence[Patch], style: Style, applied: bool) -> Iterator[str]:
+def _fixed(patches: Sequence[Patch], style: Style, applied: bool, *, failed: bool) -> Iterator[str]:
     fixed = Counter((item.rule, item.title) for patch in patches for item in patch.applied)
     changed = sum(patch.changed for patch in patches)
     if not fixed:
-        yield style.paint("bold", f"Nothing to fix in {count(len(patches), 'file')}.")
+        sound = sum(not patch.skipped and (not patch.problem or bool(patch.remaining)) for patch in patches)
+        where = count(sound, "other file" if failed else "file")
+        yield style.paint("bold", f"Nothing to fix in {where}." if sound else "No file was fixed.")
         return
     head = f"{count(fixed.total(), 'finding')} in {count(changed, 'file')}"
     yield style.paint("bold green", f"Fixed {head}:") if applied else style.paint("bold", f"Would fix {head}:")

@@ -152,6 +152,8 @@ def test_a_baseline_that_cannot_be_written_is_the_users_mistake_and_leaves_nothi
     Path("base.json").mkdir()
     with pytest.raises(UserError, match=r"^cannot write the baseline base\.json: "):
         baseline.write(Path("base.json"), _run())
+    with pytest.raises(UserError, match=r"^cannot write the baseline none/base\.json: No such file or directory$"):
+        baseline.write(Path("none/base.json"), _run())
     assert sorted(path.name for path in folder.iterdir()) == ["a.py", "b.py", "base.json"]
 
 

@@ -145,6 +145,17 @@ def test_a_file_that_cannot_be_written_is_an_error_and_the_others_are_fixed(
     assert "a.py: not written: it is read-only" in result.stderr
     assert "Fixed 1 finding in 1 file" in result.stderr
     assert project.read("b.py") == "import torch\nfast()\n"
+    assert project.run("fix", "--apply").stderr.endswith("\nNothing to fix in 1 other file.\n")
+    assert project.run("fix", "--apply", "a.py").stderr.endswith("\nNo file was fixed.\n")
+
+
+def test_the_last_line_does_not_count_a_file_that_is_no_python_among_those_with_nothing_to_fix(
+    project: Project,
+) -> None:
+    project.write("a.py", "import torch\nprint 1\n")
+    assert project.run("fix").stderr.endswith("\nNo file was fixed.\n")
+    project.program("b.py", "fast()")
+    assert project.run("fix").stderr.endswith("\nNothing to fix in 1 other file.\n")
 
 
 def test_a_fix_that_would_break_the_program_is_reported_and_not_written(project: Project) -> None:
