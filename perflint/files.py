@@ -43,6 +43,12 @@ def discover(paths: Sequence[Path], settings: Settings) -> Discovery:
     return Discovery(files, tuple(search.skipped), tuple(search.unreadable))
 
 
+def forced_out(path: Path, settings: Settings) -> str:
+    """Why `settings` leave out a file that is named `path`, which need not be there yet; empty where they don't."""
+    source = _Search(settings).forced_out_by(Path(os.path.realpath(path)))
+    return f"excluded by {source}" if source else ""
+
+
 def _hint(skipped: Sequence[tuple[Path, str]]) -> str:
     if not skipped:
         return ""
@@ -77,13 +83,26 @@ class _Search:
             raise UserError(f"{path}{broken}") from None
         except (OSError, RuntimeError) as error:
             raise UserError(f"{path}: {error}") from error
-        if self._force and (source := self._forced_out_by(real)):
+        if source := self.forced_out_by(real):
             self.forced_out = True
             self.skipped.append((path, f"excluded by {source}"))
         elif real.is_dir():
             self._walk(real, path)
         else:
             self.found.setdefault(str(real), str(path))
+
+    def forced_out_by(self, real: Path) -> str | None:
+        """What excludes `real` or a folder above it, up to the root of the settings, even where it is named."""
+        if not self._force:
+            return None
+        layers = self._git_layers_above(real)
+        for path in (real, *real.parents):
+            if path == self._root:
+                break
+            is_folder = path != real or real.is_dir()
+            if source := excluded_by((self._own,), str(path), is_folder) or excluded_by(layers, str(path), is_folder):
+                return source
+        return None
 
     def _walk(self, real: Path, path: Path) -> None:
         layers = [each.without(str(real)) for each in self._git_layers_above(real)]
@@ -133,17 +152,6 @@ class _Search:
 
     def _git_layers_above(self, folder: Path) -> list[Layer]:
         return git_layers_above(folder, self._root) if self._gitignore else []
-
-    def _forced_out_by(self, real: Path) -> str | None:
-        """What excludes `real` or a folder above it, up to the root of the settings."""
-        layers = self._git_layers_above(real)
-        for path in (real, *real.parents):
-            if path == self._root:
-                break
-            is_folder = path != real or real.is_dir()
-            if source := excluded_by((self._own,), str(path), is_folder) or excluded_by(layers, str(path), is_folder):
-                return source
-        return None
 
 
 def _is(what: Callable[[], bool]) -> bool:

@@ -13,7 +13,7 @@ import click
 from perflint import options
 from perflint.config import Resolved, Settings, load
 from perflint.errors import UserError
-from perflint.files import Discovery, discover
+from perflint.files import Discovery, discover, forced_out
 from perflint.selection import RulesByFile, reasons_off
 
 if TYPE_CHECKING:
@@ -73,11 +73,8 @@ class Session:
         return discovery, (*left_out, *reasons_off(self.settings))
 
     def excluded(self) -> str:
-        """Why standard input is left out, as only `force-exclude` can; a file that is not there yet is never."""
-        if not self.settings.force_exclude or not self.stdin_name.exists():
-            return ""
-        discovery = discover([self.stdin_name], self.settings)
-        return "" if discovery.files else "; ".join(reason for _, reason in discovery.skipped)
+        """Why standard input is left out, as only `force-exclude` can, by a name that no file needs to have yet."""
+        return "" if self.stdin_name == UNNAMED else forced_out(self.stdin_name, self.settings)
 
     def check_stdin(self, data: bytes) -> RunResult:
         """The result of standard input that holds `data`."""

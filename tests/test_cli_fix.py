@@ -202,8 +202,17 @@ def test_a_filter_obeys_the_settings_for_the_name_it_is_given(project: Project) 
     program = project.read("old/a.py")
     assert "fast" in project.run("fix", "-", "--stdin-filename", "src/a.py", stdin=program).stdout
     assert "fast" not in project.run("fix", "-", "--stdin-filename", "tests/a.py", stdin=program).stdout
-    excluded = project.run("fix", "-", "--stdin-filename", "old/a.py", "--force-exclude", stdin=program)
+
+
+@pytest.mark.parametrize("name", ["old/a.py", "old/new.py", ".venv/lib/new.py"])
+def test_a_filter_leaves_out_what_is_excluded_whether_or_not_there_is_such_a_file(project: Project, name: str) -> None:
+    project.write("perflint.toml", "exclude = ['.venv', 'old']")
+    project.program("old/a.py", "slow()")
+    program = project.read("old/a.py")
+    excluded = project.run("fix", "-", "--stdin-filename", name, "--force-exclude", stdin=program)
     assert (excluded.exit_code, excluded.stdout) == (0, program)
+    assert "fast" in project.run("fix", "-", "--stdin-filename", name, stdin=program).stdout
+    assert "fast" in project.run("fix", "-", "--force-exclude", stdin=program).stdout
 
 
 def test_a_notebook_is_fixed_as_a_file_and_in_a_filter(project: Project) -> None:
