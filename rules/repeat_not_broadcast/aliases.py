@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from perflint.program import torch_table
 from perflint.program.flow import bound
-from perflint.program.walk import own_nodes, path_of
+from perflint.program.walk import Function, own_nodes, path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -72,11 +72,24 @@ def writes(program: Program, node: ast.AST, name: str, depth: int = _DEPTH) -> b
         return False
     callee = program.callee(node)
     if callee is not None:
-        given = (parameter.arg for parameter, value in bound(program, callee, node) if path_of(viewed(value)) == name)
         return depth > 0 and any(
-            writes(program, inner, each, depth - 1) for each in given for inner in own_nodes(callee)
+            writes(program, inner, each, depth - 1)
+            for each in _names_within(program, callee, node, name)
+            for inner in own_nodes(callee)
         )
     return any(path_of(viewed(each)) == name for each in _written(program, node))
+
+
+def _names_within(program: Program, callee: Function, call: ast.Call, name: str) -> Iterator[str]:
+    """The names in `callee` of the tensor that is `name` where it is called: parameters, and what its object has."""
+    given = [parameter.arg for parameter, value in bound(program, callee, call) if path_of(viewed(value)) == name]
+    method = getattr(callee, "name", "")
+    if program.class_of(callee) is not None and callee.args.args:
+        called = path_of(call.func).removesuffix(f".{method}")  # of a module, forward is called by its own name
+        if called and name.startswith(f"{called}."):
+            given.append(callee.args.args[0].arg + name.removeprefix(called))
+    for each in given:
+        yield from names_of(callee, each)
 
 
 def _written(program: Program, call: ast.Call) -> Iterator[ast.expr]:

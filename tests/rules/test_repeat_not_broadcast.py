@@ -181,6 +181,38 @@ def test_a_function_that_is_called_behind_a_write_reads_the_copy_there() -> None
     assert len(findings(helper + caller.replace("    x.add_(1)\n", ""))) == 1
 
 
+MEMORY = """
+import torch
+from torch import nn
+
+
+class Memory(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("x", torch.ones(4))
+
+    def update(self, momentum):
+        {body}
+
+    def forward(self, features):
+        y = self.x.unsqueeze(0).repeat(features.size(0), 1)
+        self.update(0.5)
+        return torch.cat([features, y], 1)
+"""
+
+
+@pytest.mark.parametrize(
+    "body", ["self.x.mul_(momentum)", "self.x[0] = momentum", "x = self.x[:2]\n        x *= momentum"]
+)
+def test_a_method_that_writes_to_the_source_is_a_write_where_it_is_called(body: str) -> None:
+    assert findings(MEMORY.format(body=body)) == ()
+
+
+@pytest.mark.parametrize("body", ["return self.x * momentum", "self.x = self.x * momentum", "self.y.mul_(momentum)"])
+def test_a_method_that_reads_or_replaces_the_source_leaves_the_copy_as_it_is(body: str) -> None:
+    assert len(findings(MEMORY.format(body=body))) == 1
+
+
 def test_the_next_iteration_of_a_loop_reads_too() -> None:
     body = "r = y\nfor _ in range(n):\n    r.add_(1)\n    r = x.unsqueeze(1).repeat(1, n, 1)\nreturn y + r"
     assert findings(in_forward(body)) == ()
