@@ -181,6 +181,35 @@ def test_a_function_that_is_called_behind_a_write_reads_the_copy_there() -> None
     assert len(findings(helper + caller.replace("    x.add_(1)\n", ""))) == 1
 
 
+LOOP = """
+import torch
+
+def predict(model, source, steps):
+    pose = torch.eye(3, device=source.device).unsqueeze(0).repeat(source.size(0), 1, 1)
+    for _ in range(steps):
+        {body}
+    return {result}
+"""
+
+
+@pytest.mark.parametrize(("result", "fixes"), [("pose", 0), ("pose + 1", 1)])
+def test_what_a_loop_replaces_is_read_behind_it_only_where_it_never_runs(result: str, fixes: int) -> None:
+    (found,) = findings(LOOP.format(body="pose = torch.matmul(model(source), pose)", result=result))
+    assert len(found.fixes) == fixes
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if model(source):\n            pose = torch.matmul(model(source), pose)",
+        "if model(source):\n            break\n        pose = torch.matmul(model(source), pose)",
+        "pose.add_(1)\n        pose = torch.matmul(model(source), pose)",
+    ],
+)
+def test_what_a_loop_may_leave_or_write_to_is_read_behind_it(body: str) -> None:
+    assert findings(LOOP.format(body=body, result="pose")) == ()
+
+
 MEMORY = """
 import torch
 from torch import nn

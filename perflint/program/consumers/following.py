@@ -60,7 +60,8 @@ class Follower:
             bindings = self.flow.bindings(target)
             if target.id in bindings.foreign:
                 raise OutOfSight
-            self.uses(bindings.uses.get(target, []), trace)
+            for use in bindings.uses.get(target, []):
+                self._used(target, use, trace)
             self.uses(bindings.captured.get(target.id, []), replace(trace, calls=()))
         elif isinstance(target, ast.Tuple | ast.List) and trace.inside:
             self._unpacked(target, value, trace)
@@ -70,6 +71,26 @@ class Follower:
             self._kept(target, trace)
         else:
             raise OutOfSight
+
+    def _used(self, target: ast.Name, use: ast.Name, trace: Trace) -> None:
+        try:
+            self.follow(use, trace)
+        except OutOfSight:
+            if not self._is_replaced(target, use):
+                raise
+            self.shown = True
+
+    def _is_replaced(self, target: ast.Name, use: ast.Name) -> bool:
+        """Is the name something else at `use`, but where a loop in between, which replaces it, runs not even once?"""
+        program = self.program
+        block = program.block_of(program.statement_of(target))
+        loops = (program.parent(program.statement_of(each)) for each in self.flow.definitions(use) - {target})
+        return any(
+            isinstance(loop, ast.For) and loop in block and target.lineno < loop.lineno
+            and (loop.end_lineno or 0) < use.lineno
+            and not any(isinstance(each, ast.Break | ast.Continue) for each in own_nodes(loop))
+            for loop in loops
+        )  # fmt: skip
 
     def _unpacked(self, target: ast.Tuple | ast.List, value: ast.expr, trace: Trace) -> None:
         key = trace.inside[0]
