@@ -22,10 +22,11 @@ class NotSettledError(Exception):
 
 @dataclass(frozen=True)
 class Applied:
-    """A finding, in the text as it was then, and that of its fixes which was applied."""
+    """A finding, in the `text` as it was then, and that of its fixes which was applied."""
 
     finding: Finding
     fix: Fix
+    text: str = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ class _Pass:
         for fix in finding.fixes:
             reason = self._obstacle(finding, fix)
             if not reason:
-                item = Applied(finding, fitted(self.text, fix))
+                item = Applied(finding, fitted(self.text, fix), self.text)
                 if not any(collide(item.fix, other.fix) for other in self.batch):
                     self.batch.append(item)
                 return

@@ -50,7 +50,7 @@ def _problems(patches: Iterable[Patch], style: Style) -> Iterator[str]:
 
 
 def _fixed(patches: Sequence[Patch], style: Style, applied: bool, *, failed: bool) -> Iterator[str]:
-    fixed = Counter((item.rule, item.title) for patch in patches for item in patch.applied)
+    fixed = Counter((item.finding.rule, item.fix.title) for patch in patches for item in patch.applied)
     changed = sum(patch.changed for patch in patches)
     if not fixed:
         sound = sum(not patch.skipped and (not patch.problem or bool(patch.remaining)) for patch in patches)

@@ -11,22 +11,13 @@ from pathlib import Path
 from perflint.documents.disk import Unreadable
 from perflint.documents.document import Document, read
 from perflint.edits import apply_fixes
-from perflint.fix import FixResult, NotSettledError, fix_text
+from perflint.fix import Applied, FixResult, NotSettledError, fix_text
 from perflint.links import ALONE, Context
 from perflint.problems import FILE_FAULTS, InternalProblem, RuleCrash, problem_of
 from perflint.results import Position, Problem
 from perflint.rule import Finding, Fix, Options, Rule
 
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")  # a line as git counts them
-
-
-@dataclass(frozen=True)
-class Mended:
-    """A defect that the patch mends: `title` is its fix's."""
-
-    rule: str
-    title: str
-    safety: str
 
 
 @dataclass(frozen=True)
@@ -50,7 +41,7 @@ class Patch:
     path: str
     before: str = ""
     after: str = ""
-    applied: tuple[Mended, ...] = ()
+    applied: tuple[Applied, ...] = ()
     remaining: tuple[Unfixed, ...] = ()
     failures: tuple[Unfixed, ...] = ()
     problem: Problem | None = None
@@ -135,7 +126,7 @@ def _patched(document: Document, result: FixResult) -> Patch:
         document.path,
         document.text,
         result.text,
-        tuple(Mended(item.finding.rule, item.fix.title, str(item.fix.safety)) for item in result.applied),
+        result.applied,
         tuple(_unfixed(after, item.finding, item.reason) for item in result.remaining),
         tuple(_unfixed(after, item.finding, f"{item.fix.title}: {item.reason}") for item in result.rejected),
         document.problem,

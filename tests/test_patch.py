@@ -52,7 +52,9 @@ def as_notebook(*sources: list[str]) -> str:
 def test_a_patch_counts_what_it_fixes_and_says_what_it_leaves_and_where() -> None:
     patch = patch_of("import torch\nold(); risky()\nstuck()\n")
     assert patch.after == "import torch\nnew(); risky()\nstuck()\n"
-    assert [(item.rule, item.title, item.safety) for item in patch.applied] == [("test-patch", "Rename old", "exact")]
+    assert [(item.finding.rule, item.fix.title, item.fix.safety) for item in patch.applied] == [
+        ("test-patch", "Rename old", "exact")
+    ]
     assert [(item.start, item.reason) for item in patch.remaining] == [
         (Position(None, 20, 2, 8), "its fix changes behaviour: --unsafe applies it"),
         (Position(None, 28, 3, 1), "it is stuck"),
