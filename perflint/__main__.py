@@ -4,12 +4,13 @@ import sys
 
 
 def main() -> None:
-    """Run the command line and exit."""
+    """Run the command line and exit, or run the program that it was asked to run."""
     try:
         from perflint.cli import cli
     except KeyboardInterrupt:
         sys.exit(130)
-    cli(prog_name="perflint")
+    program = cli(prog_name="perflint")
+    program()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,10 @@ import click
 from perflint import __version__, about, options
 from perflint.errors import UserError
 from perflint.garbage import collect_seldom
+from perflint.shim.command import run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from perflint.patch import Patch
     from perflint.report.style import Style
@@ -30,18 +32,29 @@ class _Cli(click.Group):
     def main(self, *args: Any, **extra: Any) -> Any:
         extra["standalone_mode"] = False
         try:
-            sys.exit(super().main(*args, **extra))
+            outcome = super().main(*args, **extra)
         except (click.ClickException, UserError) as error:
             _fail(error.format_message() if isinstance(error, click.ClickException) else str(error))
             sys.exit(FAILED)
         except (click.Abort, KeyboardInterrupt):
             sys.exit(INTERRUPTED)
+        if not callable(outcome):
+            sys.exit(outcome)
+        return partial(_launched, outcome)  # a program, whose errors and interrupts are its own
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:  # click would print a line break
             ctx.exit(INTERRUPTED)
+
+
+def _launched(program: Callable[[], None]) -> None:
+    try:
+        program()
+    except UserError as error:
+        _fail(str(error))
+        sys.exit(FAILED)
 
 
 @click.group(cls=_Cli, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
@@ -123,7 +136,7 @@ def fix(paths: tuple[Path, ...], apply: bool, **typed: Any) -> int:
     return _tell_fixes(patches, errors, _style(typed, notes, err=not apply), written=apply)
 
 
-for command in (about.explain, about.rules, about.config, about.completion):
+for command in (about.explain, about.rules, about.config, about.completion, run):
     cli.add_command(command)
 
 

@@ -102,6 +102,8 @@ class Rule(ABC):
     """One defect: the name is its file's, with hyphens; the page is its file's docstring.
 
     `triggers`: the text of a file in which the rule can fire contains one of these (the cheap screen). Empty: any file.
+    `at_run_time`: what `perflint run` does instead of the rule's fixes, because a run knows more than the text; see
+    `perflint.shim.session`. Empty: it applies the fixes.
     """
 
     name: ClassVar[str]
@@ -110,6 +112,7 @@ class Rule(ABC):
     severity: ClassVar[Severity] = Severity.WARNING
     triggers: ClassVar[tuple[str, ...]] = ()
     options: ClassVar[Mapping[str, Option]] = {}
+    at_run_time: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
         module = cls.__module__.rpartition(".")[2]

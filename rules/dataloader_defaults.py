@@ -79,6 +79,7 @@ class DataloaderDefaults(Rule):
 
     group = "data"
     triggers: ClassVar[tuple[str, ...]] = ("Loader",)
+    at_run_time = "loaders"
     options: ClassVar[Mapping[str, Option]] = {
         "workers": Option(4, "how many worker processes a fix asks for", least=1),
         "advice": Option(False, "also report what is off by the choice of the program's user"),

@@ -1,0 +1,126 @@
+"""Gives a DataLoader, as it is made, the workers and the pinned memory that its user left out, where that is safe."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
+
+from perflint.runtime.probe import Probe, probe
+from perflint.workers import available_cores
+
+_SHARED = Path("/dev/shm")
+_PREFETCH = 2  # batches that each worker keeps ready, by torch's default
+_MOST_WORKERS = 16
+_WORTH_S = 2e-3  # of reading a batch; passing one from a worker takes about half a millisecond
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Arguments to add to a loader's, and why there are no workers among them."""
+
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    reason: str = ""
+
+
+def decide(dataset: Any, given: Mapping[str, Any], *, unsafe: bool) -> Decision:
+    """What to add to the arguments `given` for a loader of `dataset`.
+
+    Workers change nothing but the time, unless samples are drawn at random: then they are given only where `unsafe`.
+    """
+    if reason := _unfit(dataset, given):
+        return Decision(reason=reason)
+    try:
+        seen = probe(dataset)
+    except Exception as error:
+        return Decision(reason=f"its samples can't be tried out: {error!r}")
+    pinned = {} if "pin_memory" in given or not _can_pin(seen) else {"pin_memory": True}
+    if "num_workers" in given:
+        return Decision(pinned)
+    batch = _batch_size(given)
+    workers = _workers(len(dataset) // max(batch, 1))
+    reason = _obstacle(seen, batch, unsafe) or _unsendable(dataset, given) or _too_large(seen, batch, workers)
+    if not reason and workers < 1:
+        reason = "there are no cores for workers"
+    return Decision(pinned, reason) if reason else Decision({**pinned, "num_workers": workers})
+
+
+def _unfit(dataset: object, given: Mapping[str, Any]) -> str:
+    if not isinstance(dataset, Dataset) and not hasattr(dataset, "__getitem__"):
+        return "it is no dataset with indices"
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+        return "each worker would go through all of an iterable dataset"
+    if not len(dataset):
+        return "it is empty"
+    if given.get("worker_init_fn") is not None:
+        return "it has a worker_init_fn, which would be run"
+    if get_worker_info() is not None or multiprocessing.current_process().daemon:
+        return "it is made inside a worker"
+    return ""
+
+
+def _obstacle(seen: Probe, batch: int, unsafe: bool) -> str:
+    if seen.device:
+        return "its samples are on a device"
+    if seen.handle:
+        return f"it holds an open {seen.handle}"
+    if seen.changes:
+        return "reading a sample changes it"
+    if seen.draws and not unsafe:
+        return "its samples are drawn at random, which would come out differently: --unsafe does it"
+    if seen.seconds * batch < _WORTH_S:
+        return f"a batch takes {seen.seconds * batch * 1e3:.1f} ms to read, which is less than workers would cost"
+    return ""
+
+
+def _unsendable(dataset: object, given: Mapping[str, Any]) -> str:
+    """Why spawned workers could not be given what they need; forked ones have it."""
+    context = given.get("multiprocessing_context")
+    method = context if isinstance(context, str) else multiprocessing.get_start_method()
+    if method == "fork":
+        return ""
+    try:
+        pickle.dumps((dataset, given.get("collate_fn")))
+    except Exception as error:
+        return f"it can't be sent to workers: {error}"
+    return "" if _is_guarded() else f"workers that are started by {method} would run the script again: it has no guard"
+
+
+def _is_guarded() -> bool:
+    try:
+        return "__name__" in Path(sys.modules["__main__"].__file__ or "").read_text("utf-8", "replace")
+    except (AttributeError, OSError):
+        return True  # an interactive session, of which workers run nothing
+
+
+def _too_large(seen: Probe, batch: int, workers: int) -> str:
+    try:
+        status = os.statvfs(_SHARED)
+    except OSError:
+        return ""
+    free, needed = status.f_bavail * status.f_frsize, seen.bytes * batch * workers * (_PREFETCH + 1)
+    return "" if needed < free / 2 else f"{_SHARED} has too little room: {free >> 20} MiB for {needed >> 20} MiB"
+
+
+def _can_pin(seen: Probe) -> bool:
+    return torch.cuda.is_available() and seen.bytes > 0 and not seen.device
+
+
+def _batch_size(given: Mapping[str, Any]) -> int:
+    sampler = given.get("batch_sampler")
+    size = given.get("batch_size", 1) if sampler is None else getattr(sampler, "batch_size", 1)
+    return size if isinstance(size, int) else 1
+
+
+def _workers(batches: int) -> int:
+    """As many as this process has cores beside its own, among the ranks of its host, and batches to read."""
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1") or 1)
+    return min(available_cores() // max(ranks, 1) - 1, batches, _MOST_WORKERS)

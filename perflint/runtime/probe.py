@@ -1,0 +1,131 @@
+"""Reads a few samples of a dataset to learn what workers would do to it, and leaves everything as it was."""
+
+from __future__ import annotations
+
+import io
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_SAMPLES = 4
+_ENOUGH_S = 0.2  # of reading samples
+_DEPTH = 4  # of containers and objects inside one another
+_GENERATORS = (
+    "random.Random",
+    "torch._C.Generator",
+    "numpy.random._generator.Generator",
+    "numpy.random.mtrand.RandomState",
+)
+_HANDLES = ("h5py.", "sqlite3.", "lmdb.", "zipfile.", "tarfile.", "socket.", "tables.", "netCDF4.")
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What reading samples showed: seconds for one (the first may be slower, and is left out), bytes of its tensors.
+
+    `draws`: it takes random numbers; `changes`: the dataset is another one afterwards; `device`: it holds or gives
+    tensors on a device; `handle`: the type of an open file or connection that it holds, or "".
+    """
+
+    seconds: float
+    bytes: int
+    draws: bool
+    changes: bool
+    device: bool
+    handle: str
+
+
+def probe(dataset: Any) -> Probe:
+    """Read the first samples of a dataset with indices; raises what it raises."""
+    parts = list(_parts(dataset))
+    before = _state(parts)
+    times: list[float] = []
+    with _same_random_numbers() as has_drawn:
+        for index in range(min(_SAMPLES, len(dataset))):
+            start = time.perf_counter()
+            sample = dataset[index]
+            times.append(time.perf_counter() - start)
+            if sum(times) > _ENOUGH_S:
+                break
+        draws = has_drawn() or any(_name(each) in _GENERATORS for each in parts)
+    tensors = [each for each in _parts(sample) if isinstance(each, Tensor)]
+    return Probe(
+        seconds=min(times),
+        bytes=sum(tensor.nbytes for tensor in tensors),
+        draws=draws,
+        changes=_state(_parts(dataset)) != before,
+        device=any(isinstance(each, Tensor) and each.device.type != "cpu" for each in (*parts, *tensors)),
+        handle=next((_name(each) for each in parts if _is_handle(each)), ""),
+    )
+
+
+def _parts(value: object, depth: int = _DEPTH) -> Iterator[object]:
+    """The value, what is in it, and what its attributes hold; of long lists the first ones."""
+    yield value
+    if depth == 0 or isinstance(value, str | bytes | Tensor | type):
+        return
+    if isinstance(value, Mapping):
+        inner: list[object] = list(value.values())[:_SAMPLES]
+    elif isinstance(value, list | tuple | set | frozenset):
+        inner = list(value)[:_SAMPLES]
+    else:
+        inner = list(vars(value).values()) if hasattr(value, "__dict__") and not callable(value) else []
+    for each in inner:
+        yield from _parts(each, depth - 1)
+
+
+def _state(parts: Any) -> list[tuple[object, ...]]:
+    """What shows that an object was changed: what it holds, and how much."""
+    return [
+        (
+            id(part) if isinstance(part, Tensor) or hasattr(part, "__dict__") else _plain(part),
+            len(part) if isinstance(part, list | dict | set | tuple) else 0,
+            part._version if isinstance(part, Tensor) and not part.is_inference() else 0,
+        )
+        for part in parts
+    ]
+
+
+def _plain(part: object) -> object:
+    return part if isinstance(part, int | float | str | bytes | bool | None) else id(part)
+
+
+def _is_handle(value: object) -> bool:
+    return (isinstance(value, io.IOBase) and not isinstance(value, io.BytesIO | io.StringIO)) or any(
+        _name(value).startswith(name) for name in _HANDLES
+    )
+
+
+def _name(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+@contextmanager
+def _same_random_numbers() -> Iterator[Callable[[], bool]]:
+    """Put the generators back behind the block; what is yielded tells whether they have moved so far."""
+    numpy = sys.modules.get("numpy.random")
+    torch_state, python_state = torch.get_rng_state(), random.getstate()
+    numpy_state = numpy.get_state(legacy=True) if numpy else None
+
+    def has_drawn() -> bool:
+        if random.getstate() != python_state or not torch.equal(torch.get_rng_state(), torch_state):
+            return True
+        if numpy is None or numpy_state is None:
+            return False
+        now = numpy.get_state(legacy=True)
+        return bool(now[2:] != numpy_state[2:] or (now[1] != numpy_state[1]).any())
+
+    try:
+        yield has_drawn
+    finally:
+        torch.set_rng_state(torch_state)
+        random.setstate(python_state)
+        if numpy and numpy_state is not None:
+            numpy.set_state(numpy_state)

@@ -1,0 +1,33 @@
+"""Runs programs with the fixes applied in memory: the import hook, the launcher, and what they report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from perflint.shim.running import Run
+
+
+@contextmanager
+def installed(
+    root: Path | str = ".", *, select: Sequence[str] = (), ignore: Sequence[str] = (), unsafe: bool = False
+) -> Iterator[Run]:
+    """Patch what is imported from the project at `root` inside the block, in this process and in those it starts.
+
+    `select` and `ignore` name rules or groups, as for `perflint run`, and come on top of the project's configuration.
+    What was imported in the block stays patched. Raises UserError for a rule that there is none of, and for a
+    configuration that can't be read.
+    """
+    from perflint.config import load  # here: this package is imported by every process of a run, as it starts
+    from perflint.shim.running import begin
+
+    given = {"select": list(select), "ignore": list(ignore), "unsafe": unsafe}
+    settings = load(Path(root), overrides={name: value for name, value in given.items() if value}).settings
+    run = begin(Path(root), settings)
+    try:
+        yield run
+    finally:
+        run.end()

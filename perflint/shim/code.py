@@ -1,0 +1,87 @@
+"""Compiles a patched text as if it were the user's own file: with that file's lines, and with counters in it."""
+
+from __future__ import annotations
+
+import ast
+import marshal
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from importlib.util import MAGIC_NUMBER
+from pathlib import Path
+from types import CodeType
+
+from perflint.shim.plan import PatchedFile
+
+HIT = "__perflint_hit__"  # the global function that the counters call
+_DIGEST = 16
+
+
+def code_of(file: PatchedFile, filename: str, first: int, store: Path) -> CodeType:
+    """The code of `file`, its counters numbered from `first`; compiled once, and remembered in `store`.
+
+    Raises what compiling raises.
+    """
+    kind = f"{filename}\0{first}\0{sys.flags.optimize}".encode("utf-8", "surrogatepass") + MAGIC_NUMBER
+    known = store / f"{file.digest}-{blake2b(kind, digest_size=8).hexdigest()}.code"
+    with suppress(OSError, ValueError, EOFError, TypeError):
+        return _read(known)
+    code: CodeType = compile(_tree(file, first), filename, "exec", dont_inherit=True)
+    with suppress(OSError):
+        _write(known, code)
+    return code
+
+
+def _read(path: Path) -> CodeType:
+    data = path.read_bytes()
+    if blake2b(data[_DIGEST:], digest_size=_DIGEST).digest() != data[:_DIGEST]:
+        raise ValueError(f"{path} is damaged")
+    code = marshal.loads(data[_DIGEST:])
+    if not isinstance(code, CodeType):
+        raise ValueError(f"{path} holds no code")
+    return code
+
+
+def _write(path: Path, code: CodeType) -> None:
+    data = marshal.dumps(code)
+    beside = path.with_name(f"{path.name}.{os.getpid()}")
+    beside.write_bytes(blake2b(data, digest_size=_DIGEST).digest() + data)
+    beside.replace(path)
+
+
+def _tree(file: PatchedFile, first: int) -> ast.Module:
+    tree = ast.parse(file.text)
+    _add_probes(tree, {line: first + number for line, number in file.probes})
+    for node in ast.walk(tree):
+        if hasattr(node, "lineno"):
+            _move(node, file.lines)
+    return tree
+
+
+def _add_probes(tree: ast.Module, numbers: Mapping[int, int]) -> None:
+    for node in list(ast.walk(tree)) if numbers else ():
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if isinstance(block, list):
+                block[:] = [each for statement in block for each in _probed(statement, numbers)]
+
+
+def _probed(statement: ast.stmt, numbers: Mapping[int, int]) -> Sequence[ast.stmt]:
+    number = numbers.get(statement.lineno)
+    if number is None:
+        return (statement,)
+    probe = ast.Expr(ast.Call(ast.Name(HIT, ast.Load()), [ast.Constant(number)], []))
+    for node in ast.walk(probe):
+        ast.copy_location(node, statement)
+    return (probe, statement)
+
+
+def _move(node: ast.AST, lines: Sequence[int]) -> None:
+    """Place a node of the patched text in the user's; columns mean nothing in a line that isn't the same there."""
+    first, last = node.lineno, node.end_lineno or node.lineno  # type: ignore[attr-defined]
+    node.lineno = abs(lines[first - 1])  # type: ignore[attr-defined]
+    node.end_lineno = max(abs(lines[last - 1]), node.lineno)  # type: ignore[attr-defined]
+    if lines[first - 1] < 0 or lines[last - 1] < 0:
+        node.col_offset = node.end_col_offset = 0  # type: ignore[attr-defined]

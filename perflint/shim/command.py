@@ -1,0 +1,39 @@
+"""The command `run`: its options, and what it prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from perflint import options
+
+CLEAN = 0
+
+
+@click.command(
+    short_help="Run a program with the fixes applied in memory.", context_settings={"allow_interspersed_args": False}
+)
+@click.option("-m", "is_module", is_flag=True, help="Run a module, as python -m does.")
+@click.option("--dry-run", is_flag=True, help="Print what would be applied, and run nothing.")
+@click.option("-q", "--quiet", is_flag=True, help="No summary.")
+@options.UNSAFE
+@options.SELECTION
+@options.JOBS
+@options.CACHE
+@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
+def run(
+    program: tuple[str, ...], is_module: bool, dry_run: bool, quiet: bool, **typed: Any
+) -> int | Callable[[], None]:
+    """Run SCRIPT with ARGS as python would, with the fixes for all files of its project applied in memory.
+
+    These are the exact and rounding ones, unless --unsafe. With PERFLINT_DISABLE=1 the program runs unchanged.
+    """
+    from perflint.shim.running import Request, launcher, preview
+
+    request = Request(program[0], program[1:], is_module, quiet, typed)
+    if dry_run:
+        click.echo("".join(f"{line}\n" for line in preview(request)), nl=False)
+        return CLEAN
+    return launcher(request)

@@ -1,0 +1,66 @@
+"""Hands out the patched code of the user's files where Python imports them, and leaves all other imports alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from types import CodeType, ModuleType
+from typing import Any
+
+Code = Callable[[str, bytes], "CodeType | None"]
+AfterImport = Callable[[ModuleType], None]
+
+
+class PatchedLoader(SourceFileLoader):
+    """Loads a file of the user's from its patched code, or from its own where that is not to be had."""
+
+    def __init__(self, fullname: str, path: str, code: Code) -> None:
+        super().__init__(fullname, path)
+        self._code = code
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """The patched code; what Python would compile itself where there is none."""
+        path = self.get_filename(fullname)
+        return self._code(path, self.get_data(path)) or super().get_code(fullname)
+
+
+class _Watched(SourceFileLoader):
+    """Loads a library's module as ever, and tells that it is there."""
+
+    def __init__(self, fullname: str, path: str, told: AfterImport) -> None:
+        super().__init__(fullname, path)
+        self._told = told
+
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        self._told(module)
+
+
+class Finder(MetaPathFinder):
+    """Asks the finders behind it, and swaps the loader of what is ours; loaders of other import hooks are kept.
+
+    `patched` says whether a file is to be patched; `watched` holds what to call once a module has been loaded.
+    """
+
+    def __init__(self, patched: Callable[[str], bool], code: Code, watched: Mapping[str, AfterImport]) -> None:
+        self._patched, self._code, self._watched = patched, code, watched
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The spec that Python would find, with another loader where there is something to do."""
+        spec = self._found(fullname, path, target)
+        if spec is None or type(spec.loader) is not SourceFileLoader or spec.origin is None:
+            return spec
+        if fullname in self._watched:
+            spec.loader = _Watched(fullname, spec.loader.path, self._watched[fullname])
+        elif self._patched(spec.origin):
+            spec.loader = PatchedLoader(fullname, spec.loader.path, self._code)
+        return spec
+
+    def _found(self, *module: Any) -> ModuleSpec | None:
+        behind = sys.meta_path[sys.meta_path.index(self) + 1 :] if self in sys.meta_path else ()
+        specs = (finder.find_spec(*module) for finder in behind if hasattr(finder, "find_spec"))
+        return next((spec for spec in specs if spec is not None), None)

@@ -1,0 +1,102 @@
+"""Watches where the user's own files make DataLoaders, and adds to each what was left out of its arguments."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import os
+import sys
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from perflint.runtime.loader import Decision
+
+MODULE = "torch.utils.data.dataloader"
+_SUFFIX = ".loaders"
+
+
+@dataclass(frozen=True)
+class Made:
+    """A loader that was made at a line of a file: the arguments that were added, and why workers were not."""
+
+    path: str
+    line: int
+    arguments: Mapping[str, Any]
+    reason: str
+
+
+class Loaders:
+    """The loaders of a process; `owns` tells the user's files, and what was decided goes to the folder `run`."""
+
+    def __init__(self, owns: Callable[[str], bool], run: Path, unsafe: bool) -> None:
+        self._owns, self._run, self._unsafe = owns, run, unsafe
+        self._known: dict[tuple[str, int], tuple[weakref.ref[Any], Decision]] = {}
+        self._undo: list[Callable[[], None]] = []
+
+    def watch(self, module: ModuleType) -> None:
+        """See each DataLoader of torch's `module` as it is made."""
+        kind = module.DataLoader
+        original = kind.__init__
+
+        @functools.wraps(original)
+        def init(loader: Any, *args: Any, **kwargs: Any) -> None:
+            if type(loader) is kind:
+                kwargs |= self._added(original, sys._getframe(1), (loader, *args), kwargs)
+            original(loader, *args, **kwargs)
+
+        def undo() -> None:
+            if kind.__init__ is init:
+                kind.__init__ = original
+
+        kind.__init__ = init
+        self._undo.append(undo)
+
+    def unwatch(self) -> None:
+        """Leave loaders alone again, but where somebody else has changed their class since."""
+        while self._undo:
+            self._undo.pop()()
+
+    def _added(
+        self, original: Callable[..., None], frame: FrameType, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        path, line = frame.f_code.co_filename, frame.f_lineno
+        if not self._owns(path):
+            return {}
+        try:
+            given = inspect.signature(original).bind(*args, **kwargs).arguments
+            if "num_workers" in given and "pin_memory" in given:
+                return {}
+            return self._decided(path, line, given).arguments
+        except TypeError:
+            return {}  # torch says what is wrong with the arguments
+        except Exception as error:
+            warnings.warn(f"perflint leaves the loader at {path}:{line} alone: {error!r}", RuntimeWarning, stacklevel=3)
+            return {}
+
+    def _decided(self, path: str, line: int, given: dict[str, Any]) -> Decision:
+        from perflint.runtime.loader import decide
+
+        dataset = given["dataset"]
+        known = self._known.get((path, line))
+        if known is not None and known[0]() is dataset:
+            return known[1]
+        decision = decide(dataset, given, unsafe=self._unsafe)
+        with (self._run / f"{os.getpid()}{_SUFFIX}").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(Made(path, line, decision.arguments, decision.reason))) + "\n")
+        if hasattr(dataset, "__weakref__"):
+            self._known[path, line] = (weakref.ref(dataset), decision)
+        return decision
+
+
+def made(run: Path) -> Iterator[Made]:
+    """The loaders that processes of a run made, each place and decision once."""
+    lines = [line for file in sorted(run.glob(f"*{_SUFFIX}")) for line in file.read_text("utf-8").splitlines()]
+    for line in dict.fromkeys(lines):
+        yield Made(**json.loads(line))

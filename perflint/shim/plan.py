@@ -1,0 +1,117 @@
+"""What a run of a program is to change in it, as data that every process of the run reads."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Change:
+    """A fix that is applied: its rule, title and safety, and the line of the user's file that its finding begins at."""
+
+    rule: str
+    title: str
+    safety: str
+    line: int
+
+
+@dataclass(frozen=True)
+class PatchedFile:
+    """A file of the user's that is run changed, for as long as its bytes have the digest `source`.
+
+    `lines` holds for each line of the patched `text` the line of the file that it stands for, negative where that one
+    reads differently. `probes` holds lines of `text` that begin what a change made, each with the change's number.
+    """
+
+    source: str
+    text: str
+    lines: tuple[int, ...]
+    changes: tuple[Change, ...]
+    probes: tuple[tuple[int, int], ...]
+
+    @cached_property
+    def digest(self) -> str:
+        """Names this very patch."""
+        return blake2b(_dumps(asdict(self)).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True)
+class Left:
+    """A defect that is left in a file, and why."""
+
+    path: str
+    line: int
+    rule: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The changed files of a program by their real paths, what is left and why, and the folder for compiled code.
+
+    `root` is the project's folder; `watches` names what is fixed as the program runs, by `unsafe` means as well or not.
+    """
+
+    root: str
+    files: Mapping[str, PatchedFile]
+    left: tuple[Left, ...]
+    watches: tuple[str, ...]
+    unsafe: bool
+    store: str
+
+    @cached_property
+    def slots(self) -> Mapping[str, int]:
+        """Where the counters of each file begin: that of its loading, then one for each of its changes."""
+        slots, total = {}, 0
+        for path, file in self.files.items():
+            slots[path] = total
+            total += 1 + len(file.changes)
+        return slots
+
+    def owns(self, path: str) -> bool:
+        """Whether the file at `path` is the user's: inside of the project, and of no environment there."""
+        real = os.path.realpath(path)
+        return real.startswith(f"{self.root}{os.sep}") and "site-packages" not in real
+
+    @property
+    def counters(self) -> int:
+        """How many counters a process of the run has."""
+        return sum(1 + len(file.changes) for file in self.files.values())
+
+
+def digest(data: bytes) -> str:
+    """What tells the content of a file from any other."""
+    return blake2b(data, digest_size=16).hexdigest()
+
+
+def encode(plan: Plan) -> str:
+    """The plan as text, which is checked when it is read."""
+    content = _dumps(asdict(plan))
+    return f"{digest(content.encode('ascii'))}\n{content}"
+
+
+def load(path: Path) -> Plan:
+    """The plan that `encode` was given; raises OSError or ValueError where there is none, or a damaged one."""
+    checksum, _, content = path.read_text("ascii").partition("\n")
+    if checksum != digest(content.encode("ascii")):
+        raise ValueError(f"{path} is damaged")
+    values = json.loads(content)
+    files = {name: _read_file(file) for name, file in values["files"].items()}
+    left = tuple(Left(**each) for each in values["left"])
+    return Plan(values["root"], files, left, tuple(values["watches"]), values["unsafe"], values["store"])
+
+
+def _read_file(values: dict[str, object]) -> PatchedFile:
+    changes = tuple(Change(**each) for each in values["changes"])  # type: ignore[attr-defined]
+    probes = tuple((line, number) for line, number in values["probes"])  # type: ignore[attr-defined]
+    return PatchedFile(str(values["source"]), str(values["text"]), tuple(values["lines"]), changes, probes)  # type: ignore[arg-type]
+
+
+def _dumps(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))

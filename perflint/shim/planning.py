@@ -1,0 +1,128 @@
+"""Plans a run: the patch of every file of the user's project, by the same `fix` as the command line's."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from difflib import SequenceMatcher
+from pathlib import Path
+
+from perflint.cache import FOLDER, keys_for
+from perflint.catalogue import selected_rules
+from perflint.config import Settings
+from perflint.documents.disk import Unreadable, read_bytes
+from perflint.files import discover
+from perflint.fingerprint import source_digest
+from perflint.fix import Applied
+from perflint.patch import Patch
+from perflint.patching import patch_files
+from perflint.rule import Edit
+from perflint.shim.plan import Change, Left, PatchedFile, Plan, digest, encode, load
+
+
+def plan_for(root: Path, settings: Settings) -> Path:
+    """The file of the plan for the project in the folder `root`, made if there is none for what its files hold now."""
+    store = ((settings.cache_dir or settings.root / FOLDER) / "run").absolute()
+    discovery = discover([root], settings)
+    rules = selected_rules(settings.selection)
+    seed = repr((str(root), str(store), settings.per_file_ignores, settings.unsafe))
+    key = keys_for(rules, settings.rules, source_digest(rules) + seed.encode())
+    parts = [f"{file}\0{digest(_bytes(file))}" for file in discovery.files]
+    path = store / f"plan-{key.key('plan.py', os.fsencode(chr(0).join(parts))).hex()}.json"
+    if not _is_whole(path):
+        store.mkdir(parents=True, exist_ok=True)
+        watched = [rule for rule in rules if rule.at_run_time]
+        rest = replace(settings, ignore=(*settings.ignore, *(rule.name for rule in watched)))
+        patches = patch_files(discovery, rest) if len(watched) < len(rules) else ()
+        plan = Plan(
+            os.path.realpath(root),
+            _patched_files(patches),
+            tuple(_left(patches)),
+            tuple(sorted({rule.at_run_time for rule in watched})),
+            settings.unsafe,
+            str(store),
+        )
+        _write(path, encode(plan))
+    return path
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        load(path)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _bytes(path: Path) -> bytes:
+    with suppress(Unreadable, OSError):
+        return read_bytes(path)
+    return b""
+
+
+def _write(path: Path, text: str) -> None:
+    beside = path.with_name(f"{path.name}.{os.getpid()}")
+    beside.write_text(text, "ascii")
+    beside.replace(path)
+
+
+def _patched_files(patches: Sequence[Patch]) -> dict[str, PatchedFile]:
+    changed = (patch for patch in patches if patch.changed and patch.document and not patch.document.notebook)
+    return {os.path.realpath(patch.path): patched(patch) for patch in changed}
+
+
+def _left(patches: Sequence[Patch]) -> Iterator[Left]:
+    for patch in patches:
+        for each in (*patch.remaining, *patch.failures):
+            yield Left(patch.path, each.start.line, each.rule, each.reason)
+
+
+def patched(patch: Patch) -> PatchedFile:
+    """What a run needs of a patch."""
+    assert patch.document is not None
+    changes, probes = [], []
+    for number, item in enumerate(patch.applied, 1):
+        line = line_map(item.text, patch.before)[item.text.count("\n", 0, item.finding.start)]
+        changes.append(Change(item.finding.rule, item.fix.title, str(item.fix.safety), abs(line)))
+        if statement := _statement(item, patch.after):
+            probes.append((statement, number))
+    lines = tuple(line_map(patch.after, patch.before))
+    return PatchedFile(digest(patch.document.data), patch.after, lines, tuple(changes), tuple(probes))
+
+
+def line_map(text: str, other: str) -> list[int]:
+    """For each line of `text` the line of `other` that it stands for, negative where that one reads differently.
+
+    Lines count from 1. An indented line is the same line, only that it reads differently.
+    """
+    ours, theirs = text.split("\n"), other.split("\n")
+    lines: list[int] = []
+    matcher = SequenceMatcher(None, [line.strip() for line in ours], [line.strip() for line in theirs], autojunk=False)
+    for kind, start, stop, begin, end in matcher.get_opcodes():
+        for offset in range(stop - start):
+            line = min(begin + offset, max(end - 1, begin), len(theirs) - 1)
+            same = kind == "equal" and ours[start + offset] == theirs[line]
+            lines.append(line + 1 if same else -line - 1)
+    return lines
+
+
+def _statement(item: Applied, after: str) -> int:
+    """The line of the first statement of `after` that the fix made or that follows on what it took away; 0 for none."""
+    touched = {line for edit in item.fix.edits for line in _lines_of(item.text, edit)}
+    places = line_map(after, item.text)
+    statements = sorted(
+        node.lineno
+        for node in ast.walk(ast.parse(after))
+        if isinstance(node, ast.stmt) and not isinstance(node, ast.Import | ast.ImportFrom)
+    )
+    made = (line for line in statements if abs(places[line - 1]) in touched)
+    behind = (line for line in statements if abs(places[line - 1]) >= max(touched))
+    return next(made, next(behind, 0))
+
+
+def _lines_of(text: str, edit: Edit) -> range:
+    first = text.count("\n", 0, edit.start) + 1
+    return range(first, first + text.count("\n", edit.start, edit.end) + 1)

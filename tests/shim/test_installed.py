@@ -1,0 +1,69 @@
+"""The shim as a context manager: what is imported inside is patched, and behind it everything is as before."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from perflint.errors import UserError
+from perflint.shim import installed
+from tests.shim.runs import project
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A project whose modules can be imported, and are forgotten behind the test."""
+    project(tmp_path, "decoders.py")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    sys.modules.pop("decoders", None)
+
+
+def test_modules_imported_inside_are_patched_and_compute_the_same(folder: Path) -> None:
+    plain = importlib.import_module("decoders")
+    torch.manual_seed(0)
+    expected = plain.Decoder()(torch.ones(2, 3, 4))
+    del sys.modules["decoders"]
+    with installed(folder) as run:
+        patched = importlib.import_module("decoders")
+        torch.manual_seed(0)
+        torch.testing.assert_close(patched.Decoder()(torch.ones(2, 3, 4)), expected)
+        assert "(1 time)" in run.lines()[1]
+
+
+def test_everything_is_as_before_behind_the_block(folder: Path) -> None:
+    finders, environment = list(sys.meta_path), dict(os.environ)
+    with installed(folder):
+        assert sys.meta_path != finders
+    assert sys.meta_path == finders
+    assert dict(os.environ) == environment
+    module = importlib.import_module("decoders")
+    assert type(module.__loader__).__name__ == "SourceFileLoader"
+
+
+def test_what_others_changed_meanwhile_is_left_to_them(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with installed(folder):
+        monkeypatch.setenv("PYTHONPATH", "elsewhere")
+    assert os.environ["PYTHONPATH"] == "elsewhere"
+
+
+def test_a_file_changed_since_the_plan_is_run_as_it_is(folder: Path) -> None:
+    with installed(folder) as run:
+        with (folder / "decoders.py").open("a") as file:
+            file.write("ADDED = 1\n")
+        assert importlib.import_module("decoders").ADDED == 1
+        assert not run.lines()[1:]
+
+
+def test_rules_are_chosen_as_on_the_command_line(folder: Path) -> None:
+    with installed(folder, ignore=["decode-loop"]) as run:
+        importlib.import_module("decoders")
+        assert not run.lines()[1:]
+    with pytest.raises(UserError, match="decode-lop"), installed(folder, select=["decode-lop"]):
+        pass

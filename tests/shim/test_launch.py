@@ -1,0 +1,59 @@
+"""A program that is run by perflint sees, prints and ends as it would by Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.shim.runs import patched, project, python
+
+
+def test_a_script_sees_itself_as_python_would_show_it(tmp_path: Path) -> None:
+    project(tmp_path, "identity.py")
+    alone, run = (
+        python(tmp_path, "identity.py", "--epochs", "3"),
+        patched(tmp_path, "-q", "identity.py", "--epochs", "3"),
+    )
+    assert (run.stdout, run.stderr, run.returncode) == (alone.stdout, alone.stderr, alone.returncode)
+
+
+def test_a_script_in_another_folder_imports_from_its_own(tmp_path: Path) -> None:
+    project(tmp_path, "identity.py")
+    (tmp_path / "elsewhere").mkdir()
+    command = ("../identity.py", "-m", "--help")
+    alone, run = python(tmp_path / "elsewhere", *command), patched(tmp_path / "elsewhere", "-q", *command)
+    assert (run.stdout, run.stderr, run.returncode) == (alone.stdout, alone.stderr, alone.returncode)
+
+
+def test_a_module_is_run_as_by_python_dash_m(tmp_path: Path) -> None:
+    project(tmp_path, "identity.py")
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (tmp_path / "identity.py").rename(package / "__main__.py")
+    alone, run = python(tmp_path, "-m", "package", "-x"), patched(tmp_path, "-q", "-m", "package", "-x")
+    assert (run.stdout, run.stderr, run.returncode) == (alone.stdout, alone.stderr, alone.returncode)
+
+
+@pytest.mark.parametrize("how", ["code", "text", "nothing", "interrupt", "signal", "hook", "pipe", "end"])
+def test_a_program_ends_as_by_python(tmp_path: Path, how: str) -> None:
+    project(tmp_path, "exits.py")
+    alone, run = python(tmp_path, "exits.py", how), patched(tmp_path, "-q", "exits.py", how)
+    assert (run.stdout, run.stderr, run.returncode) == (alone.stdout, alone.stderr, alone.returncode)
+
+
+def test_a_traceback_out_of_patched_code_shows_the_lines_of_the_user_s_file(tmp_path: Path) -> None:
+    project(tmp_path, "crashes.py")
+    alone, run = python(tmp_path, "crashes.py"), patched(tmp_path, "crashes.py")
+    error, summary = run.stderr.split("perflint: ")
+    assert (run.stdout, error, run.returncode) == (alone.stdout, alone.stderr, alone.returncode)
+    assert "crashes.py:16 decode-loop" in summary
+
+
+@pytest.mark.parametrize("arguments", [("missing.py",), ("-m", "missing"), ("-m", "json.missing")])
+def test_what_is_not_there_is_one_line_and_exit_code_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    run = patched(project(tmp_path, "identity.py"), *arguments)
+    assert run.returncode == 2
+    assert "missing" in run.stderr
+    assert "Traceback" not in run.stderr

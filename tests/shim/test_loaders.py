@@ -1,0 +1,150 @@
+"""Loaders get workers and pinned memory as they are made, where that changes nothing but the time."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+from perflint.runtime import loader
+from perflint.runtime.loader import Decision, decide
+from tests.shim.runs import patched, project, python
+
+
+class Slow(Dataset[torch.Tensor]):
+    """Takes long enough to read for workers to pay; its subclasses do what workers would spoil."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+        self.held: Any = None
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        end = time.perf_counter() + 1e-3
+        while time.perf_counter() < end:
+            self.work(index)
+        return torch.full((8,), float(index))
+
+    def work(self, index: int) -> None:
+        """What a subclass does besides."""
+
+
+class DrawsFromTorch(Slow):
+    def work(self, index: int) -> None:
+        torch.rand(1)
+
+
+class DrawsFromNumpy(Slow):
+    def work(self, index: int) -> None:
+        np.random.rand()
+
+
+class DrawsFromItsOwn(Slow):
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = np.random.default_rng(0)
+
+
+class Counts(Slow):
+    def work(self, index: int) -> None:
+        self.seen.append(index)
+
+
+class Fails(Slow):
+    def work(self, index: int) -> None:
+        raise KeyError(index)
+
+
+class Streams(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(4))
+
+
+@pytest.fixture(autouse=True)
+def _four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loader, "available_cores", lambda: 4)
+
+
+def decided(dataset: object, unsafe: bool = False, **given: Any) -> Decision:
+    return decide(dataset, {"dataset": dataset, "batch_size": 8, **given}, unsafe=unsafe)
+
+
+def test_a_slow_dataset_gets_the_cores_that_the_process_leaves() -> None:
+    assert decided(Slow()) == Decision({"num_workers": 3})
+
+
+def test_cores_are_shared_between_the_ranks_of_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert decided(Slow()) == Decision({"num_workers": 1})
+
+
+def test_what_the_user_chose_stays() -> None:
+    assert decided(Slow(), num_workers=0, pin_memory=False) == Decision()
+
+
+SPOILED = {
+    "draws from torch": (DrawsFromTorch(), "drawn at random"),
+    "draws from numpy": (DrawsFromNumpy(), "drawn at random"),
+    "draws from its own": (DrawsFromItsOwn(), "drawn at random"),
+    "counts": (Counts(), "changes it"),
+    "fails": (Fails(), "can't be tried out"),
+    "streams": (Streams(), "iterable"),
+    "is in memory": (TensorDataset(torch.rand(8, 2)), "less than workers would cost"),
+    "is empty": ([], "empty"),
+}
+
+
+@pytest.mark.parametrize("name", SPOILED)
+def test_a_dataset_that_workers_would_spoil_is_left_alone(name: str) -> None:
+    dataset, reason = SPOILED[name]
+    decision = decided(dataset)
+    assert reason in decision.reason
+    assert "num_workers" not in decision.arguments
+
+
+def test_a_dataset_that_holds_a_connection_is_left_alone() -> None:
+    dataset = Slow()
+    dataset.held = sqlite3.connect(":memory:")
+    assert "open sqlite3.Connection" in decided(dataset).reason
+
+
+def test_trying_out_leaves_random_numbers_as_they_were() -> None:
+    torch.manual_seed(1)
+    np.random.seed(1)
+    before = torch.get_rng_state(), np.random.get_state(legacy=False)
+    decided(DrawsFromTorch())
+    decided(DrawsFromNumpy())
+    assert torch.equal(torch.get_rng_state(), before[0])
+    np.testing.assert_equal(np.random.get_state(legacy=False), before[1])
+
+
+def test_random_samples_are_for_those_who_ask() -> None:
+    assert decided(DrawsFromTorch(), unsafe=True).arguments == {"num_workers": 3}
+
+
+def test_what_spawned_workers_cannot_be_sent_is_left_alone() -> None:
+    decision = decided(Slow(), multiprocessing_context="spawn", collate_fn=lambda batch: batch)
+    assert "can't be sent" in decision.reason
+
+
+def test_shared_memory_must_hold_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = type("Status", (), {"f_bavail": 1, "f_frsize": 1024})
+    monkeypatch.setattr("os.statvfs", lambda path: small)
+    assert "too little room" in decided(Slow()).reason
+
+
+def test_a_program_gets_the_same_batches_in_the_same_order(tmp_path: Path) -> None:
+    project(tmp_path, "loads.py")
+    alone, run = python(tmp_path, "loads.py"), patched(tmp_path, "loads.py")
+    assert run.stdout == alone.stdout
+    assert "loads.py:25 loader: num_workers=" in run.stderr or "no cores" in run.stderr
+    assert "loads.py:27 loader: no workers: each worker" in run.stderr

@@ -1,0 +1,86 @@
+"""What `perflint run` promises around the program: the switch, the summary, and its own faults."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.shim.runs import patched, project, python
+
+
+def test_the_off_switch_runs_the_program_unchanged(tmp_path: Path) -> None:
+    run = patched(project(tmp_path, "crashes.py"), "crashes.py", PERFLINT_DISABLE="1")
+    assert run.stderr == python(tmp_path, "crashes.py").stderr
+    assert not (tmp_path / ".perflint_cache").exists()
+
+
+def test_a_dry_run_says_what_would_be_applied_and_runs_nothing(tmp_path: Path) -> None:
+    run = patched(project(tmp_path, "crashes.py"), "--dry-run", "crashes.py")
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout == "crashes.py:16 decode-loop: compute all steps at once (rounding)\n"
+
+
+def test_a_fix_that_never_runs_is_said_so(tmp_path: Path) -> None:
+    project(tmp_path, "decoders.py")
+    (tmp_path / "main.py").write_text("import decoders\n")
+    run = patched(tmp_path, "main.py")
+    assert "perflint: 0 fixes took effect" in run.stderr
+    assert "decoders.py:16 decode-loop: compute all steps at once (never took effect)" in run.stderr
+
+
+def test_selected_rules_alone_are_applied(tmp_path: Path) -> None:
+    run = patched(project(tmp_path, "workers.py", "decoders.py"), "--ignore", "decode-loop", "workers.py", "fork")
+    assert run.stdout == "SourceFileLoader True 0\n"
+
+
+def test_a_rule_that_there_is_none_of_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    run = patched(project(tmp_path, "identity.py"), "--select", "decode-lop", "identity.py")
+    assert (run.returncode, run.stdout) == (2, "")
+    assert len(run.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\x00", b"{}\n{}"])
+def test_a_damaged_cache_costs_time_and_nothing_else(tmp_path: Path, content: bytes) -> None:
+    project(tmp_path, "crashes.py")
+    first = patched(tmp_path, "crashes.py")
+    for file in (tmp_path / ".perflint_cache" / "run").iterdir():
+        file.write_bytes(content)
+    again = patched(tmp_path, "crashes.py")
+    assert (again.stdout, again.stderr, again.returncode) == (first.stdout, first.stderr, first.returncode)
+
+
+def test_files_of_an_environment_inside_the_project_are_left_alone(tmp_path: Path) -> None:
+    project(tmp_path, "decoders.py")
+    library = tmp_path / "env" / "site-packages"
+    library.mkdir(parents=True)
+    (tmp_path / "decoders.py").rename(library / "decoders.py")
+    (tmp_path / "main.py").write_text("import decoders\nprint(type(decoders.__loader__).__name__)\n")
+    run = patched(tmp_path, "main.py", PYTHONPATH=f"{Path(__file__).parents[2]}{os.pathsep}{library}")
+    assert run.stdout == "SourceFileLoader\n"
+
+
+def test_a_user_s_own_sitecustomize_is_run_in_children_too(tmp_path: Path) -> None:
+    project(tmp_path, "workers.py", "decoders.py")
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text("print('custom', flush=True)\n")
+    paths = f"{Path(__file__).parents[2]}{os.pathsep}{tmp_path / 'site'}"
+    run = patched(tmp_path, "workers.py", "spawn", PYTHONPATH=paths)
+    assert run.stdout.splitlines().count("custom") >= 2
+    assert "PatchedLoader True 0" in run.stdout
+
+
+def test_ranks_of_a_launcher_run_patched_and_one_of_them_tells(tmp_path: Path) -> None:
+    project(tmp_path, "ranks.py", "decoders.py")
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--no-python")
+    run = python(tmp_path, *launcher, sys.executable, "-m", "perflint", "run", "ranks.py")
+    assert run.stdout.count("PatchedLoader") == 2, run.stderr
+    assert run.stderr.count("compute all steps at once (1 time)") == 1
+
+
+def test_compiled_functions_are_compiled_whole(tmp_path: Path) -> None:
+    run = patched(project(tmp_path, "compiled.py"), "compiled.py")
+    assert run.stdout == "1 graph\n", run.stderr
+    assert "compiled.py:9 repeat-not-broadcast" in run.stderr
