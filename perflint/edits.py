@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -29,12 +28,24 @@ def apply_fixes(text: str, fixes: Sequence[Fix]) -> str:
 
 
 def fitted(text: str, fix: Fix) -> Fix:
-    """`fix` with the line breaks that are usual in `text`, and without edits that change nothing."""
-    newline = "\n"
-    if "\r" in text:
-        newline = Counter(_LINE_BREAK.findall(text)).most_common(1)[0][0]
-    edits = (replace(edit, text=re.sub(r"(?<!\r)\n", newline, edit.text)) for edit in fix.edits)
+    """`fix` with the line breaks of `text` where it makes its edits, and without edits that change nothing."""
+    edits = [replace(edit, text=_fitted(text, edit)) for edit in fix.edits]
     return replace(fix, edits=tuple(edit for edit in edits if edit.text != text[edit.start : edit.end]))
+
+
+def _fitted(text: str, edit: Edit) -> str:
+    if "\r" not in text or "\n" not in edit.text:
+        return edit.text
+    return re.sub(r"(?<!\r)\n", _newline_before(text, edit.start), edit.text)
+
+
+def _newline_before(text: str, offset: int) -> str:
+    """What ends the line in front of the one at `offset`: the cells of a notebook may differ in that."""
+    end = 1 + max(text.rfind("\n", 0, offset), text.rfind("\r", 0, offset))
+    if end:
+        return "\r\n" if text.endswith("\r\n", 0, end) else text[end - 1]
+    first = _LINE_BREAK.search(text)
+    return first[0] if first else "\n"
 
 
 def malformed(text: str, fix: Fix) -> str:

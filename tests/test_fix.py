@@ -151,6 +151,13 @@ def test_a_fitted_fix_has_the_line_breaks_of_the_text_and_no_idle_edit() -> None
     assert fitted("a\r\n", one).edits == (Edit(3, 3, "b\r\nc\r\n"),)
 
 
+@pytest.mark.parametrize(
+    ("offset", "newline"), [(0, "\r\n"), (3, "\r\n"), (4, "\r\n"), (5, "\n"), (7, "\r"), (8, "\r")]
+)
+def test_where_line_breaks_differ_a_new_line_ends_as_the_one_in_front(offset: int, newline: str) -> None:
+    assert fitted("a\r\nb\nc\rd", fix(Edit(offset, offset, "x\n"))).edits == (Edit(offset, offset, f"x{newline}"),)
+
+
 # Rules that are wrong
 
 

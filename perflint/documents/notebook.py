@@ -38,6 +38,11 @@ class Cell:
         """Where its text ends in the program."""
         return self.start + len(self.source)
 
+    @property
+    def newline(self) -> str:
+        """How its lines end, and in the program the last one and that of its marker."""
+        return _newline(self.source)
+
 
 @dataclass(frozen=True)
 class Notebook:
@@ -66,19 +71,20 @@ class Notebook:
         """`edit` so that it leaves the line break alone which the program, and not the notebook, has behind a cell."""
         if not self.cells or not edit.text.endswith("\n"):
             return edit
-        end = self.locate(edit.end)[0].end
-        if edit.start == edit.end == end + 1:
-            return Edit(end, end, "\n" + edit.text[:-1])
+        cell = self.locate(edit.end)[0]
+        end, text = cell.end, edit.text.removesuffix("\n").removesuffix("\r")
+        if edit.start == edit.end == end + len(cell.newline):
+            return Edit(end, end, cell.newline + text)
         if edit.start <= end < edit.end:
-            return Edit(edit.start, end, edit.text[:-1])
+            return Edit(edit.start, end, text)
         return edit
 
     def split(self, text: str) -> dict[int, str]:
         """The text of every cell by its number, as a changed program says it; raises LostCell."""
-        parts = re.split(rf"^{re.escape(self.marker)}(\d+)\n", text, flags=re.MULTILINE)
+        parts = re.split(rf"^{re.escape(self.marker)}(\d+)\r?\n", text, flags=re.MULTILINE)
         if [int(index) for index in parts[1::2]] != [cell.index for cell in self.cells]:
             raise LostCell("it would reach over the border of a cell")
-        texts = [part.removesuffix("\n") for part in parts[2::2]]
+        texts = [part.removesuffix(cell.newline) for part, cell in zip(parts[2::2], self.cells, strict=True)]
         if parts[0]:
             if not texts:
                 raise LostCell("there is no cell to put it in")
@@ -182,12 +188,17 @@ def _compose(raw: str, found: list[tuple[int, str, Span]]) -> Notebook:
         if error := _syntax_error(masked):
             errors.append(f"cell {index}{error}")
             continue
-        head = f"{marker}{index}\n"
+        newline = _newline(source)
+        head = f"{marker}{index}{newline}"
         cells.append(Cell(index, length + len(head), source, span))
-        parts.append(f"{head}{masked}\n")
+        parts.append(f"{head}{masked}{newline}")
         length += len(parts[-1])
     problem = Problem("; ".join(errors)) if errors else None
     return Notebook(raw, "".join(parts), tuple(cells), marker, problem=problem)
+
+
+def _newline(source: str) -> str:
+    return "\r\n" if "\r\n" in source else "\n"
 
 
 def _syntax_error(source: str) -> str:

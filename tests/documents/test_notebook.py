@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from perflint.documents import magics
 from perflint.documents.disk import Unreadable, Unwritable
 from perflint.documents.document import Document, decode
+from perflint.edits import fitted
 from perflint.results import PlacedEdit, Position
-from perflint.rule import Edit
+from perflint.rule import Edit, Fix, Safety
 
 OUTPUT = {"output_type": "stream", "name": "stdout", "text": ["x = 1\n", "é\u2028"]}
 
@@ -282,6 +283,20 @@ def test_a_placed_insertion_makes_of_the_cell_what_the_fix_makes_of_it(at: str, 
     before = document.unit(placed.start.cell).text
     after = before[: placed.start.offset] + placed.text + before[placed.end.offset :]
     assert sources(document.encode(changed))[placed.start.cell] == after
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("at", ["# %% perflint cell 0", "x = 1", "y = 2", "# %% perflint cell 1"])
+def test_inserted_lines_end_as_those_of_their_own_cell(at: str, newline: str) -> None:
+    other = {"\n": "\r\n", "\r\n": "\n"}[newline]
+    document = opened(code(f"x = 1{newline}y = 2"), code(f"z = 3{other}z = 4{other}z = 5{other}z = 6"))
+    offset = document.text.index(at)
+    (edit,) = fitted(document.text, Fix("add", Safety.EXACT, (Edit(offset, offset, "import torch\n"),))).edits
+    first, second = sources(document.encode(document.text[:offset] + edit.text + document.text[offset:]))
+    assert sorted(first.split(newline)) == ["import torch", "x = 1", "y = 2"]
+    assert second == document.unit(1).text
+    placed, before = document.placed(edit), document.unit(0).text
+    assert before[: placed.start.offset] + placed.text + before[placed.end.offset :] == first
 
 
 def test_a_placed_edit_names_its_cell() -> None:
