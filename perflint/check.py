@@ -18,7 +18,7 @@ from perflint.program import Program
 from perflint.program.linking import links_of, links_without_torch
 from perflint.program.outside import receives_tensors
 from perflint.program.source import Source
-from perflint.results import Diagnostic, FileResult, PlacedEdit, PlacedFix
+from perflint.results import Diagnostic, FileResult, PlacedFix
 from perflint.rule import Finding, Fix, Options, Rule
 from perflint.screen import can_fire, may_use_torch
 from perflint.supposed import supposed_contexts
@@ -150,7 +150,7 @@ def _diagnostics(document: Document, findings: Sequence[Finding]) -> Iterator[Di
             start,
             end,
             tuple(_placed(fix, document) for fix in finding.fixes),
-            finding.blocked,
+            document.cited(finding.blocked),
             frame,
             first,
             _digest(f"{identity}\0{seen[identity]}"),
@@ -158,8 +158,7 @@ def _diagnostics(document: Document, findings: Sequence[Finding]) -> Iterator[Di
 
 
 def _placed(fix: Fix, document: Document) -> PlacedFix:
-    edits = (PlacedEdit(document.position(edit.start), document.position(edit.end), edit.text) for edit in fix.edits)
-    return PlacedFix(fix.title, fix.safety, tuple(edits), fix.requires)
+    return PlacedFix(fix.title, fix.safety, tuple(map(document.placed, fix.edits)), fix.requires)
 
 
 def _identity(finding: Finding, unit: Source, first: int, last: int) -> str:

@@ -136,7 +136,7 @@ def _patched(document: Document, result: FixResult) -> Patch:
 
 
 def _unfixed(document: Document, finding: Finding, reason: str) -> Unfixed:
-    return Unfixed(finding.rule, document.position(finding.start), finding.message, reason)
+    return Unfixed(finding.rule, document.position(finding.start), finding.message, document.cited(reason))
 
 
 def _diff(path: str, note: bytes, before: bytes, after: bytes) -> Iterator[bytes]:

@@ -13,6 +13,8 @@ from typing import ClassVar
 
 import pytest
 
+from perflint.catalogue import rules_by_name
+from perflint.check import check_document
 from perflint.documents.disk import Changed
 from perflint.documents.document import decode
 from perflint.patch import Patch, patch_document, patch_file, readable_diff, unified_diff
@@ -94,6 +96,15 @@ def test_the_diff_of_a_notebook_names_the_cell_and_shows_its_own_lines() -> None
         "--- a/a.ipynb\n+++ b/a.ipynb\n@@ -1,2 +1,2 @@ cell 1\n !ls\n"
         "-old('é')\n\\ No newline at end of file\n+new('é')\n\\ No newline at end of file\n"
     )
+
+
+def test_what_is_left_in_a_notebook_cites_the_cell_and_its_line() -> None:
+    loop = "for x, y in loader:\n    total += model(x.cuda()).sum().item()\n    total = abs(total)"
+    text = as_notebook(["import torch\n", "total = 0.0"], loop.splitlines(keepends=True))
+    document, rules = decode("a.ipynb", text.encode()), [rules_by_name()["item-in-loop"]]
+    reasons = [*(left.reason for left in patch_document(document, rules, {}).remaining)]
+    reasons += [diagnostic.blocked for diagnostic in check_document(document, rules, {})[0].diagnostics]
+    assert reasons == ["line 3 of cell 1 sets `total` to something else"] * 2
 
 
 def test_nothing_to_fix_is_an_empty_diff() -> None:

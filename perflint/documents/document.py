@@ -20,6 +20,7 @@ from perflint.rule import Edit
 MAX_CHARACTERS = 8_000_000
 
 _WIDE_BOMS = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_LINE_CITED = re.compile(r"\bline (\d+)\b")
 _BYTE_LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
@@ -61,6 +62,17 @@ class Document:
         if self.notebook:
             edit = self.notebook.within_cell(edit)
         return PlacedEdit(self.position(edit.start), self.position(edit.end), edit.text)
+
+    def cited(self, reason: str) -> str:
+        """`reason`, in which the lines of a notebook's program are told as those of its cells."""
+        return _LINE_CITED.sub(self._cited_line, reason) if self.notebook else reason
+
+    def _cited_line(self, cited: re.Match[str]) -> str:
+        source, line = Source(self.text), int(cited[1])
+        if not 1 <= line <= source.line_count:
+            return cited[0]
+        place = self.position(source.line_start(line))
+        return f"line {place.line} of cell {place.cell}"
 
     def unit(self, cell: int | None) -> Source:
         """The user's own text of the file, or of a cell."""

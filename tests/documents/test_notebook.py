@@ -57,6 +57,13 @@ def test_positions_name_the_cell_of_the_notebook_and_the_line_in_it() -> None:
     assert document.unit(3).text == "b = 2\nloss.item()"
 
 
+def test_a_reason_names_the_cell_of_a_line_and_its_number_there() -> None:
+    document = opened(code("a = 1"), markdown("text"), code("b = 2\nc = 3"))
+    assert document.cited("line 5 reads `b`, and line 2 `a`") == "line 2 of cell 2 reads `b`, and line 1 of cell 0 `a`"
+    assert document.cited("`f` reads `line 99`") == "`f` reads `line 99`"
+    assert decode("a.py", b"a = 1\n").cited("line 1 reads `a`") == "line 1 reads `a`"
+
+
 def test_a_marker_in_a_cell_is_not_taken_for_one_of_ours() -> None:
     document = opened(code("# %% perflint cell 7\nx = 1"), code("y = 2"))
     assert document.position(document.text.index("y = 2")) == Position(1, 0, 1, 1)
