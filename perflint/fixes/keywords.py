@@ -61,11 +61,18 @@ def _inline(source: Source, call: ast.Call, before: _Argument, given: list[str])
     column = source.position(before.end)[1]
     text = "".join(f", {each}" for each in given)
     rest = min(_line_end(source, before.end), source.span(call)[1]) - before.end
-    if column + len(text) + rest <= _WIDTH:
+    if column + len(text) + rest <= _WIDTH or _is_held(source, call):
         return text
     first = _arguments(source, call)[0]
     _, aligned = source.position(first.start)
     return ",\n" + " " * (aligned - 1) + ", ".join(given)
+
+
+def _is_held(source: Source, call: ast.Call) -> bool:
+    """Does the call stand inside brackets that open on its line, which may hold others that grow too?"""
+    start, _ = source.span(call)
+    before = source.text[source.line_start(call.lineno) : start]
+    return sum(map(before.count, _OPEN)) > sum(map(before.count, _CLOSE))
 
 
 def _own_line(source: Source, argument: _Argument) -> str | None:
