@@ -35,15 +35,20 @@ train_loader = DataLoader(train_set, batch_size=64, shuffle=True, num_workers=4,
 ## Fix safety
 
 `exact` for `pin_memory` alone, and for workers where this file shows that neither the dataset, nor its transforms,
-nor `collate_fn` draw random numbers: the batches are the same, in the same order. `behaviour` otherwise: workers
-draw from streams of their own.
+nor `collate_fn` draw random numbers: the batches are the same, in the same order. `behaviour` where they may, as
+workers draw from streams of their own, and where the order of a shuffling sampler may be drawn at another moment. With
+workers that is when the iterator is made, without them when the first batch is read; so it changes where one `zip`
+walks a loader and another, where `iter(loader)` stands apart from the first `next`, and where others use the sampler's
+generator, too. A plain `for` does both at once. A loader that leaves the file is taken to be walked so there.
 
 Workers are not added (and the reason is given) where they would fail or read something else: lambdas and local
 functions or classes, which cannot be pickled; a dataset that uses the GPU, keeps an open file, or changes as it is
-read; a number that comes from a variable. Neither keyword is added to a DataLoader that is imported by way of another
-module of the project: its constructor may be another one. Neither option is added where items are handed out uncollated
-(`batch_size=None`): what a loop writes to them in place is written to the dataset. If workers would then be started
-while the module is being imported, the same fix puts the main guard in.
+read; a number that comes from a variable; whatever `__getitem__` or `collate_fn` leave behind in their own object, in
+what that holds, or in the module, which would stay in the workers. Neither keyword is added to a DataLoader that is
+imported by way of another module of the project: its constructor may be another one. Neither option is added where
+items are handed out uncollated (`batch_size=None`, or a `collate_fn` that passes them on), unless the file shows that
+the dataset makes each of them anew: what a loop writes to them in place is written to the dataset. If workers would
+then be started while the module is being imported, the same fix puts the main guard in.
 
 The option `workers` of this rule says how many to ask for. The default of 4 is a start that few machines cannot
 bear, for each process on a GPU; more may be faster (see below), and for small data in memory none may be.
@@ -66,6 +71,7 @@ from perflint.fixes.keywords import add_keywords
 from perflint.program import Kind, Program
 from perflint.program.loading.datasets import Datasets, Source
 from perflint.program.loading.loaders import LoaderCall, Setting, State
+from perflint.program.loading.orders import Orders
 from perflint.program.loading.starts import Starts
 from perflint.program.walk import own_nodes
 from perflint.rule import Edit, Finding, Fix, Option, Options, Rule, Safety, Severity
@@ -121,7 +127,8 @@ class DataloaderDefaults(Rule):
                 blocked="it is the user's choice",
                 severity=Severity.ADVICE,
             )
-        if Datasets(program).hands_out_own_items(loader):
+        in_process = loader.workers.state is not State.ON  # workers hand out copies
+        if in_process and Datasets(program).hands_out_own_items(loader):
             fix, reason = None, _OWN_ITEMS
         else:
             fix, reason = _fix(program, loader, source, missing, int(options["workers"]))
@@ -196,11 +203,19 @@ def _fix(
         return None, reason or "the arguments of the call leave no room for keywords"
     if "num_workers" in values:
         edits = _with_guard(program, edits, guarding)
-    safety = Safety.BEHAVIOUR if "num_workers" in values and source.may_draw else Safety.EXACT
+    proviso = _other_draws(program, loader, source) if "num_workers" in values else ""
+    safety = Safety.BEHAVIOUR if proviso else Safety.EXACT
     title = "add " + ", ".join(f"{name}={value}" for name, value in values.items())
     if guarding.edits and "num_workers" in values:
         title += " and a main guard"
-    return Fix(title, safety, edits), reason
+    return Fix(f"{title} ({proviso})" if proviso else title, safety, edits), reason
+
+
+def _other_draws(program: Program, loader: LoaderCall, source: Source) -> str:
+    """Why other random numbers would be drawn with workers than without."""
+    if source.may_draw:
+        return "workers may draw other random numbers"
+    return program.once(Orders).changed(loader)
 
 
 def _obstacle(program: Program, loader: LoaderCall, setting: Setting) -> str:

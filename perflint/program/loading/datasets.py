@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from perflint.program import torch_table
 from perflint.program.inference.iteration import contains_tensor
-from perflint.program.loading.changes import change_while_read, written_while_read
+from perflint.program.loading.callables import callables
+from perflint.program.loading.changes import change_while_read, own_change, written_while_read
 from perflint.program.loading.draws import Draws, calls_in, method_of
+from perflint.program.loading.effects import Effects
 from perflint.program.loading.loaders import LoaderCall
 from perflint.program.values import Kind, Place
 from perflint.program.walk import FUNCTIONS, Function, own_nodes
@@ -52,6 +54,7 @@ class Datasets:
         self._program = program
         self._origins = program.loaders.origins
         self._draws = Draws(program, self._origins)
+        self._effects = program.once(Effects)
         self._open: set[ast.AST] = set()  # what is being examined, for a dataset that is made of itself
 
     def of(self, loader: LoaderCall) -> Source:
@@ -182,7 +185,9 @@ class Datasets:
         resident = any(
             (t := contains_tensor(program.value(value))) is not None and t.on_device and t.sure for value in returned
         )
-        obstacle = self._argument_obstacle(call) or self._handle(node) or change_while_read(program, functions)
+        obstacle = (
+            self._argument_obstacle(call) or self._handle(node) or change_while_read(program, self._effects, functions)
+        )
         if moved is not None:
             obstacle = f"{node.name}.__getitem__ uses the device, which a forked worker cannot"
         return Source(
@@ -264,22 +269,36 @@ class Datasets:
                 return f"{name} is {origin.name}(), defined inside a function, so that workers cannot unpickle it"
             if isinstance(origin, FUNCTIONS) and any(self._moves(call) for call in calls_in(origin)):
                 return f"{name} uses the device, which a forked worker cannot"
-        return ""
+        functions = callables(self._program, callback) if callback is not None and name == "collate_fn" else ()
+        return next(filter(None, (own_change(self._effects, each, name, "runs") for each in functions)), "")
 
     def hands_out_own_items(self, loader: LoaderCall) -> bool:
         """Are items given as they are, so that what a loop does to them in place is done to the dataset?"""
+        dataset = loader.argument("dataset")
+        return self._passes_items_on(loader) and not (dataset is not None and self._makes_items(dataset))
+
+    def _passes_items_on(self, loader: LoaderCall) -> bool:
         size, collate = loader.argument("batch_size"), loader.argument("collate_fn")
         if size is not None and self._program.value(size).kind is Kind.NONE:
             return True
-        return any(
-            isinstance(origin, FUNCTIONS) and self._returns_argument(origin)
-            for origin in (self._origins.of(collate) if collate is not None else ())
-        )
+        return collate is not None and any(map(self._effects.passes_on, callables(self._program, collate)))
 
-    def _returns_argument(self, function: Function) -> bool:
-        names = {argument.arg for argument in function.args.args}
-        returned = [node.value for node in own_nodes(function) if isinstance(node, ast.Return)]
-        return any(isinstance(value, ast.Name) and value.id in names for value in returned)
+    def _makes_items(self, dataset: ast.expr) -> bool:
+        """Is each item made as it is read, rather than stored?"""
+        return all(map(self._makes_items_of, self._origins.of(dataset)))
+
+    def _makes_items_of(self, origin: ast.AST) -> bool:
+        if not isinstance(origin, ast.Call):
+            return False
+        value = self._program.value(origin.func)
+        if value.kind is Kind.CLASS and isinstance(value.node, ast.ClassDef):
+            getitem = method_of(value.node, "__getitem__")
+            return getitem is not None and not self._effects.hands_out(getitem)
+        last = value.name.rpartition(".")[2]
+        if value.name.startswith("torch.utils.data.") and last in _WRAPPERS:
+            parts = [part for argument in origin.args[:1] for part in self._elements(argument)]
+            return bool(parts) and all(part is not None and self._makes_items(part) for part in parts)
+        return value.name.startswith("torchvision.datasets.") and last in _FIXED_DATASETS
 
     def _callbacks_draw(self, loader: LoaderCall) -> bool:
         callback = loader.argument("collate_fn")

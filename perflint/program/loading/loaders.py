@@ -25,12 +25,14 @@ _TELLING = _TORCH_ONLY | {"shuffle", "drop_last", "sampler"}
 _POSITIONS = {
     "dataset": 0,
     "batch_size": 1,
+    "shuffle": 2,
     "sampler": 3,
     "batch_sampler": 4,
     "num_workers": 5,
     "collate_fn": 6,
     "pin_memory": 7,
     "worker_init_fn": 10,
+    "generator": 12,
 }
 
 

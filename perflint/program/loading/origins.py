@@ -62,7 +62,7 @@ class Origins:
                 name = getattr(definition, "name", "")
                 self._bindings[program.function_of(definition), name].append(_Binding(definition))
         for function in (*functions, *program.of_type(ast.Lambda)):
-            for parameter in _parameters(function):
+            for parameter in parameters_of(function):
                 self._bindings[function, parameter.arg].append(_Binding(parameter))
 
     def of(self, node: ast.AST) -> list[ast.AST]:
@@ -162,7 +162,7 @@ def argument_for(program: Program, function: Function, name: str, site: ast.Call
             return keyword.value
     names = [parameter.arg for parameter in (*function.args.posonlyargs, *function.args.args)]
     if name in names:
-        bound = program.class_of(function) is not None and not _is_static(function)
+        bound = program.class_of(function) is not None and not is_static(function)
         position = names.index(name) - bound
         before = site.args[: position + 1]
         if 0 <= position < len(site.args) and not any(isinstance(argument, ast.Starred) for argument in before):
@@ -182,11 +182,13 @@ def default_of(function: Function, name: str) -> ast.expr | None:
     return None
 
 
-def _parameters(function: Function) -> list[ast.arg]:
+def parameters_of(function: Function) -> list[ast.arg]:
+    """All parameters of `function`, in their order."""
     arguments = function.args
     extra = [each for each in (arguments.vararg, arguments.kwarg) if each is not None]
     return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *extra]
 
 
-def _is_static(function: Function) -> bool:
+def is_static(function: Function) -> bool:
+    """Is `function` a method that is given no object?"""
     return any(getattr(each, "id", "") == "staticmethod" for each in getattr(function, "decorator_list", ()))

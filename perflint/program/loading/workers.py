@@ -108,7 +108,7 @@ class Workers:
         elif isinstance(origin, ast.Call):
             yield from self._parts_of_call(origin, is_held)
         if is_held:
-            for each in (*_elements(origin), *self._put_in.get(origin, ())):
+            for each in (*elements_of(origin), *self._put_in.get(origin, ())):
                 yield each, False
                 yield each, True
 
@@ -193,7 +193,7 @@ class Workers:
         )
 
 
-def _elements(node: ast.AST) -> list[ast.expr]:
+def elements_of(node: ast.AST) -> list[ast.expr]:
     """What a container holds that is written out, or made, at `node`."""
     if isinstance(node, ast.Dict):
         return node.values
