@@ -70,9 +70,9 @@ def carried(program: Program, loop: ast.For, end: ast.If, lists: StackedLists, n
             raise Blocked(f"`{name}` is counted on the host", loop)
     late = {node.id for each in loop.body[loop.body.index(end) + 1 :] for node in _stores(each)}
     for name in sorted((names.stored | index) & names.behind - set(exposed) | late & names.behind):
-        raise Blocked(f"`{name}` is read behind the loop", loop)
+        raise Blocked(f"`{name}` is read after the loop", loop)
     if late & {node.id for node in _names(end.test)} or late & set(lists.values):
-        raise Blocked("what the test reads is set again behind it", end)
+        raise Blocked("what the test reads is set again after it", end)
     return exposed
 
 

@@ -48,7 +48,7 @@ def stacked_lists(program: Program, loop: ast.For, end: ast.If) -> StackedLists:
     steps = _steps(program, loop)
     if not names and not steps.strip("0").isdigit():
         # where results are stacked, it must take one
-        raise Blocked("it may take no step at all, and no list of its results is stacked behind it", loop)
+        raise Blocked("it may take no step at all, and no list of its results is stacked after it", loop)
     return StackedLists(steps, names, values, appends, empty, min(dims, default="0"), edits)
 
 
@@ -62,7 +62,7 @@ def _pair(program: Program, loop: ast.For, end: ast.If, append: ast.stmt) -> tup
     if not isinstance(value, ast.Name):
         raise Blocked(f"{shown(program, value)} is appended, and not the value of a name", append)
     if _is_set_behind(loop, append, value.id):
-        raise Blocked(f"`{value.id}` is set again behind the line that appends it", append)
+        raise Blocked(f"`{value.id}` is set again after the line that appends it", append)
     return name, value.id
 
 
@@ -131,7 +131,7 @@ def _stack(program: Program, loop: ast.For, append: ast.stmt, name: str) -> tupl
     stores = [node for node in _uses(program, loop, name) if isinstance(node.ctx, ast.Store)]
     call = program.parent(others[0]) if others else None
     if not isinstance(call, ast.Call) or program.qualified(call.func) != "torch.stack" or call.args[:1] != others[:1]:
-        raise Blocked(f"`{name}` is more than stacked behind the loop", loop)
+        raise Blocked(f"`{name}` is more than stacked after the loop", loop)
     statement = program.statement_of(call)
     again = isinstance(statement, ast.Assign) and statement.value is call and stores[-1:] == statement.targets
     always = program.parent(statement) in list(program.ancestors(loop))
@@ -141,7 +141,7 @@ def _stack(program: Program, loop: ast.For, append: ast.stmt, name: str) -> tupl
         or len(stores) != (2 if again else 1)
         or (len(others) > 1 and not again)
     ):
-        raise Blocked(f"`{name}` is more than stacked behind the loop", loop)
+        raise Blocked(f"`{name}` is more than stacked after the loop", loop)
     dim = _dim(program, call)
     return (whole_lines(program, statement) if again else Edit(*program.span(call), name)), dim
 

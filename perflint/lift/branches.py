@@ -84,7 +84,7 @@ def _peeled(asked: Asked, *, first: bool) -> Fix:
         f"{indent}if {asked.program.segment(loop.iter.args[-1])} > 1:",
     ]
     fix, text = _lifted_in(asked, [*lines, *deeper(others, unit)], loop.lineno + len(lines))
-    return Fix(f"behind the first step, {fix.title}", fix.safety, (difference(asked.program.text, text),))
+    return Fix(f"after the first step, {fix.title}", fix.safety, (difference(asked.program.text, text),))
 
 
 def _check_alone(program: Program, loop: PlainLoop) -> None:

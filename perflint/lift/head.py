@@ -44,6 +44,8 @@ def _bind(scope: Scope, target: ast.expr, walked: ast.expr) -> None:
             raise Blocked("the sequences are not known to be equally long", walked)
         for part, sequence in zip(_parts(target, len(sequences)), sequences, strict=True):
             _assign(scope, part, sequence)
+    elif isinstance(walked, ast.Call) and scope.program.qualified(walked.func) == "builtins.reversed":
+        raise Blocked("the loop does not go forward step by step", walked)
     else:
         _assign(scope, target, _sequence(scope, walked))
 

@@ -100,7 +100,7 @@ def _by_carrier(loop: Evidence, states: set[str]) -> Verdict:
     """What kind it is by what carries the state."""
     given = f"steps of {_names(loop.given)} go in"
     if all(map(loop.is_carried_by_rnn, states)):
-        return VECTORIZABLE, f"{given}, and only {loop.carrier}'s own state {_names(states)} is carried"
+        return VECTORIZABLE, f"{given}, and all that is carried is {_names(states)}, the state of {loop.carrier}"
     unseen = loop.unseen_carrier
     through = f"{unseen}, which this file does not define" if unseen else "more than a torch RNN"
     return RECURRENCE, f"{given}, and the state {_names(states)} is carried through {through}"
@@ -161,7 +161,8 @@ def _own_output(loop: Evidence, because: str) -> Verdict:
 
 def _mixed(loop: Evidence) -> Verdict:
     source = "from a given sequence or from the loop's own output, decided at run time"
-    return MIXED, f"{_names(loop.flow.forced)} is taken {source}"
+    named = loop.flow.forced - {"?"}
+    return MIXED, f"{_names(named) if named else 'what goes in'} is taken {source}"
 
 
 def _fed(names: Iterable[str]) -> Verdict:
@@ -169,4 +170,4 @@ def _fed(names: Iterable[str]) -> Verdict:
 
 
 def _names(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names)[:3])
+    return ", ".join(f"{name!r}" for name in sorted(names)[:3])
