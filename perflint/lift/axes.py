@@ -56,11 +56,11 @@ def reshaped(scope: Scope, operation: Operation, value: Steps) -> Steps:
     rank = len(sizes)
     if ones[0] and rank > 1:
         del texts[1]
-        return Steps(f"{front}.reshape({', '.join(texts)})", 0, rank, rank, kept=True)
+        return Steps(f"{front}.reshape({', '.join(texts)})", 0, rank, rank, kept=True, own=value.own)
     if rank > 2 and ones[1]:
         del texts[2]
-        return Steps(f"{front}.reshape({', '.join(texts)}).transpose(0, 1)", 1, rank, rank, kept=True)
-    return Steps(f"{front}.reshape({', '.join(texts)})", 0, rank, rank)
+        return Steps(f"{front}.reshape({', '.join(texts)}).transpose(0, 1)", 1, rank, rank, kept=True, own=value.own)
+    return Steps(f"{front}.reshape({', '.join(texts)})", 0, rank, rank, own=value.own)
 
 
 def _flattened(value: Steps, rank: int) -> Steps:
@@ -69,10 +69,9 @@ def _flattened(value: Steps, rank: int) -> Steps:
     whole = value.text if is_front else in_front(value).text
     text = whole if value.rank == (2 if is_front else 1) else f"{atom(whole)}.flatten(1)"
     if rank == 1:
-        return Steps(text, 0, 1, 1)
-    if rank == 2:
-        return Steps(text, 0, 2, 2, kept=True)
-    return Steps(f"{atom(text)}{'.unsqueeze(1)' * (rank - 2)}", 0, rank, rank, kept=True)
+        return Steps(text, 0, 1, 1, own=value.own)
+    text = f"{atom(text)}{'.unsqueeze(1)' * (rank - 2)}" if rank > 2 else text
+    return Steps(text, 0, rank, rank, kept=True, own=value.own)
 
 
 def joined(scope: Scope, node: ast.Call, *, is_stack: bool) -> Steps:
@@ -92,7 +91,7 @@ def joined(scope: Scope, node: ast.Call, *, is_stack: bool) -> Steps:
     steps, new = (steps, axis if axis < 0 else axis + 1) if is_stack else _aligned(steps, axis, node)
     listed = scope.text(parts, {part: value.text for part, value in zip(parts.elts, steps, strict=True)})
     text = f"{scope.text(node.func)}({listed}, dim={new})"
-    return steps[0].with_axes(1 if is_stack else 0, text).computed(text, dense=True)
+    return steps[0].with_axes(1 if is_stack else 0, text).computed(text, dense=True, fresh=True)
 
 
 def _aligned(steps: list[Steps], axis: int, node: ast.Call) -> tuple[list[Steps], int]:

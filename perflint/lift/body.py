@@ -11,6 +11,7 @@ from perflint.fixes.text import on_one_line
 from perflint.lift import recurrent
 from perflint.lift.results import Results
 from perflint.lift.scope import Scope, tensor
+from perflint.lift.seen import is_read_once
 from perflint.lift.steps import Lifted, Parts, Same, State, Steps
 from perflint.program.walk import PlainLoop, path_of
 
@@ -102,7 +103,11 @@ def _given(scope: Scope, target: ast.expr, value: Lifted, node: ast.stmt) -> Ite
             scope.values[path] = replace(other, outputs=None)  # the name holds something else now
     if step.text != name:
         yield f"{name} = {on_one_line(step.text)}"
-    scope.values[target.id] = step.named(name) if isinstance(step, Steps) else Same(name, step.rank, step.is_number)
+    if isinstance(step, Same):
+        scope.values[target.id] = Same(name, step.rank, step.is_number)
+    else:
+        is_only_here = scope.callee is None and is_read_once(scope, name)
+        scope.values[target.id] = replace(step, text=name) if is_only_here else step.named(name)
 
 
 def _check_apart(targets: list[ast.expr], values: tuple[Lifted, ...], node: ast.stmt) -> None:
@@ -167,5 +172,5 @@ def _cell(scope: Scope, target: ast.expr, call: ast.Call, node: ast.stmt) -> tup
     _bind_states(scope, target, states, node)
     unread = scope.draft.taken.fresh("unread") if "_" in scope.draft.taken.names else "_"
     last = [name if name in scope.facts.read_behind and name != names[0] else unread for name in names]
-    again = [f"{name} = {name}.squeeze(0)" for name in last if name != unread]
+    again = [f"{name} = {name}.squeeze(0).clone()" for name in last if name != unread]
     return f"{outputs}, {', '.join(last)} = {text}", *again

@@ -66,10 +66,11 @@ def _module(scope: Scope, node: ast.Call, module: Module) -> Steps:
         if len(module.built.args) > 3 or {each.arg for each in module.built.keywords} - _EMBEDDING:
             raise Blocked(f"`{name}` does more than look up", node)
         text = scope.text(node, {node.args[0]: value.text})
-        return value.with_axes(1, text).computed(text, dense=True)
+        return value.with_axes(1, text).computed(text, dense=True, fresh=True)
     if module.reads_last_axis(scope.program):
         value = axes.with_axes_behind(value, 1, node)
-        return value.computed(scope.text(node, {node.args[0]: value.text}), dense=module.name == "Linear")
+        is_linear = module.name == "Linear"
+        return value.computed(scope.text(node, {node.args[0]: value.text}), dense=is_linear, fresh=is_linear)
     if module.softmax_axis is not None:
         axis = integer(module.softmax_axis)
         if axis is None or not scope.facts.torch:

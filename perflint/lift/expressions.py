@@ -101,7 +101,7 @@ def _negated(scope: Scope, node: ast.UnaryOp) -> Steps:
     value = tensor(scope.lift(node.operand), node)
     if not isinstance(value, Steps):
         raise Blocked("sizes of a step are combined", node)
-    return value.computed(f"-{atom(value.text)}", dense=value.dense)
+    return value.computed(f"-{atom(value.text)}", dense=value.dense, fresh=True)
 
 
 def _operator(scope: Scope, node: ast.BinOp) -> Lifted:

@@ -73,6 +73,8 @@ def _of_one(scope: Scope, operation: Operation) -> Lifted:
 def _converted(scope: Scope, operation: Operation) -> Lifted:
     """Another type, or another copy, of each step."""
     value = _steps(scope, operation)
+    if operation.name == "clone":
+        return value.computed(operation.written(scope, value), fresh=True)
     return replace(value, text=operation.written(scope, value), dense=False)
 
 
@@ -149,7 +151,7 @@ def _linear(scope: Scope, operation: Operation) -> Lifted:
     if len(operation.operands) < 2 or scope.rank(operation.operands[1]) != 2:
         raise Blocked("the weight is not known to be a matrix", operation.node)
     value = axes.with_axes_behind(value, 1, operation.node)
-    return value.computed(operation.written(scope, value))
+    return value.computed(operation.written(scope, value), fresh=True)
 
 
 def _normalized(scope: Scope, operation: Operation) -> Lifted:

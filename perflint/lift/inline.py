@@ -92,8 +92,8 @@ def _entered(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> Scope:
 def _hand(inner: Scope, name: str, value: Lifted, function: ast.FunctionDef) -> None:
     """Give the parameter `name` of `function` its value."""
     reads = sum(isinstance(each, ast.Name) and each.id == name for each in ast.walk(function))
-    if isinstance(value, Steps) and "(" in value.text and reads > 1:
-        value = value.named(inner.bound(value.text))  # dropout draws once, and nothing is computed twice
+    if isinstance(value, Steps) and reads > 1:  # dropout draws once, and nothing is computed twice
+        value = value.named(inner.bound(value.text) if "(" in value.text else value.text)
     inner.values[name] = value
     if isinstance(value, Same) and inner.callee is not None:
         inner.callee.texts[name] = atom(value.text)

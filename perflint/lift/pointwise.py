@@ -10,6 +10,8 @@ from perflint.fixes.text import atom
 from perflint.lift.scope import Scope, tensor
 from perflint.lift.steps import MANY, Same, Steps, loosened
 
+_NEED_NO_RESULT = (ast.Add, ast.Sub, ast.Mult, ast.Div)  # for their gradients
+
 
 def pointwise(scope: Scope, node: ast.expr, operands: list[ast.expr]) -> Steps:
     """An operation on each number by itself, whose operands broadcast; raises Blocked."""
@@ -25,7 +27,8 @@ def pointwise(scope: Scope, node: ast.expr, operands: list[ast.expr]) -> Steps:
     most = MANY if any(value.rank is None for value in fitted) else widest.least
     only = len(steps) == 1 and all(value.is_number for value in fitted if isinstance(value, Same))
     widest = replace(widest, most=widest.most if only else most)
-    return widest.computed(text, dense=all(value.dense for value in steps))
+    fresh = isinstance(node, ast.BinOp) and isinstance(node.op, _NEED_NO_RESULT)
+    return widest.computed(text, dense=all(value.dense for value in steps), fresh=fresh)
 
 
 def _broadcast(values: list[Steps | Same], node: ast.expr) -> list[Steps | Same]:

@@ -25,14 +25,14 @@ def product(values: list[Steps | Same], name: str, node: ast.expr) -> Steps:
     ranks = (left.rank, right.rank)
     text = f"{atom(left.text)} @ {atom(right.text)}"
     if isinstance(left, Steps) and isinstance(right, Same) and right.rank == 2:
-        return left.narrowed(1).computed(text, dense=False)
+        return left.narrowed(1).computed(text, fresh=True)
     if None in ranks or min(rank for rank in ranks if rank is not None) < 2:
         raise Blocked("it is not known how many axes the factors have", node)
     same = [value for value in (left, right) if isinstance(value, Same)]
     steps = [value for value in (left, right) if isinstance(value, Steps)]
     if len({value.rank for value in steps}) > 1 or any((value.rank or 0) > (steps[0].rank or 0) for value in same):
         raise Blocked("the factors have more axes than the steps", node)
-    return steps[0].computed(text)
+    return steps[0].computed(text, fresh=True)
 
 
 def _dot(values: list[Steps | Same]) -> Steps:

@@ -10,7 +10,8 @@ from perflint.fixes.blocked import Blocked
 from perflint.fixes.text import atom
 from perflint.lift.axes import joined_axis
 from perflint.lift.purity import call_entry
-from perflint.lift.scope import Scope, given_by, tensor
+from perflint.lift.scope import Scope, tensor
+from perflint.lift.seen import is_only_joined, is_written, starts_of
 from perflint.lift.slices import item_text, spread, step_range
 from perflint.lift.steps import Steps
 from perflint.program.consumers import CONVERSIONS, WRAPPERS
@@ -68,7 +69,19 @@ class Results:
             raise Blocked("the same value is kept in every step", node)
         self.lists.append(Appended(path, node, value))
         taken = f"split(1, dim={value.axis})" if value.kept else f"unbind({value.axis})" if value.axis else "unbind()"
-        return f"{path}.extend({atom(value.text)}.{taken})"
+        parts = f"{atom(value.text)}.{taken}"
+        if is_only_joined(scope, path):
+            return f"{path}.extend({parts})"
+        if not value.own:
+            raise Blocked(f"`{path}` keeps views of a given tensor, to which other code may write", node)
+        return f"{path}.extend(each.clone() for each in {parts})"
+
+    def check_apart(self, scope: Scope, name: str, value: Steps) -> None:
+        """Raise Blocked where the last value of `name` may be kept elsewhere, too, and is seen to be written to."""
+        kept = [each.path for each in self.lists if each.value.text == value.text]
+        written = next((path for path in (name, *kept) if is_written(scope, path)), "")
+        if value.own and written and (self.lists or len(scope.facts.read_behind) > 1):
+            raise Blocked(f"`{written}` is changed in place after the loop, and may be kept elsewhere, too", self.loop)
 
     def _add(self, scope: Scope, node: ast.stmt, path: str, addends: list[tuple[str, ast.expr]]) -> str:
         self._only_here(node, path, [each for each in self.loop.body if (sum_ := _added(each)) and sum_[0] == path])
@@ -177,18 +190,9 @@ def _sign(operator: ast.operator) -> str:
     return "+" if isinstance(operator, ast.Add) else "-"
 
 
-def _starts(scope: Scope, name: ast.Name) -> list[ast.expr | None]:
-    """What the variable is given in front of the loop; None for what is not in sight."""
-    values: list[ast.expr | None] = []
-    for definition in scope.starts(name.id):
-        statement = scope.program.statement_of(definition) if isinstance(definition, ast.Name) else None
-        values.append(given_by(statement, definition) if isinstance(statement, ast.Assign) else None)
-    return values or [None]
-
-
 def is_fresh(scope: Scope, name: ast.Name, loop: ast.stmt) -> bool:
     """Is the variable a tensor just made, that nothing but the loop has touched?"""
-    if not all(_is_new(scope, value) for value in _starts(scope, name)):
+    if not all(_is_new(scope, value) for value in starts_of(scope, name.id)):
         return False
     around = scope.program.function_of(loop) or scope.program.tree
     uses = [node for node in occurrences(around, name.id) if isinstance(node.ctx, ast.Load)]
@@ -218,7 +222,7 @@ def _is_measure(scope: Scope, node: ast.AST) -> bool:
 
 def _is_own(scope: Scope, name: ast.Name) -> bool:
     """Is the variable a number, or a tensor that shares its memory with no other?"""
-    starts = _starts(scope, name)
+    starts = starts_of(scope, name.id)
     are_numbers = (value is not None and scope.program.value(value).kind is Kind.NUMBER for value in starts)
     return all(is_number or _is_new(scope, value) for is_number, value in zip(are_numbers, starts, strict=True))
 

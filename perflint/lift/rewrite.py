@@ -50,7 +50,7 @@ def _lifted(program: Program, loop: PlainLoop) -> Fix:
     body = loop.body if isinstance(loop, ast.For) else loop.body[:-1]
     lines = list(lift_body(scope, body, results))
     lines, edits = stacked(scope, loop, lines, results.lists)
-    lines += [Line(loop.body[-1], (text,)) for text in _last_values(scope, loop)]
+    lines += [Line(loop.body[-1], (text,)) for text in _last_values(scope, results)]
     safety = Safety.BEHAVIOUR if scope.draft.changes else Safety.ROUNDING
     title = "; ".join(["compute all steps at once", *sorted(scope.draft.changes)])
     return Fix(title, safety, tuple(sorted([_replaced(scope, loop, lines), *edits])))
@@ -62,8 +62,9 @@ def _is_autocast(program: Program, around: ast.AST) -> bool:
     return any("autocast" in program.segment(head) for head in heads)
 
 
-def _last_values(scope: Scope, loop: PlainLoop) -> Iterator[str]:
+def _last_values(scope: Scope, results: Results) -> Iterator[str]:
     """What gives the names that are read behind the loop the values of its last step."""
+    loop = results.loop
     for name in sorted(scope.facts.read_behind - scope.draft.final):
         value = scope.values.get(name)
         if isinstance(value, State):
@@ -71,11 +72,12 @@ def _last_values(scope: Scope, loop: PlainLoop) -> Iterator[str]:
         if isinstance(value, Index) and isinstance(loop, ast.While):
             yield f"{name} = {value.stop}"
         elif isinstance(value, Index):
-            raise Blocked(f"`{name}` is read behind the loop", loop)
+            raise Blocked(f"`{name}` is read after the loop", loop)
         if isinstance(value, Steps):
             before = ":, " * value.axis
             last = "-1:" if value.kept else "-1"
-            yield f"{name} = {atom(value.text)}[{before}{last}]"
+            results.check_apart(scope, name, value)
+            yield f"{name} = {atom(value.text)}[{before}{last}]{'.clone()' if value.own else ''}"
 
 
 def _replaced(scope: Scope, loop: PlainLoop, lines: list[Line]) -> Edit:

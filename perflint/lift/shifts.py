@@ -44,7 +44,8 @@ def shifted_in(scope: Scope, node: ast.Name) -> Steps:
     scope.draft.shifted.add(node.id)
     earlier = f"{atom(steps.text)}[{':, ' * steps.axis}:-1]"
     first = node.id if steps.kept else f"{node.id}.unsqueeze({steps.axis})"
-    return replace(steps, text=f"{scope.facts.torch}.cat(({first}, {earlier}), dim={steps.axis})", dense=True)
+    text = f"{scope.facts.torch}.cat(({first}, {earlier}), dim={steps.axis})"
+    return replace(steps, text=text, dense=True, fresh=True)
 
 
 def _starts_alike(scope: Scope, node: ast.Name, given: ast.expr) -> bool:

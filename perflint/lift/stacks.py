@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import ast
+from typing import TYPE_CHECKING
 
 from perflint.fixes.text import atom
 from perflint.lift.axes import joined_axis
 from perflint.lift.body import Line
 from perflint.lift.results import Appended
 from perflint.lift.scope import Scope
+from perflint.lift.seen import STACKS
 from perflint.lift.steps import Steps
 from perflint.program.occurrences import is_empty_list, occurrences, start_region
-from perflint.program.walk import PlainLoop
+from perflint.program.walk import FUNCTIONS, LOOPS, PlainLoop
 from perflint.rule import Edit
 
-_STACKS = frozenset({"torch.stack", "torch.cat"})
+if TYPE_CHECKING:
+    from perflint.program import Program
+
+_REPEATS = (*LOOPS, *FUNCTIONS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def stacked(scope: Scope, loop: PlainLoop, lines: list[Line], lists: list[Appended]) -> tuple[list[Line], list[Edit]]:
@@ -23,8 +28,7 @@ def stacked(scope: Scope, loop: PlainLoop, lines: list[Line], lists: list[Append
     starts: list[ast.stmt] = []
     for appended in lists:
         found = _only_stacked(scope, loop, appended)
-        shared = [other for other in lists if other is not appended and other.value.text == appended.value.text]
-        if found is None or shared or appended.value.text in scope.facts.read_behind:
+        if found is None:
             continue
         start, call, text = found
         lines = [_kept_as(line, appended, text) for line in lines]
@@ -54,7 +58,7 @@ def _only_stacked(scope: Scope, loop: PlainLoop, appended: Appended) -> tuple[as
     call = scope.program.parent(uses[0]) if len(uses) == 1 else None
     if not isinstance(call, ast.Call) or not call.args or call.args[0] is not uses[0] or "." in appended.path:
         return None
-    if scope.program.qualified(call.func) not in _STACKS or call.lineno <= (loop.end_lineno or 0):
+    if scope.program.qualified(call.func) not in STACKS or call.lineno <= (loop.end_lineno or 0):
         return None
     axis = joined_axis(call)
     if (
@@ -64,47 +68,35 @@ def _only_stacked(scope: Scope, loop: PlainLoop, appended: Appended) -> tuple[as
         or scope.facts.flow.bindings(loop).shared & {appended.path}
     ):
         return None
-    if _is_written(scope, call):
+    if _repeats(scope.program, call) is not _repeats(scope.program, loop):
         return None
-    text = _joined(appended.value, axis, is_cat=scope.program.qualified(call.func) == "torch.cat")
+    text = _joined(scope, appended.value, axis, is_cat=scope.program.qualified(call.func) == "torch.cat")
     return (region[0], call, text) if text else None
 
 
-def _is_written(scope: Scope, call: ast.Call) -> bool:
-    """Is what the steps are stacked to changed in place, where autograd may need it as it is?"""
-    parent = scope.program.parent(call)
-    if not isinstance(parent, ast.Assign) or not isinstance(parent.targets[0], ast.Name):
-        return isinstance(parent, ast.Attribute) and parent.attr.endswith("_")
-    around = scope.program.function_of(call) or scope.program.tree
-    for node in occurrences(around, parent.targets[0].id):
-        above = scope.program.parent(node)
-        if isinstance(above, ast.AugAssign) and above.target is node:
-            return True
-        if isinstance(above, ast.Subscript) and above.value is node and not isinstance(above.ctx, ast.Load):
-            return True
-        if isinstance(above, ast.Attribute) and above.attr.endswith("_"):
-            return True
-    return False
+def _repeats(program: Program, node: ast.AST) -> ast.AST | None:
+    """What runs `node` again and again, or later."""
+    return next((each for each in program.ancestors(node) if isinstance(each, _REPEATS)), None)
 
 
-def _joined(value: Steps, axis: int, *, is_cat: bool) -> str:
-    """What stacking, or joining, the steps along `axis` gives; empty where that takes more than a view."""
-    if is_cat:
-        if value.kept:
-            return _dense(value) if value.axis == axis else ""
-        if value.least <= axis or not value.own:
-            return ""
-        return f"{atom(value.at(axis).text)}.flatten({axis}, {axis + 1})"
-    if value.kept or value.least < axis:
+def _joined(scope: Scope, value: Steps, axis: int, *, is_cat: bool) -> str:
+    """What stacking, or joining, the steps along `axis` gives; empty where no rule makes that of them."""
+    if value.kept:
+        return _apart(scope, value) if is_cat and value.axis == axis else ""
+    if value.least < axis + is_cat:
         return ""
-    return _dense(value.at(axis))
+    whole = _apart(scope, value.at(axis))
+    return f"{atom(whole)}.flatten({axis}, {axis + 1})" if is_cat and whole else whole
 
 
-def _dense(value: Steps) -> str:
-    """The steps in memory of their own, as stacking leaves them."""
+def _apart(scope: Scope, value: Steps) -> str:
+    """The steps in memory of their own, as stacking leaves them; empty where the program has no name for torch."""
+    if value.fresh:
+        return value.text if value.dense else f"{atom(value.text)}.contiguous()"
     if value.dense:
-        return value.text
-    return f"{atom(value.text)}.contiguous()" if value.own else ""
+        return f"{atom(value.text)}.clone()"
+    torch = scope.facts.torch
+    return f"{atom(value.text)}.clone(memory_format={torch}.contiguous_format)" if torch else ""
 
 
 def _removed(scope: Scope, start: ast.stmt) -> list[Edit]:

@@ -25,7 +25,8 @@ class Steps:
 
     One step has `least` to `most` axes. Where it is `kept`, one step still has `axis`, of size 1 (`x[:, t : t + 1]`);
     otherwise it has no such axis (`x[:, t]`). Steps `of` the same have as many axes as each other. `own`: it was
-    computed, and is no view of what was there before; `dense`: it is contiguous.
+    computed, and is no view of what was there before; `dense`: it is contiguous; `fresh`: nothing else holds the memory
+    of `text`, and no gradient needs it as it is, so that whoever gets it may write to it.
     """
 
     text: str
@@ -35,6 +36,7 @@ class Steps:
     kept: bool = False
     dense: bool = False
     own: bool = False
+    fresh: bool = False
     of: str = ""
 
     @property
@@ -49,19 +51,20 @@ class Steps:
 
     def with_axes(self, more: int, text: str) -> Steps:
         """Steps that have so many axes more."""
-        return replace(self, text=text, least=self.least + more, most=min(self.most + more, MANY), dense=False, of="")
+        least, most = self.least + more, min(self.most + more, MANY)
+        return replace(self, text=text, least=least, most=most, dense=False, fresh=False, of="")
 
-    def computed(self, text: str, *, dense: bool = False) -> Steps:
+    def computed(self, text: str, *, dense: bool = False, fresh: bool = False) -> Steps:
         """What a computation gives out of these steps, with the same axes."""
-        return replace(self, text=text, dense=dense, own=True)
+        return replace(self, text=text, dense=dense, own=True, fresh=fresh)
 
     def narrowed(self, least: int, most: int = MANY) -> Steps:
         """The same steps, of which more is known."""
         return replace(self, least=max(self.least, least), most=min(self.most, most))
 
     def named(self, text: str) -> Steps:
-        """The same steps under another name."""
-        return replace(self, text=text)
+        """The same steps under another name, which others may read, too."""
+        return replace(self, text=text, fresh=False)
 
     def at(self, axis: int) -> Steps:
         """The same steps along another axis."""
@@ -132,13 +135,15 @@ def moved(text: str, source: int, target: int) -> str:
 
 def squeezed(steps: Steps) -> Steps:
     """One step without the axis that it keeps."""
-    return replace(steps.with_axes(-1, steps.text), kept=False, dense=steps.dense) if steps.kept else steps
+    if not steps.kept:
+        return steps
+    return replace(steps.with_axes(-1, steps.text), kept=False, dense=steps.dense, fresh=steps.fresh)
 
 
 def unsqueezed(steps: Steps, axis: int) -> Steps:
     """One step with an axis of size 1 more, at `axis`: the axis along which the steps are."""
     there = steps.at(axis)
-    return replace(there.with_axes(1, there.text), kept=True, dense=there.dense)
+    return replace(there.with_axes(1, there.text), kept=True, dense=there.dense, fresh=there.fresh)
 
 
 def in_front(steps: Steps) -> Steps:

@@ -72,6 +72,9 @@ def cell(writer: Writer) -> None:
     writer.values.append(Value(choose([state, state, states[-1]]), (batch, width)))
 
 
+_IN_PLACE = ["{0} *= 2", "{0}.relu_()", "F.relu({0}, inplace=True)", "{0}[:1] = 0"]
+
+
 def listed(writer: Writer) -> None:
     """A list, which is joined behind the loop, or read as it is."""
     choose, value, name = writer.choose, writer.choose(writer.values), writer.name("r")
@@ -87,6 +90,7 @@ def listed(writer: Writer) -> None:
     writer.behind.append(f"{joined} = {choose(ways)}")
     if choose([False, False, False, True]):
         writer.behind.append(f"{joined} = {joined} * {joined}")
+    writer.behind += choose([[], [], *([form.format(joined)] for form in _IN_PLACE)])
     writer.results.append(joined)
 
 

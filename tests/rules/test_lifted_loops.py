@@ -127,15 +127,19 @@ def now(text: str, offset: int) -> str:
     return SHIFTED(text, 0)
 
 
-def backwards(scope: object, loop: object) -> list[str]:
-    return [line.replace("[:, -1]", "[:, 0]").replace("[-1]", "[0]") for line in LAST_VALUES(scope, loop)]
+def backwards(scope: object, results: object) -> list[str]:
+    return [line.replace("[:, -1]", "[:, 0]").replace("[-1]", "[0]") for line in LAST_VALUES(scope, results)]
 
 
-def other_way_round(value: Any, axis: int, *, is_cat: bool) -> str:
-    return JOINED(value, 1 - axis if axis in (0, 1) and value.least else axis, is_cat=is_cat)
+def other_way_round(scope: object, value: Any, axis: int, *, is_cat: bool) -> str:
+    return JOINED(scope, value, 1 - axis if axis in (0, 1) and value.least else axis, is_cat=is_cat)
 
 
-SEEDS = range(120)
+def shared(scope: object, value: Any) -> str:
+    return f"({value.text}).contiguous()"
+
+
+SEEDS = range(280)
 LINES: Callable[..., Lines] = Asked.lines
 SHIFTED: Callable[..., str] = slices.shifted
 LAST_VALUES: Callable[..., Any] = rewrite._last_values
@@ -148,6 +152,7 @@ MUTANTS: dict[str, tuple[object, str, object]] = {
     "the step before is this step": (slices, "shifted", now),
     "the first step is taken for the last": (rewrite, "_last_values", backwards),
     "what is stacked stands along another axis": (stacks, "_joined", other_way_round),
+    "what is stacked shares its memory": (stacks, "_apart", shared),
 }
 
 
