@@ -84,7 +84,7 @@ training step of an LSTM decoder under teacher forcing (batch 100, 128 steps, wi
 by hand, as `nn.LSTM`, 8.5 ms). cuDNN warns that a Cell's weights are not one chunk of memory, and copies them at
 each call.
 
-As CUDA graphs, by `perflint fix --unsafe` (21 interleaved rounds; `tests/gpu/measure_graphs.py`): a greedy LSTM decode
+As CUDA graphs, by `perflint fix --unsafe` (15 interleaved rounds; `tests/gpu/measure_graphs.py`): a greedy LSTM decode
 of 128 steps, 16.0 ms to 2.2 ms at batch 1 (7.2x) and 19.7 ms to 4.7 ms at batch 100 (4.2x); an attention decoder's
 forward and backward over 60 steps, 45.5 ms to 15.4 ms (2.9x). For comparison, in another run of that day
 (`--compilers`): `torch.jit.script` of the greedy decode 1.4x, `torch.compile` of its step 0.74x; `torch.compile` of
