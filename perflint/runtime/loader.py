@@ -31,10 +31,12 @@ class Decision:
     reason: str = ""
 
 
-def decide(dataset: Any, given: Mapping[str, Any], *, unsafe: bool) -> Decision:
+def decide(dataset: Any, given: Mapping[str, Any], *, unsafe: bool = False, proven: bool = True) -> Decision:
     """What to add to the arguments `given` for a loader of `dataset`.
 
-    Workers change nothing but the time, unless samples are drawn at random: then they are given only where `unsafe`.
+    Trying out a few samples shows what workers would spoil, but not all: what is written to globals stays in the
+    workers, and a loader that shuffles draws its order as a loop is entered, no longer as it asks for the first batch.
+    So it takes a text that has `proven` the rest, or an `unsafe` mind, which takes samples drawn at random as well.
     """
     if reason := _unfit(dataset, given):
         return Decision(reason=reason)
@@ -48,6 +50,8 @@ def decide(dataset: Any, given: Mapping[str, Any], *, unsafe: bool) -> Decision:
     batch = _batch_size(given)
     workers = _workers(len(dataset) // max(batch, 1))
     reason = _obstacle(seen, batch, unsafe) or _unsendable(dataset, given) or _too_large(seen, batch, workers)
+    if not reason and not (proven or unsafe):
+        reason = "its file does not prove that workers would leave everything else as it is: --unsafe does it"
     if not reason and workers < 1:
         reason = "there are no cores for workers"
     return Decision(pinned, reason) if reason else Decision({**pinned, "num_workers": workers})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import marshal
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -13,42 +12,31 @@ from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from types import CodeType
 
+from perflint.shim import store
 from perflint.shim.plan import PatchedFile
 
 HIT = "__perflint_hit__"  # the global function that the counters call
-_DIGEST = 16
 
 
-def code_of(file: PatchedFile, filename: str, first: int, store: Path) -> CodeType:
-    """The code of `file`, its counters numbered from `first`; compiled once, and remembered in `store`.
+def code_of(file: PatchedFile, filename: str, first: int, folder: Path) -> CodeType:
+    """The code of `file`, its counters numbered from `first`; compiled once, and remembered in `folder`.
 
     Raises what compiling raises.
     """
     kind = f"{filename}\0{first}\0{sys.flags.optimize}".encode("utf-8", "surrogatepass") + MAGIC_NUMBER
-    known = store / f"{file.digest}-{blake2b(kind, digest_size=8).hexdigest()}.code"
+    known = folder / f"{file.digest}-{blake2b(kind, digest_size=8).hexdigest()}.code"
     with suppress(OSError, ValueError, EOFError, TypeError):
-        return _read(known)
+        return _checked(marshal.loads(store.read(known)))
     code: CodeType = compile(_tree(file, first), filename, "exec", dont_inherit=True)
     with suppress(OSError):
-        _write(known, code)
+        store.write(known, marshal.dumps(code))
     return code
 
 
-def _read(path: Path) -> CodeType:
-    data = path.read_bytes()
-    if blake2b(data[_DIGEST:], digest_size=_DIGEST).digest() != data[:_DIGEST]:
-        raise ValueError(f"{path} is damaged")
-    code = marshal.loads(data[_DIGEST:])
+def _checked(code: object) -> CodeType:
     if not isinstance(code, CodeType):
-        raise ValueError(f"{path} holds no code")
+        raise ValueError("it holds no code")
     return code
-
-
-def _write(path: Path, code: CodeType) -> None:
-    data = marshal.dumps(code)
-    beside = path.with_name(f"{path.name}.{os.getpid()}")
-    beside.write_bytes(blake2b(data, digest_size=_DIGEST).digest() + data)
-    beside.replace(path)
 
 
 def _tree(file: PatchedFile, first: int) -> ast.Module:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import click
@@ -36,4 +37,4 @@ def run(
     if dry_run:
         click.echo("".join(f"{line}\n" for line in preview(request)), nl=False)
         return CLEAN
-    return launcher(request)
+    return launcher(request, partial(click.echo, err=True))

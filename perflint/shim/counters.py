@@ -26,7 +26,8 @@ class Counters:
         self.hit = hit  # counts one more; a function by itself, as torch.compile wants it
 
 
-def read(folder: Path) -> list[list[int]]:
-    """The counts of each process that wrote to `folder`."""
-    files = sorted(folder.glob(f"*{_SUFFIX}"))
-    return [[number for (number,) in struct.iter_unpack("Q", file.read_bytes())] for file in files]
+def read(folder: Path, count: int) -> list[list[int]]:
+    """The `count` counts of each process that wrote to `folder`; one that was killed as it began has none."""
+    contents = (file.read_bytes() for file in sorted(folder.glob(f"*{_SUFFIX}")))
+    counts = ([number for (number,) in struct.iter_unpack("Q", content)] for content in contents if content)
+    return [numbers[:count] for numbers in counts]

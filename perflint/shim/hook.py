@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -35,7 +36,10 @@ class _Watched(SourceFileLoader):
 
     def exec_module(self, module: ModuleType) -> None:
         super().exec_module(module)
-        self._told(module)
+        try:
+            self._told(module)
+        except Exception as error:
+            warnings.warn(f"perflint leaves {module.__name__} as it is: {error!r}", RuntimeWarning, stacklevel=2)
 
 
 class Finder(MetaPathFinder):

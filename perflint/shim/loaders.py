@@ -10,10 +10,13 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
+
+from perflint.shim.plan import Plan
 
 if TYPE_CHECKING:
     from perflint.runtime.loader import Decision
@@ -33,10 +36,10 @@ class Made:
 
 
 class Loaders:
-    """The loaders of a process; `owns` tells the user's files, and what was decided goes to the folder `run`."""
+    """The loaders of a process in the files that `plan` owns; what was decided goes to the folder `run`."""
 
-    def __init__(self, owns: Callable[[str], bool], run: Path, unsafe: bool) -> None:
-        self._owns, self._run, self._unsafe = owns, run, unsafe
+    def __init__(self, plan: Plan, run: Path) -> None:
+        self._plan, self._run = plan, run
         self._known: dict[tuple[str, int], tuple[weakref.ref[Any], Decision]] = {}
         self._undo: list[Callable[[], None]] = []
 
@@ -67,7 +70,7 @@ class Loaders:
         self, original: Callable[..., None], frame: FrameType, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         path, line = frame.f_code.co_filename, frame.f_lineno
-        if not self._owns(path):
+        if not self._plan.owns(path):
             return {}
         try:
             given = inspect.signature(original).bind(*args, **kwargs).arguments
@@ -87,7 +90,8 @@ class Loaders:
         known = self._known.get((path, line))
         if known is not None and known[0]() is dataset:
             return known[1]
-        decision = decide(dataset, given, unsafe=self._unsafe)
+        proven = line in self._plan.proven.get(os.path.realpath(path), ())
+        decision = decide(dataset, given, unsafe=self._plan.unsafe, proven=proven)
         with (self._run / f"{os.getpid()}{_SUFFIX}").open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(Made(path, line, decision.arguments, decision.reason))) + "\n")
         if hasattr(dataset, "__weakref__"):
@@ -99,4 +103,5 @@ def made(run: Path) -> Iterator[Made]:
     """The loaders that processes of a run made, each place and decision once."""
     lines = [line for file in sorted(run.glob(f"*{_SUFFIX}")) for line in file.read_text("utf-8").splitlines()]
     for line in dict.fromkeys(lines):
-        yield Made(**json.loads(line))
+        with suppress(ValueError):  # of a process that was killed as it wrote
+            yield Made(**json.loads(line))

@@ -10,6 +10,8 @@ from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 
+from perflint.shim import store
+
 
 @dataclass(frozen=True)
 class Change:
@@ -55,13 +57,15 @@ class Left:
 class Plan:
     """The changed files of a program by their real paths, what is left and why, and the folder for compiled code.
 
-    `root` is the project's folder; `watches` names what is fixed as the program runs, by `unsafe` means as well or not.
+    `root` is the project's folder; `watches` names what is fixed as the program runs, by `unsafe` means as well or not,
+    and `proven` holds, by real paths, the lines of loaders that the text alone proves workers to be safe for.
     """
 
     root: str
     files: Mapping[str, PatchedFile]
     left: tuple[Left, ...]
     watches: tuple[str, ...]
+    proven: Mapping[str, tuple[int, ...]]
     unsafe: bool
     store: str
 
@@ -90,21 +94,18 @@ def digest(data: bytes) -> str:
     return blake2b(data, digest_size=16).hexdigest()
 
 
-def encode(plan: Plan) -> str:
-    """The plan as text, which is checked when it is read."""
-    content = _dumps(asdict(plan))
-    return f"{digest(content.encode('ascii'))}\n{content}"
+def save(plan: Plan, path: Path) -> None:
+    """Leave the plan at `path` for `load`; raises OSError."""
+    store.write(path, _dumps(asdict(plan)).encode("ascii"))
 
 
 def load(path: Path) -> Plan:
-    """The plan that `encode` was given; raises OSError or ValueError where there is none, or a damaged one."""
-    checksum, _, content = path.read_text("ascii").partition("\n")
-    if checksum != digest(content.encode("ascii")):
-        raise ValueError(f"{path} is damaged")
-    values = json.loads(content)
+    """The plan that was saved at `path`; raises OSError or ValueError where there is none, or a damaged one."""
+    values = json.loads(store.read(path))
     files = {name: _read_file(file) for name, file in values["files"].items()}
     left = tuple(Left(**each) for each in values["left"])
-    return Plan(values["root"], files, left, tuple(values["watches"]), values["unsafe"], values["store"])
+    proven = {name: tuple(lines) for name, lines in values["proven"].items()}
+    return Plan(values["root"], files, left, tuple(values["watches"]), proven, values["unsafe"], values["store"])
 
 
 def _read_file(values: dict[str, object]) -> PatchedFile:

@@ -14,39 +14,69 @@ from perflint.cache import FOLDER, keys_for
 from perflint.catalogue import selected_rules
 from perflint.config import Settings
 from perflint.documents.disk import Unreadable, read_bytes
-from perflint.files import discover
+from perflint.files import Discovery, discover
 from perflint.fingerprint import source_digest
 from perflint.fix import Applied
 from perflint.patch import Patch
 from perflint.patching import patch_files
-from perflint.rule import Edit
-from perflint.shim.plan import Change, Left, PatchedFile, Plan, digest, encode, load
+from perflint.results import PlacedFix
+from perflint.rule import Edit, Rule, Safety
+from perflint.run import check_files
+from perflint.shim.plan import Change, Left, PatchedFile, Plan, digest, load, save
 
 
-def plan_for(root: Path, settings: Settings) -> Path:
-    """The file of the plan for the project in the folder `root`, made if there is none for what its files hold now."""
-    store = ((settings.cache_dir or settings.root / FOLDER) / "run").absolute()
+def plan_for(root: Path, settings: Settings, folder: Path) -> Path:
+    """The file of the plan for the project at `root`, in its cache: in `folder` if that isn't wanted, or not to be had.
+
+    It is made if there is none for what the project's files hold now.
+    """
     discovery = discover([root], settings)
     rules = selected_rules(settings.selection)
-    seed = repr((str(root), str(store), settings.per_file_ignores, settings.unsafe))
+    seed = repr((str(root), settings.per_file_ignores, settings.unsafe))
     key = keys_for(rules, settings.rules, source_digest(rules) + seed.encode())
     parts = [f"{file}\0{digest(_bytes(file))}" for file in discovery.files]
-    path = store / f"plan-{key.key('plan.py', os.fsencode(chr(0).join(parts))).hex()}.json"
-    if not _is_whole(path):
+    name = f"plan-{key.key('plan.py', os.fsencode(chr(0).join(parts))).hex()}.json"
+    store = _store(settings) or folder
+    if not _is_whole(store / name):
+        save(_plan(root, discovery, settings, rules, store), store / name)
+    return store / name
+
+
+def _store(settings: Settings) -> Path | None:
+    if not settings.cache:
+        return None
+    store = ((settings.cache_dir or settings.root / FOLDER) / "run").absolute()
+    with suppress(OSError):
         store.mkdir(parents=True, exist_ok=True)
-        watched = [rule for rule in rules if rule.at_run_time]
-        rest = replace(settings, ignore=(*settings.ignore, *(rule.name for rule in watched)))
-        patches = patch_files(discovery, rest) if len(watched) < len(rules) else ()
-        plan = Plan(
-            os.path.realpath(root),
-            _patched_files(patches),
-            tuple(_left(patches)),
-            tuple(sorted({rule.at_run_time for rule in watched})),
-            settings.unsafe,
-            str(store),
-        )
-        _write(path, encode(plan))
-    return path
+    return store if os.access(store, os.W_OK) else None
+
+
+def _plan(root: Path, discovery: Discovery, settings: Settings, rules: Sequence[Rule], store: Path) -> Plan:
+    watched = [rule for rule in rules if rule.at_run_time]
+    rest = replace(settings, ignore=(*settings.ignore, *(rule.name for rule in watched)))
+    patches = patch_files(discovery, rest) if len(watched) < len(rules) else ()
+    return Plan(
+        os.path.realpath(root),
+        _patched_files(patches),
+        tuple(_left(patches)),
+        tuple(sorted({rule.at_run_time for rule in watched})),
+        _proven(discovery, replace(settings, select=tuple(rule.name for rule in watched))) if watched else {},
+        settings.unsafe,
+        str(store),
+    )
+
+
+def _proven(discovery: Discovery, settings: Settings) -> dict[str, tuple[int, ...]]:
+    """The lines of the loaders that the text alone proves workers to be safe for."""
+    files = check_files(discovery, settings).files
+    safe = {
+        file.path: [each.start.line for each in file.diagnostics if any(map(_is_safe, each.fixes))] for file in files
+    }
+    return {os.path.realpath(path): tuple(lines) for path, lines in safe.items() if lines}
+
+
+def _is_safe(fix: PlacedFix) -> bool:
+    return fix.safety is not Safety.BEHAVIOUR and any("num_workers" in edit.text for edit in fix.edits)
 
 
 def _is_whole(path: Path) -> bool:
@@ -61,12 +91,6 @@ def _bytes(path: Path) -> bytes:
     with suppress(Unreadable, OSError):
         return read_bytes(path)
     return b""
-
-
-def _write(path: Path, text: str) -> None:
-    beside = path.with_name(f"{path.name}.{os.getpid()}")
-    beside.write_text(text, "ascii")
-    beside.replace(path)
 
 
 def _patched_files(patches: Sequence[Patch]) -> dict[str, PatchedFile]:

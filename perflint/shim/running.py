@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -50,14 +49,18 @@ def preview(request: Request) -> Iterator[str]:
     """The lines that say what a run would change, and what it would leave and why."""
     from perflint.shim.planning import plan_for
 
-    return summary.preview(plan.load(plan_for(project_of(request.folder), request.settings())))
+    with tempfile.TemporaryDirectory(prefix="perflint-") as folder:
+        yield from summary.preview(plan.load(plan_for(project_of(request.folder), request.settings(), Path(folder))))
 
 
-def launcher(request: Request) -> Callable[[], None]:
-    """What runs the program, in this process and patched if that can be had; raises UserError for a user's mistake."""
+def launcher(request: Request, tell: Callable[[str], None]) -> Callable[[], None]:
+    """What runs the program, in this process and patched if that can be had; raises UserError for a user's mistake.
+
+    `tell` is called with each line of the summary, as the process ends.
+    """
     if not request.is_module and not Path(request.name).is_file():
         raise UserError(f"{request.name}: there is no such file to run")
-    run = None if os.environ.get(OFF) == "1" else _begun(request)
+    run = None if os.environ.get(OFF) == "1" else _begun(request, tell)
     if request.is_module:
         return partial(launch.run_module, request.name, request.arguments)
     return partial(launch.run_script, request.name, request.arguments, run.shim if run else None)
@@ -74,7 +77,9 @@ class Run:
 
     def lines(self) -> list[str]:
         """The summary so far."""
-        return list(summary.summary(self.shim.plan, read(self.folder), list(made(self.folder))))
+        return list(
+            summary.summary(self.shim.plan, read(self.folder, self.shim.plan.counters), list(made(self.folder)))
+        )
 
     def end(self) -> None:
         """Patch nothing more, here and in processes that are started from now on."""
@@ -90,8 +95,8 @@ def begin(root: Path, settings: Settings) -> Run:
     """Begin a run of the project at `root`: patch this process's imports, and those of its children."""
     from perflint.shim.planning import plan_for
 
-    path = plan_for(root, settings)
     folder = Path(tempfile.mkdtemp(prefix="perflint-"))
+    path = plan_for(root, settings, folder)
     shim = Shim(plan.load(path), folder)
     joining = environment(path, folder)
     before = {name: os.environ.get(name) for name in joining}
@@ -106,7 +111,7 @@ def project_of(folder: Path) -> Path:
     return next(marked, folder)
 
 
-def _begun(request: Request) -> Run | None:
+def _begun(request: Request, tell: Callable[[str], None]) -> Run | None:
     try:
         run = begin(project_of(request.folder), request.settings())
     except UserError:
@@ -115,13 +120,14 @@ def _begun(request: Request) -> Run | None:
         warnings.warn(f"perflint runs {request.name} unpatched, by a fault of its own: {error!r}", RuntimeWarning, 2)
         return None
     is_first = os.environ.get("LOCAL_RANK", "0") == "0"
-    atexit.register(_end, run, os.getpid(), is_first and not request.quiet)
+    atexit.register(_end, run, os.getpid(), tell if is_first and not request.quiet else None)
     return run
 
 
-def _end(run: Run, process: int, tells: bool) -> None:
+def _end(run: Run, process: int, tell: Callable[[str], None] | None) -> None:
     if os.getpid() != process:
         return  # a child that was forked
-    if tells:
-        print(*run.lines(), sep="\n", file=sys.stderr)
+    if tell is not None:
+        for line in run.lines():
+            tell(line)
     run.end()

@@ -33,7 +33,7 @@ class Shim:
         }
         self._undo: list[Callable[[], None]] = []
         if "loaders" in plan.watches:
-            watch = Loaders(plan.owns, run, plan.unsafe)
+            watch = Loaders(plan, run)
             self._watched[loaders.MODULE] = watch.watch
             self._undo.append(watch.unwatch)
         self._finder = Finder(self.patches, self.code, self._watched)
@@ -74,7 +74,7 @@ class Shim:
 
     def _watch_compiler(self, config: ModuleType) -> None:
         """Let torch.compile take the counters for what is called beside a graph, and need not end it."""
-        others = set(config.reorderable_logging_functions)
+        others = set(getattr(config, "reorderable_logging_functions", ()))
         config.reorderable_logging_functions = {*others, self._counters.hit}  # type: ignore[attr-defined]
         self._undo.append(lambda: setattr(config, "reorderable_logging_functions", others))
 

@@ -22,7 +22,7 @@ class Effect:
 
 def effects(plan: Plan, counts: Sequence[Sequence[int]]) -> tuple[Effect, ...]:
     """The effect of each change of `plan`, by the counts of all processes."""
-    totals = [sum(column) for column in zip(*counts, strict=True)] or [0] * plan.counters
+    totals = [sum(column) for column in zip([0] * plan.counters, *counts, strict=True)]
     return tuple(
         Effect(path, change, totals[plan.slots[path]] > 0, totals[plan.slots[path] + number])
         for path, file in plan.files.items()
@@ -51,6 +51,8 @@ def preview(plan: Plan) -> Iterator[str]:
     for path, file in plan.files.items():
         for each in file.changes:
             yield f"{os.path.relpath(path)}:{each.line} {each.rule}: {each.title} ({each.safety})"
+    if plan.watches:
+        yield f"{', '.join(plan.watches)}: decided on as they are made"
     for left in plan.left:
         yield f"{os.path.relpath(left.path)}:{left.line} {left.rule}: left: {left.reason}"
 

@@ -131,6 +131,11 @@ def test_random_samples_are_for_those_who_ask() -> None:
     assert decided(DrawsFromTorch(), unsafe=True).arguments == {"num_workers": 3}
 
 
+def test_what_the_text_does_not_prove_is_for_those_who_ask() -> None:
+    assert "does not prove" in decide(Slow(), {"batch_size": 8}, proven=False).reason
+    assert decide(Slow(), {"batch_size": 8}, proven=False, unsafe=True).arguments == {"num_workers": 3}
+
+
 def test_what_spawned_workers_cannot_be_sent_is_left_alone() -> None:
     decision = decided(Slow(), multiprocessing_context="spawn", collate_fn=lambda batch: batch)
     assert "can't be sent" in decision.reason
@@ -146,5 +151,6 @@ def test_a_program_gets_the_same_batches_in_the_same_order(tmp_path: Path) -> No
     project(tmp_path, "loads.py")
     alone, run = python(tmp_path, "loads.py"), patched(tmp_path, "loads.py")
     assert run.stdout == alone.stdout
-    assert "loads.py:25 loader: num_workers=" in run.stderr or "no cores" in run.stderr
-    assert "loads.py:27 loader: no workers: each worker" in run.stderr
+    assert "loads.py:24 loader: num_workers=" in run.stderr or "no cores" in run.stderr
+    assert "loads.py:26 loader: no workers: each worker" in run.stderr
+    assert "loads.py:28 loader: no workers: its file does not prove" in run.stderr

@@ -20,7 +20,10 @@ def test_the_off_switch_runs_the_program_unchanged(tmp_path: Path) -> None:
 def test_a_dry_run_says_what_would_be_applied_and_runs_nothing(tmp_path: Path) -> None:
     run = patched(project(tmp_path, "crashes.py"), "--dry-run", "crashes.py")
     assert (run.returncode, run.stderr) == (0, "")
-    assert run.stdout == "crashes.py:16 decode-loop: compute all steps at once (rounding)\n"
+    assert run.stdout.splitlines() == [
+        "crashes.py:16 decode-loop: compute all steps at once (rounding)",
+        "loaders: decided on as they are made",
+    ]
 
 
 def test_a_fix_that_never_runs_is_said_so(tmp_path: Path) -> None:
@@ -40,6 +43,14 @@ def test_a_rule_that_there_is_none_of_is_one_line_and_exit_code_2(tmp_path: Path
     run = patched(project(tmp_path, "identity.py"), "--select", "decode-lop", "identity.py")
     assert (run.returncode, run.stdout) == (2, "")
     assert len(run.stderr.splitlines()) == 1
+
+
+def test_without_a_cache_nothing_is_written_to_the_project(tmp_path: Path) -> None:
+    project(tmp_path, "workers.py", "decoders.py")
+    before = sorted(tmp_path.iterdir())
+    run = patched(tmp_path, "--no-cache", "workers.py", "spawn")
+    assert run.stdout == "PatchedLoader True 0\n", run.stderr
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\x00", b"{}\n{}"])
