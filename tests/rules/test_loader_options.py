@@ -6,7 +6,7 @@ from perflint.catalogue import rules_by_name
 from perflint.check import check_text
 from perflint.fix import fix_text
 from perflint.rule import Severity
-from tests.fixture_cases import FIXTURES
+from tests.fixture_cases import FIXTURES, default_options
 
 RULE = rules_by_name()["dataloader-defaults"]
 FOLDER = FIXTURES / "dataloader_defaults"
@@ -32,3 +32,11 @@ def test_the_reason_against_workers_is_said_with_the_fix_of_the_rest() -> None:
     said = [finding.message for finding in findings if finding.fixes and "num_workers" in finding.kind]
     assert len(said) == 6
     assert all("no workers are added: " in message for message in said)
+
+
+def test_loaders_of_a_list_that_are_walked_together_are_not_promised_the_same_batches() -> None:
+    plain = (FOLDER.parent / "run" / "loads.py").read_text(encoding="utf-8")
+    together = plain.replace("zip(source, target)", "zip(*[source, target])")
+    plain = plain.replace("zip(source, target)", "[]")
+    assert "num_workers" in fix_text(plain, [RULE], default_options(RULE)).text
+    assert "num_workers" not in fix_text(together, [RULE], default_options(RULE)).text

@@ -37,13 +37,14 @@ class Orders:
         self._loaders = program.loaders
         self._origins = program.loaders.origins
         self._early = dict(self._read_early())
+        self._together = next(filter(self._takes_loaders, program.of_type(ast.Call)), None)
 
     def changed(self, loader: LoaderCall) -> str:
         """What would draw other numbers if the loader had workers. Empty if nothing in sight would."""
         if not self._is_shuffled(loader):
             return ""
         keys = (loader.call, *self._names(loader.call))
-        maker = next((self._early[key] for key in keys if key in self._early), None)
+        maker = next((self._early[key] for key in keys if key in self._early), self._together)
         if maker is not None:
             return f"`{' '.join(self._program.segment(maker).split())}` would draw its order earlier"
         return "its generator draws other numbers in between" if self._shares_generator(loader) else ""
@@ -77,6 +78,13 @@ class Orders:
         for generator in self._program.of_type(ast.GeneratorExp):
             if not self._is_read_at_once(generator):
                 yield from ((each, generator) for each in self._iterated(generator.generators[0].iter))
+
+    def _takes_loaders(self, call: ast.Call) -> bool:
+        """Is it `zip(*loaders)`? Which loaders these are is not followed."""
+        if not _EAGER.fullmatch(self._program.qualified(call.func)):
+            return False
+        listed = [self._program.value(each.value) for each in call.args if isinstance(each, ast.Starred)]
+        return any(part and part.kind is Kind.LOADER for value in listed for part in (value.item, *(value.items or ())))
 
     def _is_early(self, argument: ast.expr, call: ast.Call) -> bool:
         """May anything be drawn between the making of the iterator of `argument` and the reading of its first item?"""
