@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.imports import importing
-from perflint.graphing.captured import RUNTIME
+from perflint.fixes.shown import shown
+from perflint.graphing.captured import COMPILERS, RUNTIME, handed_over
 from perflint.graphing.end_test import end_test
 from perflint.graphing.obstacles import Obstacles
 from perflint.graphing.sites import check_sites
@@ -59,10 +60,18 @@ def _function(program: Program, loop: PlainLoop) -> ast.FunctionDef:
     for base in program.base_names(owner) if isinstance(owner, ast.ClassDef) else ():
         if base.startswith(_NOT_CAPTURED):
             raise Blocked(f"methods of a `{base}` can't be captured", owner)
+    _check_compiled(program, function)
+    return function
+
+
+def _check_compiled(program: Program, function: ast.FunctionDef) -> None:
+    """Compiled code would meet the decorator, and compile it instead of what it decorates."""
     calls = program.of_type(ast.Call) if "jit" in program.text else []
     if any(program.qualified(call.func).startswith("torch.jit.") for call in calls):
         raise Blocked("this file compiles its functions", function)
-    return function
+    compiled = handed_over(program, function, COMPILERS) if "compile" in program.text else None
+    if compiled is not None:
+        raise Blocked(f"{shown(program, compiled)} compiles `{function.name}`, graph and all", compiled)
 
 
 def _decorator(program: Program, function: ast.FunctionDef, name: str) -> Edit:

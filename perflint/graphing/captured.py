@@ -3,50 +3,94 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from perflint.graphing.modes import referred
-from perflint.program.walk import FUNCTIONS
+from perflint.program.values import Value
+from perflint.program.walk import Function, own_nodes
 
 if TYPE_CHECKING:
     from perflint.program import Program
+    from perflint.program.inference.classes import ClassInfo
 
 RUNTIME = "perflint.runtime.graphs"
+COMPILERS = frozenset({"torch.compile", "torch._dynamo.optimize"})
 _CAPTURES = frozenset({f"{RUNTIME}.cuda_graph", "torch.cuda.graph", "torch.cuda.make_graphed_callables"})
 
 
 def is_captured(program: Program, node: ast.AST) -> bool:
-    """Is `node` part of what a CUDA graph is captured of: by a decorator, a wrapper, or a `with` around it?"""
-    return _is_captured(program, node, set())
+    """Is `node` part of what a CUDA graph is captured of: by a decorator, a wrapper, or code around it?"""
+    return "graph" in program.text and _is_captured(program, node, set())
+
+
+def handed_over(program: Program, function: Function, takers: frozenset[str]) -> ast.Call | None:
+    """The call of one of `takers` that is given the function, or a module which runs it as its forward."""
+    calls = (call for call in program.of_type(ast.Call) if call.args and program.qualified(call.func) in takers)
+    for call in calls:
+        if any(_runs(program, value, function) for value in _parts(program.value(call.args[0]))):
+            return call
+    return None
 
 
 def _is_captured(program: Program, node: ast.AST, seen: set[ast.AST]) -> bool:
-    if "graph" not in program.text:
+    function = program.function_of(node)
+    if _is_captured_here(program, node, function):
+        return True
+    if function is None or function in seen:
         return False
+    seen.add(function)
+    decorators = getattr(function, "decorator_list", ())
+    if any(program.qualified(referred(each)) in _CAPTURES for each in decorators):
+        return True
+    return handed_over(program, function, _CAPTURES) is not None or _is_called_captured(program, function, seen)
+
+
+def _is_captured_here(program: Program, node: ast.AST, function: Function | None) -> bool:
+    """Does the function around `node` capture it by itself: in a `with`, or between the begin and the end of one?"""
     for parent in program.ancestors(node):
+        if parent is function:
+            break
         if isinstance(parent, ast.With):
             names = {program.qualified(referred(item.context_expr)) for item in parent.items}
             if names & _CAPTURES:
                 return True
-        if isinstance(parent, FUNCTIONS):
-            if parent in seen:
-                return False
-            seen.add(parent)
-            return _is_captured_function(program, parent, seen)
-    return False
+    return function is not None and "capture_begin" in program.text and _begins_a_capture(function)
 
 
-def _is_captured_function(program: Program, function: ast.AST, seen: set[ast.AST]) -> bool:
-    if any(program.qualified(referred(each)) in _CAPTURES for each in getattr(function, "decorator_list", ())):
-        return True
-    wrapped = {
-        program.value(argument).node
-        for call in program.of_type(ast.Call)
-        if call.args and program.qualified(call.func) in _CAPTURES
-        for argument in call.args[:1]
-    }
-    if function in wrapped:
-        return True
-    assert isinstance(function, FUNCTIONS)
+def _begins_a_capture(function: Function) -> bool:
+    return any(isinstance(node, ast.Attribute) and node.attr == "capture_begin" for node in own_nodes(function))
+
+
+def _is_called_captured(program: Program, function: Function, seen: set[ast.AST]) -> bool:
+    """Is each call of the function captured, but for those that warm it up beside the capture?"""
     sites = program.call_sites(function)
-    return bool(sites) and all(_is_captured(program, site, seen) for site in sites)
+    captured = [site for site in sites if _is_captured(program, site, seen)]
+    beside = {program.function_of(site) for site in captured}
+    return bool(captured) and all(site in captured or program.function_of(site) in beside for site in sites)
+
+
+def _parts(value: Value) -> Iterator[Value]:
+    """A value, or each of several that are given as a tuple."""
+    if value.items is None:
+        yield value
+    for item in value.items or ():
+        yield from _parts(item)
+
+
+def _runs(program: Program, value: Value, function: Function) -> bool:
+    """Is the value the function, or an instance of a class whose forward it is?"""
+    if value.node is function:
+        return True
+    owner = program.class_of(function)
+    if owner is None or getattr(function, "name", "") != "forward":
+        return False
+    return any(value.node is node for node in _inheriting(owner, "forward"))
+
+
+def _inheriting(owner: ClassInfo, method: str) -> Iterator[ast.ClassDef]:
+    """The class, and those that inherit this method of it."""
+    yield owner.node
+    for heir in owner.subclasses:
+        if method not in heir.methods:
+            yield from _inheriting(heir, method)
