@@ -19,7 +19,8 @@ _POINTWISE = frozenset(
     " LogSigmoid Tanhshrink Identity".split()
 )
 _SOFTMAXES = frozenset({"Softmax", "LogSoftmax"})
-_HARMLESS = frozenset("parameters named_parameters state_dict to cuda cpu train eval zero_grad requires_grad_".split())
+_RETURN_IT = frozenset("to cuda cpu xpu float double half bfloat16 train eval requires_grad_ share_memory".split())
+_HARMLESS = _RETURN_IT | {"parameters", "named_parameters", "state_dict", "zero_grad"}
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ def module_of(program: Program, function: ast.expr) -> Module | None:
 
 def module_built(program: Program, node: ast.expr) -> Module | None:
     """The module of torch that the call `node` builds, where all of its arguments are in sight."""
+    node = _as_built(node)
     if not isinstance(node, ast.Call) or any(keyword.arg is None for keyword in node.keywords):
         return None
     if any(isinstance(argument, ast.Starred) for argument in node.args):
@@ -92,6 +94,13 @@ def module_built(program: Program, node: ast.expr) -> Module | None:
     name = program.qualified(node.func)
     known = name.startswith("torch.nn.") and torch_table.class_kind(name) is not None
     return Module(name.rpartition(".")[2], node) if known else None
+
+
+def _as_built(node: ast.expr) -> ast.expr:
+    """What makes the module, without what moves it to its place or type."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _RETURN_IT:
+        node = node.func.value
+    return node
 
 
 def is_changed(program: Program, function: ast.expr) -> bool:
@@ -116,7 +125,7 @@ def construction(program: Program, function: ast.expr) -> ast.Call | None:
         found = [(target, value) for target, value in assignments(program) if path_of(target) == path]
         around = program.function_of(function)
         own = [value for target, value in found if program.function_of(target) is around]
-        return _only_call(own or [value for _, value in found])
+        return _only_call(path, own or [value for _, value in found])
     home = next((each for each in program.ancestors(function) if isinstance(each, ast.ClassDef)), None)
     if root != "self" or home is None:
         return None
@@ -129,7 +138,7 @@ def construction(program: Program, function: ast.expr) -> ast.Call | None:
             return None
         if any(_are_kin(program, home, each) for each in program.ancestors(target) if isinstance(each, ast.ClassDef)):
             values.append(value)
-    return _only_call(values)
+    return _only_call(path, values)
 
 
 def _are_kin(program: Program, one: ast.ClassDef, other: ast.ClassDef) -> bool:
@@ -137,8 +146,10 @@ def _are_kin(program: Program, one: ast.ClassDef, other: ast.ClassDef) -> bool:
     return one is other or f"@{one.name}" in program.base_names(other) or f"@{other.name}" in program.base_names(one)
 
 
-def _only_call(values: list[ast.expr | None]) -> ast.Call | None:
-    return values[0] if len(values) == 1 and isinstance(values[0], ast.Call) else None
+def _only_call(path: str, values: list[ast.expr | None]) -> ast.Call | None:
+    """The one call among the values of `path`, but for those that only move it (`net = net.to(device)`)."""
+    calls = [value for value in values if value is None or path_of(_as_built(value)) != path]
+    return calls[0] if len(calls) == 1 and isinstance(calls[0], ast.Call) else None
 
 
 def assignments(program: Program) -> list[tuple[ast.expr, ast.expr | None]]:
