@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -224,3 +226,15 @@ def test_each_reason_is_told_once() -> None:
         records.refuse("train", "too big")
         records.refuse("eval", "too big")
     assert len(caught) == 1
+
+
+def test_a_rehearsal_does_not_import_the_compiler() -> None:
+    program = (
+        "import sys, torch\n"
+        "from perflint.runtime.watch import Rehearsal\n"
+        "with Rehearsal():\n"
+        "    torch.ones(2) + 1\n"
+        "print('torch._dynamo' in sys.modules)\n"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert shown.stdout == "False\n", "the first capture would wait for it for seconds"
