@@ -12,14 +12,11 @@ from torch import Tensor
 
 from perflint.runtime.capture import Recorder, copies, copy_into, distinct, twin
 from perflint.runtime.eager import Step, Until, collect, form_of, unpack
-from perflint.runtime.habit import Habit
 from perflint.runtime.refusal import CannotCapture
 from perflint.runtime.replay import finish, written
 from perflint.runtime.tree import flatten, rebuild
 from perflint.runtime.walk import Walk
 from perflint.runtime.watch import Facts
-
-_MOST_BYTES = 2**30  # that a graph of more steps than a chunk may hold
 
 
 class Manner(NamedTuple):
@@ -82,7 +79,6 @@ class LoopReplay:
         self._given: list[Tensor] = []
         self._chunks: dict[tuple[int, int], _Chunk] = {}
         self._tested = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self._habit, self._taken = Habit(), 0
         self.grown = False
 
     @property
@@ -96,18 +92,9 @@ class LoopReplay:
             raise CannotCapture("its state changes shape, layout or values that are not on the device")
         leaves: list[Any] = []
         flatten(state, leaves)
-        self._taken, self.grown = 0, False
+        self.grown = False
         self._given = [leaves[number] for number in self._numbers]
         copy_into(self._statics, self._given)
-
-    def length(self, left: int) -> int:
-        """How many of the steps that are left the next graph runs: at first all that the calls before this one took.
-
-        Between two graphs the device waits for the host, which reads the tests and launches the second.
-        """
-        chunk, usual = self._manner.chunk, self._habit.steps
-        is_affordable = self.bytes / chunk * usual <= _MOST_BYTES
-        return min(usual if usual and not self._taken and is_affordable else chunk, left)
 
     def run(
         self, step: Step, until: Until | None, first: int, count: int, result: Result
@@ -136,13 +123,11 @@ class LoopReplay:
             result.drop(count - taken)
             if self._dice:
                 generator.set_offset(offset + taken * self._dice)
-        self._taken += taken
         states = chunk.steps.states
         return taken, states[min(taken, len(states)) - 1], ended
 
     def give_back(self) -> None:
-        """The loop is over: let the caller have what steps wrote into its state, and note how many they were."""
-        self._habit.note(self._taken)
+        """The loop is over: let the caller have what steps wrote into its state."""
         for given, static, is_written in zip(self._given, self._statics, self._written, strict=True):
             if is_written:
                 given.copy_(static)

@@ -1,4 +1,4 @@
-"""A captured loop that is used to its length still ends where it should."""
+"""A captured loop ends where it should, whatever it did the calls before."""
 
 from __future__ import annotations
 
