@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
+from perflint import cache_folder
 from perflint.rule import Options, Rule
 
-FOLDER = ".perflint_cache"
 KEEP_DAYS = 30
 KEEP_ROWS = 100_000  # some 20 MB of mostly empty results
 
@@ -29,10 +29,6 @@ _DAY_S = 86_400
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS results"
     " (key BLOB PRIMARY KEY, checksum BLOB NOT NULL, used INTEGER NOT NULL, payload BLOB NOT NULL) WITHOUT ROWID"
-)
-_TAG = (
-    "Signature: 8a477f597d28d172789f06886806bc55\n"
-    "# This file marks a cache of perflint's, see https://bford.info/cachedir/\n"
 )
 
 
@@ -97,7 +93,8 @@ class Cache:
         if not payloads and not self._unmarked:
             return
         with self._forgiving():
-            self._make_folder()
+            if not self._file.exists():
+                cache_folder.make(self._folder)
             with closing(sqlite3.connect(self._file, timeout=_WAIT_S)) as connection, connection:
                 connection.execute("PRAGMA synchronous = OFF")  # what a power cut damages is made anew
                 connection.execute(_SCHEMA)
@@ -120,14 +117,6 @@ class Cache:
         except (sqlite3.Error, TypeError, ValueError):
             with suppress(OSError):
                 self._file.unlink()
-
-    def _make_folder(self) -> None:
-        if self._file.exists():
-            return
-        self._folder.mkdir(parents=True, exist_ok=True)
-        if not any(self._folder.iterdir()):
-            (self._folder / ".gitignore").write_text("*\n")
-            (self._folder / "CACHEDIR.TAG").write_text(_TAG)
 
 
 def _sum(key: bytes, payload: bytes) -> bytes:

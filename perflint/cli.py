@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from perflint.garbage import collect_seldom
 from perflint.shim.command import run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from perflint.patch import Patch
     from perflint.report.style import Style
@@ -34,27 +33,19 @@ class _Cli(click.Group):
         try:
             outcome = super().main(*args, **extra)
         except (click.ClickException, UserError) as error:
-            _fail(error.format_message() if isinstance(error, click.ClickException) else str(error))
+            fail(error.format_message() if isinstance(error, click.ClickException) else str(error))
             sys.exit(FAILED)
         except (click.Abort, KeyboardInterrupt):
             sys.exit(INTERRUPTED)
         if not callable(outcome):
             sys.exit(outcome)
-        return partial(_launched, outcome)  # a program, whose errors and interrupts are its own
+        return outcome  # a program, whose errors and interrupts are its own
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:  # click would print a line break
             ctx.exit(INTERRUPTED)
-
-
-def _launched(program: Callable[[], None]) -> None:
-    try:
-        program()
-    except UserError as error:
-        _fail(str(error))
-        sys.exit(FAILED)
 
 
 @click.group(cls=_Cli, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
@@ -186,7 +177,7 @@ def _add_ignores(result: RunResult, session: Session) -> int:
     ignored = add_ignores(result, session.settings)
     click.echo(f"Added comments for {count(ignored.findings, 'finding')} to {count(ignored.files, 'file')}.")
     for error in ignored.errors:
-        _fail(error)
+        fail(error)
     return max(_tell_problems(result), FAILED if ignored.errors else CLEAN)
 
 
@@ -195,7 +186,7 @@ def _tell_problems(result: RunResult) -> int:
     from perflint.report.places import problem_place
 
     for file in result.problems:
-        _fail(f"{problem_place(file)}: {file.problem.message if file.problem else ''}")
+        fail(f"{problem_place(file)}: {file.problem.message if file.problem else ''}")
     _tell_defects(file.problem for file in result.problems)
     return FAILED if result.problems else CLEAN
 
@@ -243,7 +234,8 @@ def _style(typed: dict[str, Any], notes: tuple[str, ...] = (), *, err: bool = Fa
     return Style(color, None if to_file else console.width(), typed["quiet"], typed["verbose"], notes)
 
 
-def _fail(message: str) -> None:
+def fail(message: str) -> None:
+    """Tell the user of a mistake, in one line."""
     from perflint import console
 
     console.show(f"perflint: {' '.join(message.split())}\n", err=True)

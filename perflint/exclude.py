@@ -87,7 +87,7 @@ def git_layers_above(folder: Path, root: Path) -> list[Layer]:
     lineage = (folder, *folder.parents)
     top = next((each for each in lineage if (each / ".git").exists()), root)
     above = [each for each in reversed(lineage) if each.is_relative_to(top)]
-    found = [git_layer(_info_exclude(top), top)] if above else []
+    found = [git_layer(info_exclude(top), top)] if above else []
     found += [git_layer(each / ".gitignore", each) for each in above if each != folder]
     return [each for each in found if each]
 
@@ -101,7 +101,7 @@ def excluded_by(layers: Sequence[Layer], path: str, is_folder: bool) -> str | No
     return None
 
 
-def _info_exclude(top: Path) -> Path:
+def info_exclude(top: Path) -> Path:
     """Where a repository keeps its private ignore file; in a work tree or submodule, `.git` is a file that points."""
     git = top / ".git"
     if git.is_file():

@@ -14,7 +14,7 @@ from perflint.exclude import Layer, excluded_by, git_layer, git_layers_above, la
 if TYPE_CHECKING:
     from perflint.config import Settings
 
-_ENVIRONMENT_MARK = "pyvenv.cfg"  # what `python -m venv` and virtualenv put into an environment, whatever its name
+ENVIRONMENT_MARK = "pyvenv.cfg"  # what `python -m venv` and virtualenv put into an environment, whatever its name
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class _Search:
                 self.unreadable.append((Path(shown), f"cannot read this folder: {error.strerror}"))
                 continue
             names = {entry.name for entry in entries}
-            if _ENVIRONMENT_MARK in names and folder != str(real):
+            if ENVIRONMENT_MARK in names and folder != str(real):
                 self.skipped.append((Path(shown), "a virtual environment"))
                 continue
             layers = self._enter(Path(folder), names, layers)

@@ -10,19 +10,19 @@ from pathlib import Path
 
 from perflint.rule import Rule
 
-_SUFFIXES = (".py", ".json", ".so", ".pyd")
+SUFFIXES = (".py", ".json", ".so", ".pyd")
 
 
 def source_digest(rules: Sequence[Rule]) -> bytes:
     """A digest of every source file of perflint and of the packages that `rules` come from."""
     digest = blake2b(digest_size=16)
-    for file in sorted(set(_files(_folders(rules)))):
+    for file in sorted(set(_files(source_folders(rules)))):
         digest.update(f"\0{Path(file).name}\0".encode())
         digest.update(Path(file).read_bytes())
     return digest.digest()
 
 
-def _folders(rules: Sequence[Rule]) -> set[str]:
+def source_folders(rules: Sequence[Rule]) -> set[str]:
     """The folders of the outermost packages, and those of the rules' modules, which may lie outside of these."""
     folders = {str(Path(__file__).parent)}
     for rule in rules:
@@ -39,5 +39,5 @@ def _files(folders: Iterable[str]) -> Iterator[str]:
         for folder, below, names in os.walk(top):
             below[:] = [name for name in below if name != "__pycache__"]
             for name in names:
-                if name.endswith(_SUFFIXES):
+                if name.endswith(SUFFIXES):
                     yield f"{folder}{os.sep}{name}"

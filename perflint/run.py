@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perflint.cache import FOLDER, Cache, Keys, in_context, key_of_all, keys_for
+from perflint.cache import Cache, Keys, in_context, key_of_all, keys_for
+from perflint.cache_folder import FOLDER
 from perflint.catalogue import selected_rules
 from perflint.checker import Checked, Checker, Task
 from perflint.documents.disk import Unreadable, read_bytes

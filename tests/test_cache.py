@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from perflint.cache import FOLDER, KEEP_DAYS, Cache, keys_for
+from perflint.cache import KEEP_DAYS, Cache, keys_for
+from perflint.cache_folder import FOLDER
 from perflint.fingerprint import source_digest
 from tests.stub_rules import CRASH, EVAL
 

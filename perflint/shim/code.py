@@ -1,11 +1,9 @@
-"""Compiles a patched text as if it were the user's own file: with that file's lines, and with counters in it."""
+"""Hands out the code of patched files, which is compiled once and remembered."""
 
 from __future__ import annotations
 
-import ast
 import marshal
 import sys
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from importlib.util import MAGIC_NUMBER
@@ -14,8 +12,6 @@ from types import CodeType
 
 from perflint.shim import store
 from perflint.shim.plan import PatchedFile
-
-HIT = "__perflint_hit__"  # the global function that the counters call
 
 
 def code_of(file: PatchedFile, filename: str, first: int, folder: Path) -> CodeType:
@@ -27,7 +23,9 @@ def code_of(file: PatchedFile, filename: str, first: int, folder: Path) -> CodeT
     known = folder / f"{file.digest}-{blake2b(kind, digest_size=8).hexdigest()}.code"
     with suppress(OSError, ValueError, EOFError, TypeError):
         return _checked(marshal.loads(store.read(known)))
-    code: CodeType = compile(_tree(file, first), filename, "exec", dont_inherit=True)
+    from perflint.shim.compiling import compiled  # here: few processes compile anything
+
+    code = compiled(file, filename, first)
     with suppress(OSError):
         store.write(known, marshal.dumps(code))
     return code
@@ -37,39 +35,3 @@ def _checked(code: object) -> CodeType:
     if not isinstance(code, CodeType):
         raise ValueError("it holds no code")
     return code
-
-
-def _tree(file: PatchedFile, first: int) -> ast.Module:
-    tree = ast.parse(file.text)
-    _add_probes(tree, {line: first + number for line, number in file.probes})
-    for node in ast.walk(tree):
-        if hasattr(node, "lineno"):
-            _move(node, file.lines)
-    return tree
-
-
-def _add_probes(tree: ast.Module, numbers: Mapping[int, int]) -> None:
-    for node in list(ast.walk(tree)) if numbers else ():
-        for name in ("body", "orelse", "finalbody"):
-            block = getattr(node, name, None)
-            if isinstance(block, list):
-                block[:] = [each for statement in block for each in _probed(statement, numbers)]
-
-
-def _probed(statement: ast.stmt, numbers: Mapping[int, int]) -> Sequence[ast.stmt]:
-    number = numbers.get(statement.lineno)
-    if number is None:
-        return (statement,)
-    probe = ast.Expr(ast.Call(ast.Name(HIT, ast.Load()), [ast.Constant(number)], []))
-    for node in ast.walk(probe):
-        ast.copy_location(node, statement)
-    return (probe, statement)
-
-
-def _move(node: ast.AST, lines: Sequence[int]) -> None:
-    """Place a node of the patched text in the user's; columns mean nothing in a line that isn't the same there."""
-    first, last = node.lineno, node.end_lineno or node.lineno  # type: ignore[attr-defined]
-    node.lineno = abs(lines[first - 1])  # type: ignore[attr-defined]
-    node.end_lineno = max(abs(lines[last - 1]), node.lineno)  # type: ignore[attr-defined]
-    if lines[first - 1] < 0 or lines[last - 1] < 0:
-        node.col_offset = node.end_col_offset = 0  # type: ignore[attr-defined]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import click
@@ -31,10 +30,11 @@ def run(
 
     These are the exact and rounding ones, unless --unsafe. With PERFLINT_DISABLE=1 the program runs unchanged.
     """
-    from perflint.shim.running import Request, launcher, preview
+    from perflint.shim.request import Request
+    from perflint.shim.running import Program
 
-    request = Request(program[0], program[1:], is_module, quiet, typed)
+    request = Request(Program(program[0], program[1:], is_module, quiet), typed)
     if dry_run:
-        click.echo("".join(f"{line}\n" for line in preview(request)), nl=False)
+        click.echo("".join(f"{line}\n" for line in request.preview()), nl=False)
         return CLEAN
-    return launcher(request, partial(click.echo, err=True))
+    return request.launcher()

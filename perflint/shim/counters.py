@@ -7,6 +7,8 @@ import os
 import struct
 from pathlib import Path
 
+HIT = "__perflint_hit__"  # the global function by which patched code counts
+
 _SUFFIX = ".counts"
 _BYTES = struct.calcsize("Q")
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType
-from typing import Any
 
 Code = Callable[[str, bytes], "CodeType | None"]
 AfterImport = Callable[[ModuleType], None]
@@ -42,7 +40,7 @@ class _Watched(SourceFileLoader):
             warnings.warn(f"perflint leaves {module.__name__} as it is: {error!r}", RuntimeWarning, stacklevel=2)
 
 
-class Finder(MetaPathFinder):
+class Finder:
     """Asks the finders behind it, and swaps the loader of what is ours; loaders of other import hooks are kept.
 
     `patched` says whether a file is to be patched; `watched` holds what to call once a module has been loaded.
@@ -64,7 +62,7 @@ class Finder(MetaPathFinder):
             spec.loader = PatchedLoader(fullname, spec.loader.path, self._code)
         return spec
 
-    def _found(self, *module: Any) -> ModuleSpec | None:
+    def _found(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
         behind = sys.meta_path[sys.meta_path.index(self) + 1 :] if self in sys.meta_path else ()
-        specs = (finder.find_spec(*module) for finder in behind if hasattr(finder, "find_spec"))
+        specs = (finder.find_spec(fullname, path, target) for finder in behind if hasattr(finder, "find_spec"))
         return next((spec for spec in specs if spec is not None), None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import json
 import os
 import sys
@@ -11,10 +10,9 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perflint.shim.plan import Plan
 
@@ -25,8 +23,7 @@ MODULE = "torch.utils.data.dataloader"
 _SUFFIX = ".loaders"
 
 
-@dataclass(frozen=True)
-class Made:
+class Made(NamedTuple):
     """A loader that was made at a line of a file: the arguments that were added, and why workers were not."""
 
     path: str
@@ -69,6 +66,8 @@ class Loaders:
     def _added(
         self, original: Callable[..., None], frame: FrameType, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Mapping[str, Any]:
+        import inspect  # here: torch has it, and a process without torch need not
+
         path, line = frame.f_code.co_filename, frame.f_lineno
         if not self._plan.owns(path):
             return {}
@@ -93,7 +92,7 @@ class Loaders:
         proven = line in self._plan.proven.get(os.path.realpath(path), ())
         decision = decide(dataset, given, unsafe=self._plan.unsafe, proven=proven)
         with (self._run / f"{os.getpid()}{_SUFFIX}").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(Made(path, line, decision.arguments, decision.reason))) + "\n")
+            file.write(json.dumps(Made(path, line, dict(decision.arguments), decision.reason)) + "\n")
         if hasattr(dataset, "__weakref__"):
             self._known[path, line] = (weakref.ref(dataset), decision)
         return decision
@@ -104,4 +103,4 @@ def made(run: Path) -> Iterator[Made]:
     lines = [line for file in sorted(run.glob(f"*{_SUFFIX}")) for line in file.read_text("utf-8").splitlines()]
     for line in dict.fromkeys(lines):
         with suppress(ValueError):  # of a process that was killed as it wrote
-            yield Made(**json.loads(line))
+            yield Made(*json.loads(line))

@@ -1,20 +1,21 @@
-"""What a run of a program is to change in it, as data that every process of the run reads."""
+"""What a run of a program is to change in it, as data that every process of the run reads.
+
+Here, as in all that a process needs as it starts, records are named tuples: dataclasses take too long to import.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
+from typing import NamedTuple
 
 from perflint.shim import store
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """A fix that is applied: its rule, title and safety, and the line of the user's file that its finding begins at."""
 
     rule: str
@@ -23,8 +24,7 @@ class Change:
     line: int
 
 
-@dataclass(frozen=True)
-class PatchedFile:
+class PatchedFile(NamedTuple):
     """A file of the user's that is run changed, for as long as its bytes have the digest `source`.
 
     `lines` holds for each line of the patched `text` the line of the file that it stands for, negative where that one
@@ -37,14 +37,13 @@ class PatchedFile:
     changes: tuple[Change, ...]
     probes: tuple[tuple[int, int], ...]
 
-    @cached_property
+    @property
     def digest(self) -> str:
         """Names this very patch."""
-        return blake2b(_dumps(asdict(self)).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        return digest(json.dumps(self).encode("ascii"))
 
 
-@dataclass(frozen=True)
-class Left:
+class Left(NamedTuple):
     """A defect that is left in a file, and why."""
 
     path: str
@@ -53,8 +52,7 @@ class Left:
     reason: str
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """The changed files of a program by their real paths, what is left and why, and the folder for compiled code.
 
     `root` is the project's folder; `watches` names what is fixed as the program runs, by `unsafe` means as well or not,
@@ -69,8 +67,8 @@ class Plan:
     unsafe: bool
     store: str
 
-    @cached_property
-    def slots(self) -> Mapping[str, int]:
+    @property
+    def slots(self) -> dict[str, int]:
         """Where the counters of each file begin: that of its loading, then one for each of its changes."""
         slots, total = {}, 0
         for path, file in self.files.items():
@@ -78,15 +76,15 @@ class Plan:
             total += 1 + len(file.changes)
         return slots
 
-    def owns(self, path: str) -> bool:
-        """Whether the file at `path` is the user's: inside of the project, and of no environment there."""
-        real = os.path.realpath(path)
-        return real.startswith(f"{self.root}{os.sep}") and "site-packages" not in real
-
     @property
     def counters(self) -> int:
         """How many counters a process of the run has."""
         return sum(1 + len(file.changes) for file in self.files.values())
+
+    def owns(self, path: str) -> bool:
+        """Whether the file at `path` is the user's: inside of the project, and of no environment there."""
+        real = os.path.realpath(path)
+        return real.startswith(f"{self.root}{os.sep}") and "site-packages" not in real
 
 
 def digest(data: bytes) -> str:
@@ -96,23 +94,25 @@ def digest(data: bytes) -> str:
 
 def save(plan: Plan, path: Path) -> None:
     """Leave the plan at `path` for `load`; raises OSError."""
-    store.write(path, _dumps(asdict(plan)).encode("ascii"))
+    store.write(path, json.dumps(plan).encode("ascii"))
 
 
 def load(path: Path) -> Plan:
     """The plan that was saved at `path`; raises OSError or ValueError where there is none, or a damaged one."""
-    values = json.loads(store.read(path))
-    files = {name: _read_file(file) for name, file in values["files"].items()}
-    left = tuple(Left(**each) for each in values["left"])
-    proven = {name: tuple(lines) for name, lines in values["proven"].items()}
-    return Plan(values["root"], files, left, tuple(values["watches"]), proven, values["unsafe"], values["store"])
+    root, files, left, watches, proven, unsafe, folder = json.loads(store.read(path))
+    return Plan(
+        root,
+        {name: _read_file(*file) for name, file in files.items()},
+        tuple(Left(*each) for each in left),
+        tuple(watches),
+        {name: tuple(lines) for name, lines in proven.items()},
+        unsafe,
+        folder,
+    )
 
 
-def _read_file(values: dict[str, object]) -> PatchedFile:
-    changes = tuple(Change(**each) for each in values["changes"])  # type: ignore[attr-defined]
-    probes = tuple((line, number) for line, number in values["probes"])  # type: ignore[attr-defined]
-    return PatchedFile(str(values["source"]), str(values["text"]), tuple(values["lines"]), changes, probes)  # type: ignore[arg-type]
-
-
-def _dumps(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))
+def _read_file(
+    source: str, text: str, lines: list[int], changes: list[list[object]], probes: list[list[int]]
+) -> PatchedFile:
+    made = (Change(str(rule), str(title), str(safety), line) for rule, title, safety, line in changes)  # type: ignore[arg-type]
+    return PatchedFile(source, text, tuple(lines), tuple(made), tuple((line, number) for line, number in probes))

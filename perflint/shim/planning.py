@@ -6,11 +6,12 @@ import ast
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from pathlib import Path
 
-from perflint.cache import FOLDER, keys_for
+from perflint.cache import keys_for
+from perflint.cache_folder import FOLDER, make
 from perflint.catalogue import selected_rules
 from perflint.config import Settings
 from perflint.documents.disk import Unreadable, read_bytes
@@ -22,33 +23,69 @@ from perflint.patching import patch_files
 from perflint.results import PlacedFix
 from perflint.rule import Edit, Rule, Safety
 from perflint.run import check_files
+from perflint.shim.basis import Basis, Look
+from perflint.shim.dependencies import basis_of
 from perflint.shim.plan import Change, Left, PatchedFile, Plan, digest, load, save
+from perflint.shim.store import RUNS
 
 
-def plan_for(root: Path, settings: Settings, folder: Path) -> Path:
-    """The file of the plan for the project at `root`, in its cache: in `folder` if that isn't wanted, or not to be had.
+@dataclass(frozen=True)
+class Planned:
+    """A plan, where it is kept, what it was made from, and how that looked before it was read."""
 
-    It is made if there is none for what the project's files hold now.
+    plan: Plan
+    path: Path
+    basis: Basis
+    look: Look
+
+    @property
+    def found(self) -> tuple[Path, Plan]:
+        """Where the plan is, and what it says."""
+        return self.path, self.plan
+
+    @property
+    def holds(self) -> bool:
+        """Whether the plan is right for as long as its basis looks as it did."""
+        return self.look.is_settled and self.basis.look().digest == self.look.digest
+
+
+def plan_for(start: Path, root: Path, settings: Settings, folder: Path, config: Path | None = None) -> Planned:
+    """The plan for a program in the folder `start` of the project at `root`, from the cache or new.
+
+    `settings` are those of the file `config`, if one was asked for. The plan is kept in the project's cache, or else in
+    `folder`, where that isn't wanted or not to be had.
     """
+    settings = replace(settings, cache_dir=settings.cache_dir or root / FOLDER)
+    store = _store(settings) or folder  # made before anything is looked at, for it may lie in the project
     discovery = discover([root], settings)
     rules = selected_rules(settings.selection)
+    basis = basis_of(start, root, discovery, settings, rules, config)
+    look = basis.look()
     seed = repr((str(root), settings.per_file_ignores, settings.unsafe))
     key = keys_for(rules, settings.rules, source_digest(rules) + seed.encode())
     parts = [f"{file}\0{digest(_bytes(file))}" for file in discovery.files]
     name = f"plan-{key.key('plan.py', os.fsencode(chr(0).join(parts))).hex()}.json"
-    store = _store(settings) or folder
-    if not _is_whole(store / name):
-        save(_plan(root, discovery, settings, rules, store), store / name)
-    return store / name
+    plan = _known(store / name)
+    if plan is None:
+        plan = _plan(root, discovery, settings, rules, store)
+        save(plan, store / name)
+    return Planned(plan, store / name, basis, look)
 
 
 def _store(settings: Settings) -> Path | None:
-    if not settings.cache:
+    if not settings.cache or not settings.cache_dir:
         return None
-    store = ((settings.cache_dir or settings.root / FOLDER) / "run").absolute()
+    store = (settings.cache_dir / RUNS).absolute()
     with suppress(OSError):
-        store.mkdir(parents=True, exist_ok=True)
+        make(settings.cache_dir)
+        store.mkdir(exist_ok=True)
     return store if os.access(store, os.W_OK) else None
+
+
+def _known(path: Path) -> Plan | None:
+    with suppress(OSError, ValueError):
+        return load(path)
+    return None
 
 
 def _plan(root: Path, discovery: Discovery, settings: Settings, rules: Sequence[Rule], store: Path) -> Plan:
@@ -77,14 +114,6 @@ def _proven(discovery: Discovery, settings: Settings) -> dict[str, tuple[int, ..
 
 def _is_safe(fix: PlacedFix) -> bool:
     return fix.safety is not Safety.BEHAVIOUR and any("num_workers" in edit.text for edit in fix.edits)
-
-
-def _is_whole(path: Path) -> bool:
-    try:
-        load(path)
-    except (OSError, ValueError):
-        return False
-    return True
 
 
 def _bytes(path: Path) -> bytes:

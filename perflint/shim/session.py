@@ -12,7 +12,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 from perflint.shim import code, loaders
-from perflint.shim.counters import Counters
+from perflint.shim.counters import HIT, Counters
 from perflint.shim.hook import AfterImport, Finder
 from perflint.shim.loaders import Loaders
 from perflint.shim.plan import Plan, digest, load
@@ -26,6 +26,7 @@ class Shim:
 
     def __init__(self, plan: Plan, run: Path) -> None:
         self.plan = plan
+        self._slots = plan.slots
         self._counters = Counters(run, plan.counters)
         self._watched: dict[str, AfterImport] = {
             "runpy": self._watch_mains,
@@ -40,7 +41,7 @@ class Shim:
 
     def install(self) -> None:
         """Patch what is imported from now on."""
-        setattr(builtins, code.HIT, self._counters.hit)
+        setattr(builtins, HIT, self._counters.hit)
         sys.meta_path.insert(0, self._finder)
         for name, watch in self._watched.items():
             if name in sys.modules:
@@ -63,7 +64,7 @@ class Shim:
         file = self.plan.files.get(real)
         if file is None or file.source != digest(data):
             return None
-        first = self.plan.slots[real]
+        first = self._slots[real]
         try:
             compiled = code.code_of(file, path, first, Path(self.plan.store))
         except Exception as error:

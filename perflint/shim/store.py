@@ -6,14 +6,33 @@ import os
 from hashlib import blake2b
 from pathlib import Path
 
+from perflint.cache_folder import FOLDER
+
+RUNS = "run"  # the folder for what is kept of runs, inside of a cache
 _DIGEST = 16
+_MARKS = ("perflint.toml", "pyproject.toml", "setup.py", "setup.cfg", ".git", ".hg")
+
+
+def project_of(folder: Path) -> Path:
+    """The nearest folder, upwards from `folder`, that a project's own files mark; `folder` itself where none does."""
+    marked = (each for each in (folder, *folder.parents) if any((each / name).exists() for name in _MARKS))
+    return next(marked, folder)
+
+
+def place(project: Path) -> Path:
+    """Where the cache of a project keeps what is for its runs."""
+    return project / FOLDER / RUNS
 
 
 def write(path: Path, data: bytes) -> None:
     """Put `data` at `path`, in place of what is there; raises OSError."""
     beside = path.with_name(f"{path.name}.{os.getpid()}")
-    beside.write_bytes(blake2b(data, digest_size=_DIGEST).digest() + data)
-    beside.replace(path)
+    try:
+        beside.write_bytes(blake2b(data, digest_size=_DIGEST).digest() + data)
+        beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def read(path: Path) -> bytes:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from perflint.shim.loaders import Made
 from perflint.shim.plan import Change, Plan
 
 
-@dataclass(frozen=True)
-class Effect:
+class Effect(NamedTuple):
     """A change, the file that it is in, whether the run loaded that file, and how often the change was run."""
 
     path: str
@@ -22,9 +21,10 @@ class Effect:
 
 def effects(plan: Plan, counts: Sequence[Sequence[int]]) -> tuple[Effect, ...]:
     """The effect of each change of `plan`, by the counts of all processes."""
+    slots = plan.slots
     totals = [sum(column) for column in zip([0] * plan.counters, *counts, strict=True)]
     return tuple(
-        Effect(path, change, totals[plan.slots[path]] > 0, totals[plan.slots[path] + number])
+        Effect(path, change, totals[slots[path]] > 0, totals[slots[path] + number])
         for path, file in plan.files.items()
         for number, change in enumerate(file.changes, 1)
     )

@@ -1,0 +1,52 @@
+"""Compiles a patched text as if it were the user's own file: with that file's lines, and with counters in it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from types import CodeType
+
+from perflint.shim.counters import HIT
+from perflint.shim.plan import PatchedFile
+
+
+def compiled(file: PatchedFile, filename: str, first: int) -> CodeType:
+    """The code of `file`, its counters numbered from `first`; raises what compiling raises."""
+    code: CodeType = compile(_tree(file, first), filename, "exec", dont_inherit=True)
+    return code
+
+
+def _tree(file: PatchedFile, first: int) -> ast.Module:
+    tree = ast.parse(file.text)
+    _add_probes(tree, {line: first + number for line, number in file.probes})
+    for node in ast.walk(tree):
+        if hasattr(node, "lineno"):
+            _move(node, file.lines)
+    return tree
+
+
+def _add_probes(tree: ast.Module, numbers: Mapping[int, int]) -> None:
+    for node in list(ast.walk(tree)) if numbers else ():
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if isinstance(block, list):
+                block[:] = [each for statement in block for each in _probed(statement, numbers)]
+
+
+def _probed(statement: ast.stmt, numbers: Mapping[int, int]) -> Sequence[ast.stmt]:
+    number = numbers.get(statement.lineno)
+    if number is None:
+        return (statement,)
+    probe = ast.Expr(ast.Call(ast.Name(HIT, ast.Load()), [ast.Constant(number)], []))
+    for node in ast.walk(probe):
+        ast.copy_location(node, statement)
+    return (probe, statement)
+
+
+def _move(node: ast.AST, lines: Sequence[int]) -> None:
+    """Place a node of the patched text in the user's; columns mean nothing in a line that isn't the same there."""
+    first, last = node.lineno, node.end_lineno or node.lineno  # type: ignore[attr-defined]
+    node.lineno = abs(lines[first - 1])  # type: ignore[attr-defined]
+    node.end_lineno = max(abs(lines[last - 1]), node.lineno)  # type: ignore[attr-defined]
+    if lines[first - 1] < 0 or lines[last - 1] < 0:
+        node.col_offset = node.end_col_offset = 0  # type: ignore[attr-defined]

@@ -1,0 +1,62 @@
+"""What was asked of the command `run`: which program, by which settings, and what it comes to."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perflint import options
+from perflint.config import Settings, load
+from perflint.errors import UserError
+from perflint.shim import receipts, summary
+from perflint.shim.plan import Plan
+from perflint.shim.planning import Planned, plan_for
+from perflint.shim.running import Program, launcher
+from perflint.shim.store import project_of
+
+
+@dataclass(frozen=True)
+class Request:
+    """A program to run, and the options that were typed."""
+
+    program: Program
+    typed: Mapping[str, Any]
+
+    def settings(self) -> Settings:
+        """The settings for the program; raises UserError."""
+        source: dict[str, Any] = {"isolated": self.typed["isolated"], "config_path": self.typed["config"]}
+        return load(self.program.folder, **source, overrides=options.overrides(self.typed)).settings
+
+    def plan(self, folder: Path) -> Planned:
+        """The plan for the program; in `folder` if the project's cache does not do. Raises UserError."""
+        start = self.program.folder
+        return plan_for(start, project_of(start), self.settings(), folder, self.typed["config"])
+
+    def preview(self) -> Iterator[str]:
+        """The lines that say what a run would change, and what it would leave and why."""
+        with tempfile.TemporaryDirectory(prefix="perflint-") as folder:
+            yield from summary.preview(self.plan(Path(folder)).plan)
+
+    def launcher(self) -> Callable[[], None]:
+        """What runs the program; raises UserError for a user's mistake."""
+        if not self.program.is_module and not Path(self.program.name).is_file():
+            raise UserError(f"{self.program.name}: there is no such file to run")
+        return launcher(self.program, self._find)
+
+    def _find(self, folder: Path) -> tuple[Path, Plan]:
+        planned = self.plan(folder)
+        words = _typed(sys.argv, self.program)
+        if words and planned.holds:
+            receipts.keep(words, self.program, planned.path, planned.basis)
+        return planned.found
+
+
+def _typed(argv: Sequence[str], program: Program) -> tuple[str, ...]:
+    """The words of the command line that asked for the program, up to its name; none if it was asked for otherwise."""
+    end = len(argv) - len(program.arguments)
+    named = tuple(argv[max(end - 1, 0) :]) == (program.name, *program.arguments)
+    return tuple(argv[2:end]) if named and argv[1:2] == ["run"] else ()
