@@ -1,0 +1,31 @@
+"""What a race measures: the time of windows of steps, of several variants of a program in turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ORIGINAL, AGAIN, PATCHED = "original", "original again", "patched"  # every race holds these
+ORIGINALS = (ORIGINAL, AGAIN)  # the same program twice: how they differ is noise
+
+
+@dataclass(frozen=True)
+class Window:
+    """`steps` consecutive steps of one variant, which took `seconds` (> 0) from idle device to idle device.
+
+    A round has a process of its own for each variant. The windows of a round that have the same number are the same
+    steps of the program, measured one behind the other, and are compared with each other. Of several ranks, the slowest
+    counts.
+    """
+
+    variant: str
+    round: int
+    number: int
+    seconds: float
+    steps: int
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Every window of a race, in the order in which they were measured."""
+
+    windows: tuple[Window, ...] = ()
