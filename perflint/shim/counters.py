@@ -1,35 +1,64 @@
-"""Counts in a file that outlives its process how often each patched file was loaded, and each change was run."""
+"""Counts in files that outlive their processes how often each patched file was loaded, and each change was run."""
 
 from __future__ import annotations
 
 import mmap
 import os
 import struct
+from array import array
+from collections.abc import Iterator, MutableSequence
 from pathlib import Path
+from typing import NamedTuple
 
 HIT = "__perflint_hit__"  # the global function by which patched code counts
+MAIN = "main"
 
 _SUFFIX = ".counts"
 _BYTES = struct.calcsize("Q")
 
 
 class Counters:
-    """The counters of this process and of those that it forks, which share the file's memory."""
+    """The counters of a process, by its name if it has one; those that it forks count for themselves."""
 
-    def __init__(self, folder: Path, count: int) -> None:
-        path = folder / f"{os.getpid()}{_SUFFIX}"
-        with path.open("w+b") as file:
-            file.truncate(max(count, 1) * _BYTES)
-            numbers = memoryview(mmap.mmap(file.fileno(), 0)).cast("Q")
+    def __init__(self, folder: Path, count: int, name: str = "") -> None:
+        numbers = _mapped(folder, count, name)
 
         def hit(number: int) -> None:
             numbers[number] += 1
 
+        def begin_anew() -> None:
+            nonlocal numbers
+            try:
+                numbers = _mapped(folder, count, "")
+            except OSError:  # the run is over, or there is no room
+                numbers = array("Q", bytes(_size(count)))
+
         self.hit = hit  # counts one more; a function by itself, as torch.compile wants it
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=begin_anew)
 
 
-def read(folder: Path, count: int) -> list[list[int]]:
-    """The `count` counts of each process that wrote to `folder`; one that was killed as it began has none."""
-    contents = (file.read_bytes() for file in sorted(folder.glob(f"*{_SUFFIX}")))
-    counts = ([number for (number,) in struct.iter_unpack("Q", content)] for content in contents if content)
-    return [numbers[:count] for numbers in counts]
+class Process(NamedTuple):
+    """A process of a run, which loaded or ran something patched: its name or its number, and its counts."""
+
+    name: str
+    counts: tuple[int, ...]
+
+
+def read(folder: Path, count: int) -> Iterator[Process]:
+    """The processes that wrote `count` counts to `folder`; of one that was killed as it began there are none."""
+    for file in sorted(folder.glob(f"*{_SUFFIX}"), key=lambda file: (not file.name.startswith(MAIN), file.name)):
+        content = file.read_bytes()
+        if len(content) == _size(count) and any(content):
+            yield Process(file.name.partition(".")[0], struct.unpack(f"{len(content) // _BYTES}Q", content)[:count])
+
+
+def _mapped(folder: Path, count: int, name: str) -> MutableSequence[int]:
+    path = folder / f"{name or os.getpid()}.{os.urandom(4).hex()}{_SUFFIX}"  # numbers of processes come again
+    with path.open("x+b") as file:
+        file.truncate(_size(count))
+        return memoryview(mmap.mmap(file.fileno(), 0)).cast("Q")  # type: ignore[return-value]
+
+
+def _size(count: int) -> int:
+    return max(count, 1) * _BYTES

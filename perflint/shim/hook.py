@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType
@@ -34,32 +33,28 @@ class _Watched(SourceFileLoader):
 
     def exec_module(self, module: ModuleType) -> None:
         super().exec_module(module)
-        try:
-            self._told(module)
-        except Exception as error:
-            warnings.warn(f"perflint leaves {module.__name__} as it is: {error!r}", RuntimeWarning, stacklevel=2)
+        self._told(module)
 
 
 class Finder:
     """Asks the finders behind it, and swaps the loader of what is ours; loaders of other import hooks are kept.
 
-    `patched` says whether a file is to be patched; `watched` holds what to call once a module has been loaded.
+    `swap` is shown what was found; `watched` holds what to call once a module has been loaded.
     """
 
-    def __init__(self, patched: Callable[[str], bool], code: Code, watched: Mapping[str, AfterImport]) -> None:
-        self._patched, self._code, self._watched = patched, code, watched
+    def __init__(self, swap: Callable[[ModuleSpec], None], watched: Mapping[str, AfterImport]) -> None:
+        self._swap, self._watched = swap, watched
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """The spec that Python would find, with another loader where there is something to do."""
         spec = self._found(fullname, path, target)
-        if spec is None or type(spec.loader) is not SourceFileLoader or spec.origin is None:
-            return spec
-        if fullname in self._watched:
+        if spec is None:
+            return None
+        if fullname in self._watched and type(spec.loader) is SourceFileLoader:
             spec.loader = _Watched(fullname, spec.loader.path, self._watched[fullname])
-        elif self._patched(spec.origin):
-            spec.loader = PatchedLoader(fullname, spec.loader.path, self._code)
+        self._swap(spec)
         return spec
 
     def _found(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:

@@ -57,6 +57,7 @@ def _main(file: str, loader: object, spec: ModuleSpec | None) -> ModuleType:
     package = spec.parent if spec else None
     vars(main).update(__builtins__=sys.modules["builtins"], __file__=file, __loader__=loader)
     vars(main).update(__spec__=spec, __package__=package, __cached__=spec.cached if spec else None)
+    vars(main).update({} if sys.version_info >= (3, 14) else {"__annotations__": {}})
     sys.modules["__main__"] = main
     return main
 

@@ -15,6 +15,7 @@ from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perflint.shim.plan import Plan
+from perflint.shim.watches import Undo, replace
 
 if TYPE_CHECKING:
     from perflint.runtime.loader import Decision
@@ -38,9 +39,8 @@ class Loaders:
     def __init__(self, plan: Plan, run: Path) -> None:
         self._plan, self._run = plan, run
         self._known: dict[tuple[str, int], tuple[weakref.ref[Any], Decision]] = {}
-        self._undo: list[Callable[[], None]] = []
 
-    def watch(self, module: ModuleType) -> None:
+    def watch(self, module: ModuleType) -> Undo:
         """See each DataLoader of torch's `module` as it is made."""
         kind = module.DataLoader
         original = kind.__init__
@@ -51,17 +51,7 @@ class Loaders:
                 kwargs |= self._added(original, sys._getframe(1), (loader, *args), kwargs)
             original(loader, *args, **kwargs)
 
-        def undo() -> None:
-            if kind.__init__ is init:
-                kind.__init__ = original
-
-        kind.__init__ = init
-        self._undo.append(undo)
-
-    def unwatch(self) -> None:
-        """Leave loaders alone again, but where somebody else has changed their class since."""
-        while self._undo:
-            self._undo.pop()()
+        return replace(kind, "__init__", init)
 
     def _added(
         self, original: Callable[..., None], frame: FrameType, args: tuple[Any, ...], kwargs: Mapping[str, Any]

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from perflint.errors import UserError
 from perflint.shim import launch, summary
-from perflint.shim.counters import read
+from perflint.shim.counters import MAIN, read
 from perflint.shim.loaders import made
 from perflint.shim.plan import Plan
 from perflint.shim.session import OFF, Shim, environment
@@ -48,9 +48,8 @@ class Run(NamedTuple):
 
     def lines(self) -> list[str]:
         """The summary so far."""
-        return list(
-            summary.summary(self.shim.plan, read(self.folder, self.shim.plan.counters), list(made(self.folder)))
-        )
+        processes = list(read(self.folder, self.shim.plan.counters))
+        return list(summary.summary(self.shim.plan, processes, list(made(self.folder))))
 
     def end(self) -> None:
         """Patch nothing more, here and in processes that are started from now on."""
@@ -67,7 +66,7 @@ def begin(find: Find) -> Run:
     folder = Path(tempfile.mkdtemp(prefix="perflint-"))
     try:
         path, plan = find(folder)
-        shim = Shim(plan, folder)
+        shim = Shim(plan, folder, MAIN)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

@@ -6,38 +6,40 @@ import builtins
 import os
 import sys
 import warnings
-from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from perflint.shim import code, loaders
+from perflint.shim import code, loaders, watches
 from perflint.shim.counters import HIT, Counters
-from perflint.shim.hook import AfterImport, Finder
+from perflint.shim.hook import Finder, PatchedLoader
 from perflint.shim.loaders import Loaders
 from perflint.shim.plan import Plan, digest, load
+from perflint.shim.watches import Undo, Watch
 
 PLAN, RUN, OFF = "PERFLINT_PLAN", "PERFLINT_RUN", "PERFLINT_DISABLE"
 SITE = str(Path(__file__).with_name("site"))
 
 
 class Shim:
-    """The patches of `plan` in this process; its counters go to the folder `run`."""
+    """The patches of `plan` in this process, whose counters go to the folder `run`, by its `name` if it has one."""
 
-    def __init__(self, plan: Plan, run: Path) -> None:
+    def __init__(self, plan: Plan, run: Path, name: str = "") -> None:
         self.plan = plan
         self._slots = plan.slots
-        self._counters = Counters(run, plan.counters)
-        self._watched: dict[str, AfterImport] = {
-            "runpy": self._watch_mains,
-            "torch._dynamo.config": self._watch_compiler,
+        self._counters = Counters(run, plan.counters, name)
+        self._undo: list[Undo] = []
+        watched: dict[str, Watch] = {
+            "runpy": watches.files_run(self.patches, self.code),
+            "importlib.util": watches.files_located(self._swap),
+            "torch._dynamo.config": watches.compiler(self._counters.hit),
         }
-        self._undo: list[Callable[[], None]] = []
         if "loaders" in plan.watches:
-            watch = Loaders(plan, run)
-            self._watched[loaders.MODULE] = watch.watch
-            self._undo.append(watch.unwatch)
-        self._finder = Finder(self.patches, self.code, self._watched)
+            watched[loaders.MODULE] = Loaders(plan, run).watch
+        self._watched = {module: partial(self._watch, watch) for module, watch in watched.items()}
+        self._finder = Finder(self._swap, self._watched)
 
     def install(self) -> None:
         """Patch what is imported from now on."""
@@ -73,33 +75,16 @@ class Shim:
         self._counters.hit(first)
         return compiled
 
-    def _watch_compiler(self, config: ModuleType) -> None:
-        """Let torch.compile take the counters for what is called beside a graph, and need not end it."""
-        others = set(getattr(config, "reorderable_logging_functions", ()))
-        config.reorderable_logging_functions = {*others, self._counters.hit}  # type: ignore[attr-defined]
-        self._undo.append(lambda: setattr(config, "reorderable_logging_functions", others))
+    def _swap(self, spec: ModuleSpec) -> None:
+        """Have the module of `spec` loaded from its patched code, unless another import hook loads it."""
+        if type(spec.loader) is SourceFileLoader and spec.origin is not None and self.patches(spec.origin):
+            spec.loader = PatchedLoader(spec.loader.name, spec.loader.path, self.code)
 
-    def _watch_mains(self, runpy: ModuleType) -> None:
-        """Let processes that are spawned run the patched program again: they read it by `runpy`, without an import."""
-        original = getattr(runpy, "_get_code_from_file", None)
-        if original is None:
-            return
-
-        def patched(*args: str) -> object:
-            found = original(*args)  # (run_name, path) gives (code, path) up to Python 3.11; then (path) gives the code
-            path = args[-1]
-            with suppress(OSError):
-                code = self.code(path, Path(path).read_bytes()) if self.patches(path) else None
-                if code is not None:
-                    return (code, *found[1:]) if isinstance(found, tuple) else code
-            return found
-
-        def undo() -> None:
-            if runpy._get_code_from_file is patched:
-                runpy._get_code_from_file = original  # type: ignore[attr-defined]
-
-        runpy._get_code_from_file = patched  # type: ignore[attr-defined]
-        self._undo.append(undo)
+    def _watch(self, watch: Watch, module: ModuleType) -> None:
+        try:
+            self._undo.append(watch(module))
+        except Exception as error:
+            warnings.warn(f"perflint leaves {module.__name__} as it is: {error!r}", RuntimeWarning, stacklevel=2)
 
 
 def environment(plan: Path, run: Path) -> dict[str, str]:
@@ -113,7 +98,11 @@ def join() -> None:
     plan, run = os.environ.get(PLAN), os.environ.get(RUN)
     if not plan or not run or os.environ.get(OFF) == "1":
         return
+    from perflint.shim import mains
+
     try:
-        Shim(load(Path(plan)), Path(run)).install()
+        shim = Shim(load(Path(plan)), Path(run))
+        shim.install()
+        mains.take(shim)
     except Exception as error:
         warnings.warn(f"perflint leaves this process unpatched: {error!r}", RuntimeWarning, stacklevel=2)

@@ -3,47 +3,68 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from perflint.shim.counters import MAIN, Process
 from perflint.shim.loaders import Made
 from perflint.shim.plan import Change, Plan
 
+_MOST_NAMED = 4  # processes in one line
+
 
 class Effect(NamedTuple):
-    """A change, the file that it is in, whether the run loaded that file, and how often the change was run."""
+    """A change, the file that it is in, whether that was loaded, and how often each process ran the change."""
 
     path: str
     change: Change
     loaded: bool
-    times: int
+    times: Mapping[str, int]
 
 
-def effects(plan: Plan, counts: Sequence[Sequence[int]]) -> tuple[Effect, ...]:
-    """The effect of each change of `plan`, by the counts of all processes."""
+def effects(plan: Plan, processes: Sequence[Process]) -> Iterator[Effect]:
+    """The effect of each change of `plan` in the processes of a run."""
     slots = plan.slots
-    totals = [sum(column) for column in zip([0] * plan.counters, *counts, strict=True)]
-    return tuple(
-        Effect(path, change, totals[slots[path]] > 0, totals[slots[path] + number])
-        for path, file in plan.files.items()
-        for number, change in enumerate(file.changes, 1)
-    )
+    for path, file in plan.files.items():
+        loaded = any(each.counts[slots[path]] for each in processes)
+        for slot, change in enumerate(file.changes, slots[path] + 1):
+            yield Effect(path, change, loaded, _times(processes, slot))
 
 
-def summary(plan: Plan, counts: Sequence[Sequence[int]], loaders: Sequence[Made]) -> Iterator[str]:
+def _times(processes: Sequence[Process], slot: int) -> dict[str, int]:
+    times: dict[str, int] = {}
+    for process in processes:
+        if process.counts[slot]:
+            times[process.name] = times.get(process.name, 0) + process.counts[slot]
+    return times
+
+
+def summary(plan: Plan, processes: Sequence[Process], loaders: Sequence[Made]) -> Iterator[str]:
     """The lines of a run's summary."""
-    seen = [each for each in effects(plan, counts) if each.loaded]
-    number = sum(each.times > 0 for each in seen) + sum(bool(each.arguments) for each in loaders)
-    processes = f" in {len(counts)} processes" if len(counts) > 1 else ""
-    yield f"perflint: {_number(number, 'fix', 'fixes')} took effect{processes}"
+    seen = [each for each in effects(plan, processes) if each.loaded]
+    number = sum(bool(each.times) for each in seen) + sum(bool(each.arguments) for each in loaders)
+    where = f" in {len(processes)} processes" if len(processes) > 1 else ""
+    yield f"perflint: {_number(number, 'fix', 'fixes')} took effect{where}"
     for each in seen:
-        times = _number(each.times, "time", "times") if each.times else "never took effect"
-        yield f"  {os.path.relpath(each.path)}:{each.change.line} {each.change.rule}: {each.change.title} ({times})"
+        place = f"{os.path.relpath(each.path)}:{each.change.line}"
+        yield f"  {place} {each.change.rule}: {each.change.title} ({_shown(each.times)})"
 
     for loader in loaders:
         added = ", ".join(f"{name}={value}" for name, value in loader.arguments.items())
         rest = f"no workers: {loader.reason}" if loader.reason else ""
         yield f"  {os.path.relpath(loader.path)}:{loader.line} loader: {'; '.join(filter(None, [added, rest]))}"
+
+
+def _shown(times: Mapping[str, int]) -> str:
+    """How often a change was run, and by which processes if by others than the program's first, or by how many."""
+    if not times:
+        return "never took effect"
+    total = _number(sum(times.values()), "time", "times")
+    if [*times] == [MAIN]:
+        return total
+    if len(times) > _MOST_NAMED:
+        return f"{total} in {len(times)} processes"
+    return f"{total}: {', '.join(f'{count:,} in {name}' for name, count in times.items())}"
 
 
 def preview(plan: Plan) -> Iterator[str]:

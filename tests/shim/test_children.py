@@ -1,16 +1,56 @@
-"""Processes that a patched program starts run the same program as it."""
+"""Processes that a patched program starts run the same program as it, and say for themselves what took effect."""
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.shim.runs import patched, project
+from tests.shim.runs import PROGRAMS, patched, project, python
+
+FLAGS = [(), ("-u", "-O"), *([("-P",)] if sys.version_info >= (3, 11) else [])]
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_a_child_runs_the_patched_program(tmp_path: Path, method: str) -> None:
     run = patched(project(tmp_path, "workers.py", "decoders.py"), "workers.py", method)
     assert run.stdout == "PatchedLoader True 0\n", run.stderr
-    assert "(2 times)" in run.stderr
+    assert "perflint: 1 fix took effect in 2 processes\n" in run.stderr
+    assert re.search(r"\(2 times: 1 in main, 1 in \d+\)", run.stderr)
+
+
+def test_a_script_that_is_started_is_patched_too(tmp_path: Path) -> None:
+    project(tmp_path, "starts.py", "crashes.py")
+    alone, run = python(tmp_path, "crashes.py"), patched(tmp_path, "starts.py", "crashes.py")
+    error, summary = run.stderr.split("perflint: ")
+    assert (run.stdout, error, run.returncode) == (alone.stdout, alone.stderr, alone.returncode)
+    assert re.search(r"crashes.py:16 decode-loop: compute all steps at once \(1 time: 1 in \d+\)", summary)
+
+
+@pytest.mark.parametrize("flags", FLAGS, ids=" ".join)
+def test_a_script_that_is_started_sees_itself_as_python_would_show_it(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    project(tmp_path, "starts.py")
+    decoder = (PROGRAMS / "decoders.py").read_text().partition('"""\n')[2]
+    (tmp_path / "both.py").write_text(
+        (PROGRAMS / "identity.py").read_text() + decoder + "\nDecoder()(torch.ones(2, 3, 4))\n"
+    )
+    command = ("starts.py", *flags, "both.py", "--epochs", "3")
+    alone, run = python(tmp_path, *command), patched(tmp_path, *command)
+    assert (run.stdout, run.returncode) == (alone.stdout, alone.returncode)
+    assert "perflint: 1 fix took effect" in run.stderr
+
+
+def test_the_switch_leaves_a_child_alone(tmp_path: Path) -> None:
+    project(tmp_path, "starts.py", "crashes.py")
+    switch = "import os\n\nos.environ['PERFLINT_DISABLE'] = '1'\n"
+    (tmp_path / "main.py").write_text(switch + (PROGRAMS / "starts.py").read_text())
+    run = patched(tmp_path, "main.py", "crashes.py")
+    assert "perflint: 0 fixes took effect\n" in run.stderr
+
+
+def test_a_module_that_is_imported_from_the_place_of_its_file_is_patched(tmp_path: Path) -> None:
+    run = patched(project(tmp_path, "locates.py", "decoders.py"), "locates.py")
+    assert run.stdout == "PatchedLoader (2, 3, 4)\n", run.stderr
+    assert "decoders.py:16 decode-loop: compute all steps at once (1 time)" in run.stderr
