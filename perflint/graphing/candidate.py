@@ -9,7 +9,7 @@ from perflint.fixes.blocked import Blocked
 from perflint.fixes.imports import importing
 from perflint.fixes.shown import shown
 from perflint.graphing.captured import COMPILERS, RUNTIME, handed_over
-from perflint.graphing.end_test import end_test
+from perflint.graphing.course import end_of
 from perflint.graphing.obstacles import Obstacles
 from perflint.graphing.sites import check_sites
 from perflint.graphing.step_function import stepped
@@ -25,7 +25,7 @@ _NOT_CAPTURED = ("torch.autograd", "torch.jit")
 
 def graphed(program: Program, loop: PlainLoop) -> Fix:
     """The fix that captures `loop`; raises Blocked, which says what stands in the way."""
-    end = end_test(program, loop)
+    end = end_of(program, loop)
     if end is not None:
         name, imported = importing(program, RUNTIME, "graphed_loop")
         edits = (*imported, *stepped(program, loop, end, name))

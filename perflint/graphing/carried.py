@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.names import taken_around
-from perflint.graphing.lists import StackedLists
+from perflint.graphing.course import Course
+from perflint.graphing.results import Collected
+from perflint.graphing.written import in_place
 from perflint.program.values import Kind
 from perflint.program.walk import PlainLoop, own_nodes
 
@@ -17,9 +19,12 @@ if TYPE_CHECKING:
 
 
 class Names:
-    """The names of the function around a loop: those that the loop stores, and those that are read behind it."""
+    """The names of the function around a loop: those that the loop sets, and those that are read behind it.
 
-    def __init__(self, program: Program, loop: ast.For) -> None:
+    What a step writes to in place counts as set.
+    """
+
+    def __init__(self, program: Program, loop: PlainLoop) -> None:
         function = program.function_of(loop)
         if not isinstance(function, ast.FunctionDef):
             raise Blocked("it is in no plain function", loop)
@@ -27,12 +32,28 @@ class Names:
         names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
         arguments = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
         self.taken = taken_around(program, loop)
-        self.stored = {node.id for node in names if node in inside and isinstance(node.ctx, ast.Store)}
+        self.stored = {name for each in loop.body for name in set_by(program, each)}
         self.before = arguments | {node.id for each in _in_front(program, loop) for node in _stores(each)}
         self.behind = {node.id for node in names if node not in inside and _is_behind(program, node, loop)}
+        _check_shared(program, function, self.stored)
 
 
-def _in_front(program: Program, loop: ast.For) -> Iterator[ast.stmt]:
+def set_by(program: Program, statement: ast.stmt) -> set[str]:
+    """The names that a statement binds, or to whose tensors it writes."""
+    return {node.id for node in (*_stores(statement), *in_place(program, statement))}
+
+
+def _check_shared(program: Program, function: ast.FunctionDef, stored: set[str]) -> None:
+    """A name that functions inside read or set too is not the loop's to hand on: they know it by this function."""
+    for node in ast.walk(function):
+        names = set(node.names) if isinstance(node, ast.Global | ast.Nonlocal) else set()
+        if isinstance(node, ast.Name) and program.function_of(node) is not function:
+            names = {node.id}
+        for name in sorted(stored & names):
+            raise Blocked(f"`{name}`, which a step sets, is seen by other code at any time", node)
+
+
+def _in_front(program: Program, loop: PlainLoop) -> Iterator[ast.stmt]:
     """The assignments that have run whenever the loop starts."""
     child: ast.stmt = loop
     while not isinstance(child, ast.FunctionDef):
@@ -44,36 +65,39 @@ def _in_front(program: Program, loop: ast.For) -> Iterator[ast.stmt]:
         child = parent
 
 
-def _is_behind(program: Program, node: ast.Name, loop: ast.For) -> bool:
-    """Is it read when the loop is over: further down, or anywhere if a loop around starts it again?"""
-    if not isinstance(node.ctx, ast.Load):
+def _is_behind(program: Program, node: ast.Name, loop: PlainLoop) -> bool:
+    """Is it read, or done away with, when the loop is over: further down, or anywhere if that may run later too?"""
+    statement = program.statement_of(node)
+    if isinstance(node.ctx, ast.Store) and not (isinstance(statement, ast.AugAssign) and statement.target is node):
         return False
     again = any(isinstance(each, PlainLoop) for each in program.ancestors(loop))
     return again or node.lineno > (loop.end_lineno or loop.lineno)
 
 
-def carried(program: Program, loop: ast.For, end: ast.If, lists: StackedLists, names: Names) -> list[str]:
+def carried(program: Program, loop: PlainLoop, course: Course, found: Sequence[Collected], names: Names) -> list[str]:
     """The names that a step finds as the one before left them, in order; raises Blocked if graphs can't pass them."""
-    gone = {each.id for append in lists.appends for each in _names(append)} & set(lists.names)
-    index = {node.id for node in _names(loop.target)}
-    exposed = [name for name in _exposed(loop.body) if name in names.stored and name not in gone | index]
+    gone = {each.name for each in found} | {course.index, course.counter}
+    exposed = [name for name in _exposed(loop.body) if name in names.stored and name not in gone]
     if not exposed:
-        raise Blocked("no state is carried by name", loop)
-    flow = program.time_loop(loop)
-    growing = {each.name for each in flow.flow.collected if each.how == "cat"} if flow else set()
+        raise Blocked("no step needs what the one before computed, as far as names tell", loop)
     for name in exposed:
         if name not in names.before:
             raise Blocked(f"`{name}` may not be set in front of the loop", loop)
-        if name in growing:
-            raise Blocked(f"`{name}` grows from step to step", loop)
         if any(program.value(node).kind is Kind.NUMBER for node in _names(loop) if node.id == name):
-            raise Blocked(f"`{name}` is counted on the host", loop)
-    late = {node.id for each in loop.body[loop.body.index(end) + 1 :] for node in _stores(each)}
-    for name in sorted((names.stored | index) & names.behind - set(exposed) | late & names.behind):
-        raise Blocked(f"`{name}` is read after the loop", loop)
-    if late & {node.id for node in _names(end.test)} or late & set(lists.values):
-        raise Blocked("what the test reads is set again after it", end)
+            raise Blocked(f"`{name}` is counted on the host, and a replay would not count", _first(loop.body, name))
+    late = course.late(loop)
+    skipped = {name for each in late for name in set_by(program, each)} - {each.name for each in found}
+    for name in sorted((names.stored - set(exposed) - gone | skipped) & names.behind):
+        reason = "by what the test skips in the last step" if name in skipped else "and not handed from step to step"
+        place = _first(late if name in skipped else loop.body, name)
+        raise Blocked(f"`{name}` is read after the loop; it is set in each step {reason}", place)
     return exposed
+
+
+def _first(body: list[ast.stmt], name: str) -> ast.AST:
+    """Where statements set the name, or else use it."""
+    found = [node for each in body for node in _names(each) if node.id == name]
+    return next((node for node in found if isinstance(node.ctx, ast.Store)), found[0])
 
 
 def _exposed(body: list[ast.stmt]) -> list[str]:

@@ -11,8 +11,9 @@ from perflint.fixes.blocked import Blocked
 from perflint.fixes.shown import shown
 from perflint.graphing.calls import check_call
 from perflint.graphing.modes import MODES, referred
-from perflint.graphing.ownership import argument_names, is_new, is_own
+from perflint.graphing.ownership import argument_names, is_new, is_own, memory_of
 from perflint.graphing.reads import check_reads
+from perflint.graphing.written import changes_in_place
 from perflint.program import torch_table
 from perflint.program.values import Kind
 from perflint.program.walk import FUNCTIONS, own_nodes, root_of
@@ -41,12 +42,13 @@ class Obstacles:
     """Raises Blocked at the first thing that is in the way.
 
     `quiet`: no gradients are recorded. `strict`: steps whose results are dropped may run, so that nothing may be
-    changed but the step's own values.
+    changed but the step's own values, and the names in `owned`, which each step has copies of.
     """
 
     program: Program
     quiet: bool
     strict: bool = False
+    owned: frozenset[str] = frozenset()
     _seen: set[ast.AST] = field(default_factory=set)
 
     def check_function(self, function: ast.FunctionDef) -> None:
@@ -59,10 +61,10 @@ class Obstacles:
                 raise Blocked(f"`@{self.program.segment(decorator)}` may do something else than call it", decorator)
         self.check(function.body, function)
 
-    def check(self, statements: Iterable[ast.stmt], region: ast.AST) -> None:
-        """Check statements of `region`, a function, or a loop whose steps' own values alone may be changed."""
-        for statement in statements:
-            for node in own_nodes(statement):
+    def check(self, parts: Iterable[ast.AST], region: ast.AST) -> None:
+        """Check parts of `region`, a function, or a loop whose steps' own values alone may be changed."""
+        for part in parts:
+            for node in own_nodes(part):
                 self._node(node, region)
 
     def _node(self, node: ast.AST, region: ast.AST) -> None:
@@ -76,7 +78,7 @@ class Obstacles:
                 raise Blocked(f"a subclass has its own `{callee.name}`", node)
             if callee is not None:
                 self.check_function(callee)
-            elif isinstance(node.func, ast.Attribute) and _writes(node.func.attr):
+            elif isinstance(node.func, ast.Attribute) and changes_in_place(node.func.attr):
                 self._written(node, node.func.value, region)
         elif isinstance(node, ast.With):
             self._contexts(node)
@@ -126,11 +128,9 @@ class Obstacles:
         """What others see may be written to where it is a tensor, and no gradients are recorded."""
         if is_own(self.program, region, base) or is_new(self.program, base):
             return
+        owner = memory_of(self.program, base)
+        if not isinstance(region, ast.FunctionDef) and isinstance(owner, ast.Name) and owner.id in self.owned:
+            return
         is_tensor = self.program.value(base).kind is Kind.TENSOR and isinstance(root_of(base), ast.Name)
         if self.strict or not is_tensor or not (self.quiet or self.program.without_gradients(node)):
             raise Blocked(f"{shown(self.program, base)} is changed in place, which others may see", node)
-
-
-def _writes(method: str) -> bool:
-    entry = torch_table.method(method)
-    return entry is not None and "inplace" in entry.traits

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from perflint.graphing.table import entry_of
 from perflint.program.values import Kind
-from perflint.program.walk import own_nodes, root_of
+from perflint.program.walk import own_nodes, path_of, root_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 _DISPLAYS = (
     *(ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp),
     *(ast.BinOp, ast.UnaryOp, ast.Compare, ast.Constant),
+)
+_PERHAPS_THE_SAME = frozenset(
+    "float double half bfloat16 long int short char byte bool cfloat cdouble type type_as cpu cuda to_dense sum_to_size"
+    " dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout feature_alpha_dropout einsum"
+    " broadcast_tensors broadcast_to meshgrid as_tensor asarray from_numpy atleast_1d atleast_2d atleast_3d".split()
 )
 _MAKERS = frozenset({"builtins.list", "builtins.dict", "builtins.set", "collections.deque", "collections.defaultdict"})
 
@@ -34,7 +39,7 @@ def is_own(program: Program, region: ast.AST, node: ast.AST) -> bool:
     if root.id in argument_names(region):
         return False
     bindings = [
-        _bound(program, each)
+        bound_to(program, each)
         for each in own_nodes(region)
         if isinstance(each, ast.Name) and each.id == root.id and isinstance(each.ctx, ast.Store)
     ]
@@ -42,12 +47,14 @@ def is_own(program: Program, region: ast.AST, node: ast.AST) -> bool:
     return bool(given) and all(isinstance(each, ast.expr) and is_new(program, each) for each in given)
 
 
-def _bound(program: Program, name: ast.Name) -> ast.AST | None:
-    """The expression whose value a name is given, or else the statement that gives it one."""
+def bound_to(program: Program, name: ast.Name) -> ast.AST | None:
+    """The expression whose value a name is given, or one that gives it as a part; else the statement, or nothing."""
     target: ast.AST = name
     statement = program.statement_of(name)
     value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
     around = program.parent(name)
+    if isinstance(around, ast.Tuple) and isinstance(value, ast.Call):
+        return value if program.parent(around) is statement else None
     if isinstance(around, ast.Tuple):
         if not isinstance(value, ast.Tuple) or len(value.elts) != len(around.elts) or isinstance(name, ast.Starred):
             return None
@@ -71,13 +78,34 @@ def is_new(program: Program, value: ast.expr | None) -> bool:
     if function.kind is Kind.METHOD and function.owner is not None and function.owner.kind is Kind.MODULE:
         return False
     entry = entry_of(program, value)
-    if entry is None or entry.result != "tensor":
+    if entry is None or (entry.result not in ("tensor", "tuple") and not _gives_its_own(value)):
         return False
-    return entry.traits.isdisjoint({"view", "inplace"}) or is_new(program, _viewed(function.kind, value))
+    shares = not entry.traits.isdisjoint({"view", "inplace"}) or _gives_its_own(value)
+    return not shares or is_new(program, _viewed(function.kind, value))
+
+
+def memory_of(program: Program, node: ast.AST) -> ast.AST:
+    """Whose memory an expression gives, as far as it tells: x of `x[0].view(-1)` and of `x.add_(1)`."""
+    while True:
+        node = root_of(node)
+        entry = entry_of(program, node) if isinstance(node, ast.Call) else None
+        if entry is None or not isinstance(node, ast.Call) or entry.traits.isdisjoint({"view", "inplace"}):
+            return node
+        viewed = _viewed(program.value(node.func).kind, node)
+        if viewed is None:
+            return node
+        node = viewed
+
+
+def _gives_its_own(call: ast.Call) -> bool:
+    """May the call give its own tensor back, though the table calls it no view: a cast to the type that it has?"""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else path_of(call.func)
+    changes = (keyword.arg in ("inplace", "out") for keyword in call.keywords)
+    return name in _PERHAPS_THE_SAME or name.startswith("unsafe_") or any(changes)
 
 
 def _viewed(kind: Kind, call: ast.Call) -> ast.expr | None:
     """What a call gives a view of, or gives back changed."""
     if kind is Kind.LIBRARY:
-        return call.args[0] if call.args else None
+        return call.args[0] if call.args and not isinstance(call.args[0], ast.Constant) else None
     return call.func.value if isinstance(call.func, ast.Attribute) else None

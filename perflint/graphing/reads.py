@@ -21,6 +21,7 @@ _USES = {
     "index": "needs a tensor's value as an index",
     "if": "tests a tensor",
 }
+VERDICTS = frozenset({"all", "any"})
 _CONVERT = frozenset(
     f"builtins.{name}" for name in "int float bool complex str repr range max min any all sorted".split()
 )
@@ -51,6 +52,16 @@ def check_test(program: Program, test: ast.expr) -> None:
         check_test(program, test.operand)
     elif not _is_identity(test) and any(program.value(part).kind is Kind.TENSOR for part in _data(test)):
         raise Blocked(f"{shown(program, test)} tests a tensor", test)
+
+
+def may_read(program: Program, test: ast.expr) -> bool:
+    """May the host have to read from the device to answer?"""
+    try:
+        check_test(program, test)
+    except Blocked:
+        return True
+    calls = (node.func for node in ast.walk(test) if isinstance(node, ast.Call))
+    return any(isinstance(func, ast.Attribute) and func.attr in {*VERDICTS, "item"} for func in calls)
 
 
 def _check_index(program: Program, node: ast.Subscript) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from perflint.fixes.blocked import Blocked
-from perflint.fixes.shown import shown
-from perflint.fixes.text import atom, on_one_line, whole_lines
+from perflint.fixes.text import on_one_line, whole_lines
 from perflint.graphing.carried import Names, carried
-from perflint.graphing.end_test import tensor_test
-from perflint.graphing.lists import StackedLists, stacked_lists
+from perflint.graphing.course import Course, Exit, course_of
 from perflint.graphing.obstacles import Obstacles
+from perflint.graphing.outputs import outputs_of
+from perflint.graphing.results import Collected, collected
+from perflint.graphing.written import carried_and_written, check_written_behind
 from perflint.program.walk import PlainLoop, own_nodes
 from perflint.rule import Edit
 
@@ -21,96 +23,140 @@ if TYPE_CHECKING:
 _WIDTH = 88  # of a line, from which on it is broken
 
 
-def stepped(program: Program, loop: PlainLoop, end: ast.If, name: str) -> tuple[Edit, ...]:
+def stepped(program: Program, loop: PlainLoop, end: Exit, name: str) -> tuple[Edit, ...]:
     """The edits that make the loop a call of the function `name`, graphed_loop; raises Blocked."""
-    if not isinstance(loop, ast.For) or loop.orelse:
-        raise Blocked(f"{shown(program, end.test)} is read on the host in each step", end)
+    if loop.orelse:
+        raise Blocked("the loop's `else` runs only if no `break` does: test behind the loop instead", loop.orelse[0])
     if not program.without_gradients(loop):
-        raise Blocked("the test is read on the host, and gradients may be recorded", end)
+        raise Blocked("the test is read on the host, and gradients may be recorded", end.test)
+    course = course_of(program, loop, end)
     for node in own_nodes(loop):
+        if isinstance(node, ast.Break) and program.parent(node) in course.exits:
+            continue
         is_super = isinstance(node, ast.Name) and node.id == "super"
-        if is_super or (isinstance(node, ast.Break | ast.Continue | ast.Return) and node is not end.body[0]):
+        if is_super or isinstance(node, ast.Break | ast.Continue | ast.Return):
             raise Blocked("it is left, or goes on, at several places", node)
-    lists = stacked_lists(program, loop, end)
-    kept = [each for each in loop.body if each is not end and each not in lists.appends]
-    Obstacles(program, quiet=True, strict=True).check(kept, loop)
-    return _Rewriting(program, loop, end, lists, name).edits()
+    found = collected(program, loop)
+    gone = {each.statement: each.value for each in found}
+    copied = carried_and_written(program, loop, gone)
+    kept = [each for each in loop.body if each not in (*course.exits, *course.counting)]
+    obstacles = Obstacles(program, quiet=True, strict=True, owned=frozenset(copied))
+    obstacles.check([gone.get(each, each) for each in kept], loop)
+    return tuple(sorted(_Rewriting(program, loop, course, found, copied, name).edits()))
 
 
 class _Rewriting:
     """The loop's body becomes a function of one step, at the same place and as deep as it was."""
 
-    def __init__(self, program: Program, loop: ast.For, end: ast.If, lists: StackedLists, name: str) -> None:
-        self._program, self._loop, self._end, self._lists, self._name = program, loop, end, lists, name
+    def __init__(
+        self, program: Program, loop: PlainLoop, course: Course, found: list[Collected], copied: list[str], name: str
+    ) -> None:
+        self._program, self._loop, self._course, self._name = program, loop, course, name
         self._names = Names(program, loop)
-        self._state = carried(program, loop, end, lists, self._names)
+        self._state = carried(program, loop, course, found, self._names)
+        self._copied = copied
+        collected_names = {each.name for each in found}
+        check_written_behind(program, loop, self._names.stored | collected_names, self._names.behind)
         self._carried = self._names.taken.fresh("carried")
+        self._outputs = outputs_of(program, loop, course, found, self._names)
         self._inner = program.source.indentation(loop.body[0].lineno)
         self._indent = program.source.indentation(loop.lineno)
 
-    def edits(self) -> tuple[Edit, ...]:
-        """All edits, in order."""
-        until, outputs, results = self._outputs()
+    def edits(self) -> Iterator[Edit]:
+        """All edits."""
         step = self._names.taken.fresh("step")
-        gone = [*self._lists.empty, *self._lists.appends, self._end]
-        edits = [*self._lists.stacks, *(whole_lines(self._program, each) for each in gone)]
-        edits += [self._head(step), *self._unpacking(), self._call(step, until, outputs, results)]
-        return tuple(sorted(edits))
+        number, first_lines = self._number()
+        for statement, text in self._outputs.inside.items():
+            gone = whole_lines(self._program, statement)
+            yield Edit(gone.start, gone.end, (f"{self._inner}{text}\n" if text else "") + gone.text)
+        for statement in (*self._empty(), *self._counting()):
+            yield whole_lines(self._program, statement)
+        yield from self._outputs.stacks.edits if self._outputs.stacks else ()
+        yield self._head(f"def {step}({number}, {self._given()})")
+        yield from self._first_lines(first_lines)
+        yield self._call(step)
 
-    def _head(self, step: str) -> Edit:
+    def _empty(self) -> tuple[ast.stmt, ...]:
+        return self._outputs.stacks.empty if self._outputs.stacks else ()
+
+    def _counting(self) -> Iterator[ast.stmt]:
+        """The lines that only count: those behind which a step doesn't look at the count."""
+        for each in self._course.counting:
+            if not self._reads(self._loop.body[self._loop.body.index(each) + 1 :]):
+                yield each
+
+    def _reads(self, statements: list[ast.stmt]) -> bool:
+        """Does a step look at its number there?"""
+        kept = [each for each in statements if each not in (*self._course.exits, *self._course.counting)]
+        nodes = (node for each in [*kept, self._course.end.test] for node in own_nodes(each))
+        return any(isinstance(node, ast.Name) and node.id == self._course.index for node in nodes)
+
+    def _number(self) -> tuple[str, list[str]]:
+        """What the function calls the number of the step, and the line that makes it what the loop counts."""
+        index, first = self._course.index, self._course.first
+        if not self._reads(self._loop.body) or first == "0":
+            return index, []
+        if not first:
+            raise Blocked(f"what `{index}` counts from is not known", self._loop)
+        number = self._names.taken.fresh("index")
+        return number, [f"{index} = {number} + {first}"]
+
+    def _head(self, text: str) -> Edit:
         source, loop = self._program.source, self._loop
-        end = self._program.span(loop.iter)[1]
-        first = source.line_start(loop.body[0].lineno)
+        end, first = self._head_end(), source.line_start(loop.body[0].lineno)
         if first < end or self._program.text[end:first].lstrip()[:1] != ":":
             raise Blocked("its head is written in another way", loop)
-        index = self._program.segment(loop.target)
-        text = f"{self._blank()}{self._indent}def {step}({index}, {self._given()})"
-        return Edit(source.line_start(loop.lineno), end, text)
+        return Edit(source.line_start(loop.lineno), end, f"{self._blank()}{self._indent}{text}")
+
+    def _head_end(self) -> int:
+        """Where the head ends, its brackets included."""
+        loop, text = self._loop, self._program.text
+        end = self._program.span(loop.iter if isinstance(loop, ast.For) else loop.test)[1]
+        while text[end : end + 1] and text[end] in ") \r\n":
+            end += 1
+        return end
 
     def _blank(self) -> str:
         """A line between what precedes the loop and the function, unless there is one or nothing precedes it."""
         block = self._program.block_of(self._loop)
-        before = [each for each in block[: block.index(self._loop)] if each not in self._lists.empty]
+        before = [each for each in block[: block.index(self._loop)] if each not in self._empty()]
         is_parted = not self._program.source.line_text(self._loop.lineno - 1).strip()
         return "" if is_parted or not before else "\n"
 
     def _given(self) -> str:
         return self._state[0] if len(self._state) == 1 else self._carried
 
-    def _unpacking(self) -> list[Edit]:
-        if len(self._state) == 1:
-            return []
-        head = self._program.source.position(self._program.span(self._loop.iter)[1])[0]
-        start = self._program.source.line_end(head)
-        return [Edit(start, start, f"{self._inner}{', '.join(self._state)} = {self._carried}\n")]
+    def _first_lines(self, lines: list[str]) -> Iterator[Edit]:
+        """A step takes its state apart, and makes copies of what it writes to in place."""
+        unpacked = [f"{', '.join(self._state)} = {self._carried}"] if len(self._state) > 1 else []
+        copies = [f"{each} = {each}.clone()" for each in self._copied]
+        text = "".join(f"{self._inner}{each}\n" for each in (*unpacked, *lines, *copies))
+        if text:
+            head = self._program.source.position(self._head_end())[0]
+            start = self._program.source.line_end(head)
+            yield Edit(start, start, text)
 
-    def _outputs(self) -> tuple[str, list[str], list[str]]:
-        """The test as an argument, what a step puts out, and what the results are called."""
-        text = tensor_test(self._program, self._end, self._loop)
-        values, results = list(self._lists.values), list(self._lists.names)
-        read = {node.id for node in ast.walk(self._end.test) if isinstance(node, ast.Name)}
-        own = read & self._names.stored
-        if len(values) == 1 and own <= {values[0]}:
-            return f"lambda {values[0]}: {text}", values, results
-        if self._lists.dim not in ("0", "1", "-1"):
-            raise Blocked("what the test needs can't be stacked as the results are", self._end)
-        if not values:
-            return "lambda ended: ended", [on_one_line(text)], ["_"]
-        return "lambda outputs: outputs[-1]", [*values, f"{atom(text)}.reshape(1)"], [*results, "_"]
-
-    def _call(self, step: str, until: str, outputs: list[str], results: list[str]) -> Edit:
-        state = _tuple(self._state)
+    def _call(self, step: str) -> Edit:
+        """What a step returns, the call, and what is done with the results."""
         place = self._program.source.line_end(self._last_line())
         broken = "" if self._program.text[:place].endswith(("\n", "\r")) else "\n"
-        given = [step, state, self._lists.steps, f"until={until}"]
-        given += [f"dim={self._lists.dim}"] if self._lists.dim != "0" else []
+        returned = f"{broken}{self._inner}return {_tuple(self._state)}, {_tuple(self._outputs.values)}\n\n"
+        entry = self._course.entry if not self._outputs.stacks else ""
+        indent = self._inner if entry else self._indent
+        test = f"{self._indent}if {on_one_line(entry)}:\n" if entry else ""
+        behind = "".join(f"{indent}{each}\n" for each in self._outputs.behind)
+        return Edit(place, place, f"{returned}{test}{self._assignment(step, indent)}\n{behind}")
+
+    def _assignment(self, step: str, indent: str) -> str:
+        outputs, state = self._outputs, _tuple(self._state)
+        given = [step, state, self._course.steps, f"until={outputs.until}"]
+        given += [f"dim={outputs.dim}"] if outputs.dim != "0" else []
         if self._names.behind & set(self._state):
-            targets = f"{state}, {_tuple(results)}"
+            targets = f"{state}, {_tuple(outputs.results)}"
         else:
-            targets = ", ".join(results)
+            targets = ", ".join(outputs.results)
             given.append("last_state=False")
-        call = self._broken(f"{self._indent}{targets} = {self._name}(", given)
-        return Edit(place, place, f"{broken}{self._inner}return {state}, {_tuple(outputs)}\n\n{call})\n")
+        return _broken(f"{indent}{targets} = {self._name}(", given, indent, self._inner[len(self._indent) :])
 
     def _last_line(self) -> int:
         """The loop's last line, which may hold a comment."""
@@ -119,15 +165,16 @@ class _Rewriting:
             line += 1
         return line
 
-    def _broken(self, head: str, arguments: list[str]) -> str:
-        """The start of a call and its arguments: on one line, on one of their own, or each on one, as they fit."""
-        text = ", ".join(arguments)
-        if len(head) + len(text) < _WIDTH:
-            return head + text
-        if len(self._inner) + len(text) > _WIDTH:
-            text = f",\n{self._inner}".join(arguments) + ","
-        return f"{head}\n{self._inner}{text}\n{self._indent}"
+
+def _broken(head: str, arguments: list[str], indent: str, deeper: str) -> str:
+    """A call: on one line, its arguments on one of their own, or each on one, as they fit."""
+    text = ", ".join(arguments)
+    if len(head) + len(text) < _WIDTH:
+        return f"{head}{text})"
+    if len(indent + deeper) + len(text) > _WIDTH:
+        text = f",\n{indent}{deeper}".join(arguments) + ","
+    return f"{head}\n{indent}{deeper}{text}\n{indent})"
 
 
-def _tuple(parts: list[str]) -> str:
+def _tuple(parts: list[str] | tuple[str, ...]) -> str:
     return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"

@@ -1,0 +1,312 @@
+"""Small decoders that end by themselves, and traps in what their steps leave behind, and how they are counted."""
+# mypy: ignore-errors
+
+import torch
+from torch import Tensor, nn
+
+END = 1
+
+
+class Decoder(nn.Module):
+    def __init__(self, words=5, width=8):
+        super().__init__()
+        self.embed = nn.Embedding(words, width)
+        self.cell = nn.GRUCell(width, width)
+        self.head = nn.Linear(width, words)
+        self.drop = nn.Dropout(0.5)
+        self.cache = []
+
+    def step(self, token, h):
+        h = self.cell(self.embed(token), h)
+        return self.head(h), h
+
+    @torch.no_grad()
+    def fills_the_list_of_the_model(self, token: Tensor, h: Tensor, steps: int):
+        tokens = self.cache
+        for _ in range(steps):
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            tokens.append(token)
+            if (token == END).all():
+                break
+        return torch.stack(tokens)
+
+    @torch.no_grad()
+    def fills_two_names_of_a_list(self, token: Tensor, h: Tensor, steps: int):
+        tokens = same = []
+        for _ in range(steps):
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            tokens.append(token)
+            if (token == END).all():
+                break
+        return torch.stack(tokens), same
+
+    @torch.no_grad()
+    def drops_while_training(self, token: Tensor, h: Tensor, steps: int):
+        tokens = [token]
+        for _ in range(steps):
+            logits, h = self.step(token, self.drop(h))
+            token = logits.argmax(-1)
+            tokens.append(token)
+            if (token == END).all():
+                break
+        return torch.stack(tokens), torch.rand(2)
+
+    @torch.no_grad()
+    def draws_behind_the_append(self, token: Tensor, h: Tensor, steps: int):
+        scores = []
+        for _ in range(steps):
+            logits, h = self.step(token, h)
+            scores.append(torch.rand_like(logits))
+            token = torch.multinomial(logits.softmax(-1), 1).squeeze(1)
+            if (token == END).all():
+                break
+        return torch.stack(scores), token
+
+    @torch.no_grad()
+    def reads_the_number_behind(self, token: Tensor, h: Tensor, steps: int):
+        tokens = []
+        for t in range(2, steps + 2):
+            logits, h = self.step(token, h + t)
+            token = logits.argmax(-1)
+            tokens.append(token)
+            if (token == END).all():
+                break
+        return torch.stack(tokens, 1), t
+
+    @torch.no_grad()
+    def has_an_else(self, token: Tensor, h: Tensor, steps: int):
+        ended = 0
+        for _ in range(steps):
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            if (token == END).all():
+                break
+        else:
+            ended = 1
+        return token, ended
+
+    @torch.no_grad()
+    def yields_behind(self, token: Tensor, h: Tensor, steps: int):
+        def rows():
+            tokens, word, state = [], token, h
+            for _ in range(steps):
+                logits, state = self.step(word, state)
+                word = logits.argmax(-1)
+                tokens.append(word)
+                if (word == END).all():
+                    break
+            yield from torch.stack(tokens, 1)
+
+        return list(rows())
+
+    @torch.no_grad()
+    def reads_on_the_host(self, token: Tensor, h: Tensor, steps: int):
+        seen = []
+        for _ in range(steps):
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            seen += token.tolist()
+            if (token == END).all():
+                break
+        return seen
+
+    @torch.no_grad()
+    def seeds_in_each_step(self, token: Tensor, h: Tensor, steps: int):
+        tokens = []
+        for t in range(steps):
+            torch.manual_seed(t)
+            logits, h = self.step(token, h)
+            token = torch.multinomial(logits.softmax(-1), 1).squeeze(1)
+            tokens.append(token)
+            if (token == END).all():
+                break
+        return torch.stack(tokens, 1)
+
+    @torch.no_grad()
+    def appends_what_is_set_again(self, token: Tensor, h: Tensor, steps: int):
+        tokens = [token]
+        for _ in range(steps):
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            tokens.append(token)
+            token = (token + 1) % 5
+            if (token == END).all():
+                break
+        return torch.stack(tokens), len(tokens)
+
+    @torch.no_grad()
+    def appends_before_it_is_set(self, token: Tensor, h: Tensor, steps: int):
+        tokens = []
+        for _ in range(steps):
+            tokens.append(token)
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            if (token == END).all():
+                break
+        return torch.stack(tokens), token
+
+    @torch.no_grad()
+    def numbers_after_the_end(self, token: Tensor, h: Tensor, steps: int):
+        token, h = token[:1], h[:1]
+        words = [END]
+        for _ in range(steps):
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            if token.item() == END:
+                break
+            words.append(int(token))
+        return words, token
+
+    @torch.no_grad()
+    def numbers_up_to_the_end(self, token: Tensor, h: Tensor, steps: int):
+        token, h = token[:1], h[:1]
+        words, scores = [], []
+        for _ in range(steps):
+            logits, h = self.step(token, h)
+            score, token = logits.max(-1)
+            words.append(token.item())
+            scores.append(score.item())
+            if token == END:
+                break
+        return words, scores, sum(scores)
+
+    @torch.no_grad()
+    def counts_its_list(self, token: Tensor, h: Tensor, steps: int):
+        tokens = [token, token]
+        while len(tokens) <= steps:
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            tokens.append(token)
+            if (token == END).all():
+                break
+        return torch.stack(tokens), len(tokens)
+
+    @torch.no_grad()
+    def counts_behind_the_test(self, token: Tensor, h: Tensor, steps: int):
+        t = 3
+        while steps + 3 > t:
+            logits, h = self.step(token, h + t)
+            token = logits.argmax(-1)
+            if (token == END).all():
+                break
+            t += 1
+        return token, t
+
+    @torch.no_grad()
+    def counts_in_the_middle(self, token: Tensor, h: Tensor, steps: int):
+        tokens, t = torch.zeros(3, 30, dtype=torch.long, device=token.device), 0
+        while True:
+            logits, h = self.step(token, h)
+            t += 1
+            token = logits.argmax(-1)
+            tokens[:, t] = token
+            if t >= steps or (token == END).all():
+                break
+        return tokens, t
+
+    @torch.no_grad()
+    def counts_in_two_tests(self, token: Tensor, h: Tensor, steps: int):
+        t, unfinished = 0, torch.ones_like(token)
+        while True:
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1) * unfinished
+            unfinished = unfinished.mul(token.ne(END).long())
+            t += 1
+            if unfinished.max() == 0:
+                break
+            if t > steps:
+                break
+        return token, unfinished, t
+
+    @torch.no_grad()
+    def counts_by_two(self, token: Tensor, h: Tensor, steps: int):
+        t = 0
+        while t < steps:
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            t += 2
+            if (token == END).all():
+                break
+        return token, t
+
+    @torch.no_grad()
+    def tests_in_the_head(self, token: Tensor, h: Tensor, steps: int):
+        done, t = token == END, 0
+        while t < steps and not done.all():
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            done = done | (token == END)
+            t += 1
+        return token, done, t
+
+    @torch.no_grad()
+    def grows_by_kept_columns(self, token: Tensor, h: Tensor, steps: int):
+        tokens = token[:, None]
+        for _ in range(steps):
+            logits, h = self.step(token, h)
+            column = torch.multinomial(logits.softmax(-1), num_samples=1)
+            tokens = torch.cat((tokens, column), dim=1)
+            token = column.squeeze(1)
+            if (token == END).all():
+                break
+        return tokens, tokens.size(1)
+
+    @torch.no_grad()
+    def grows_in_front(self, token: Tensor, h: Tensor, steps: int):
+        tokens = token[:, None]
+        for _ in range(steps):
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            tokens = torch.cat([token[:, None], tokens], dim=1)
+            if (token == END).all():
+                break
+        return tokens
+
+    @torch.no_grad()
+    def grows_and_is_read(self, token: Tensor, h: Tensor, steps: int):
+        tokens = token[:, None]
+        for _ in range(steps):
+            logits, h = self.step(tokens[:, -1], h)
+            tokens = torch.cat([tokens, logits.argmax(-1, keepdim=True)], dim=-1)
+            if (tokens == END).any(dim=1).all():
+                break
+        return tokens
+
+    @torch.no_grad()
+    def grows_from_nothing(self, token: Tensor, h: Tensor, steps: int):
+        tokens = torch.empty(0, dtype=torch.int32)
+        for _ in range(steps):
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            tokens = torch.cat([tokens, token.unsqueeze(0)])
+            if (token == END).all():
+                break
+        return tokens
+
+    @torch.no_grad()
+    def runs_twice(self, token: Tensor, h: Tensor, steps: int):
+        done, found = torch.zeros_like(token, dtype=torch.bool), []
+        for _ in range(2):
+            tokens = [token]
+            for _ in range(steps):
+                logits, h = self.step(token, h)
+                token = logits.argmax(-1)
+                tokens.append(token)
+                done |= token == END
+                if done.all():
+                    break
+            found.append(torch.stack(tokens))
+        return found, done
+
+    @torch.no_grad()
+    def stacks_only_perhaps(self, token: Tensor, h: Tensor, steps: int):
+        tokens = []
+        for _ in range(steps):
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            tokens.append(token)
+            if (token == END).all():
+                break
+        return torch.stack(tokens) if steps > 1 else None
