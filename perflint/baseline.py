@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from perflint.documents.disk import write_text
 from perflint.errors import UserError
 from perflint.results import Diagnostic, FileResult, RunResult
 
@@ -135,12 +136,6 @@ def _count(item: Mapping[str, object]) -> int:
 
 def _replace(path: Path, text: str) -> None:
     try:
-        target = path.resolve()
-        temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}.tmp")
-        try:
-            temporary.write_text(text, encoding="utf-8", newline="\n")
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_text(path, text)
     except OSError as error:
         raise UserError(f"cannot write the baseline {path}: {error.strerror}") from error

@@ -69,6 +69,17 @@ def replace_bytes(path: Path, before: bytes, after: bytes) -> None:
     _flush_folder(target.parent)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Atomically put `text` into the file at `path`, or the one that it links to, new or not; raises OSError."""
+    target = path.resolve()
+    temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def _require(target: Path, before: bytes, path: Path) -> None:
     if target.read_bytes() != before:
         raise Changed(f"{path}: not written: the file changed after it was read")

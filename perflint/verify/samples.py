@@ -29,3 +29,13 @@ class Samples:
     """Every window of a race, in the order in which they were measured."""
 
     windows: tuple[Window, ...] = ()
+
+
+def only(fix: str) -> str:
+    """The variant with one fix alone."""
+    return f"only {fix}"
+
+
+def without(fix: str) -> str:
+    """The variant with every fix of the patch but one."""
+    return f"without {fix}"

@@ -1,0 +1,45 @@
+"""How alike the results of two programs are, and which likeness a fix has promised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from perflint.rule import Safety
+
+
+class Grade(str, Enum):
+    """How alike results are, the most alike first."""
+
+    BITWISE = "bitwise"
+    ROUNDING = "rounding"  # floats were added in another order
+    ALIKE = "alike"  # no more different than two runs with different seeds
+    DIFFERENT = "different"
+    UNKNOWN = "unknown"  # can't be checked
+
+    def __str__(self) -> str:
+        return self.value
+
+    @property
+    def is_same(self) -> bool:
+        """Is this a kind of sameness at all?"""
+        return self in _SAME
+
+
+_SAME = (Grade.BITWISE, Grade.ROUNDING, Grade.ALIKE)
+_PROMISED = {Safety.EXACT: Grade.BITWISE, Safety.ROUNDING: Grade.ROUNDING, Safety.BEHAVIOUR: Grade.ALIKE}
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """A grade and what it is based on, in sentences without full stops, the most telling first."""
+
+    grade: Grade
+    evidence: tuple[str, ...] = ()
+
+    def keeps(self, promise: Safety, own: Grade) -> bool:
+        """Is this what a fix with that promise owes, where two runs of the original itself are alike by `own`?"""
+        if not self.grade.is_same or not own.is_same:
+            return False
+        owed = max(_PROMISED[promise], own, key=_SAME.index)
+        return _SAME.index(self.grade) <= _SAME.index(owed)

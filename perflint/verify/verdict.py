@@ -1,0 +1,184 @@
+"""What is known of a program and its patch in the end, as data, and what that comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from math import ceil
+
+from perflint.rule import Safety
+from perflint.verify.grade import Grade, Likeness
+from perflint.verify.samples import ORIGINALS, PATCHED, Samples
+from perflint.verify.statistics import Estimate, Speed, against_original, itself, noise_floor, speed, step_seconds
+
+
+class Outcome(str, Enum):
+    """What a verdict comes to."""
+
+    FASTER = "faster"  # and the same: the only one that is a success
+    SLOWER = "slower"
+    LEVEL = "nothing to gain"
+    UNSURE = "can't tell"
+    DIFFERENT = "different"
+    UNCHECKED = "not checkable"
+    UNFIXED = "nothing to fix"
+    FAILED = "failed"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class FixVerdict:
+    """What was seen of one fix: that of the finding at `line` of the original file `path`, known by `fingerprint`.
+
+    No other fix of the verdict has its `name`; candidates, of which at most one is kept, have the same `finding`.
+    `likeness` is that of the original with this fix alone, and `alone` how much faster that is; `without` is how much
+    faster the whole patch is than the patch without this fix. `activations` is how often the fix was run.
+    """
+
+    name: str
+    finding: str
+    rule: str
+    path: str
+    line: int
+    title: str
+    safety: Safety
+    fingerprint: str
+    likeness: Likeness
+    activations: int
+    alone: Estimate | None = None
+    without: Estimate | None = None
+    kept: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Hunk:
+    """One change of the unified diff, its `@@` line first, and the names of the fixes that it is made of."""
+
+    path: str
+    text: str
+    fixes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Span:
+    """Something that took from `begin` to `end`, in seconds since its timeline began, in the lane of one resource."""
+
+    lane: str  # one of LANES
+    begin: float
+    end: float
+    name: str = ""
+
+
+DEVICE, HOST, LOADER = "GPU busy", "host", "loader wait"
+LANES = (DEVICE, HOST, LOADER)
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """A few consecutive steps; `steps` holds the seconds at which each ended."""
+
+    seconds: float
+    spans: tuple[Span, ...]
+    steps: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Side:
+    """What was seen of one program: memory is the peak in bytes, 0 where there was none.
+
+    `setup_seconds` is from the start of its process to the first step that was measured. `busy` is the share of time in
+    which the GPU had work.
+    """
+
+    setup_seconds: float
+    device_bytes: int = 0
+    host_bytes: int = 0
+    busy: float | None = None
+    losses: tuple[float, ...] = ()
+    timeline: Timeline | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """All that a verification of `program` showed, on `date` (ISO 8601).
+
+    `own` is how alike two runs of the original are, `likeness` that of original and patch. `warm_up` is how many steps
+    came before the first measured one. `excluded` says in sentences what was left out, or disturbed the measurement,
+    and why; `failure`, why there is no verdict.
+    """
+
+    program: str
+    date: str
+    device: str
+    environment: Mapping[str, str]
+    unit: str
+    warm_up: int
+    samples: Samples
+    own: Likeness
+    likeness: Likeness
+    before: Side
+    after: Side
+    again: Side | None = None
+    fixes: tuple[FixVerdict, ...] = ()
+    hunks: tuple[Hunk, ...] = ()
+    excluded: tuple[str, ...] = ()
+    failure: str = ""
+
+    @cached_property
+    def speed(self) -> Estimate | None:
+        """How much faster the patch is."""
+        return against_original(self.samples, PATCHED)
+
+    @cached_property
+    def aa(self) -> Estimate | None:
+        """How much faster the original is than itself."""
+        return itself(self.samples)
+
+    @property
+    def floor(self) -> float:
+        """The noise floor."""
+        return noise_floor(self.aa) if self.aa else 0.0
+
+    @property
+    def is_faster(self) -> bool:
+        """Is the patch faster, noise and all?"""
+        return self.speed is not None and speed(self.speed, self.floor) is Speed.FASTER
+
+    @property
+    def is_same(self) -> bool:
+        """Does the patch compute what its fixes promise?"""
+        promise = max((fix.safety for fix in self.fixes if fix.kept), key=list(Safety).index, default=Safety.EXACT)
+        return self.likeness.keeps(promise, self.own.grade)
+
+    @property
+    def outcome(self) -> Outcome:
+        """What it comes to."""
+        if self.failure:
+            return Outcome.FAILED
+        if not self.fixes:
+            return Outcome.UNFIXED
+        if Grade.UNKNOWN in (self.own.grade, self.likeness.grade):
+            return Outcome.UNCHECKED
+        if not self.is_same:
+            return Outcome.DIFFERENT
+        return Outcome(str(speed(self.speed, self.floor))) if self.speed else Outcome.UNSURE
+
+    @property
+    def step_seconds(self) -> tuple[float, float] | None:
+        """The median time of a step before and after; None where one was not measured."""
+        before, after = (step_seconds(self.samples, variants) for variants in (ORIGINALS, [PATCHED]))
+        return (before, after) if before is not None and after is not None else None
+
+    @property
+    def break_even_steps(self) -> int | None:
+        """After how many steps what the patch takes longer to set up is won back; None where it never is."""
+        if not self.is_faster or self.step_seconds is None:
+            return None
+        before, after = self.step_seconds
+        longer = max(0.0, self.after.setup_seconds - self.before.setup_seconds)
+        return ceil(longer / (before - after)) if before > after else None
