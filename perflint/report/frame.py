@@ -22,7 +22,7 @@ def code_frame(diagnostic: Diagnostic, style: Style) -> list[str]:
     bar = style.paint("bold blue", f"{' ' * gutter} |")
     lines = [bar]
     for number, code in _without_blank_edges(diagnostic):
-        shown = _crop(_expanded(code), left, room).rstrip()
+        shown = crop(_expanded(code), left, room).rstrip()
         lines.append(f"{style.paint('bold blue', f'{number:>{gutter}} |')} {shown}".rstrip())
         start, end = _underlined(diagnostic, number, code)
         if start < end or number == diagnostic.start.line:
@@ -98,7 +98,7 @@ def _first_cell(diagnostic: Diagnostic, room: int) -> int:
     return max(0, min(begin - len(_ELLIPSIS), stop - room // 2))
 
 
-def _crop(text: str, left: int, room: int) -> str:
+def crop(text: str, left: int, room: int) -> str:
     """The cells [left, left + room) of `text`, dots where something is missing."""
     if not left and cells(text) <= room:
         return text

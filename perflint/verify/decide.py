@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from perflint.verify.grade import Grade
 from perflint.verify.samples import PATCHED, Samples, only, without
-from perflint.verify.statistics import Estimate, against_original, compare
+from perflint.verify.statistics import against_original, compare
 from perflint.verify.verdict import FixVerdict
 from perflint.verify.wording import ratio_with_interval
 
@@ -27,9 +27,13 @@ def attributed(fixes: Sequence[FixVerdict], samples: Samples) -> tuple[FixVerdic
     )
 
 
-def decided(fixes: Sequence[FixVerdict], own: Grade) -> tuple[FixVerdict, ...]:
-    """The fixes, each kept or dropped and why, where two runs of the original are alike by the grade `own`."""
-    faults = {fix.name: _fault(fix, own) for fix in fixes}
+def decided(fixes: Sequence[FixVerdict], own: Grade, floor: float) -> tuple[FixVerdict, ...]:
+    """The fixes, each kept or dropped and why.
+
+    Two runs of the original are alike by the grade `own`, and differ in speed by the noise floor `floor`: a gain has to
+    exceed it, for among many fixes some are beyond their interval by chance.
+    """
+    faults = {fix.name: _fault(fix, own, floor) for fix in fixes}
     winners: dict[str, FixVerdict] = {}
     for fix in sorted(fixes, key=_gain):
         if not faults[fix.name]:
@@ -46,7 +50,7 @@ def _rivalry(fix: FixVerdict, winner: FixVerdict) -> str:
     return "" if fix is winner else f"another candidate is faster: {winner.title}"
 
 
-def _fault(fix: FixVerdict, own: Grade) -> str:
+def _fault(fix: FixVerdict, own: Grade, floor: float) -> str:
     """Why a fix is dropped; empty where it is kept."""
     if not fix.activations:
         return "it never ran"
@@ -56,13 +60,9 @@ def _fault(fix: FixVerdict, own: Grade) -> str:
     measured = [estimate for estimate in (fix.alone, fix.without) if estimate]
     if fix.without and fix.without.high < 1:
         return f"the patch is faster without it: {ratio_with_interval(fix.without)}"
-    if not any(map(_gains, measured)):
+    if not any(estimate.low > 1 + floor for estimate in measured):
         return f"no gain was measured: {ratio_with_interval(measured[0])}" if measured else "it was not measured"
     return ""
-
-
-def _gains(estimate: Estimate) -> bool:
-    return estimate.low > 1
 
 
 def _merit(fix: FixVerdict) -> str:

@@ -61,7 +61,7 @@ def ratio_with_interval(estimate: Estimate) -> str:
 def interval(estimate: Estimate) -> str:
     """The 95 % interval, such as `1.49 to 1.55`."""
     if math.isinf(estimate.high):
-        return f"from {_count(estimate.rounds, 'round')} only"
+        return f"from {count(estimate.rounds, 'round')} only"
     return f"{_number(estimate.low)} to {_number(estimate.high)}"
 
 
@@ -97,5 +97,6 @@ def _digits(value: float) -> str:
     return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}" if 0 < value < 1000 else f"{value:.0f}"
 
 
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
+def count(number: int, one: str, more: str = "") -> str:
+    """Such as `1 fix` or `2 fixes`."""
+    return f"{number:,} {one if number == 1 else more or f'{one}s'}"

@@ -17,8 +17,8 @@ from tests.verify.verdicts import fix
 GAIN, LOSS, NOISE = (Estimate(ratio, ratio - 0.05, ratio + 0.05, 50, 5) for ratio in (1.3, 0.8, 1.0))
 
 
-def _decided(made: FixVerdict, own: Grade = Grade.BITWISE) -> tuple[bool, str]:
-    (result,) = decided([made], own)
+def _decided(made: FixVerdict, own: Grade = Grade.BITWISE, floor: float = 0.0) -> tuple[bool, str]:
+    (result,) = decided([made], own, floor)
     return result.kept, result.reason
 
 
@@ -79,6 +79,11 @@ def test_a_fix_is_kept_for_a_gain_alone_or_on_top_of_the_others(
     assert words in reason
 
 
+def test_a_gain_within_the_noise_of_the_race_is_none() -> None:
+    assert _decided(fix(alone=GAIN, without=GAIN), floor=0.2)[0]
+    assert not _decided(fix(alone=GAIN, without=GAIN), floor=0.3)[0]
+
+
 def test_of_the_candidates_of_one_finding_the_fastest_is_kept() -> None:
     more = Estimate(2.0, 1.9, 2.1, 50, 5)
     candidates = [
@@ -87,7 +92,7 @@ def test_of_the_candidates_of_one_finding_the_fastest_is_kept() -> None:
         fix(2, finding="a", alone=Estimate(3.0, 2.9, 3.1, 50, 5), activations=0),
         fix(3, finding="b", alone=GAIN),
     ]
-    first, second, third, fourth = decided(candidates, Grade.BITWISE)
+    first, second, third, fourth = decided(candidates, Grade.BITWISE, 0.0)
     assert (first.kept, first.reason) == (False, "another candidate is faster: capture it as a graph")
     assert (second.kept, third.kept, fourth.kept) == (True, False, True)
 
@@ -102,7 +107,7 @@ def test_a_race_tells_what_each_fix_gains_alone_and_on_top_of_the_others() -> No
         without(fixes[1].name): 1.5,
     }
     samples = race(np.random.default_rng(0), CALM, rounds=5, pairs=5, speedups=speedups)
-    winner, idler, unknown = decided(attributed(fixes, samples), Grade.BITWISE)
+    winner, idler, unknown = decided(attributed(fixes, samples), Grade.BITWISE, 0.01)
     assert (winner.kept, idler.kept, unknown.kept) == (True, False, False)
     assert winner.alone is not None
     assert winner.without is not None
@@ -112,6 +117,6 @@ def test_a_race_tells_what_each_fix_gains_alone_and_on_top_of_the_others() -> No
 
 def test_the_only_fix_of_a_patch_is_the_patch() -> None:
     samples = race(np.random.default_rng(0), CALM, rounds=5, pairs=5, speedups={PATCHED: 1.5})
-    (only_one,) = decided(attributed([fix()], samples), Grade.BITWISE)
+    (only_one,) = decided(attributed([fix()], samples), Grade.BITWISE, 0.01)
     assert only_one.kept
     assert only_one.reason.count("x (") == 1

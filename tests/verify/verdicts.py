@@ -11,6 +11,7 @@ from perflint.rule import Safety
 from perflint.verify.decide import attributed, decided
 from perflint.verify.grade import Grade, Likeness
 from perflint.verify.samples import PATCHED, only, without
+from perflint.verify.statistics import itself, noise_floor
 from perflint.verify.verdict import DEVICE, HOST, LOADER, FixVerdict, Hunk, Side, Span, Timeline, Verdict
 from tests.verify.races import CALM, race
 
@@ -70,6 +71,8 @@ def verdict(speedup: float = 1.5, fixes: tuple[FixVerdict, ...] | None = None, *
     for number, each in enumerate(fixes if len(fixes) > 1 else ()):
         speedups |= {only(each.name): 1.0 if number else speedup, without(each.name): speedup if number else 1.0}
     samples = race(np.random.default_rng(0), CALM, rounds=5, pairs=8, speedups=speedups)
+    aa = itself(samples)
+    assert aa is not None
     before = Side(12.0, 2_031_000_000, 3_100_000_000, 0.31, losses(0), timeline(0.02, 0.31))
     after = Side(14.0, 1_494_000_000, 3_200_000_000, 0.96, losses(2), timeline(0.02 / speedup, 0.96))
     made = Verdict(
@@ -85,7 +88,7 @@ def verdict(speedup: float = 1.5, fixes: tuple[FixVerdict, ...] | None = None, *
         before=before,
         after=after,
         again=replace(before, losses=losses(1)),
-        fixes=decided(attributed(fixes, samples), Grade.BITWISE),
+        fixes=decided(attributed(fixes, samples), Grade.BITWISE, noise_floor(aa)),
         hunks=tuple(Hunk(each.path, DIFF, (each.name,)) for each in fixes[:1]),
         excluded=("2 of 40 windows, in which the patched program captured a graph",),
     )

@@ -1,0 +1,99 @@
+"""A verdict on the terminal: what matters of it, on one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
+
+from perflint.report.frame import cells, crop
+from perflint.report.style import Style, printable
+from perflint.verify.verdict import FixVerdict, Outcome, Verdict
+from perflint.verify.wording import count, percent, ratio, ratio_with_interval, seconds, sentence, size
+
+_WIDTH = 80  # where the output is not a terminal
+_HEIGHT = 22  # of the smallest terminal, less a line for the prompt and one for where the report is
+_EXCLUDED = 3  # of what is excluded, this much is shown
+_SENTENCE = 4  # lines of it
+_NAME = 40  # cells of a fix's name
+_LOOKS = {
+    Outcome.FASTER: "bold green",
+    Outcome.LEVEL: "bold",
+    Outcome.UNFIXED: "bold",
+    Outcome.UNSURE: "bold yellow",
+}
+
+
+def summary(verdict: Verdict, style: Style, height: int = _HEIGHT) -> str:
+    """The lines of the summary, at most `height` of them, and none wider than the terminal."""
+    width = style.width or _WIDTH
+    head = [style.paint("bold", _cropped(verdict.program, width)), _cropped(_where(verdict), width)]
+    words = wrap(printable(sentence(verdict)), width)[:_SENTENCE]
+    conclusion = [style.paint(_LOOKS.get(verdict.outcome, "bold red"), _cropped(line, width)) for line in words]
+    figures = [_cropped(line, width) for line in _figures(verdict)]
+    excluded = [_cropped(line, width) for line in _excluded(verdict.excluded)]
+    blocks = [block for block in ([*head, *conclusion], figures, excluded) if block]
+    room = height - sum(map(len, blocks)) - len(blocks)
+    blocks[2:2] = [block for block in [_fixes(verdict.fixes, style, width, room)] if block]
+    return "\n".join("".join(f"{line}\n" for line in block) for block in blocks)
+
+
+def _where(verdict: Verdict) -> str:
+    versions = [f"torch {verdict.environment['torch']}"] if "torch" in verdict.environment else []
+    return ", ".join([f"on {verdict.device}", *versions, verdict.date[:10]])
+
+
+def _figures(verdict: Verdict) -> Iterator[str]:
+    """What was measured, before and after."""
+    before, after = verdict.before, verdict.after
+    if verdict.step_seconds and verdict.speed:
+        noise = f", noise {100 * verdict.floor:.1f} %"
+        first, second = verdict.step_seconds
+        yield _row("step", seconds(first), seconds(second), f"{ratio_with_interval(verdict.speed)}{noise}")
+    if before.setup_seconds and after.setup_seconds:
+        steps = verdict.break_even_steps
+        won_back = f"won back after {count(steps, 'step')}" if steps else ""
+        yield _row("set-up", seconds(before.setup_seconds), seconds(after.setup_seconds), won_back)
+    if before.device_bytes and after.device_bytes:
+        yield _row("GPU memory", size(before.device_bytes), size(after.device_bytes), "at its peak")
+    if before.host_bytes and after.host_bytes:
+        yield _row("host memory", size(before.host_bytes), size(after.host_bytes), "at its peak")
+    if before.busy is not None and after.busy is not None:
+        yield _row("GPU busy", percent(before.busy), percent(after.busy), "of the time")
+
+
+def _row(name: str, before: str, after: str, note: str) -> str:
+    return f"  {name:<11}  {before:>7} -> {after:<7}  {note}".rstrip()
+
+
+def _fixes(fixes: Sequence[FixVerdict], style: Style, width: int, room: int) -> list[str]:
+    """How many fixes are kept, and each in a line, those kept first, as far as there is room."""
+    kept = sum(fix.kept for fix in fixes)
+    if not fixes or room < 2:
+        return []
+    lines = [f"{kept} of {count(len(fixes), 'fix', 'fixes')} kept"]
+    ordered = sorted(fixes, key=lambda fix: (not fix.kept, -fix.alone.ratio if fix.alone else 0))
+    shown = ordered if len(ordered) < room else ordered[: room - 2]
+    for fix in shown:
+        mark = style.paint("green", "+") if fix.kept else style.paint("red", "-")
+        lines.append(f"  {mark} {_cropped(_fix(fix), width - 4)}")
+    if len(shown) < len(ordered):
+        lines.append(f"    and {len(ordered) - len(shown)} more in the report")
+    return lines
+
+
+def _fix(fix: FixVerdict) -> str:
+    gain = ratio(fix.alone.ratio) if fix.alone else "-"
+    name = printable(fix.name)
+    shown = crop(name, max(0, cells(name) - _NAME), _NAME)  # the end of a long path tells more than its beginning
+    return f"{gain:>6}  {shown}  {fix.likeness.grade if fix.kept else fix.reason}"
+
+
+def _excluded(sentences: Sequence[str]) -> list[str]:
+    shown = sentences[:_EXCLUDED] if len(sentences) > _EXCLUDED + 1 else sentences
+    more = [f"and {len(sentences) - len(shown)} more in the report"] if len(shown) < len(sentences) else []
+    return ["excluded", *(f"  {line}" for line in (*shown, *more))] if sentences else []
+
+
+def _cropped(text: str, width: int) -> str:
+    """`text` on one line of at most `width` cells."""
+    return crop(printable(text), 0, width)

@@ -1,0 +1,93 @@
+"""The summary on the terminal: what it says, and that it stays on one screen whatever there is to say."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from rich.cells import cell_len
+
+from perflint.report.style import Style
+from perflint.rule import Safety
+from perflint.verify.grade import Grade, Likeness
+from perflint.verify.samples import Samples
+from perflint.verify.screen import summary
+from perflint.verify.verdict import Side, Verdict
+from tests.verify.verdicts import fix, verdict
+
+FORTY = tuple(fix(number) for number in range(40))
+ODD = fix(name="item-in-loop \u202e<b>\udcff\x1b[31m/" + "very/long/" * 40 + "train.py:10", title="\n\n", activations=0)
+
+
+def test_a_summary_says_what_came_of_it_what_was_measured_and_which_fixes_earned_it() -> None:
+    lines = summary(verdict(), Style()).splitlines()
+    assert lines == [
+        "train.py --epochs 1",
+        "on NVIDIA H200, torch 2.11.0, 2026-11-21",
+        "Faster: the patched program gives bitwise the same results and is 1.50x (1.48 to",
+        "1.52) as fast.",
+        "",
+        "  step         19.9 ms -> 13.3 ms  1.50x (1.48 to 1.52), noise 0.5 %",
+        "  set-up        12.0 s -> 14.0 s   won back after 305 steps",
+        "  GPU memory   2.03 GB -> 1.49 GB  at its peak",
+        "  host memory  3.10 GB -> 3.20 GB  at its peak",
+        "  GPU busy        31 % -> 96 %     of the time",
+        "",
+        "1 of 2 fixes kept",
+        "  +  1.50x  item-in-loop train.py:10  bitwise",
+        "  -  1.00x  item-in-loop train.py:11  no gain was measured: 1.00x (0.99 to 1.02)",
+        "",
+        "excluded",
+        "  2 of 40 windows, in which the patched program captured a graph",
+    ]
+
+
+@pytest.mark.parametrize("width", [40, 80, None, 200])
+@pytest.mark.parametrize(
+    "made",
+    [
+        verdict(),
+        verdict(12.0),
+        verdict(fixes=()),
+        verdict(fixes=FORTY, excluded=tuple("another program used the GPU " * 9 for _ in range(9))),
+        verdict(fixes=(ODD, fix(1)), program="\u202e\x1b[2J\n" + "x" * 400),
+        verdict(failure="the original program ends with exit code 1: " + "語" * 400),
+        verdict(samples=Samples(), before=Side(0.0), after=Side(0.0), again=None),
+    ],
+    ids=["won", "12x", "unfixed", "forty", "odd", "failed", "nothing measured"],
+)
+def test_a_summary_fits_one_screen_and_never_breaks_it(made: Verdict, width: int | None) -> None:
+    for color in (False, True):
+        text = summary(made, Style(color=color, width=width))
+        text.encode()
+        lines = re.sub(r"\x1b\[[\d;]*m", "", text).splitlines()
+        assert len(lines) <= 22
+        assert all(cell_len(line) <= (width or 80) for line in lines), lines
+        assert all(line.isprintable() for line in lines)
+
+
+def test_where_there_is_no_room_the_fixes_that_are_kept_come_first() -> None:
+    text = summary(verdict(fixes=FORTY), Style())
+    assert re.search(r"1 of 40 fixes kept\n  \+  1\.5\dx  item-in-loop train.py:10  bitwise\n", text)
+    assert re.search(r"and 3\d more in the report\n", text)
+
+
+def test_the_end_of_a_long_path_is_shown() -> None:
+    assert "train.py:10  it never ran" in summary(verdict(fixes=(ODD, fix(1))), Style())
+
+
+def test_a_dropped_fix_says_why() -> None:
+    wrong = Likeness(Grade.DIFFERENT, ("the loss is nan",))
+    text = summary(verdict(fixes=(fix(0), fix(1, safety=Safety.ROUNDING, likeness=wrong))), Style(width=120))
+    assert "-  1.00x  item-in-loop train.py:11  it promised rounding results, but the loss is nan\n" in text
+
+
+def test_what_was_not_measured_is_not_spoken_of() -> None:
+    text = summary(verdict(before=Side(1.0), after=Side(1.0)), Style())
+    assert "GPU" not in text
+    assert "memory" not in text
+
+
+def test_color_tells_a_gain_from_a_loss() -> None:
+    assert "\x1b[1;32mFaster" in summary(verdict(), Style(color=True))
+    assert "\x1b[1;31mRejected" in summary(verdict(0.7), Style(color=True))
