@@ -58,7 +58,7 @@ def _fault(fix: FixVerdict, own: Grade, floor: float) -> str:
         evidence = next(iter(fix.likeness.evidence), f"the results are {fix.likeness.grade}")
         return f"it promised {fix.safety} results, but {evidence}"
     measured = [estimate for estimate in (fix.alone, fix.without) if estimate]
-    if fix.without and fix.without.high < 1:
+    if fix.without and fix.without.high < 1 / (1 + floor):
         return f"the patch is faster without it: {ratio_with_interval(fix.without)}"
     if not any(estimate.low > 1 + floor for estimate in measured):
         return f"no gain was measured: {ratio_with_interval(measured[0])}" if measured else "it was not measured"

@@ -68,7 +68,7 @@ def test_a_summary_fits_one_screen_and_never_breaks_it(made: Verdict, width: int
 
 def test_where_there_is_no_room_the_fixes_that_are_kept_come_first() -> None:
     text = summary(verdict(fixes=FORTY), Style())
-    assert re.search(r"1 of 40 fixes kept\n  \+  1\.5\dx  item-in-loop train.py:10  bitwise\n", text)
+    assert re.search(r"1 of 40 fixes kept\n  \+  1\.\d\dx  item-in-loop train.py:10  bitwise\n", text)
     assert re.search(r"and 3\d more in the report\n", text)
 
 
