@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from perflint.fixes.blocked import Blocked
 from perflint.graphing.candidate import graphed
@@ -13,7 +14,7 @@ from perflint.program.timeloops import AUTOREGRESSIVE, MIXED, RECURRENCE, VECTOR
 from perflint.program.walk import PlainLoop
 from perflint.rule import Fix
 
-__all__ = ["fix_of", "is_captured"]
+__all__ = ["is_captured", "remedy"]
 
 Way = Callable[[Program, PlainLoop], Fix]
 
@@ -23,19 +24,36 @@ _WAYS = {
     VECTORIZABLE: [_AT_ONCE],
     MIXED: [_AT_ONCE, _AS_GRAPH],
     AUTOREGRESSIVE: [_AS_GRAPH],
-    RECURRENCE: [_AS_GRAPH],
+    RECURRENCE: [_AT_ONCE, _AS_GRAPH],
 }
 
 
-def fix_of(program: Program, loop: PlainLoop, kind: str) -> tuple[Fix | None, str]:
+@dataclass(frozen=True)
+class Remedy:
+    """What may be done about a loop, whose kind it may prove to be another, and why; `blocked` says why nothing is."""
+
+    kind: str
+    because: str
+    fix: Fix | None = None
+    blocked: str = ""
+
+
+def remedy(program: Program, loop: PlainLoop, kind: str, because: str) -> Remedy:
     """The first way that can be proved to give the same, else what stands in the way of each."""
-    tried = [_try(program, loop, *way) for way in _WAYS[kind]]
-    fix = next((fix for fix, _ in tried if fix), None)
-    return fix, "" if fix else "; ".join(blocked for _, blocked in tried)
+    reasons: list[str] = []
+    for way, failed in _WAYS[kind]:
+        found = _try(program, loop, way)
+        if isinstance(found, Blocked):
+            reasons.append(f"{failed}: {found}")
+        elif kind == RECURRENCE and way is lifted_or_divided:
+            return Remedy(VECTORIZABLE, "what it carries is no more than the state of a torch RNN or Cell", found)
+        else:
+            return Remedy(kind, because, found)
+    return Remedy(kind, because, blocked="; ".join(reasons))
 
 
-def _try(program: Program, loop: PlainLoop, way: Way, failed: str) -> tuple[Fix | None, str]:
+def _try(program: Program, loop: PlainLoop, way: Way) -> Fix | Blocked:
     try:
-        return way(program, loop), ""
+        return way(program, loop)
     except Blocked as blocked:
-        return None, f"{failed}: {blocked}"
+        return blocked

@@ -116,17 +116,17 @@ class DecodeLoop(Rule):
             found = program.time_loop(loop)
             if found is None:
                 continue
-            from perflint.loop_fixes import fix_of, is_captured  # here: most files have no such loop
+            from perflint.loop_fixes import is_captured, remedy  # here: most files have no such loop
 
             if is_captured(program, loop):
                 continue
-            fix, blocked = fix_of(program, loop, found.kind)
+            best = remedy(program, loop, found.kind, found.because)
             yield self.finding(
                 _head(program, loop),
-                f"loop over time launches its operations step by step ({found.kind}): {found.because}",
-                kind=found.kind,
-                fixes=(fix,) if fix else (),
-                blocked=blocked,
+                f"loop over time launches its operations step by step ({best.kind}): {best.because}",
+                kind=best.kind,
+                fixes=(best.fix,) if best.fix else (),
+                blocked=best.blocked,
             )
 
 

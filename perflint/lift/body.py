@@ -4,36 +4,44 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.text import on_one_line
 from perflint.lift import recurrent
+from perflint.lift.cells import lift_cell
+from perflint.lift.choices import lift_choice
+from perflint.lift.layers import lift_layers
+from perflint.lift.lines import Line
 from perflint.lift.results import Results
-from perflint.lift.scope import Scope, tensor
-from perflint.lift.seen import is_read_once
-from perflint.lift.steps import Lifted, Parts, Same, State, Steps
+from perflint.lift.scope import Scope, place_of, tensor
+from perflint.lift.seen import is_handed_behind, is_read_once
+from perflint.lift.states import collected, is_left, is_of, may_be_named
+from perflint.lift.steps import Carried, Layers, Lifted, Parts, Same, State, Steps
 from perflint.program.walk import PlainLoop, path_of
-
-
-@dataclass(frozen=True)
-class Line:
-    """The statements, as text, that take the place of one."""
-
-    statement: ast.stmt
-    texts: tuple[str, ...]
 
 
 def lift_body(scope: Scope, statements: list[ast.stmt], results: Results) -> Iterator[Line]:
     """The statements that take the place of the loop's; raises Blocked."""
-    for statement in statements:
-        texts = _lifted(scope, statement, results)
-        yield Line(statement, (*scope.draft.before, *texts))
-        scope.draft.before.clear()
+    yield from _lines(scope, statements, results)
     for path in sorted(scope.draft.consumed):
-        state = scope.values.get(path)
-        if not isinstance(state, State) or state.path != path:
+        if not is_left(scope.values, path):
             raise Blocked(f"`{path}` goes into an RNN, and is not what it returns", statements[-1])
+
+
+def _lines(scope: Scope, statements: list[ast.stmt], results: Results) -> Iterator[Line]:
+    def inner(scope: Scope, statements: list[ast.stmt]) -> Iterator[Line]:
+        return _lines(scope, statements, results)
+
+    for statement in statements:
+        if isinstance(statement, ast.For):
+            yield from lift_layers(scope, statement, inner)
+        elif isinstance(statement, ast.If) and scope.layer is not None:
+            yield from lift_choice(scope, statement, inner)
+        else:
+            texts = _lifted(scope, statement, results)
+            yield Line(statement, (*scope.draft.before, *texts))
+            scope.draft.before.clear()
 
 
 def inner_statements(scope: Scope, statements: list[ast.stmt]) -> Iterator[str]:
@@ -45,7 +53,9 @@ def inner_statements(scope: Scope, statements: list[ast.stmt]) -> Iterator[str]:
 
 
 def _lifted(scope: Scope, node: ast.stmt, results: Results) -> tuple[str, ...]:
-    text = results.lift(scope, node)
+    if (kept := collected(scope, node)) is not None:
+        return kept
+    text = results.lift(scope, node) if scope.layer is None else None
     if text is not None:
         return (text,)
     if isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
@@ -73,22 +83,28 @@ def _assigned(scope: Scope, target: ast.expr, value: ast.expr, node: ast.stmt) -
     if recurrent.is_recurrent(scope, value):
         assert isinstance(value, ast.Call)
         if scope.program.value(value.func).name.endswith("Cell"):
-            return _cell(scope, target, value, node)
+            before, left = lift_cell(scope, value)
+            return (*before, *_given(scope, target, left, node))
         return _rnn(scope, target, value, node)
     return tuple(_given(scope, target, scope.lift(value), node))
 
 
 def _given(scope: Scope, target: ast.expr, value: Lifted, node: ast.stmt) -> Iterator[str]:
     """Give `target` a value that has been lifted."""
+    if isinstance(value, Carried):
+        value = _handed_down(target, value, node)
     if isinstance(target, ast.Tuple | ast.List):
         if not isinstance(value, Parts) or len(value.items) != len(target.elts):
             raise Blocked("several names get the parts of one value", node)
         _check_apart(target.elts, value.items, node)
         for part, item in zip(target.elts, value.items, strict=True):
-            yield from _given(scope, part, item, node)
+            if isinstance(item, Carried):
+                scope.values[place_of(part)] = item
+            else:
+                yield from _given(scope, part, item, node)
         return
-    if isinstance(value, State | Parts):
-        _bind_state(scope, target, value, node)
+    if isinstance(value, State | Parts | Layers):
+        yield from _bind_state(scope, target, value, node)
         return
     step = tensor(value, target)
     if not isinstance(target, ast.Name):
@@ -110,6 +126,13 @@ def _given(scope: Scope, target: ast.expr, value: Lifted, node: ast.stmt) -> Ite
         scope.values[target.id] = replace(step, text=name) if is_only_here else step.named(name)
 
 
+def _handed_down(target: ast.expr, value: Carried, node: ast.stmt) -> Parts:
+    """The parts of a pair that the step before left: `h, c = states[i]`."""
+    if not isinstance(target, ast.Tuple) or not all(isinstance(each, ast.Name) for each in target.elts):
+        raise Blocked(f"the step needs `{value.path}` of the step before", node)
+    return Parts(tuple(Carried(f"{value.path}[{position}]") for position in range(len(target.elts))))
+
+
 def _check_apart(targets: list[ast.expr], values: tuple[Lifted, ...], node: ast.stmt) -> None:
     """Raise Blocked where a later part is made of a name that an earlier one of the same assignment overwrites."""
     given: set[str] = set()
@@ -120,16 +143,19 @@ def _check_apart(targets: list[ast.expr], values: tuple[Lifted, ...], node: ast.
         given.add(path_of(target))
 
 
-def _bind_state(scope: Scope, target: ast.expr, value: State | Parts, node: ast.stmt) -> None:
-    """Let `target` stand for the state that an RNN left."""
-    path = path_of(target)
-    if isinstance(value, Parts) or not path:
+def _bind_state(scope: Scope, target: ast.expr, value: State | Parts | Layers, node: ast.stmt) -> Iterator[str]:
+    """Let `target` stand for the state that an RNN left, or for a list of those of its layers."""
+    path = place_of(target)
+    if value == Parts(()) and isinstance(target, ast.Name):
+        value = Layers(path, is_kept=is_handed_behind(scope, path))
+        if value.is_kept:
+            yield f"{path} = []"
+    elif not path or not (is_of(value, path) or (isinstance(target, ast.Name) and may_be_named(value))):
         raise Blocked("a state is handed on under another name", node)
-    if scope.callee is None:
-        if path != value.path:
-            raise Blocked("a state is handed on under another name", node)
-        if not value.is_output:
-            scope.draft.final.add(path)
+    elif scope.callee is None and is_of(value, path) and not (isinstance(value, State) and value.is_output):
+        scope.draft.final.add(path)
+    if isinstance(value, Layers) and value.name != path and path in scope.facts.read_behind:
+        yield f"{path} = {value.name}"
     scope.values[path] = value
 
 
@@ -138,7 +164,8 @@ def _bind_states(scope: Scope, target: ast.expr, states: list[State], node: ast.
     if len(parts) != len(states):
         raise Blocked("the state that goes in is not the one that came out", node)
     for part, state in zip(parts, states, strict=True):
-        _bind_state(scope, part, state, node)
+        for _ in _bind_state(scope, part, state, node):
+            raise AssertionError("a state needs no statement")
 
 
 def _rnn(scope: Scope, target: ast.expr, call: ast.Call, node: ast.stmt) -> tuple[str, ...]:
@@ -156,21 +183,3 @@ def _rnn(scope: Scope, target: ast.expr, call: ast.Call, node: ast.stmt) -> tupl
     states = [State(path, first if position == 0 else None, is_pair=both) for position, path in enumerate(paths)]
     _bind_states(scope, target.elts[1], states, node)
     return (f"{written}, {recurrent.written(paths)} = {text}",)
-
-
-def _cell(scope: Scope, target: ast.expr, call: ast.Call, node: ast.stmt) -> tuple[str, ...]:
-    """`h, c = self.cell(x_t, (h, c))`, or `h = self.cell(x_t, h)`."""
-    names = recurrent.carried_paths(scope, call)
-    if any("." in name for name in names):
-        raise Blocked("the Cell's state is an attribute", node)
-    text, axis = recurrent.cell_call(scope, call, names)
-    outputs = scope.draft.taken.fresh(f"{names[0]}_steps")
-    states = [
-        State(names[0], Steps(outputs, axis, 2, 2, own=True), is_output=True),
-        *(State(name) for name in names[1:]),
-    ]
-    _bind_states(scope, target, states, node)
-    unread = scope.draft.taken.fresh("unread") if "_" in scope.draft.taken.names else "_"
-    last = [name if name in scope.facts.read_behind and name != names[0] else unread for name in names]
-    again = [f"{name} = {name}.squeeze(0).clone()" for name in last if name != unread]
-    return f"{outputs}, {', '.join(last)} = {text}", *again

@@ -10,6 +10,7 @@ from perflint.lift import axes, batched, functions, inline, losses
 from perflint.lift.modules import Module, is_changed, module_built, module_of
 from perflint.lift.purity import call_entry, invariant
 from perflint.lift.scope import Scope, tensor
+from perflint.lift.states import stacked_layers
 from perflint.lift.steps import Lifted, Steps
 from perflint.program.loop_calls import rnn_kind
 from perflint.program.shapes.shape import integer
@@ -21,6 +22,8 @@ def lift_call(scope: Scope, node: ast.Call) -> Lifted:
     """The value of a call in all steps; raises Blocked."""
     if not scope.varies(node):
         return invariant(scope, node)
+    if (layers := stacked_layers(scope, node)) is not None:
+        return layers
     if rnn_kind(scope.program, node.func):
         raise Blocked("an RNN's output and state are not kept apart", node)
     module = module_of(scope.program, node.func)

@@ -8,6 +8,8 @@ from perflint.fixes.blocked import Blocked
 from perflint.fixes.shown import shown
 from perflint.fixes.text import atom
 from perflint.lift import axes, calls
+from perflint.lift.choices import chosen
+from perflint.lift.counts import is_last
 from perflint.lift.parted import parted
 from perflint.lift.pointwise import pointwise
 from perflint.lift.products import product
@@ -15,7 +17,8 @@ from perflint.lift.purity import invariant
 from perflint.lift.scope import Scope, counter, tensor
 from perflint.lift.shifts import shifted_in
 from perflint.lift.slices import selected, sliced
-from perflint.lift.steps import Carried, Lifted, Parts, Same, State, Steps
+from perflint.lift.states import below
+from perflint.lift.steps import Carried, Layers, Lifted, Parts, Same, State, Steps
 from perflint.program.shapes.shape import integer
 from perflint.program.values import Kind
 
@@ -25,7 +28,7 @@ _PAIR = {"values": 0, "indices": 1}
 
 def lift(scope: Scope, node: ast.expr) -> Lifted:
     """The value of `node` in all steps; raises Blocked."""
-    found = scope.read(node) if isinstance(node, ast.Name | ast.Attribute) else None
+    found = scope.read(node) if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) else None
     if isinstance(found, Carried) and isinstance(node, ast.Name) and node.id in scope.facts.handed_on:
         return shifted_in(scope, node)
     if found is not None:
@@ -37,7 +40,9 @@ def lift(scope: Scope, node: ast.expr) -> Lifted:
     if not scope.varies(node):
         return invariant(scope, node)
     if isinstance(node, ast.Subscript):
-        return _subscript(scope, node)
+        return below(scope, node) or _subscript(scope, node)
+    if isinstance(node, ast.IfExp):
+        return chosen(scope, node)
     if isinstance(node, ast.Attribute):
         return _attribute(scope, node)
     if isinstance(node, ast.BinOp):
@@ -63,6 +68,8 @@ def _subscript(scope: Scope, node: ast.Subscript) -> Lifted:
     base = scope.lift(node.value)
     if isinstance(base, Parts):
         return _item(base, node)
+    if isinstance(base, Layers):
+        return _top(scope, base, node)
     if isinstance(base, State) and not base.is_output:
         return _state_part(base, node)
     if isinstance(base, Same):
@@ -79,6 +86,13 @@ def _item(base: Parts, node: ast.Subscript) -> Lifted:
     if index is None or not -len(base.items) <= index < len(base.items):
         raise Blocked("which of the values is meant is no constant", node)
     return base.items[index]
+
+
+def _top(scope: Scope, base: Layers, node: ast.Subscript) -> Lifted:
+    """`h[-1]` behind the loop over layers."""
+    if base.top is None or not (integer(node.slice) == -1 or is_last(scope, node.slice, base.path)):
+        raise Blocked(f"`{ast.unparse(node)}` is not known to be the state of the top layer", node)
+    return base.top
 
 
 def _state_part(state: State, node: ast.Subscript) -> Steps | State:

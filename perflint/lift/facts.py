@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import ast
-import itertools
 from typing import TYPE_CHECKING
 
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.names import name_of_torch, taken_around
 from perflint.lift.results import collected_paths
 from perflint.lift.scope import Draft, Facts, Lifter, Scope
+from perflint.lift.seen import is_repeated
 from perflint.lift.shifts import handed_on
 from perflint.program.flow import Flow
 from perflint.program.scopes import local_names
 from perflint.program.shapes.infer import Shapes
-from perflint.program.walk import FUNCTIONS, LOOPS, PlainLoop, own_nodes, path_of
+from perflint.program.walk import FUNCTIONS, PlainLoop, own_nodes, path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -26,13 +26,9 @@ def scope_of(program: Program, loop: PlainLoop, lifter: Lifter) -> Scope:
         if isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Yield, ast.YieldFrom, ast.Await, ast.NamedExpr)):
             raise Blocked("other code may run in each step", node)
     flow, shapes = program.once(_flow_and_shapes)
-    stored = {
-        path_of(node)
-        for node in own_nodes(loop)
-        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store)
-    }
-    assigned = frozenset((stored | collected_paths(loop.body)) - {""})
     inside = frozenset(own_nodes(loop))
+    collected = collected_paths([node for node in inside if isinstance(node, ast.stmt)])
+    assigned = frozenset({*map(_stored, inside), *collected} - {""})
     around = program.function_of(loop)
     facts = Facts(
         program=program,
@@ -50,19 +46,20 @@ def scope_of(program: Program, loop: PlainLoop, lifter: Lifter) -> Scope:
     return Scope(facts, Draft(taken_around(program, loop)), assigned)
 
 
+def _stored(node: ast.AST) -> str:
+    """The path of the variable that gets a value, or an item."""
+    if not isinstance(node, ast.Name | ast.Attribute | ast.Subscript) or not isinstance(node.ctx, ast.Store):
+        return ""
+    return path_of(node.value if isinstance(node, ast.Subscript) else node)
+
+
 def _read_behind(program: Program, flow: Flow, loop: PlainLoop, inside: frozenset[ast.AST]) -> frozenset[str]:
     bindings = flow.bindings(loop)
     stores = [node for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
     if hidden := sorted({node.id for node in stores} & bindings.shared):
         raise Blocked(f"a function defined here uses `{hidden[0]}`", loop)
     behind = {node.id for node in stores if any(use not in inside for use in bindings.uses.get(node, ()))}
-    return frozenset(behind | (_met_again(flow, inside) if _is_repeated(program, loop) else set()))
-
-
-def _is_repeated(program: Program, loop: PlainLoop) -> bool:
-    """Does the loop stand in another one of the same function?"""
-    outer = itertools.takewhile(lambda each: not isinstance(each, FUNCTIONS), program.ancestors(loop))
-    return any(isinstance(each, LOOPS) for each in outer)
+    return frozenset(behind | (_met_again(flow, inside) if is_repeated(program, loop) else set()))
 
 
 def _met_again(flow: Flow, inside: frozenset[ast.AST]) -> set[str]:

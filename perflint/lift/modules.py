@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from perflint.lift.module_lists import are_kin, home_of, items, list_of
 from perflint.lift.wrapping import may_be_hooked, sets_attributes_by_name
 from perflint.program import torch_table
 from perflint.program.values import Kind
@@ -18,6 +19,8 @@ _POINTWISE = frozenset(
     "ReLU ReLU6 LeakyReLU ELU SELU CELU GELU SiLU Mish Sigmoid Tanh Softplus Softsign Hardtanh Hardswish Hardsigmoid"
     " LogSigmoid Tanhshrink Identity".split()
 )
+_SIZED = frozenset({"LSTMCell", "GRUCell", "RNNCell", "Linear"})
+_SIZES = frozenset({"input_size", "hidden_size", "in_features", "out_features"})
 _SOFTMAXES = frozenset({"Softmax", "LogSoftmax"})
 _RETURN_IT = frozenset("to cuda cpu xpu float double half bfloat16 train eval requires_grad_ share_memory".split())
 _HARMLESS = _RETURN_IT | {"parameters", "named_parameters", "state_dict", "zero_grad"}
@@ -38,6 +41,13 @@ class Module:
         if self.name == "RNN" and position > 2:
             position += 1  # behind nonlinearity
         return self.built.args[position] if len(self.built.args) > position else None
+
+    @property
+    def described(self) -> str:
+        """What it is besides the sizes of its input and output."""
+        more = self.built.args[2:] if self.name in _SIZED else self.built.args
+        named = [each for each in self.built.keywords if each.arg not in _SIZES or self.name not in _SIZED]
+        return " ".join([self.name, *map(ast.dump, more), *sorted(map(ast.dump, named))])
 
     @property
     def is_in_place(self) -> bool:
@@ -76,12 +86,23 @@ class Module:
 def module_of(program: Program, function: ast.expr) -> Module | None:
     """The module of torch that `function` surely is; None where it is not known how it was built."""
     value = program.value(function)
-    if value.kind is not Kind.MODULE or not value.sure or not value.name.startswith("torch.nn."):
+    if value.kind is not Kind.MODULE or not value.name.startswith("torch.nn.") or may_be_hooked(program):
         return None
-    if may_be_hooked(program):
-        return None
-    built = construction(program, function)
+    whole = list_of(function, program)
+    if whole is not None:
+        return _item(program, whole)
+    built = construction(program, function) if value.sure else None
     return module_built(program, built) if built is not None else None
+
+
+def _item(program: Program, whole: ast.expr) -> Module | None:
+    """Any of the modules in a list, where they were built alike, but for their sizes."""
+    built = construction(program, whole)
+    parts = items(program, built, whole) if built is not None else None
+    modules = [module_built(program, part) for part in parts or ()]
+    if not modules or len({module and module.described for module in modules}) > 1:
+        return None
+    return modules[0]
 
 
 def module_built(program: Program, node: ast.expr) -> Module | None:
@@ -118,38 +139,33 @@ def is_changed(program: Program, function: ast.expr) -> bool:
 def construction(program: Program, function: ast.expr) -> ast.Call | None:
     """The one call that builds what `function` is: the only value which the program gives that attribute or name."""
     path = path_of(function)
+    values = [value for value in values_of(program, function) if value is None or path_of(_as_built(value)) != path]
+    return values[0] if len(values) == 1 and isinstance(values[0], ast.Call) else None
+
+
+def values_of(program: Program, node: ast.expr) -> list[ast.expr | None]:
+    """What the program gives an attribute of its object, or a variable; empty where that is not in sight."""
+    path = path_of(node)
     root, _, attribute = path.partition(".")
     if not path or "." in attribute or sets_attributes_by_name(program):
-        return None
+        return []
     if not attribute:
         found = [(target, value) for target, value in assignments(program) if path_of(target) == path]
-        around = program.function_of(function)
+        around = program.function_of(node)
         own = [value for target, value in found if program.function_of(target) is around]
-        return _only_call(path, own or [value for _, value in found])
-    home = next((each for each in program.ancestors(function) if isinstance(each, ast.ClassDef)), None)
-    if root != "self" or home is None:
-        return None
+        return own or [value for _, value in found]
+    if root != "self" or home_of(program, node) is None:
+        return []
     values = []
     for target, value in assignments(program):
         owner, _, name = path_of(target).rpartition(".")
         if name != attribute or not owner:
             continue
         if owner != "self":
-            return None
-        if any(_are_kin(program, home, each) for each in program.ancestors(target) if isinstance(each, ast.ClassDef)):
+            return []
+        if are_kin(program, node, target):
             values.append(value)
-    return _only_call(path, values)
-
-
-def _are_kin(program: Program, one: ast.ClassDef, other: ast.ClassDef) -> bool:
-    """Are both the same class, or is one the base of the other?"""
-    return one is other or f"@{one.name}" in program.base_names(other) or f"@{other.name}" in program.base_names(one)
-
-
-def _only_call(path: str, values: list[ast.expr | None]) -> ast.Call | None:
-    """The one call among the values of `path`, but for those that only move it (`net = net.to(device)`)."""
-    calls = [value for value in values if value is None or path_of(_as_built(value)) != path]
-    return calls[0] if len(calls) == 1 and isinstance(calls[0], ast.Call) else None
+    return values
 
 
 def assignments(program: Program) -> list[tuple[ast.expr, ast.expr | None]]:
@@ -158,7 +174,9 @@ def assignments(program: Program) -> list[tuple[ast.expr, ast.expr | None]]:
     for node in program.of_type(ast.Assign):
         for target in node.targets:
             if isinstance(target, ast.Tuple | ast.List):
-                found += [(part, None) for part in target.elts]
+                parts = node.value.elts if isinstance(node.value, ast.Tuple) else []
+                is_plain = len(parts) == len(target.elts) and not any(isinstance(each, ast.Starred) for each in parts)
+                found += zip(target.elts, parts if is_plain else [None] * len(target.elts), strict=True)
             else:
                 found.append((target, node.value))
     found += [(node.target, node.value) for node in program.of_type(ast.AnnAssign) if node.value is not None]

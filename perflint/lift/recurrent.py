@@ -1,4 +1,4 @@
-"""Lifts torch's RNNs and Cells: one call on the sequence, with the same parameters."""
+"""Lifts torch's RNNs: one call on the sequence."""
 
 from __future__ import annotations
 
@@ -6,16 +6,11 @@ import ast
 
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.shown import shown
-from perflint.fixes.text import atom
 from perflint.lift.modules import Module, module_of
 from perflint.lift.scope import Scope, tensor
-from perflint.lift.steps import Carried, Parts, Steps, loosened
+from perflint.lift.steps import Carried, Parts, Steps
 from perflint.program.loop_calls import rnn_kind
 from perflint.program.shapes.shape import integer
-from perflint.program.values import Kind
-
-_FUNCTIONS = {"LSTMCell": "lstm", "GRUCell": "gru", "RNNCell": "rnn_tanh"}
-_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
 def is_recurrent(scope: Scope, node: ast.expr) -> bool:
@@ -76,6 +71,8 @@ def sequence_call(scope: Scope, node: ast.Call, paths: tuple[str, ...]) -> tuple
     dropout = module.argument("dropout", 5)
     if dropout is not None and not (isinstance(dropout, ast.Constant) and dropout.value == 0):
         scope.draft.changes.add("dropout between the RNN's layers draws other random numbers")
+    if any("[" in path for path in paths):
+        raise Blocked("the RNN's state is an item of a list", node)
     state = state_argument(node)
     given = {state: written(paths)} if state is not None else {}
     text = scope.text(node, {node.args[0]: value.text, **given})
@@ -94,65 +91,3 @@ def _flag(module: Module, name: str, position: int, node: ast.AST) -> bool:
 
 def _is_true(given: ast.expr | None) -> bool:
     return given is not None and not (isinstance(given, ast.Constant) and not given.value)
-
-
-def cell_call(scope: Scope, node: ast.Call, names: tuple[str, ...]) -> tuple[str, int]:
-    """The call of torch's own function for the sequence, on the parameters of a Cell, and the axis of its steps.
-
-    `names` are those of its states. That function is what nn.LSTM, nn.GRU and nn.RNN call themselves.
-    """
-    module = known_module(scope, node)
-    if not scope.facts.torch:
-        raise Blocked("`torch` is not imported by that name", node)
-    value = tensor(scope.lift(node.args[0]), node.args[0])
-    if not isinstance(value, Steps):
-        raise Blocked("the Cell's input is no step of a sequence", node)
-    value = loosened(value)
-    if value.least < 2 and not _are_batches(scope, names):
-        raise Blocked("the Cell's input is not known to be a batch", node)
-    if not _are_tensors(scope, names):
-        raise Blocked("the Cell's first state is not known to be a tensor", node)
-    cell = atom(scope.text(node.func))
-    bias = module.argument("bias", 2)
-    if bias is not None and not (isinstance(bias, ast.Constant) and isinstance(bias.value, bool)):
-        raise Blocked("`bias` is no constant where the Cell is built", node)
-    has_bias = bias is None or bias.value is True
-    function = _FUNCTIONS[module.name]
-    if module.name == "RNNCell" and (kind := module.argument("nonlinearity", 3)) is not None:
-        if not isinstance(kind, ast.Constant) or kind.value not in ("tanh", "relu"):
-            raise Blocked("`nonlinearity` is no constant where the Cell is built", node)
-        function = f"rnn_{kind.value}"
-    if len(names) != (2 if module.name == "LSTMCell" else 1):
-        raise Blocked("the Cell's state is no plain name", node)
-    value = value if value.axis in (0, 1) else value.at(0)
-    weights = ", ".join(f"{cell}.{name}" for name in (_WEIGHTS if has_bias else _WEIGHTS[:2]))
-    states = [f"{name}.unsqueeze(0)" for name in names]
-    lines = (
-        f"{scope.facts.torch}.{function}(",
-        f"    {value.text},",
-        f"    ({', '.join(states)})," if len(states) > 1 else f"    {states[0]},",
-        f"    [{weights}],",
-        f"    has_biases={has_bias}, num_layers=1, dropout=0.0, train=True, bidirectional=False,"
-        f" batch_first={value.axis == 1},",
-        ")",
-    )
-    return scope.facts.newline.join(lines), value.axis
-
-
-def _are_batches(scope: Scope, names: tuple[str, ...]) -> bool:
-    """Have the first states an axis for the batch, as the inputs must then have too?"""
-    starts = [each for name in names for each in scope.starts(name)]
-    return bool(starts) and all(isinstance(each, ast.Name) and _value_rank(scope, each) == 2 for each in starts)
-
-
-def _value_rank(scope: Scope, target: ast.Name) -> int | None:
-    statement = scope.program.statement_of(target)
-    if not isinstance(statement, ast.Assign) or any(isinstance(each, ast.Tuple) for each in statement.targets):
-        return None
-    return scope.rank(statement.value)
-
-
-def _are_tensors(scope: Scope, names: tuple[str, ...]) -> bool:
-    starts = [each for name in names for each in scope.starts(name)]
-    values = [scope.program.value(each) for each in starts]
-    return bool(values) and all(value.kind is Kind.TENSOR and value.sure for value in values)

@@ -43,12 +43,13 @@ class Results:
 
     def lift(self, scope: Scope, node: ast.stmt) -> str | None:
         """The statement that keeps the results of all steps; None where `node` keeps none. Raises Blocked."""
-        if (appended := _appended(node)) is not None:
-            return self._append(scope, node, *appended)
+        if (kept := appended(node)) is not None:
+            return self._append(scope, node, *kept)
         if (added := _added(node)) is not None:
             return self._add(scope, node, *added)
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-            return self._slot(scope, node, node.targets[0])
+            is_list = scope.program.value(node.targets[0].value).kind is Kind.SEQUENCE
+            return None if is_list else self._slot(scope, node, node.targets[0])
         if isinstance(node, ast.Assign) and (grown := _grown(scope, node)) is not None:
             return self._grow(scope, node, *grown)
         return None
@@ -150,14 +151,14 @@ def collected_paths(statements: list[ast.stmt]) -> set[str]:
     """The paths of what the statements of a body keep results in."""
     found = set()
     for node in statements:
-        if (appended := _appended(node)) is not None:
-            found.add(appended[0])
+        if (kept := appended(node)) is not None:
+            found.add(kept[0])
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
             found.add(path_of(node.targets[0].value))
     return found - {""}
 
 
-def _appended(node: ast.stmt) -> tuple[str, ast.expr] | None:
+def appended(node: ast.stmt) -> tuple[str, ast.expr] | None:
     """The list, and what is appended to it."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
         call, path = node.value, path_of(node.value.func.value)

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.text import atom, comments, indent_of
 from perflint.lift import head
-from perflint.lift.body import Line, inner_statements, lift_body
+from perflint.lift.body import inner_statements, lift_body
 from perflint.lift.expressions import lift
 from perflint.lift.facts import scope_of
+from perflint.lift.lines import Line
 from perflint.lift.results import Results
 from perflint.lift.scope import Lifter, Scope
 from perflint.lift.stacks import stacked
-from perflint.lift.steps import Index, State, Steps
+from perflint.lift.steps import Index, Layers, Parts, State, Steps
 from perflint.program.walk import PlainLoop
 from perflint.rule import Edit, Fix, Safety
 
@@ -67,6 +68,8 @@ def _last_values(scope: Scope, results: Results) -> Iterator[str]:
     loop = results.loop
     for name in sorted(scope.facts.read_behind - scope.draft.final):
         value = scope.values.get(name)
+        if isinstance(value, State | Parts | Layers) and not (isinstance(value, State) and value.is_output):
+            raise Blocked(f"`{name}` is read after the loop", loop)
         if isinstance(value, State):
             value = value.outputs
         if isinstance(value, Index) and isinstance(loop, ast.While):
@@ -92,7 +95,7 @@ def _replaced(scope: Scope, loop: PlainLoop, lines: list[Line]) -> Edit:
     written: list[str] = []
     for line in lines:
         statements = [each.replace("\n" + inner, "\n" + indent) for each in line.texts]
-        last = line.statement.end_lineno or line.statement.lineno
+        last, deeper = line.last, inner.removeprefix(indent) * line.depth
         above = [comment for at, comment in pending if at <= last and not any(comment in each for each in statements)]
         pending = [(at, comment) for at, comment in pending if at > last]
         if (
@@ -102,7 +105,7 @@ def _replaced(scope: Scope, loop: PlainLoop, lines: list[Line]) -> Edit:
             and text[: source.line_end(last)].rstrip().endswith(above[-1])
         ):
             statements = [f"{statements[0]}  {above.pop()}"]
-        written += [*above, *statements]
+        written += [deeper + each for each in (*above, *statements)]
     written += [comment for _, comment in pending]
     broken = "\n" if text[start:end].endswith(("\n", "\r")) else ""
     return Edit(start, end, "\n".join(indent + each for each in written) + broken)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.names import Taken
-from perflint.lift.steps import Carried, Index, Lifted, Same, State, Steps
+from perflint.lift.steps import Carried, Index, Layers, Lifted, Same, State, Steps
 from perflint.program.flow import Flow
 from perflint.program.shapes.infer import Shapes, axis_of
 from perflint.program.shapes.shape import integer
@@ -55,6 +56,15 @@ class Draft:
     consumed: set[str] = field(default_factory=set)  # the states that RNNs were given
     shifted: set[str] = field(default_factory=set)  # the names that were read one step late
     final: set[str] = field(default_factory=set)  # what has its last value behind the new statements already
+    outputs: dict[str, str] = field(default_factory=dict)  # the names of what Cells put out, by the path of their state
+    below: dict[str, int] = field(default_factory=dict)  # along which axis a layer took them to be
+
+    def outputs_of(self, path: str) -> str:
+        """The name of the outputs of the Cell whose state is found under `path`."""
+        if path not in self.outputs:
+            plain = re.sub(r"\[[^\d\W]\w*\]|\W", "", path)  # `h` of `h[layer]`, `h0` of `h[0]`
+            self.outputs[path] = self.taken.fresh(f"{plain}_steps")
+        return self.outputs[path]
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,21 @@ class Callee:
     depth: int  # of calls
     texts: dict[str, str] = field(default_factory=dict)
     own: dict[str, str] = field(default_factory=dict)  # of the names that it gives a value itself
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A loop inside of a step, as over the layers of a stack, which counts by `index`: empty where it does not.
+
+    It begins at `first`. `is_above`: the layer is known not to be the first one. `axis`: along which the layers put out
+    their steps, where that is known.
+    """
+
+    index: str
+    newline: str
+    first: int = 0
+    is_above: bool = False
+    axis: int | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +104,12 @@ class Scope:
     targets: Mapping[str, Lifted] = field(default_factory=dict)  # what the loop's head alone gives a value
     values: dict[str, Lifted] = field(default_factory=dict)
     callee: Callee | None = None
+    layer: Layer | None = None
+
+    @property
+    def newline(self) -> str:
+        """With the blanks that the innermost block begins its lines with."""
+        return self.layer.newline if self.layer is not None else self.facts.newline
 
     @property
     def program(self) -> Program:
@@ -94,11 +125,22 @@ class Scope:
         return self.facts.lifter.statements(self, statements)
 
     def read(self, node: ast.expr) -> Lifted | None:
-        """The value of a name or an attribute that the body, or the loop's head, sets; None for any other."""
-        path = path_of(node)
+        """The value of a variable, or an item of a list, that the body or the loop's head sets; None for any other."""
+        path = place_of(node)
         if path in self.values:
             return self.values[path]
-        return Carried(path) if path in self.assigned else None
+        if path in self.assigned:
+            return Carried(path)
+        if isinstance(node, ast.Subscript) and path and self._is_item(node):
+            return Carried(path)
+        return None
+
+    def _is_item(self, node: ast.Subscript) -> bool:
+        """Is it the same item, in each step, of what the step before left?"""
+        is_fixed = (integer(node.slice) or 0) >= 0 and isinstance(node.slice, ast.Constant)
+        is_layer = self.layer is not None and isinstance(node.slice, ast.Name) and node.slice.id == self.layer.index
+        base = self.read(node.value)
+        return (is_fixed or is_layer) and isinstance(base, Carried) and base.path not in self.facts.handed_on
 
     def same(self, node: ast.expr) -> Same:
         """An expression in which nothing differs from step to step."""
@@ -186,6 +228,19 @@ class Scope:
         return self.facts.shapes.shape(node).rank
 
 
+def place_of(node: ast.AST) -> str:
+    """The path of a variable, or of an item of a list: `h[i]`, `h[0]`; empty for all else."""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name | ast.Constant | ast.BinOp):
+        base = place_of(node.value)
+        return f"{base}[{ast.unparse(node.slice)}]" if base else ""
+    return path_of(node)
+
+
+def root_of(path: str) -> str:
+    """The variable that a path begins with."""
+    return re.split(r"\W", path)[0]
+
+
 def given_by(statement: ast.Assign, name: ast.AST) -> ast.expr | None:
     """What `statement` gives to `name`; None where that is not in sight."""
     target, value = statement.targets[0], statement.value
@@ -221,4 +276,6 @@ def tensor(value: Lifted, node: ast.expr) -> Steps | Same:
         raise Blocked(f"the step needs `{value.path}` of the step before", node)
     if isinstance(value, Index):
         raise Blocked("the number of the step is used as data", node)
+    if isinstance(value, Layers):
+        raise Blocked("the states of all layers are read together", node)
     raise Blocked("the RNN's state of each step is not among its outputs", node)

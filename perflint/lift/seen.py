@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import ast
+import itertools
+from typing import TYPE_CHECKING
 
-from perflint.lift.scope import Scope, given_by
+from perflint.lift.scope import Scope, given_by, root_of
+from perflint.lift.steps import Layers
 from perflint.program.occurrences import occurrences
+from perflint.program.walk import FUNCTIONS, LOOPS, PlainLoop
+
+if TYPE_CHECKING:
+    from perflint.program import Program
 
 STACKS = frozenset({"torch.stack", "torch.cat"})
 
@@ -50,6 +57,63 @@ def is_written(scope: Scope, name: str) -> bool:
         if isinstance(above, ast.Attribute) and above.attr.endswith("_"):
             return True
     return False
+
+
+def is_rebound(scope: Scope, path: str) -> bool:
+    """Does the loop give the variable that `path` begins with another value as a whole?"""
+    inside = (node for node in _names(scope, root_of(path)) if node in scope.facts.inside)
+    return any(not isinstance(node.ctx, ast.Load) for node in inside)
+
+
+def is_own_list(scope: Scope, name: str) -> bool:
+    """Is it a list made in front of the loop, of which nothing but this variable knows?"""
+    starts = starts_of(scope, name)
+    if len(starts) != 1 or not _is_display(starts[0]) or name in scope.facts.flow.bindings(scope.facts.loop).shared:
+        return False
+    others = [use for use in _names(scope, name) if use not in scope.facts.inside and isinstance(use.ctx, ast.Load)]
+    return all(_shows_items(scope, use) or use.lineno > scope.facts.loop.lineno for use in others)
+
+
+def _is_display(value: ast.expr | None) -> bool:
+    is_repeated = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult)
+    return isinstance(value.left if is_repeated and isinstance(value, ast.BinOp) else value, ast.List | ast.ListComp)
+
+
+def _shows_items(scope: Scope, use: ast.Name) -> bool:
+    """Are only items of the list read or added here, or counted?"""
+    parent = scope.program.parent(use)
+    if isinstance(parent, ast.Subscript):
+        return isinstance(parent.ctx, ast.Load) and not isinstance(parent.slice, ast.Slice)
+    if isinstance(parent, ast.comprehension | ast.For):
+        return parent.iter is use
+    return _is_joined(scope, use)
+
+
+def is_kept(scope: Scope, path: str) -> bool:
+    """Does code behind the loop read the variable, or the list that `path` is an item of?"""
+    root = root_of(path)
+    if path == root or is_rebound(scope, path):
+        lists = [value for value in scope.values.values() if isinstance(value, Layers)]
+        return root in scope.facts.read_behind or any(each.is_kept for each in lists)
+    if is_repeated(scope.program, scope.facts.loop):
+        return True
+    return any(use.lineno > (scope.facts.loop.end_lineno or 0) for use in _names(scope, root))
+
+
+def is_handed_behind(scope: Scope, name: str) -> bool:
+    """Does code behind the loop read the variable, or one that the loop gives its value?"""
+    behind = scope.facts.read_behind
+    uses = (use for use in _names(scope, name) if use in scope.facts.inside and isinstance(use.ctx, ast.Load))
+    statements = [scope.program.statement_of(use) for use in uses]
+    given = {part.id for each in statements if isinstance(each, ast.Assign) for target in each.targets
+             for part in ast.walk(target) if isinstance(part, ast.Name)}  # fmt: skip
+    return bool(behind & {name, *given})
+
+
+def is_repeated(program: Program, loop: PlainLoop) -> bool:
+    """Does the loop stand in another one of the same function?"""
+    outer = itertools.takewhile(lambda each: not isinstance(each, FUNCTIONS), program.ancestors(loop))
+    return any(isinstance(each, LOOPS) for each in outer)
 
 
 def is_read_once(scope: Scope, name: str) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from perflint.fixes.text import atom
 from perflint.lift.axes import joined_axis
-from perflint.lift.body import Line
+from perflint.lift.lines import Line
 from perflint.lift.results import Appended
 from perflint.lift.scope import Scope
 from perflint.lift.seen import STACKS
@@ -41,7 +42,7 @@ def _kept_as(line: Line, appended: Appended, text: str) -> Line:
     """`line` with the last of its statements keeping `text`, where it is the one that fills the list."""
     if line.statement is not appended.statement:
         return line
-    return Line(line.statement, (*line.texts[:-1], f"{appended.path} = {text}"))
+    return replace(line, texts=(*line.texts[:-1], f"{appended.path} = {text}"))
 
 
 def _only_stacked(scope: Scope, loop: PlainLoop, appended: Appended) -> tuple[ast.stmt, ast.Call, str] | None:

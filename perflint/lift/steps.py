@@ -99,13 +99,14 @@ class State:
     """The state that an RNN left: `outputs` are the outputs of that RNN where they tell the state of each step.
 
     `is_output`: they are that state, as a Cell's are. `is_pair`: it is both states of an LSTM, and
-    the outputs tell the first.
+    the outputs tell the first. `last` is the text of a Cell's state behind the last step, where there is one.
     """
 
     path: str
     outputs: Steps | None = None
     is_output: bool = False
     is_pair: bool = False
+    last: str = ""
 
     @property
     def of_layers(self) -> Steps | None:
@@ -120,7 +121,21 @@ class Parts:
     items: tuple[Lifted, ...]
 
 
-Lifted = Same | Steps | Index | Carried | State | Parts
+@dataclass(frozen=True)
+class Layers:
+    """A list of what the Cells of a stack left, which the step after finds under `path`; empty where `path` is.
+
+    `name` is its own; `top` is its last item, where that is known to be of the top layer. `is_kept`: code behind the
+    loop reads it, or what it is handed on as.
+    """
+
+    name: str
+    path: str = ""
+    top: State | Parts | None = None
+    is_kept: bool = False
+
+
+Lifted = Same | Steps | Index | Carried | State | Parts | Layers
 
 
 def moved(text: str, source: int, target: int) -> str:
