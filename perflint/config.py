@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perflint import figures
 from perflint.config_values import READERS, read, read_option, unknown
 from perflint.errors import UserError
 from perflint.rule import OptionValue
@@ -106,7 +107,7 @@ def load(
     from_file = _file_values(file, root)
     from_line = {key: _checked(f"--{key}", key, value, Path.cwd()) for key, value in (overrides or {}).items()}
     values, origins = _merge(from_file, from_line, file)
-    options, option_origins = _rule_options(file)
+    options, option_origins = _rule_options(file, None if isolated else figures.nearest(start.resolve()))
     fields: dict[str, Any] = {key.replace("-", "_"): value for key, value in values.items()}
     return Resolved(Settings(**fields, rules=options, root=root), origins | option_origins)
 
@@ -186,8 +187,8 @@ def _sequence(value: object) -> tuple[object, ...]:
     return value
 
 
-def _rule_options(file: _File) -> tuple[dict[str, dict[str, OptionValue]], dict[str, str]]:
-    """The options of each rule that has any, and where each of these came from."""
+def _rule_options(file: _File, measured: Path | None) -> tuple[dict[str, dict[str, OptionValue]], dict[str, str]]:
+    """The options of each rule that has any, those `measured` in runs too, and where each of these came from."""
     from perflint.catalogue import rules_by_name
 
     rules = rules_by_name()
@@ -196,6 +197,10 @@ def _rule_options(file: _File) -> tuple[dict[str, dict[str, OptionValue]], dict[
             raise UserError(f"{file.where('rules')}: {unknown('rule', name, rules)}")
     values = {name: {key: option.default for key, option in rule.options.items()} for name, rule in rules.items()}
     origins = {f"rules.{name}.{key}": DEFAULT for name, options in values.items() for key in options}
+    for name in values if measured else ():
+        if figures.OPTION in values[name]:
+            values[name][figures.OPTION] = figures.as_option(figures.load(measured))
+            origins[f"rules.{name}.{figures.OPTION}"] = _displayed(measured) if measured else DEFAULT
     for name in file.subtable("rules"):
         for key, value in file.subtable("rules", name).items():
             path = f"rules.{name}.{key}"

@@ -51,7 +51,9 @@ the dataset makes each of them anew: what a loop writes to them in place is writ
 then be started while the module is being imported, the same fix puts the main guard in.
 
 The option `workers` of this rule says how many to ask for. The default of 4 is a start that few machines cannot
-bear, for each process on a GPU; more may be faster (see below), and for small data in memory none may be.
+bear, for each process on a GPU; more may be faster (see below), and for small data in memory none may be. Where
+`perflint run --tune-loader` has measured what a loader needs, that is written instead, `prefetch_factor` included, and
+nothing where no workers are worth it.
 
 ## Measured
 
@@ -66,6 +68,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
+from perflint.figures import OPTION, call_text, of_option
 from perflint.fixes.guard import Guarding, add_guard, is_notebook
 from perflint.fixes.keywords import add_keywords
 from perflint.program import Kind, Program
@@ -77,6 +80,7 @@ from perflint.program.walk import own_nodes
 from perflint.rule import Edit, Finding, Fix, Option, Options, Rule, Safety, Severity
 
 _OPTIONS = ("num_workers", "pin_memory")
+_AHEAD = 2  # batches that each worker keeps ready unless it is told otherwise
 _OWN_ITEMS = "its items are handed out as they are, and what is written to them in place would no longer be kept"
 
 
@@ -88,27 +92,30 @@ class DataloaderDefaults(Rule):
     at_run_time = "loaders"
     options: ClassVar[Mapping[str, Option]] = {
         "workers": Option(4, "how many worker processes a fix asks for", least=1),
+        OPTION: Option("", "workers that runs with --tune-loader have found enough, by the text of the call"),
         "advice": Option(False, "also report what is off by the choice of the program's user"),
     }
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield a finding for each loader that leaves something out."""
         datasets = Datasets(program)
+        measured = of_option(str(options[OPTION]))
         for loader in () if program.is_test else program.loaders.calls:
+            workers, ahead = measured.get(call_text(loader.call), (int(options["workers"]), _AHEAD))
             settings = dict(zip(_OPTIONS, (loader.workers, loader.pinned), strict=True))
             if State.UNKNOWN in (loader.workers.state, loader.pinned.state) or _stays_on_host(program, loader):
                 continue
             source = datasets.of(loader)
             if source.on_device:
                 continue
-            if source.is_iterable:
+            if source.is_iterable or not workers:
                 del settings["num_workers"]
             if source.uses_device or _batches_stay_on_host(program, loader):
                 del settings["pin_memory"]
             missing = [name for name, setting in settings.items() if setting.is_missing]
             chosen = [name for name, setting in settings.items() if setting.state is State.CHOICE]
             if missing or (chosen and options["advice"]):
-                yield self._finding(program, loader, source, missing, chosen, options)
+                yield self._finding(program, loader, source, missing, chosen, (workers, ahead))
 
     def _finding(
         self,
@@ -117,7 +124,7 @@ class DataloaderDefaults(Rule):
         source: Source,
         missing: list[str],
         chosen: list[str],
-        options: Options,
+        asked: tuple[int, int],
     ) -> Finding:
         if not missing:
             return self.finding(
@@ -131,7 +138,7 @@ class DataloaderDefaults(Rule):
         if in_process and Datasets(program).hands_out_own_items(loader):
             fix, reason = None, _OWN_ITEMS
         else:
-            fix, reason = _fix(program, loader, source, missing, int(options["workers"]))
+            fix, reason = _fix(program, loader, source, missing, asked)
         return self.finding(
             program.span(loader.call),
             _message(loader, missing, reason if fix else ""),
@@ -186,9 +193,13 @@ def _is_host_call(program: Program, call: ast.Call) -> bool:
 
 
 def _fix(
-    program: Program, loader: LoaderCall, source: Source, missing: list[str], workers: int
+    program: Program, loader: LoaderCall, source: Source, missing: list[str], asked: tuple[int, int]
 ) -> tuple[Fix | None, str]:
-    """The fix for as much of `missing` as can be had, and what stands in the way of the rest."""
+    """The fix for as much of `missing` as can be had, and what stands in the way of the rest.
+
+    `asked` are workers, and the batches that each keeps ready.
+    """
+    workers, ahead = asked
     settings = {"num_workers": loader.workers, "pin_memory": loader.pinned}
     reasons = {name: reason for name in missing if (reason := _obstacle(program, loader, settings[name]))}
     guarding = Guarding()
@@ -197,6 +208,9 @@ def _fix(
         if reason:
             reasons["num_workers"] = reason
     values = {name: str(workers) if name == "num_workers" else "True" for name in missing if name not in reasons}
+    given = {keyword.arg for keyword in loader.call.keywords}
+    if "num_workers" in values and ahead != _AHEAD and given.isdisjoint({"prefetch_factor", None}):
+        values["prefetch_factor"] = str(ahead)
     edits = _edits(program, loader, settings, values) if values else ()
     reason = "; ".join(dict.fromkeys(reasons.values()))
     if not edits:
@@ -251,7 +265,7 @@ def _workers_obstacle(program: Program, loader: LoaderCall, source: Source) -> t
 def _edits(
     program: Program, loader: LoaderCall, settings: Mapping[str, Setting], values: Mapping[str, str]
 ) -> tuple[Edit, ...]:
-    replaced = {name: setting.value for name in values if (setting := settings[name]).value is not None}
+    replaced = {name: setting.value for name, setting in settings.items() if name in values and setting.value}
     edits = [Edit(*program.span(value), values[name]) for name, value in replaced.items() if value is not None]
     fresh = {name: value for name, value in values.items() if name not in replaced}
     if fresh:

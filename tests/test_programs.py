@@ -77,7 +77,7 @@ if __name__ == "__main__":
 """
 
 
-OPTIONS: dict[str, Options] = {"dataloader-defaults": {"workers": 4, "advice": False}}
+OPTIONS: dict[str, Options] = {"dataloader-defaults": {"workers": 4, "measured": "", "advice": False}}
 
 
 def found(root: Path, **texts: str) -> list[tuple[str, str]]:

@@ -25,10 +25,11 @@ _WORTH_S = 2e-3  # of reading a batch; passing one from a worker takes about hal
 
 @dataclass(frozen=True)
 class Decision:
-    """Arguments to add to a loader's, and why there are no workers among them."""
+    """Arguments to add to a loader's, why there are no workers among them, and the seconds that a sample takes."""
 
     arguments: Mapping[str, Any] = field(default_factory=dict)
     reason: str = ""
+    sample: float = field(default=0.0, compare=False)
 
 
 def decide(dataset: Any, given: Mapping[str, Any], *, unsafe: bool = False, proven: bool = True) -> Decision:
@@ -47,14 +48,27 @@ def decide(dataset: Any, given: Mapping[str, Any], *, unsafe: bool = False, prov
     pinned = {} if "pin_memory" in given or not _can_pin(seen) else {"pin_memory": True}
     if "num_workers" in given:
         return Decision(pinned)
-    batch = _batch_size(given)
+    batch = batch_size(given)
     workers = _workers(len(dataset) // max(batch, 1))
     reason = _obstacle(seen, batch, unsafe) or _unsendable(dataset, given) or _too_large(seen, batch, workers)
     if not reason and not (proven or unsafe):
         reason = "its file does not prove that workers would leave everything else as it is: --unsafe does it"
     if not reason and workers < 1:
         reason = "there are no cores for workers"
-    return Decision(pinned, reason) if reason else Decision({**pinned, "num_workers": workers})
+    if reason:
+        return Decision(pinned, reason)
+    return Decision({**pinned, "num_workers": workers}, sample=seen.seconds)
+
+
+def as_measured(decision: Decision, given: Mapping[str, Any], workers: int, prefetch: int, *, on: int) -> Decision:
+    """`decision`, if it has workers, with as many as were measured to be worth it, if that was `on` as many cores."""
+    if "num_workers" not in decision.arguments or on != cores():
+        return decision
+    rest = {name: value for name, value in decision.arguments.items() if name != "num_workers"}
+    if not workers:
+        return Decision(rest, "none were worth it when it was tuned")
+    ahead = {"prefetch_factor": prefetch} if prefetch != _PREFETCH and "prefetch_factor" not in given else {}
+    return Decision({**rest, "num_workers": workers, **ahead})
 
 
 def _unfit(dataset: object, given: Mapping[str, Any]) -> str:
@@ -118,13 +132,19 @@ def _can_pin(seen: Probe) -> bool:
     return torch.cuda.is_available() and seen.bytes > 0 and not seen.device
 
 
-def _batch_size(given: Mapping[str, Any]) -> int:
+def batch_size(given: Mapping[str, Any]) -> int:
+    """The samples in a batch of a loader with the arguments `given`."""
     sampler = given.get("batch_sampler")
     size = given.get("batch_size", 1) if sampler is None else getattr(sampler, "batch_size", 1)
     return size if isinstance(size, int) else 1
 
 
 def _workers(batches: int) -> int:
-    """As many as this process has cores beside its own, among the ranks of its host, and batches to read."""
+    """As many as this process has cores beside its own, and batches to read."""
+    return min(cores() - 1, batches, _MOST_WORKERS)
+
+
+def cores() -> int:
+    """The cores of this process, among the ranks of its host."""
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1") or 1)
-    return min(available_cores() // max(ranks, 1) - 1, batches, _MOST_WORKERS)
+    return available_cores() // max(ranks, 1)

@@ -22,13 +22,13 @@ def installed(
     configuration that can't be read.
     """
     from perflint.config import load  # here: this package is imported by every process of a run, as it starts
-    from perflint.shim.planning import plan_for
+    from perflint.shim.planning import Project, plan_for
     from perflint.shim.running import begin
 
     given = {"select": list(select), "ignore": list(ignore), "unsafe": unsafe}
     folder = Path(root).resolve()
     settings = load(folder, overrides={name: value for name, value in given.items() if value}).settings
-    run = begin(lambda spare: plan_for(folder, folder, settings, spare).found)
+    run = begin(lambda spare: plan_for(Project(folder, folder, settings), spare).found)
     try:
         yield run
     finally:

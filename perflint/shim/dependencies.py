@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from perflint import figures
 from perflint.config import Settings
 from perflint.exclude import info_exclude
 from perflint.files import ENVIRONMENT_MARK, Discovery
@@ -15,7 +16,8 @@ from perflint.rule import Rule
 from perflint.shim.basis import Basis, Tree, below
 
 _CACHES = "__pycache__"
-_ABOVE = ("perflint.toml", "pyproject.toml", ".git", ".gitignore")  # files that have a say on what lies below them
+# files that have a say on what lies below them
+_ABOVE = ("perflint.toml", "pyproject.toml", ".git", ".gitignore", f"{figures.FOLDER}/{figures.FILE}")
 
 
 def basis_of(

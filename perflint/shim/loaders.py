@@ -15,6 +15,7 @@ from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perflint.shim.plan import Plan
+from perflint.shim.tuned import PENDING, Tuning
 from perflint.shim.watches import Undo, replace
 
 if TYPE_CHECKING:
@@ -25,12 +26,13 @@ _SUFFIX = ".loaders"
 
 
 class Made(NamedTuple):
-    """A loader that was made at a line of a file: the arguments that were added, and why workers were not."""
+    """A loader that was made at a line of a file: the arguments that were added, why workers were not, and a note."""
 
     path: str
     line: int
     arguments: Mapping[str, Any]
     reason: str
+    note: str = ""
 
 
 class Loaders:
@@ -39,6 +41,7 @@ class Loaders:
     def __init__(self, plan: Plan, run: Path) -> None:
         self._plan, self._run = plan, run
         self._known: dict[tuple[str, int], tuple[weakref.ref[Any], Decision]] = {}
+        self._tuning = Tuning(plan, lambda path, line, note: self._tell(Made(path, line, {}, "", note)))
 
     def watch(self, module: ModuleType) -> Undo:
         """See each DataLoader of torch's `module` as it is made."""
@@ -51,7 +54,15 @@ class Loaders:
                 kwargs |= self._added(original, sys._getframe(1), (loader, *args), kwargs)
             original(loader, *args, **kwargs)
 
-        return replace(kind, "__init__", init)
+        undo = [replace(kind, "__init__", init)]
+        if self._plan.tunes:
+            undo.append(self._tuning.watch(kind))
+
+        def undo_all() -> None:
+            for each in undo:
+                each()
+
+        return undo_all
 
     def _added(
         self, original: Callable[..., None], frame: FrameType, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -65,32 +76,48 @@ class Loaders:
             given = inspect.signature(original).bind(*args, **kwargs).arguments
             if "num_workers" in given and "pin_memory" in given:
                 return {}
-            return self._decided(path, line, given).arguments
+            return self._arguments(path, line, args[0], given)
         except TypeError:
             return {}  # torch says what is wrong with the arguments
         except Exception as error:
             warnings.warn(f"perflint leaves the loader at {path}:{line} alone: {error!r}", RuntimeWarning, stacklevel=3)
             return {}
 
-    def _decided(self, path: str, line: int, given: dict[str, Any]) -> Decision:
-        from perflint.runtime.loader import decide
-
+    def _arguments(self, path: str, line: int, loader: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
         dataset = given["dataset"]
-        known = self._known.get((path, line))
-        if known is not None and known[0]() is dataset:
-            return known[1]
-        proven = line in self._plan.proven.get(os.path.realpath(path), ())
-        decision = decide(dataset, given, unsafe=self._plan.unsafe, proven=proven)
+        seen, decision = self._known.get((path, line), (None, None))
+        is_new = decision is None or seen is None or seen() is not dataset
+        if decision is None or is_new:
+            decision = self._decided(path, line, given)
+            if hasattr(dataset, "__weakref__"):
+                self._known[path, line] = (weakref.ref(dataset), decision)
+        if self._plan.tunes and "num_workers" in decision.arguments:
+            self._tuning.begin(loader, path, line, given, decision)
+            return {name: value for name, value in decision.arguments.items() if name != "num_workers"}
+        if is_new:
+            self._tell(Made(path, line, dict(decision.arguments), decision.reason))
+        return decision.arguments
+
+    def _decided(self, path: str, line: int, given: Mapping[str, Any]) -> Decision:
+        from perflint.runtime.loader import as_measured, decide
+
+        known = self._plan.loader_at(path, line)
+        decision = decide(given["dataset"], given, unsafe=self._plan.unsafe, proven=bool(known and known.proven))
+        if known is None or known.measured is None or self._plan.tunes:
+            return decision
+        return as_measured(decision, given, *known.measured, on=known.cores)
+
+    def _tell(self, made: Made) -> None:
         with (self._run / f"{os.getpid()}{_SUFFIX}").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(Made(path, line, dict(decision.arguments), decision.reason)) + "\n")
-        if hasattr(dataset, "__weakref__"):
-            self._known[path, line] = (weakref.ref(dataset), decision)
-        return decision
+            file.write(json.dumps(made) + "\n")
 
 
 def made(run: Path) -> Iterator[Made]:
     """The loaders that processes of a run made, each place and decision once."""
     lines = [line for file in sorted(run.glob(f"*{_SUFFIX}")) for line in file.read_text("utf-8").splitlines()]
+    loaders = []
     for line in dict.fromkeys(lines):
         with suppress(ValueError):  # of a process that was killed as it wrote
-            yield Made(*json.loads(line))
+            loaders.append(Made(*json.loads(line)))
+    tuned = {(each.path, each.line) for each in loaders if each.note and each.note != PENDING}
+    return (each for each in loaders if each.note != PENDING or (each.path, each.line) not in tuned)

@@ -52,19 +52,34 @@ class Left(NamedTuple):
     reason: str
 
 
+class KnownLoader(NamedTuple):
+    """A loader that leaves something out, by the line of its call, whose text it is known by.
+
+    `proven`: the text alone proves workers to be safe. `measured` are workers, and batches that each keeps ready, if
+    a run has found out how many are worth it, on as many `cores`.
+    """
+
+    line: int
+    call: str
+    proven: bool
+    measured: tuple[int, int] | None
+    cores: int
+
+
 class Plan(NamedTuple):
     """The changed files of a program by their real paths, what is left and why, and the folder for compiled code.
 
-    `root` is the project's folder; `watches` names what is fixed as the program runs, by `unsafe` means as well or not,
-    and `proven` holds, by real paths, the lines of loaders that the text alone proves workers to be safe for.
+    `root` is the project's folder; `watches` names what is fixed as the program runs, by `unsafe` means as well or not;
+    `loaders` holds by real paths what is known of loaders, which the run `tunes` or makes as they were tuned.
     """
 
     root: str
     files: Mapping[str, PatchedFile]
     left: tuple[Left, ...]
     watches: tuple[str, ...]
-    proven: Mapping[str, tuple[int, ...]]
+    loaders: Mapping[str, tuple[KnownLoader, ...]]
     unsafe: bool
+    tunes: bool
     store: str
 
     @property
@@ -80,6 +95,10 @@ class Plan(NamedTuple):
     def counters(self) -> int:
         """How many counters a process of the run has."""
         return sum(1 + len(file.changes) for file in self.files.values())
+
+    def loader_at(self, path: str, line: int) -> KnownLoader | None:
+        """What is known of the loader at a line of a file."""
+        return next((each for each in self.loaders.get(os.path.realpath(path), ()) if each.line == line), None)
 
     def owns(self, path: str) -> bool:
         """Whether the file at `path` is the user's: inside of the project, and of no environment there."""
@@ -99,16 +118,21 @@ def save(plan: Plan, path: Path) -> None:
 
 def load(path: Path) -> Plan:
     """The plan that was saved at `path`; raises OSError or ValueError where there is none, or a damaged one."""
-    root, files, left, watches, proven, unsafe, folder = json.loads(store.read(path))
+    root, files, left, watches, loaders, unsafe, tunes, folder = json.loads(store.read(path))
     return Plan(
         root,
         {name: _read_file(*file) for name, file in files.items()},
         tuple(Left(*each) for each in left),
         tuple(watches),
-        {name: tuple(lines) for name, lines in proven.items()},
+        {name: tuple(_read_loader(*each) for each in known) for name, known in loaders.items()},
         unsafe,
+        tunes,
         folder,
     )
+
+
+def _read_loader(line: int, call: str, proven: bool, measured: list[int] | None, cores: int) -> KnownLoader:
+    return KnownLoader(line, call, proven, (measured[0], measured[1]) if measured else None, cores)
 
 
 def _read_file(

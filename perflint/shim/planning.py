@@ -15,16 +15,17 @@ from perflint.cache_folder import FOLDER, make
 from perflint.catalogue import selected_rules
 from perflint.config import Settings
 from perflint.documents.disk import Unreadable, read_bytes
+from perflint.figures import load as load_figures
+from perflint.figures import nearest
 from perflint.files import Discovery, discover
 from perflint.fingerprint import source_digest
 from perflint.fix import Applied
 from perflint.patch import Patch
 from perflint.patching import patch_files
-from perflint.results import PlacedFix
-from perflint.rule import Edit, Rule, Safety
-from perflint.run import check_files
+from perflint.rule import Edit, Rule
 from perflint.shim.basis import Basis, Look
 from perflint.shim.dependencies import basis_of
+from perflint.shim.known_loaders import known_loaders
 from perflint.shim.plan import Change, Left, PatchedFile, Plan, digest, load, save
 from perflint.shim.store import RUNS
 
@@ -49,27 +50,38 @@ class Planned:
         return self.look.is_settled and self.basis.look().digest == self.look.digest
 
 
-def plan_for(start: Path, root: Path, settings: Settings, folder: Path, config: Path | None = None) -> Planned:
-    """The plan for a program in the folder `start` of the project at `root`, from the cache or new.
+@dataclass(frozen=True)
+class Project:
+    """The project at `root` of a program in its folder `start`, and how it is to be run.
 
-    `settings` are those of the file `config`, if one was asked for. The plan is kept in the project's cache, or else in
-    `folder`, where that isn't wanted or not to be had.
+    `settings` are those of the file `config`, if one was asked for. `tunes`: to find out about its loaders.
     """
-    settings = replace(settings, cache_dir=settings.cache_dir or root / FOLDER)
+
+    start: Path
+    root: Path
+    settings: Settings
+    config: Path | None = None
+    tunes: bool = False
+
+
+def plan_for(project: Project, folder: Path) -> Planned:
+    """The plan for a program, from the cache or new; kept there, or in `folder` where that isn't to be had."""
+    root = project.root
+    settings = replace(project.settings, cache_dir=project.settings.cache_dir or root / FOLDER)
     store = _store(settings) or folder  # made before anything is looked at, for it may lie in the project
     discovery = discover([root], settings)
     rules = selected_rules(settings.selection)
-    basis = basis_of(start, root, discovery, settings, rules, config)
+    basis = basis_of(project.start, root, discovery, settings, rules, project.config)
     look = basis.look()
-    seed = repr((str(root), settings.per_file_ignores, settings.unsafe))
+    seed = repr((str(root), settings.per_file_ignores, settings.unsafe, project.tunes, load_figures(nearest(root))))
     key = keys_for(rules, settings.rules, source_digest(rules) + seed.encode())
     parts = [f"{file}\0{digest(_bytes(file))}" for file in discovery.files]
-    name = f"plan-{key.key('plan.py', os.fsencode(chr(0).join(parts))).hex()}.json"
-    plan = _known(store / name)
+    path = store / f"plan-{key.key('plan.py', os.fsencode(chr(0).join(parts))).hex()}.json"
+    plan = _known(path)
     if plan is None:
-        plan = _plan(root, discovery, settings, rules, store)
-        save(plan, store / name)
-    return Planned(plan, store / name, basis, look)
+        plan = _plan(replace(project, settings=settings), discovery, rules, store)
+        save(plan, path)
+    return Planned(plan, path, basis, look)
 
 
 def _store(settings: Settings) -> Path | None:
@@ -88,32 +100,21 @@ def _known(path: Path) -> Plan | None:
     return None
 
 
-def _plan(root: Path, discovery: Discovery, settings: Settings, rules: Sequence[Rule], store: Path) -> Plan:
+def _plan(project: Project, discovery: Discovery, rules: Sequence[Rule], store: Path) -> Plan:
+    settings = project.settings
     watched = [rule for rule in rules if rule.at_run_time]
     rest = replace(settings, ignore=(*settings.ignore, *(rule.name for rule in watched)))
     patches = patch_files(discovery, rest) if len(watched) < len(rules) else ()
     return Plan(
-        os.path.realpath(root),
+        os.path.realpath(project.root),
         _patched_files(patches),
         tuple(_left(patches)),
         tuple(sorted({rule.at_run_time for rule in watched})),
-        _proven(discovery, replace(settings, select=tuple(rule.name for rule in watched))) if watched else {},
+        known_loaders(project.root, discovery, settings, watched),
         settings.unsafe,
+        project.tunes,
         str(store),
     )
-
-
-def _proven(discovery: Discovery, settings: Settings) -> dict[str, tuple[int, ...]]:
-    """The lines of the loaders that the text alone proves workers to be safe for."""
-    files = check_files(discovery, settings).files
-    safe = {
-        file.path: [each.start.line for each in file.diagnostics if any(map(_is_safe, each.fixes))] for file in files
-    }
-    return {os.path.realpath(path): tuple(lines) for path, lines in safe.items() if lines}
-
-
-def _is_safe(fix: PlacedFix) -> bool:
-    return fix.safety is not Safety.BEHAVIOUR and any("num_workers" in edit.text for edit in fix.edits)
 
 
 def _bytes(path: Path) -> bytes:

@@ -14,7 +14,7 @@ from perflint.config import Settings, load
 from perflint.errors import UserError
 from perflint.shim import receipts, summary
 from perflint.shim.plan import Plan
-from perflint.shim.planning import Planned, plan_for
+from perflint.shim.planning import Planned, Project, plan_for
 from perflint.shim.running import Program, launcher
 from perflint.shim.store import project_of
 
@@ -34,7 +34,8 @@ class Request:
     def plan(self, folder: Path) -> Planned:
         """The plan for the program; in `folder` if the project's cache does not do. Raises UserError."""
         start = self.program.folder
-        return plan_for(start, project_of(start), self.settings(), folder, self.typed["config"])
+        config, tunes = self.typed["config"], self.typed["tune_loader"]
+        return plan_for(Project(start, project_of(start), self.settings(), config, tunes), folder)
 
     def preview(self) -> Iterator[str]:
         """The lines that say what a run would change, and what it would leave and why."""

@@ -52,7 +52,8 @@ def summary(plan: Plan, processes: Sequence[Process], loaders: Sequence[Made]) -
     for loader in loaders:
         added = ", ".join(f"{name}={value}" for name, value in loader.arguments.items())
         rest = f"no workers: {loader.reason}" if loader.reason else ""
-        yield f"  {os.path.relpath(loader.path)}:{loader.line} loader: {'; '.join(filter(None, [added, rest]))}"
+        said = "; ".join(filter(None, [added, rest, loader.note]))
+        yield f"  {os.path.relpath(loader.path)}:{loader.line} loader: {said}"
 
 
 def _shown(times: Mapping[str, int]) -> str:

@@ -1,0 +1,59 @@
+"""Finds what is known of a project's loaders before it runs: by their text, and from runs that tuned them."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from perflint import figures
+from perflint.config import Settings
+from perflint.documents.disk import Unreadable
+from perflint.documents.document import read
+from perflint.files import Discovery
+from perflint.results import Diagnostic, PlacedFix
+from perflint.rule import Rule, Safety
+from perflint.run import check_files
+from perflint.shim.plan import KnownLoader
+
+
+def known_loaders(
+    root: Path, discovery: Discovery, settings: Settings, rules: Sequence[Rule]
+) -> dict[str, tuple[KnownLoader, ...]]:
+    """The loaders that `rules` find, by the real paths of their files."""
+    if not rules:
+        return {}
+    unmeasured = {name: {**options, figures.OPTION: ""} for name, options in settings.rules.items()}
+    settings = replace(settings, select=tuple(rule.name for rule in rules), rules=unmeasured)
+    measured = {(each.path, each.call): each for each in figures.load(figures.nearest(root))}
+    found = {}
+    for file in check_files(discovery, settings).files:
+        path = os.path.relpath(os.path.realpath(file.path), root)
+        calls = list(_calls(file.path, file.diagnostics))
+        if calls:
+            known = (_known(each, call, measured.get((path, call))) for each, call in calls)
+            found[os.path.realpath(file.path)] = tuple(known)
+    return found
+
+
+def _calls(path: str, found: Sequence[Diagnostic]) -> Iterator[tuple[Diagnostic, str]]:
+    """What was found in a file, each with the text of the call that it is about."""
+    with suppress(Unreadable, OSError, SyntaxError):
+        text = read(Path(path)).text if found else ""
+        for each in found:
+            call = ast.parse(f"({text[each.start.offset : each.end.offset]})", mode="eval").body
+            yield each, figures.call_text(call) if isinstance(call, ast.Call) else ""
+
+
+def _known(found: Diagnostic, call: str, figure: figures.Figure | None) -> KnownLoader:
+    proven = any(map(_is_safe, found.fixes))
+    if figure is None:
+        return KnownLoader(found.start.line, call, proven, None, 0)
+    return KnownLoader(found.start.line, call, proven, (figure.workers, figure.prefetch), figure.cores)
+
+
+def _is_safe(fix: PlacedFix) -> bool:
+    return fix.safety is not Safety.BEHAVIOUR and any("num_workers" in edit.text for edit in fix.edits)
