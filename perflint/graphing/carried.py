@@ -85,6 +85,10 @@ def carried(program: Program, loop: PlainLoop, course: Course, found: Sequence[C
             raise Blocked(f"`{name}` may not be set in front of the loop", loop)
         if any(program.value(node).kind is Kind.NUMBER for node in _names(loop) if node.id == name):
             raise Blocked(f"`{name}` is counted on the host, and a replay would not count", _first(loop.body, name))
+    if not course.counter and course.index in names.stored & names.behind:
+        raise Blocked(
+            f"`{course.index}`, which counts the steps, is set in them, and read after", _first(loop.body, course.index)
+        )
     late = course.late(loop)
     skipped = {name for each in late for name in set_by(program, each)} - {each.name for each in found}
     for name in sorted((names.stored - set(exposed) - gone | skipped) & names.behind):

@@ -55,19 +55,25 @@ class Course:
 
 
 def end_of(program: Program, loop: PlainLoop) -> Exit | None:
-    """The condition that ends the loop by what is on the device, if there is one and no other."""
+    """The condition that ends the loop by what is on the device, if there is one, or several in one test."""
     found = [each for each in _exits(loop) if may_read(program, each.test)]
-    return found[0] if len(found) == 1 else None
+    places = {each.place for each in found}
+    if len(found) < 2 or len(places) > 1:
+        return found[0] if len(found) == 1 else None
+    place = found[0].place
+    return Exit(place.test, False, place) if place is not None else None
 
 
 def course_of(program: Program, loop: PlainLoop, end: Exit) -> Course:
     """How the loop goes; raises Blocked where its steps can't be counted in front of it."""
-    others = [each for each in _exits(loop) if each is not end and each != end]
+    others = [each for each in _exits(loop) if each != end]
     places = tuple(dict.fromkeys(each.place for each in (end, *others) if each.place is not None))
     if isinstance(loop, ast.For):
-        if others:
-            raise Blocked("it is left, or goes on, at several places", others[0].place or others[0].test)
-        return _of_range(program, loop, end, places)
+        for each in others:
+            if each.place is not end.place:
+                raise Blocked("it is left, or goes on, at several places", each.place)
+        whole = end if end.place is None else Exit(end.place.test, False, end.place)
+        return _of_range(program, loop, whole, places)
     if len(others) != 1:
         reason = "nothing but what is on the device ends it: give it a bound, such as `for _ in range(n)`"
         raise Blocked(reason if not others else "more than one count ends it", loop)

@@ -10,7 +10,7 @@ from perflint.fixes.shown import shown
 from perflint.fixes.text import atom
 from perflint.graphing.calls import check_call
 from perflint.graphing.course import Exit
-from perflint.graphing.reads import VERDICTS
+from perflint.graphing.reads import VERDICTS, may_read
 from perflint.program.dtypes import INTEGER, number_kind
 from perflint.program.values import Kind
 from perflint.program.walk import PlainLoop, own_nodes
@@ -18,6 +18,7 @@ from perflint.program.walk import PlainLoop, own_nodes
 if TYPE_CHECKING:
     from perflint.program import Program
 
+_PLAIN = (ast.Compare, ast.Name, ast.Constant, ast.BinOp, ast.operator, ast.cmpop, ast.expr_context)
 _COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)  # that are made on the device
 
 
@@ -31,6 +32,9 @@ def tensor_test(program: Program, end: Exit, loop: PlainLoop) -> str:
 
 
 def _as_tensor(program: Program, test: ast.expr, end: Exit, loop: PlainLoop) -> str:
+    if isinstance(test, ast.BoolOp):
+        sign = " & " if isinstance(test.op, ast.And) else " | "
+        return sign.join(atom(_part(program, each, end, loop)) for each in test.values)
     if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], _COMPARISONS):
         return _compared(program, test, loop)
     function = test.func if isinstance(test, ast.Call) else None
@@ -43,6 +47,19 @@ def _as_tensor(program: Program, test: ast.expr, end: Exit, loop: PlainLoop) -> 
         )
     _check_parts(program, [test], loop)
     return program.segment(test)
+
+
+def _part(program: Program, test: ast.expr, end: Exit, loop: PlainLoop) -> str:
+    """One of several tests: of a tensor, or of numbers that the host knows, such as which step it is."""
+    if may_read(program, test):
+        return tensor_test(program, Exit(test, False, end.place), loop)
+    if not isinstance(test, ast.Compare) or not all(_is_plain(each) for each in ast.walk(test)):
+        raise Blocked(f"{shown(program, test)} may be no truth value, as the test of a device needs one", test)
+    return program.segment(test)
+
+
+def _is_plain(node: ast.AST) -> bool:
+    return isinstance(node, _PLAIN) and not isinstance(node, ast.Is | ast.IsNot | ast.In | ast.NotIn)
 
 
 def _unread(program: Program, node: ast.expr) -> ast.expr:

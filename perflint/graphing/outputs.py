@@ -96,7 +96,8 @@ class _Choice:
         """The test as it stands at the end of a step, and those names of the step that it reads."""
         end = self._course.end
         text = tensor_test(self._program, end, self._loop)
-        read = {node.id for node in ast.walk(end.test) if isinstance(node, ast.Name)} & self._names.stored
+        own = self._names.stored | {self._course.index}
+        read = {node.id for node in ast.walk(end.test) if isinstance(node, ast.Name)} & own
         late = {name for each in self._course.late(self._loop) for name in set_by(self._program, each)}
         if end.place is None or not read & late:
             return text, read

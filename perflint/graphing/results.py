@@ -55,6 +55,9 @@ def collected(program: Program, loop: PlainLoop) -> list[Collected]:
         _check_reads(program, loop, each)
         if each.how == "append":
             _check_forms(program, loop, each)
+        if each.how == "cat" and not (each.dim and _is_one_along(program, each.value, each.dim)):
+            reason = f"{shown(program, each.value)} may be longer or shorter in another step: put {_BESIDE}"
+            raise Blocked(reason, each.statement)
     return found
 
 
@@ -94,11 +97,7 @@ def _grown(program: Program, statement: ast.Assign, call: ast.Call) -> Collected
         return None
     if path_of(given.elts[0]) != target.id:
         return None
-    dim = dimension(program, call)
-    value = given.elts[1]
-    if not dim or not _is_one_along(program, value, dim):
-        raise Blocked(f"{shown(program, value)} may be longer or shorter in another step: put {_BESIDE}", statement)
-    return Collected(target.id, value, statement, "cat", program.segment(call.func), dim)
+    return Collected(target.id, given.elts[1], statement, "cat", program.segment(call.func), dimension(program, call))
 
 
 _BESIDE = "what each step gives into a list, and `torch.stack` it behind the loop"

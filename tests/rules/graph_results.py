@@ -310,3 +310,58 @@ class Decoder(nn.Module):
             if (token == END).all():
                 break
         return torch.stack(tokens) if steps > 1 else None
+
+    @torch.no_grad()
+    def tests_the_number_of_the_step(self, token: Tensor, h: Tensor, steps: int):
+        tokens = []
+        for t in range(steps):
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            tokens.append(token)
+            if (token == t % 5).any():
+                break
+        return torch.stack(tokens)
+
+    @torch.no_grad()
+    def takes_some_steps_at_least(self, token: Tensor, h: Tensor, steps: int):
+        tokens = [token]
+        for t in range(1, steps + 1):
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            tokens.append(token)
+            if t > 2 and (token == END).any():
+                break
+        return torch.stack(tokens), t
+
+    @torch.no_grad()
+    def ends_in_two_ways(self, token: Tensor, h: Tensor, steps: int):
+        tokens, done = [], token == END
+        for t in range(steps):
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            tokens.append(token)
+            done |= token == END
+            if t == 5 or done.all() or token.sum().item() > 9:
+                break
+        return torch.stack(tokens), done
+
+    @torch.no_grad()
+    def tests_what_may_be_empty(self, token: Tensor, h: Tensor, steps: int, stop=None):
+        for _ in range(steps):
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            if stop and (token == stop).all():
+                break
+        return token
+
+    @torch.no_grad()
+    def sets_its_number(self, token: Tensor, h: Tensor, steps: int):
+        tokens = []
+        for t in range(steps):
+            t = t + 1
+            logits, h = self.step(token, h * t)
+            token = logits.argmax(-1)
+            tokens.append(token)
+            if (token == END).all():
+                break
+        return torch.stack(tokens), t
