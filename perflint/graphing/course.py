@@ -36,7 +36,7 @@ class Course:
 
     `index` is what a step calls its number, `first` the number that it counts from; `counter` is the name that the
     loop counts in by itself, by the statements `counting`. `entry` is the test by which it takes a step at all, empty
-    if it always does. `exits` are the statements that leave it.
+    if it always does. `exits` are the statements that leave it. `once`: how many steps there are is to be asked once.
     """
 
     end: Exit
@@ -47,6 +47,7 @@ class Course:
     counting: tuple[ast.stmt, ...]
     entry: str
     exits: tuple[ast.If, ...]
+    once: bool = False
 
     def late(self, loop: PlainLoop) -> list[ast.stmt]:
         """The statements that the last step doesn't run, if the test ends it."""
@@ -112,7 +113,8 @@ def _of_range(program: Program, loop: ast.For, end: Exit, places: tuple[ast.If, 
         first = program.segment(call.args[0])
         steps = _less(steps, call.args[-1], first)
     entry = "" if steps.isdigit() and int(steps) > 0 else f"{steps} > 0"
-    return Course(end, steps, loop.target.id, first, "", (), entry, places)
+    once = not _stays(program, loop, call.args[-1])
+    return Course(end, steps, loop.target.id, first, "", (), entry, places, once)
 
 
 def _less(steps: str, bound: ast.expr, first: str) -> str:

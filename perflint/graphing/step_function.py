@@ -27,8 +27,11 @@ def stepped(program: Program, loop: PlainLoop, end: Exit, name: str) -> tuple[Ed
     """The edits that make the loop a call of the function `name`, graphed_loop; raises Blocked."""
     if loop.orelse:
         raise Blocked("the loop's `else` runs only if no `break` does: test behind the loop instead", loop.orelse[0])
-    if not program.without_gradients(loop):
-        raise Blocked("the test is read on the host, and gradients may be recorded", end.test)
+    if not _is_quiet(program, loop, set()):
+        raise Blocked(
+            "the test is read on the host, and gradients may be recorded: put the loop under `torch.no_grad()`",
+            end.test,
+        )
     course = course_of(program, loop, end)
     for node in own_nodes(loop):
         if isinstance(node, ast.Break) and program.parent(node) in course.exits:
@@ -43,6 +46,16 @@ def stepped(program: Program, loop: PlainLoop, end: Exit, name: str) -> tuple[Ed
     obstacles = Obstacles(program, quiet=True, strict=True, owned=frozenset(copied))
     obstacles.check([gone.get(each, each) for each in kept], loop)
     return tuple(sorted(_Rewriting(program, loop, course, found, copied, name).edits()))
+
+
+def _is_quiet(program: Program, node: ast.AST, seen: set[ast.AST]) -> bool:
+    """Are no gradients recorded there, or wherever this file calls the function around it?"""
+    function = program.function_of(node)
+    if program.without_gradients(node):
+        return True
+    sites = program.call_sites(function) if function is not None and function not in seen else []
+    seen.add(function or node)
+    return bool(sites) and all(_is_quiet(program, site, seen) for site in sites)
 
 
 class _Rewriting:
@@ -141,15 +154,18 @@ class _Rewriting:
         place = self._program.source.line_end(self._last_line())
         broken = "" if self._program.text[:place].endswith(("\n", "\r")) else "\n"
         returned = f"{broken}{self._inner}return {_tuple(self._state)}, {_tuple(self._outputs.values)}\n\n"
-        entry = self._course.entry if not self._outputs.stacks else ""
+        entry, steps, asked = self._course.entry if not self._outputs.stacks else "", self._course.steps, ""
+        if entry and self._course.once:
+            most = self._names.taken.fresh("most")
+            entry, steps, asked = f"{most} > 0", most, f"{self._indent}{most} = {on_one_line(steps)}\n"
         indent = self._inner if entry else self._indent
         test = f"{self._indent}if {on_one_line(entry)}:\n" if entry else ""
         behind = "".join(f"{indent}{each}\n" for each in self._outputs.behind)
-        return Edit(place, place, f"{returned}{test}{self._assignment(step, indent)}\n{behind}")
+        return Edit(place, place, f"{returned}{asked}{test}{self._assignment(step, steps, indent)}\n{behind}")
 
-    def _assignment(self, step: str, indent: str) -> str:
+    def _assignment(self, step: str, steps: str, indent: str) -> str:
         outputs, state = self._outputs, _tuple(self._state)
-        given = [step, state, self._course.steps, f"until={outputs.until}"]
+        given = [step, state, steps, f"until={outputs.until}"]
         given += [f"dim={outputs.dim}"] if outputs.dim != "0" else []
         if self._names.behind & set(self._state):
             targets = f"{state}, {_tuple(outputs.results)}"

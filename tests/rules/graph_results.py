@@ -365,3 +365,40 @@ class Decoder(nn.Module):
             if (token == END).all():
                 break
         return torch.stack(tokens), t
+
+    @torch.no_grad()
+    def draws_how_many(self, token: Tensor, h: Tensor, steps: int):
+        tokens = [token]
+        for _ in range(int(torch.randint(steps + 1, (1,)))):
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            tokens.append(token)
+            if (token == END).all():
+                break
+        return torch.stack(tokens), torch.rand(1)
+
+    @torch.no_grad()
+    def called_without_gradients(self, token: Tensor, h: Tensor, steps: int):
+        return self.unrolled(token, h, steps)
+
+    def unrolled(self, token: Tensor, h: Tensor, steps: int):
+        tokens = []
+        for _ in range(steps):
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            tokens.append(token)
+            if (token == END).all():
+                break
+        return torch.stack(tokens)
+
+    @torch.no_grad()
+    def has_names_that_a_fix_would_take(self, token: Tensor, h: Tensor, steps: int):
+        step, carried, more_tokens, ended, index = self.step, 1, 2, 3, 4
+        tokens = [token]
+        for t in range(1, steps):
+            logits, h = step(token, h * t)
+            token = logits.argmax(-1)
+            if (token == END).all():
+                break
+            tokens.append(token)
+        return torch.stack(tokens), carried, more_tokens, ended, index
