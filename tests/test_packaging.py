@@ -65,11 +65,12 @@ def test_an_installed_wheel_runs_inside_the_checkout(installed: Path) -> None:
     assert check(ROOT, "fixtures", path=installed) == check(ROOT, "fixtures", path=ROOT)
 
 
-def test_a_wheel_holds_every_rule_and_nothing_of_the_tests(built: Path) -> None:
+def test_a_wheel_holds_every_rule_and_template_and_nothing_of_the_tests(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     rules = {f"perflint/{path.relative_to(ROOT)}" for path in (ROOT / "rules").rglob("*.py")}
     assert rules <= set(names)
+    assert {f"perflint/verify/report/{name}" for name in ("page.html", "style.css")} <= set(names)
     assert not [name for name in names if name.startswith(("tests/", "fixtures/", "rules/"))]
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from textwrap import wrap
 
 from perflint.report.frame import cells, crop
 from perflint.report.style import Style, printable
+from perflint.verify.figures import Figure, figures
 from perflint.verify.verdict import FixVerdict, Outcome, Verdict
-from perflint.verify.wording import count, percent, ratio, ratio_with_interval, seconds, sentence, size
+from perflint.verify.wording import count, ratio, sentence
 
 _WIDTH = 80  # where the output is not a terminal
 _HEIGHT = 22  # of the smallest terminal, less a line for the prompt and one for where the report is
@@ -29,9 +30,9 @@ def summary(verdict: Verdict, style: Style, height: int = _HEIGHT) -> str:
     head = [style.paint("bold", _cropped(verdict.program, width)), _cropped(_where(verdict), width)]
     words = wrap(printable(sentence(verdict)), width)[:_SENTENCE]
     conclusion = [style.paint(_LOOKS.get(verdict.outcome, "bold red"), _cropped(line, width)) for line in words]
-    figures = [_cropped(line, width) for line in _figures(verdict)]
+    measured = [_cropped(_row(figure), width) for figure in figures(verdict)]
     excluded = [_cropped(line, width) for line in _excluded(verdict.excluded)]
-    blocks = [block for block in ([*head, *conclusion], figures, excluded) if block]
+    blocks = [block for block in ([*head, *conclusion], measured, excluded) if block]
     room = height - sum(map(len, blocks)) - len(blocks)
     blocks[2:2] = [block for block in [_fixes(verdict.fixes, style, width, room)] if block]
     return "\n".join("".join(f"{line}\n" for line in block) for block in blocks)
@@ -42,27 +43,8 @@ def _where(verdict: Verdict) -> str:
     return ", ".join([f"on {verdict.device}", *versions, verdict.date[:10]])
 
 
-def _figures(verdict: Verdict) -> Iterator[str]:
-    """What was measured, before and after."""
-    before, after = verdict.before, verdict.after
-    if verdict.step_seconds and verdict.speed:
-        noise = f", noise {100 * verdict.floor:.1f} %"
-        first, second = verdict.step_seconds
-        yield _row("step", seconds(first), seconds(second), f"{ratio_with_interval(verdict.speed)}{noise}")
-    if before.setup_seconds and after.setup_seconds:
-        steps = verdict.break_even_steps
-        won_back = f"won back after {count(steps, 'step')}" if steps else ""
-        yield _row("set-up", seconds(before.setup_seconds), seconds(after.setup_seconds), won_back)
-    if before.device_bytes and after.device_bytes:
-        yield _row("GPU memory", size(before.device_bytes), size(after.device_bytes), "at its peak")
-    if before.host_bytes and after.host_bytes:
-        yield _row("host memory", size(before.host_bytes), size(after.host_bytes), "at its peak")
-    if before.busy is not None and after.busy is not None:
-        yield _row("GPU busy", percent(before.busy), percent(after.busy), "of the time")
-
-
-def _row(name: str, before: str, after: str, note: str) -> str:
-    return f"  {name:<11}  {before:>7} -> {after:<7}  {note}".rstrip()
+def _row(figure: Figure) -> str:
+    return f"  {figure.name:<11}  {figure.before:>7} -> {figure.after:<7}  {figure.note}".rstrip()
 
 
 def _fixes(fixes: Sequence[FixVerdict], style: Style, width: int, room: int) -> list[str]:

@@ -56,13 +56,27 @@ def compare(samples: Samples, before: Sequence[str], after: Sequence[str]) -> Es
     Several variants on one side stand for one program that was measured more than once: their mean counts. The
     interval of fewer than three rounds is unbounded, for they say next to nothing about other processes.
     """
-    rounds = _rounds(samples, before, after)
+    rounds = pair_ratios(samples, before, after)
     if not rounds:
         return None
-    medians = [median(differences) for differences in rounds.values()]
+    medians = [median(map(log, ratios)) for ratios in rounds.values()]
     middle, reach = fmean(medians), _reach(medians)
     pairs = sum(map(len, rounds.values()))
     return Estimate(exp(middle), exp(middle - reach), exp(middle + reach), pairs, len(rounds))
+
+
+def pair_ratios(samples: Samples, before: Sequence[str], after: Sequence[str]) -> Mapping[int, list[float]]:
+    """For each round how much faster `after` was in each of its pairs of windows."""
+    times = {
+        (window.variant, window.round, window.number): log(window.seconds / window.steps) for window in samples.windows
+    }
+    rounds: dict[int, list[float]] = {}
+    for round_, number in dict.fromkeys((window.round, window.number) for window in samples.windows):
+        sides = [[times.get((variant, round_, number)) for variant in side] for side in (before, after)]
+        first, second = (_mean(side) for side in sides)
+        if first is not None and second is not None:
+            rounds.setdefault(round_, []).append(exp(first - second))
+    return rounds
 
 
 def itself(samples: Samples) -> Estimate | None:
@@ -117,20 +131,6 @@ def step_seconds(samples: Samples, variants: Sequence[str]) -> float | None:
     """The median time of a step of the variants; None where none was measured."""
     times = [window.seconds / window.steps for window in samples.windows if window.variant in variants]
     return median(times) if times else None
-
-
-def _rounds(samples: Samples, before: Sequence[str], after: Sequence[str]) -> Mapping[int, list[float]]:
-    """For each round the differences of its pairs of windows, in logarithms of the time of a step."""
-    times = {
-        (window.variant, window.round, window.number): log(window.seconds / window.steps) for window in samples.windows
-    }
-    rounds: dict[int, list[float]] = {}
-    for round_, number in dict.fromkeys((window.round, window.number) for window in samples.windows):
-        sides = [[times.get((variant, round_, number)) for variant in side] for side in (before, after)]
-        first, second = (_mean(side) for side in sides)
-        if first is not None and second is not None:
-            rounds.setdefault(round_, []).append(first - second)
-    return rounds
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

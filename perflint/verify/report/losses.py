@@ -1,0 +1,80 @@
+"""Draws the losses of the original and of the patched program over each other, and below how they differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from markupsafe import Markup
+
+from perflint.verify.report.svg import Axis, drawing, element
+from perflint.verify.verdict import Verdict
+
+_HEIGHT = 160  # pixels
+
+
+def chart(verdict: Verdict) -> Sequence[tuple[str, str, Markup]]:
+    """The drawings, each with its title and a note; none where no losses were recorded."""
+    before, after = verdict.before.losses, verdict.after.losses
+    again = verdict.again.losses if verdict.again else ()
+    if not before or not after:
+        return ()
+    differences = {"noise": _differences(before, again), "after": _differences(before, after)}
+    largest = {name: max(map(abs, filter(math.isfinite, values)), default=0.0) for name, values in differences.items()}
+    said = f"At most {largest['after']:.2g}" + (f", of the original again {largest['noise']:.2g}" if again else "")
+    return [
+        ("Losses", _note((*before, *after)), _plot("Losses", {"before": before, "after": after})),
+        (
+            "Difference from the original",
+            f"{said}." if any(largest.values()) else "There is none at any step.",
+            _plot("Differences of losses", differences) if any(largest.values()) else Markup(""),
+        ),
+    ]
+
+
+def _differences(first: Sequence[float], second: Sequence[float]) -> tuple[float, ...]:
+    return tuple(0.0 if _is_same(*pair) else pair[1] - pair[0] for pair in zip(first, second, strict=False))
+
+
+def _is_same(one: float, other: float) -> bool:
+    return one == other or (math.isnan(one) and math.isnan(other))
+
+
+def _note(losses: Sequence[float]) -> str:
+    odd = sum(not math.isfinite(loss) for loss in losses)
+    return f"{odd} of {len(losses)} losses are not finite, and not drawn." if odd else ""
+
+
+def _plot(title: str, traces: dict[str, tuple[float, ...]]) -> Markup:
+    axis = Axis.around([value for values in traces.values() for value in values])
+    steps = Axis(0.0, max(max(map(len, traces.values())) - 1, 1))
+    parts = [*_grid(axis), *(part for look, values in traces.items() for part in _trace(look, values, steps, axis))]
+    inner = element("svg", *parts, class_="plot", viewBox="0 0 100 100", preserveAspectRatio="none", height=_HEIGHT)
+    return drawing(title, _HEIGHT + 18, [inner, *_labels(axis, steps)])
+
+
+def _grid(axis: Axis) -> Iterator[Markup]:
+    for tick in axis.ticks(4):
+        y = 100 - axis.place(tick)
+        yield element("line", class_="tick", x1=0, x2=100, y1=f"{y:.2f}", y2=f"{y:.2f}")
+
+
+def _labels(axis: Axis, steps: Axis) -> Iterator[Markup]:
+    for tick in axis.ticks(4):
+        y = _HEIGHT * (1 - axis.place(tick) / 100)
+        yield element("text", f"{tick:.6g}", class_="value", x=0, y=f"{y - 3:.1f}")
+    for tick in steps.ticks():
+        if tick == int(tick):
+            yield element("text", f"step {tick + 1:.0f}", class_="tick", x=steps.x(tick), y=_HEIGHT + 14)
+
+
+def _trace(look: str, values: Sequence[float], steps: Axis, axis: Axis) -> Iterator[Markup]:
+    """The trace, in as many pieces as values that aren't finite leave of it."""
+    piece: list[str] = []
+    for step, value in enumerate((*values, math.nan)):
+        if math.isfinite(value):
+            piece.append(f"{steps.place(step):.2f},{100 - axis.place(value):.2f}")
+        elif piece:
+            lone = "" if len(piece) > 1 else " lone"
+            yield element("polyline", class_=f"trace {look}{lone}", points=" ".join([*piece, piece[-1]]))
+            piece = []
