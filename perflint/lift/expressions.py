@@ -17,7 +17,7 @@ from perflint.lift.purity import invariant
 from perflint.lift.scope import Scope, counter, tensor
 from perflint.lift.shifts import shifted_in
 from perflint.lift.slices import selected, sliced
-from perflint.lift.states import below
+from perflint.lift.states import below, earlier
 from perflint.lift.steps import Carried, Layers, Lifted, Parts, Same, State, Steps
 from perflint.program.shapes.shape import integer
 from perflint.program.values import Kind
@@ -31,6 +31,8 @@ def lift(scope: Scope, node: ast.expr) -> Lifted:
     found = scope.read(node) if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) else None
     if isinstance(found, Carried) and isinstance(node, ast.Name) and node.id in scope.facts.handed_on:
         return shifted_in(scope, node)
+    if isinstance(found, Carried) and isinstance(node, ast.Name) and (before := earlier(scope, node)) is not None:
+        return before
     if found is not None:
         return found
     if isinstance(node, ast.Tuple | ast.List):

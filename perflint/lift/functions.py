@@ -35,9 +35,7 @@ def lift_function(scope: Scope, node: ast.Call, entry: torch_table.Entry) -> Lif
     rule = _RULES.get(operation.name)
     if rule is not None:
         return rule(scope, operation)
-    if operation.name == "dropout":
-        scope.draft.changes.add("dropout draws other random numbers")
-    elif "random" in entry.traits:
+    if "random" in entry.traits:
         raise Blocked(f"`{operation.name}` draws random numbers", node)
     if "pointwise" in entry.traits:
         return _pointwise(scope, operation)
@@ -146,6 +144,15 @@ def _like(scope: Scope, operation: Operation) -> Lifted:
     return value.computed(operation.written(scope, value))
 
 
+def _dropped(scope: Scope, operation: Operation) -> Lifted:
+    """F.dropout, which may give back its input."""
+    value = _steps(scope, operation)
+    if len(operation.operands) > 3:
+        raise Blocked(f"`{operation.name}` may change its input in place", operation.node)
+    scope.draft.changes.add(f"`{operation.name}` draws other random numbers")
+    return value.named(operation.written(scope, value))
+
+
 def _linear(scope: Scope, operation: Operation) -> Lifted:
     value = _steps(scope, operation)
     if len(operation.operands) < 2 or scope.rank(operation.operands[1]) != 2:
@@ -190,6 +197,7 @@ _RULES: dict[str, Callable[[Scope, Operation], Lifted]] = {
     **dict.fromkeys(("zeros_like", "ones_like"), _like),
     **dict.fromkeys(("one_hot", "embedding"), _looked_up),
     **dict.fromkeys(batched.POOLS, _pooled),
+    **dict.fromkeys(("dropout", "alpha_dropout"), _dropped),
     "einsum": _summed_by_letters,
     "layer_norm": _normalized,
     "linear": _linear,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from perflint.fixes.blocked import Blocked
+from perflint.fixes.names import names_in
 from perflint.fixes.text import on_one_line
 from perflint.lift.choices import Lines
 from perflint.lift.counts import count_of
@@ -21,7 +22,7 @@ from perflint.program.shapes.shape import integer
 
 def lift_layers(scope: Scope, node: ast.For, lines: Lines) -> Iterator[Line]:
     """The loop around what `lines` makes of its body; raises Blocked."""
-    if node.orelse or scope.layer is not None:
+    if node.orelse or scope.layer is not None or _stored(node) & {*names_in(node.target)}:
         raise Blocked("there is another loop in it", node)
     source = scope.program.source
     layer = _bound(scope, node, Layer("", "\n" + source.indentation(node.body[0].lineno)))
@@ -32,6 +33,7 @@ def lift_layers(scope: Scope, node: ast.For, lines: Lines) -> Iterator[Line]:
             yield Line(node, (f"{name} = {on_one_line(entry.text)}",), head=node.lineno)
         entries[name] = replace(entry, text=name, dense=False, own=False, fresh=False, of="")
     scope.values.update({name: entry for name, entry in entries.items() if name not in below})
+    consumed = set(scope.draft.consumed)
     axis = next((entry.axis for entry in entries.values() if entry.axis in (0, 1)), None)
     head = scope.program.text[scope.program.span(node)[0] : scope.program.span(node.iter)[1]]
     yield Line(node, (f"{head}:",), head=node.iter.end_lineno or node.lineno)
@@ -42,8 +44,10 @@ def lift_layers(scope: Scope, node: ast.For, lines: Lines) -> Iterator[Line]:
         if name not in below
         for text in _handed(scope, name, entry, node)
     ]
+    if around := sorted(path for path in scope.draft.consumed - consumed if f"[{layer.index or None}]" not in path):
+        raise Blocked(f"`{around[0]}` goes around in the loop in it", node)
     yield from body if any(line.texts for line in body) else [Line(node, ("pass",), depth=1)]
-    leave(scope, layer.index, lambda path: _fills(scope, node, layer, path, below), node)
+    leave(scope, layer, lambda path: _fills(scope, node, layer, path, below), node)
 
 
 def _bound(scope: Scope, node: ast.For, layer: Layer) -> Layer:
@@ -78,10 +82,15 @@ def _check_walked(scope: Scope, walked: ast.expr) -> None:
         invariant(scope, walked)
 
 
+def _stored(node: ast.For) -> set[str]:
+    parts = (part for statement in node.body for part in ast.walk(statement))
+    return {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+
+
 def _handed_up(scope: Scope, node: ast.For) -> list[str]:
     """The variables that one layer, or what is in front of all, hands to the next."""
     inside = {part for statement in node.body for part in ast.walk(statement)}
-    stored = {part.id for part in inside if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+    stored = _stored(node)
     around = scope.program.function_of(node) or scope.program.tree
     uses = (part for part in ast.walk(around) if isinstance(part, ast.Name) and part.id in stored)
     found = {use.id for use in uses if (made := scope.facts.flow.definitions(use)) & inside and made - inside}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from perflint.fixes.blocked import Blocked
@@ -13,6 +14,7 @@ from perflint.lift.body import inner_statements, lift_body
 from perflint.lift.expressions import lift
 from perflint.lift.facts import scope_of
 from perflint.lift.lines import Line
+from perflint.lift.order import in_order
 from perflint.lift.results import Results
 from perflint.lift.scope import Lifter, Scope
 from perflint.lift.stacks import stacked
@@ -48,8 +50,8 @@ def _lifted(program: Program, loop: PlainLoop) -> Fix:
         raise Blocked("autocast around it gives the steps of a Cell another type than it gives all at once", loop)
     scope = _scope(program, loop)
     results = Results(loop)
-    body = loop.body if isinstance(loop, ast.For) else loop.body[:-1]
-    lines = list(lift_body(scope, body, results))
+    body, late = in_order(scope, loop.body if isinstance(loop, ast.For) else loop.body[:-1])
+    lines = list(lift_body(replace(scope, late=late), body, results))
     lines, edits = stacked(scope, loop, lines, results.lists)
     lines += [Line(loop.body[-1], (text,)) for text in _last_values(scope, results)]
     safety = Safety.BEHAVIOUR if scope.draft.changes else Safety.ROUNDING

@@ -105,6 +105,7 @@ class Scope:
     values: dict[str, Lifted] = field(default_factory=dict)
     callee: Callee | None = None
     layer: Layer | None = None
+    late: frozenset[ast.AST] = frozenset()  # the names that stand for what the step before left, wherever they are
 
     @property
     def newline(self) -> str:
@@ -127,7 +128,7 @@ class Scope:
     def read(self, node: ast.expr) -> Lifted | None:
         """The value of a variable, or an item of a list, that the body or the loop's head sets; None for any other."""
         path = place_of(node)
-        if path in self.values:
+        if path in self.values and node not in self.late:
             return self.values[path]
         if path in self.assigned:
             return Carried(path)

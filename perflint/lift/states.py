@@ -9,7 +9,7 @@ from dataclasses import replace
 from perflint.fixes.blocked import Blocked
 from perflint.lift.axes import joined_axis
 from perflint.lift.results import appended
-from perflint.lift.scope import Scope, root_of
+from perflint.lift.scope import Layer, Scope, root_of
 from perflint.lift.seen import is_rebound
 from perflint.lift.steps import Carried, Layers, Lifted, Parts, State, Steps
 from perflint.program.shapes.shape import integer
@@ -63,7 +63,10 @@ def collected(scope: Scope, node: ast.stmt) -> tuple[str, ...] | None:
     assert isinstance(value, State | Parts)
     scope.values[found[0]] = replace(whole, path=path, top=value)
     last = last_of(value) if whole.is_kept else ""
-    return (f"{whole.name}.append({last})",) if last else ()
+    if not last:
+        return ()
+    scope.draft.final.add(whole.name)
+    return (f"{whole.name}.append({last})",)
 
 
 def stacked_layers(scope: Scope, node: ast.Call) -> Layers | None:
@@ -75,6 +78,23 @@ def stacked_layers(scope: Scope, node: ast.Call) -> Layers | None:
     if not isinstance(whole, Layers) or not isinstance(whole.top, State) or not is_in_front:
         return None
     return replace(whole, name=scope.text(node))
+
+
+def earlier(scope: Scope, node: ast.Name) -> Steps | None:
+    """The state that the step before left, where a Cell has told all: one step late, and first what it begins with."""
+    known = (each for each in scope.values.values() if isinstance(each, State) and each.path == node.id)
+    outputs = next((each.outputs for each in known if each.is_output), None)
+    if outputs is None or not scope.facts.torch or scope.callee is not None:
+        return None
+    path, axis = f"{node.id} before", outputs.axis
+    text = f"{scope.facts.torch}.cat(({node.id}.unsqueeze({axis}), {outputs.text}[{':, ' * axis}:-1]), dim={axis})"
+    reads = [each for each in scope.late if isinstance(each, ast.Name) and each.id == node.id]
+    if len(reads) == 1:
+        return replace(outputs, text=text, dense=True, own=False, fresh=True)
+    if path not in scope.draft.outputs:
+        scope.draft.outputs[path] = scope.draft.taken.fresh(f"{node.id}_before")
+        scope.draft.before.append(f"{scope.draft.outputs[path]} = {text}")
+    return replace(outputs, text=scope.draft.outputs[path], dense=True, own=False)
 
 
 def below(scope: Scope, node: ast.Subscript) -> Steps | None:
@@ -94,15 +114,18 @@ def below(scope: Scope, node: ast.Subscript) -> Steps | None:
     return Steps(scope.draft.outputs_of(path), layer.axis, 2, 2, own=True)
 
 
-def leave(scope: Scope, index: str, fills: Callable[[str], bool], node: ast.AST) -> None:
+def leave(scope: Scope, layer: Layer, fills: Callable[[str], bool], node: ast.AST) -> None:
     """Let the lists whose items the layers of a loop replaced stand for what its Cells left; raises Blocked."""
-    suffix = f"[{index}]"
+    suffix = f"[{layer.index}]"
     for path in sorted(each for each in scope.draft.consumed if suffix in each):
         base = root_of(path)
         item = base + suffix
         value = scope.values.get(item)
         scope.draft.consumed.discard(path)
         scope.draft.consumed.add(base)
+        numbers = [each[len(base) + 1 : -1] for each in scope.values if each.startswith(f"{base}[")]
+        if any(number.isdigit() and int(number) >= layer.first for number in numbers):
+            raise Blocked(f"`{base}` has another item that is replaced in each step", node)
         if is_rebound(scope, base):
             continue
         if not is_left(scope.values, path) or not isinstance(value, State | Parts):

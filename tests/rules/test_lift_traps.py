@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tests.rules.lift_call_traps import CALL_TRAPS
+from tests.rules.lift_late_traps import LATE_TRAPS
+from tests.rules.lift_layer_traps import LAYER_TRAPS
 from tests.rules.lift_layout_traps import LAYOUT_TRAPS
+from tests.rules.lift_list_traps import LIST_TRAPS
 from tests.rules.lift_traps import IMPORTS, TRAPS
 from tests.rules.test_lifted_loops import at_once, flat, outcome
 
 torch = pytest.importorskip("torch")
-PROGRAMS = {**TRAPS, **CALL_TRAPS, **LAYOUT_TRAPS}
+PROGRAMS = {**TRAPS, **CALL_TRAPS, **LAYOUT_TRAPS, **LAYER_TRAPS, **LIST_TRAPS, **LATE_TRAPS}
 
 
 @pytest.mark.parametrize("trap", PROGRAMS)
