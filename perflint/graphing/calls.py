@@ -37,12 +37,17 @@ _READING = frozenset(  # masks and lengths, whether the device is there, or how 
     for name in "Transformer TransformerEncoder TransformerDecoder CTCLoss AdaptiveLogSoftmaxWithLoss".split()
     + "SyncBatchNorm functional.ctc_loss functional.embedding_bag".split()
 ) | {"torch.ctc_loss"}
+_LATER = "do that when the loop is over"
+_APART = "do that in a function of its own, in front of this one or behind it"
+_BY_HAND = (
+    "if it only computes on the device, decorate the function by hand, with `cuda_graph` of perflint.runtime.graphs"
+)
 _REFUSED = {
-    "torch.distributions": "checks its arguments on the host",
-    "torch.nn.utils.rnn": "needs the lengths on the host",
-    "torch.autograd": "computes gradients itself",
-    "torch.cuda": "speaks to the device itself",
-    "torch.jit": "is compiled",
+    "torch.distributions": "checks its arguments on the host: compute it by functions of torch",
+    "torch.nn.utils.rnn": "needs the lengths on the host: pad and mask instead",
+    "torch.autograd": "computes gradients itself: leave that to the caller",
+    "torch.cuda": "speaks to the device itself: leave that to the caller",
+    "torch.jit": "is compiled: call what it was made of",
 }
 
 
@@ -50,13 +55,15 @@ def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) 
     """The function of this file that a call runs, if any; raises Blocked where a graph would not hold the call."""
     callee, value = program.callee(node), program.value(node.func)
     if value.kind is Kind.CLASS:
-        raise Blocked(f"it makes a new {shown(program, node.func)}", node)
+        raise Blocked(f"it makes a new {shown(program, node.func)}: make it once, where the model is made", node)
     if isinstance(callee, ast.FunctionDef):
         if is_abstract(callee):
-            raise Blocked(f"what {shown(program, node.func)} does is left to subclasses", node)
+            raise Blocked(
+                f"what {shown(program, node.func)} does is left to subclasses: capture it in one of those", node
+            )
         return callee
     if any(keyword.arg in ("out", "inplace") for keyword in node.keywords):
-        raise Blocked(f"{shown(program, node)} changes something in place", node)
+        raise Blocked(f"{shown(program, node)} changes something in place: let it give a new tensor", node)
     if value.kind is Kind.MODULE:
         _module(program, node, value, strict)
     elif value.kind is Kind.LIBRARY:
@@ -64,32 +71,36 @@ def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) 
     elif isinstance(node.func, ast.Attribute):
         _method(program, node, node.func, region)
     else:
-        raise Blocked(f"whether a graph can hold what {shown(program, node.func)} does isn't known", node)
+        raise Blocked(f"whether a graph can hold what {shown(program, node.func)} does isn't known: {_BY_HAND}", node)
     return None
 
 
 def _module(program: Program, node: ast.Call, value: Value, strict: bool) -> None:
     kind = torch_table.class_kind(value.name) if value.name else None
     if value.name in _READING or ".Lazy" in value.name:
-        raise Blocked(f"{shown(program, node.func)} may need values on the host", node)
+        raise Blocked(f"{shown(program, node.func)} may need values on the host: {_BY_HAND}", node)
     if kind is None or (kind == "container" and not value.name.endswith("Sequential")):
-        raise Blocked(f"whether a graph can hold what {shown(program, node.func)} does isn't known", node)
+        raise Blocked(f"whether a graph can hold what {shown(program, node.func)} does isn't known: {_BY_HAND}", node)
     if strict and "BatchNorm" in value.name:
-        raise Blocked(f"{shown(program, node.func)} may count what is dropped", node)
+        reason = "may count what is dropped, while training: use a norm without statistics, such as LayerNorm"
+        raise Blocked(f"{shown(program, node.func)} {reason}", node)
 
 
 def _library(program: Program, node: ast.Call, name: str) -> None:
     head, _, rest = name.partition(".")
     if head == "builtins":
         if rest not in _BUILTINS and not rest.endswith(_ERRORS):
-            raise Blocked(f"`{rest}` does something else than compute", node)
+            raise Blocked(f"`{rest}` does something else than compute: {_LATER}", node)
         return
     if head in ("random", "numpy") and "random" in name:
-        raise Blocked(f"{shown(program, node)} draws a random number on the host", node)
+        raise Blocked(
+            f"{shown(program, node)} draws a random number on the host: let the caller do that, or draw by torch and choose by `torch.where`",
+            node,
+        )
     if name in _COMPUTES or name in MODES or head in ("math", "typing"):
         return
     if head != "torch":
-        raise Blocked(f"{shown(program, node.func)} does something else than compute on the device", node)
+        raise Blocked(f"{shown(program, node.func)} does something else than compute on the device: {_APART}", node)
     for prefix, reason in _REFUSED.items():
         if name.startswith(f"{prefix}."):
             raise Blocked(f"{shown(program, node.func)} {reason}", node)
@@ -101,20 +112,20 @@ def _function(program: Program, node: ast.Call, name: str) -> None:
     if entry is None or (entry.result not in _GIVES and entry.result != torch_table.UNKNOWN):
         if name in ("torch.is_tensor", "torch.device", "torch.Size", "torch.finfo"):
             return
-        raise Blocked(f"{shown(program, node.func)} does something else than compute", node)
+        raise Blocked(f"{shown(program, node.func)} does something else than compute: {_APART}", node)
     if name in _READING:
-        raise Blocked(f"{shown(program, node.func)} may need values on the host", node)
+        raise Blocked(f"{shown(program, node.func)} may need values on the host: {_BY_HAND}", node)
     if name.rpartition(".")[2] in _FROM_HOST:
-        raise Blocked(f"{shown(program, node)} copies from the host", node)
+        raise Blocked(f"{shown(program, node)} copies from the host: make it once, where the model is made", node)
     if entry.traits & {"factory"} and not _is_on_device(node):
-        raise Blocked(f"{shown(program, node)} is made on the host", node)
+        raise Blocked(f"{shown(program, node)} is made on the host: give it a `device`", node)
     _check_size(program, node)
 
 
 def _check_size(program: Program, node: ast.Call) -> None:
     entry = entry_of(program, node)
     if entry is not None and entry.syncs:
-        raise Blocked(f"the size of {shown(program, node)} depends on data", node)
+        raise Blocked(f"the size of {shown(program, node)} depends on data: keep all of it, and a mask", node)
 
 
 def _is_on_device(node: ast.Call) -> bool:
@@ -131,16 +142,19 @@ def _method(program: Program, node: ast.Call, func: ast.Attribute, region: ast.A
         return
     if owner.kind in (Kind.SEQUENCE, Kind.MAPPING) or (owner.is_blank and name in _GROWS):
         if name not in _READS and not (name in _GROWS and is_own(program, region, func.value)):
-            raise Blocked(f"{text} is changed, which a replay would not do", node)
+            raise Blocked(
+                f"{text} is changed, which a replay would not do: return it, and let the caller do that", node
+            )
         return
     entry = torch_table.method(name)
     if (owner.kind is not Kind.TENSOR and not owner.is_blank) or entry is None:
-        raise Blocked(f"whether a graph can hold what {shown(program, func)} does isn't known", node)
+        raise Blocked(f"whether a graph can hold what {shown(program, func)} does isn't known: {_BY_HAND}", node)
     if name in _MOVES and not _stays(program, node, func, region):
-        moved = "is read on the host" if name in ("item", "tolist", "numpy", "cpu") else "may be copied to the device"
+        is_read = name in ("item", "tolist", "numpy", "cpu")
+        moved = f"is read on the host: {_LATER}" if is_read else "may be copied to the device: let the caller do that"
         raise Blocked(f"{shown(program, node)} {moved}", node)
     if name in _FROM_HOST or name in _AUTOGRAD or entry.result not in {*_GIVES, torch_table.UNKNOWN}:
-        raise Blocked(f"{shown(program, node)} does something else than compute on the device", node)
+        raise Blocked(f"{shown(program, node)} does something else than compute on the device: {_APART}", node)
     _check_size(program, node)
 
 

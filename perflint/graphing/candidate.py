@@ -49,17 +49,19 @@ def _function(program: Program, loop: PlainLoop) -> ast.FunctionDef:
     """The function around the loop, where a decorator may capture it."""
     function = program.function_of(loop)
     if function is None:
-        raise Blocked("it is in no function that could be captured", loop)
+        raise Blocked("it is in no function that could be captured: make it one, of the tensors that differ", loop)
     if not isinstance(function, ast.FunctionDef):
-        raise Blocked("what is around it is no plain function", loop)
+        raise Blocked("what is around it is no plain function: put the loop into a `def`", loop)
     owner = program.parent(function)
     if not isinstance(owner, ast.Module | ast.ClassDef):
-        raise Blocked(f"`{function.name}` is defined anew each time the code around it runs", function)
+        raise Blocked(
+            f"`{function.name}` is defined anew each time the code around it runs: define it outside", function
+        )
     if function.name == "__init__":
-        raise Blocked("it runs once for each object", function)
+        raise Blocked("it runs once for each object: no graph would be used again", function)
     for base in program.base_names(owner) if isinstance(owner, ast.ClassDef) else ():
         if base.startswith(_NOT_CAPTURED):
-            raise Blocked(f"methods of a `{base}` can't be captured", owner)
+            raise Blocked(f"methods of a `{base}` can't be captured: make it a plain function", owner)
     _check_compiled(program, function)
     return function
 
@@ -67,11 +69,14 @@ def _function(program: Program, loop: PlainLoop) -> ast.FunctionDef:
 def _check_compiled(program: Program, function: ast.FunctionDef) -> None:
     """Compiled code would meet the decorator, and compile it instead of what it decorates."""
     calls = program.of_type(ast.Call) if "jit" in program.text else []
-    if any(program.qualified(call.func).startswith("torch.jit.") for call in calls):
-        raise Blocked("this file compiles its functions", function)
+    for call in calls:
+        if program.qualified(call.func).startswith("torch.jit."):
+            raise Blocked("this file compiles its functions: no graph can hold what is scripted", call)
     compiled = handed_over(program, function, COMPILERS) if "compile" in program.text else None
     if compiled is not None:
-        raise Blocked(f"{shown(program, compiled)} compiles `{function.name}`, graph and all", compiled)
+        raise Blocked(
+            f"{shown(program, compiled)} compiles `{function.name}`, graph and all: choose one of both", compiled
+        )
 
 
 def _decorator(program: Program, function: ast.FunctionDef, name: str) -> Edit:

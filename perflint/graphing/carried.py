@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from perflint.program import Program
 
 
+_ONLY_LOCAL = "and not handed from step to step: append it to a list that is stacked"
+
+
 class Names:
     """The names of the function around a loop: those that the loop sets, and those that are read behind it.
 
@@ -27,7 +30,7 @@ class Names:
     def __init__(self, program: Program, loop: PlainLoop) -> None:
         function = program.function_of(loop)
         if not isinstance(function, ast.FunctionDef):
-            raise Blocked("it is in no plain function", loop)
+            raise Blocked("it is in no plain function: put the loop into a `def`", loop)
         inside = set(own_nodes(loop))
         names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
         arguments = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
@@ -50,7 +53,9 @@ def _check_shared(program: Program, function: ast.FunctionDef, stored: set[str])
         if isinstance(node, ast.Name) and program.function_of(node) is not function:
             names = {node.id}
         for name in sorted(stored & names):
-            raise Blocked(f"`{name}`, which a step sets, is seen by other code at any time", node)
+            raise Blocked(
+                f"`{name}`, which a step sets, is seen by other code at any time: give it that as an argument", node
+            )
 
 
 def _in_front(program: Program, loop: PlainLoop) -> Iterator[ast.stmt]:
@@ -82,17 +87,21 @@ def carried(program: Program, loop: PlainLoop, course: Course, found: Sequence[C
         raise Blocked("no step needs what the one before computed, as far as names tell", loop)
     for name in exposed:
         if name not in names.before:
-            raise Blocked(f"`{name}` may not be set in front of the loop", loop)
+            raise Blocked(f"`{name}` may not be set in front of the loop: give it a value there in any case", loop)
         if any(program.value(node).kind is Kind.NUMBER for node in _names(loop) if node.id == name):
-            raise Blocked(f"`{name}` is counted on the host, and a replay would not count", _first(loop.body, name))
+            raise Blocked(
+                f"`{name}` is counted on the host, and a replay would not count: use the number of the step",
+                _first(loop.body, name),
+            )
     if not course.counter and course.index in names.stored & names.behind:
         raise Blocked(
-            f"`{course.index}`, which counts the steps, is set in them, and read after", _first(loop.body, course.index)
+            f"`{course.index}`, which counts the steps, is set in them, and read after: use another name",
+            _first(loop.body, course.index),
         )
     late = course.late(loop)
     skipped = {name for each in late for name in set_by(program, each)} - {each.name for each in found}
     for name in sorted((names.stored - set(exposed) - gone | skipped) & names.behind):
-        reason = "by what the test skips in the last step" if name in skipped else "and not handed from step to step"
+        reason = "by what the test skips in the last step: set it before the test" if name in skipped else _ONLY_LOCAL
         place = _first(late if name in skipped else loop.body, name)
         raise Blocked(f"`{name}` is read after the loop; it is set in each step {reason}", place)
     return exposed

@@ -72,12 +72,12 @@ def course_of(program: Program, loop: PlainLoop, end: Exit) -> Course:
     if isinstance(loop, ast.For):
         for each in others:
             if each.place is not end.place:
-                raise Blocked("it is left, or goes on, at several places", each.place)
+                raise Blocked("it is left, or goes on, at several places: end it by one test", each.place)
         whole = end if end.place is None else Exit(end.place.test, False, end.place)
         return _of_range(program, loop, whole, places)
     if len(others) != 1:
         reason = "nothing but what is on the device ends it: give it a bound, such as `for _ in range(n)`"
-        raise Blocked(reason if not others else "more than one count ends it", loop)
+        raise Blocked(reason if not others else "more than one count ends it: compare with the smallest number", loop)
     return _of_while(program, loop, end, others[0], places)
 
 
@@ -103,13 +103,15 @@ def _leaves(node: ast.If) -> bool:
 def _of_range(program: Program, loop: ast.For, end: Exit, places: tuple[ast.If, ...]) -> Course:
     call = loop.iter
     if not isinstance(call, ast.Call) or program.qualified(call.func) != "builtins.range" or call.keywords:
-        raise Blocked(f"its steps are not counted by range(): it walks {shown(program, call)}", loop)
+        raise Blocked(f"its steps are not counted by range(), but walk {shown(program, call)}: number them", loop)
     if not isinstance(loop.target, ast.Name) or len(call.args) > 2:
-        raise Blocked(f"{shown(program, call)} doesn't count one by one, in one name", loop)
+        raise Blocked(
+            f"{shown(program, call)} doesn't count one by one, in one name: compute the other numbers in the step", loop
+        )
     steps, first = program.segment(call.args[-1]), "0"
     if len(call.args) == 2:
         if not _stays(program, loop, call.args[0]):
-            raise Blocked(f"its steps count from {shown(program, call.args[0])}, which may change", loop)
+            raise Blocked(f"its steps count from {shown(program, call.args[0])}, which may change: count from 0", loop)
         first = program.segment(call.args[0])
         steps = _less(steps, call.args[-1], first)
     entry = "" if steps.isdigit() and int(steps) > 0 else f"{steps} > 0"
@@ -157,7 +159,10 @@ def _comparison(program: Program, loop: ast.While, count: Exit) -> tuple[ast.exp
     """What is counted, `<` or `<=`, and the bound, of the comparison by which the loop goes on."""
     test = count.test
     if not isinstance(test, ast.Compare) or len(test.ops) != 1 or type(test.ops[0]) not in _OPPOSITE:
-        raise Blocked(f"how many steps {shown(program, test)} leaves is not known", test)
+        raise Blocked(
+            f"how many steps {shown(program, test)} leaves is not known: compare a count with a number, as in `t < n`",
+            test,
+        )
     operator: type[ast.cmpop] = type(test.ops[0])
     if not count.continues:
         operator = _OPPOSITE[operator]
@@ -165,7 +170,10 @@ def _comparison(program: Program, loop: ast.While, count: Exit) -> tuple[ast.exp
     if operator in (ast.Gt, ast.GtE):
         left, operator, right = right, _MIRRORED[operator], left
     if not _stays(program, loop, right):
-        raise Blocked(f"{shown(program, right)}, which bounds it, may change from step to step", right)
+        raise Blocked(
+            f"{shown(program, right)}, which bounds it, may change from step to step: name it in front of the loop",
+            right,
+        )
     return left, operator, right
 
 
@@ -192,7 +200,7 @@ def _counter(program: Program, loop: ast.While, counted: ast.expr) -> tuple[str,
         found = [each for each in loop.body if name and _appends(each) == name]
         if len(found) == 1:
             return name, found[0], "0"
-    raise Blocked(f"{shown(program, counted)} is not known to grow by one in each step", counted)
+    raise Blocked(f"{shown(program, counted)} is not known to grow by one in each step: count by `range`", counted)
 
 
 def _adds_one(statement: ast.stmt, name: str) -> bool:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from perflint.program import Program
 
 _PLAIN = (ast.Compare, ast.Name, ast.Constant, ast.BinOp, ast.operator, ast.cmpop, ast.expr_context)
+_AS_TENSOR = "write it as one comparison of a tensor, or its `.all()` or `.any()`"
 _COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)  # that are made on the device
 
 
@@ -40,11 +41,7 @@ def _as_tensor(program: Program, test: ast.expr, end: Exit, loop: PlainLoop) -> 
     function = test.func if isinstance(test, ast.Call) else None
     is_verdict = isinstance(function, ast.Attribute) and function.attr in VERDICTS
     if not is_verdict and not (program.value(test).kind is Kind.TENSOR and program.value(test).dtype == "bool"):
-        raise Blocked(
-            f"{shown(program, end.test)} is read on the host in each step, and is no test that the device could make:"
-            " write it as one comparison of a tensor, or its `.all()` or `.any()`",
-            end.test,
-        )
+        raise Blocked(f"{shown(program, end.test)} is read on the host in each step: {_AS_TENSOR}", end.test)
     _check_parts(program, [test], loop)
     return program.segment(test)
 
@@ -54,7 +51,10 @@ def _part(program: Program, test: ast.expr, end: Exit, loop: PlainLoop) -> str:
     if may_read(program, test):
         return tensor_test(program, Exit(test, False, end.place), loop)
     if not isinstance(test, ast.Compare) or not all(_is_plain(each) for each in ast.walk(test)):
-        raise Blocked(f"{shown(program, test)} may be no truth value, as the test of a device needs one", test)
+        raise Blocked(
+            f"{shown(program, test)} may be no truth value: write it as a comparison, or test it in front of the loop",
+            test,
+        )
     return program.segment(test)
 
 
@@ -109,4 +109,4 @@ def _check_parts(program: Program, parts: list[ast.expr], loop: PlainLoop) -> No
                 check_call(program, node, loop, strict=True)
             is_not = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
             if isinstance(node, ast.BoolOp | ast.Lambda | ast.NamedExpr) or is_not:
-                raise Blocked(f"{shown(program, part)} is read on the host in each step", part)
+                raise Blocked(f"{shown(program, part)} is read on the host in each step: {_AS_TENSOR}", part)

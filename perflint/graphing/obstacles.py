@@ -34,6 +34,7 @@ _OTHER_CODE = {
     ast.ClassDef: "defines a class",
     ast.Match: "matches patterns",
 }
+_OUTSIDE = "do that in a function around this one"
 TRANSPARENT = MODES | {"builtins.staticmethod", "builtins.classmethod", "typing.override", "typing_extensions.override"}
 
 
@@ -58,7 +59,9 @@ class Obstacles:
         self._seen.add(function)
         for decorator in function.decorator_list:
             if self.program.qualified(referred(decorator)) not in TRANSPARENT:
-                raise Blocked(f"`@{self.program.segment(decorator)}` may do something else than call it", decorator)
+                raise Blocked(
+                    f"`@{self.program.segment(decorator)}` may do something else than call it: {_OUTSIDE}", decorator
+                )
         self.check(function.body, function)
 
     def check(self, parts: Iterable[ast.AST], region: ast.AST) -> None:
@@ -69,13 +72,13 @@ class Obstacles:
 
     def _node(self, node: ast.AST, region: ast.AST) -> None:
         if (does := _OTHER_CODE.get(type(node))) or isinstance(node, FUNCTIONS):
-            raise Blocked(f"it {does or 'defines a function'}", node)
+            raise Blocked(f"it {does or 'defines a function'}: {_OUTSIDE}", node)
         check_reads(self.program, node)
         if isinstance(node, ast.Call):
             callee = check_call(self.program, node, region, self.strict)
             owner = self.program.class_of(callee) if callee is not None else None
             if callee is not None and owner is not None and any(True for _ in owner.overriding(callee.name)):
-                raise Blocked(f"a subclass has its own `{callee.name}`", node)
+                raise Blocked(f"a subclass has its own `{callee.name}`: decorate the methods of both by hand", node)
             if callee is not None:
                 self.check_function(callee)
             elif isinstance(node.func, ast.Attribute) and changes_in_place(node.func.attr):
@@ -83,7 +86,7 @@ class Obstacles:
         elif isinstance(node, ast.With):
             self._contexts(node)
         elif isinstance(node, ast.For) and self.program.value(node.iter).kind is Kind.LOADER:
-            raise Blocked("it walks a loader", node)
+            raise Blocked("it walks a loader: make a function of what is done for one batch", node)
         elif isinstance(node, ast.Subscript):
             self._subscript(node, region)
         elif isinstance(node, ast.Attribute):
@@ -99,11 +102,14 @@ class Obstacles:
         for item in node.items:
             expression = item.context_expr
             if self.program.qualified(referred(expression)) not in MODES:
-                raise Blocked(f"{shown(self.program, expression)} may do something else than compute", node)
+                raise Blocked(f"{shown(self.program, expression)} may do something else than compute: {_OUTSIDE}", node)
 
     def _attribute(self, node: ast.Attribute, region: ast.AST) -> None:
         if isinstance(node.ctx, ast.Store | ast.Del):
-            raise Blocked(f"{shown(self.program, node)} is assigned, which a replay would not do", node)
+            raise Blocked(
+                f"{shown(self.program, node)} is assigned, which a replay would not do: return it, and let the caller",
+                node,
+            )
         parent = self.program.parent(node)
         is_method = isinstance(parent, ast.Call) and parent.func is node
         if not is_method and torch_table.attribute(node.attr) is None:
@@ -115,7 +121,9 @@ class Obstacles:
         if not isinstance(base, ast.Name) or base.id in ("self", "cls"):
             return
         if self.program.value(base).kind is Kind.UNKNOWN and base.id in argument_names(region):
-            raise Blocked(f"`{base.id}` may be another object at each call", node)
+            raise Blocked(
+                f"`{base.id}` may be another object at each call: give the function the tensors that it reads", node
+            )
 
     def _subscript(self, node: ast.Subscript, region: ast.AST) -> None:
         if isinstance(node.ctx, ast.Load):
@@ -133,4 +141,7 @@ class Obstacles:
             return
         is_tensor = self.program.value(base).kind is Kind.TENSOR and isinstance(root_of(base), ast.Name)
         if self.strict or not is_tensor or not (self.quiet or self.program.without_gradients(node)):
-            raise Blocked(f"{shown(self.program, base)} is changed in place, which others may see", node)
+            raise Blocked(
+                f"{shown(self.program, base)} is changed in place, which others may see: make a new tensor instead",
+                node,
+            )

@@ -77,7 +77,9 @@ class _Choice:
         place = self._loop.body.index(each.statement)
         for other in self._course.exits:
             if other is not self._course.end.place and self._loop.body.index(other) < place:
-                raise Blocked(f"the last step that is counted adds nothing to `{each.name}`", each.statement)
+                raise Blocked(
+                    f"the last step that is counted adds nothing to `{each.name}`: count behind it", each.statement
+                )
         end = self._course.end.place
         return end is not None and self._loop.body.index(end) < place
 

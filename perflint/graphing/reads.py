@@ -15,11 +15,12 @@ from perflint.program.values import Kind
 if TYPE_CHECKING:
     from perflint.program import Program
 
+_READ = "is read on the host: keep it on the device until the loop is over"
 _USES = {
-    "mask": "makes a tensor whose size depends on a mask",
-    "print": "prints a tensor",
-    "index": "needs a tensor's value as an index",
-    "if": "tests a tensor",
+    "mask": "makes a tensor whose size depends on a mask: use `torch.where`",
+    "print": "prints a tensor: print it when the loop is over",
+    "index": "needs a tensor's value as an index: use `index_select` or `gather`",
+    "if": "tests a tensor: use `torch.where`",
 }
 VERDICTS = frozenset({"all", "any"})
 _CONVERT = frozenset(
@@ -30,7 +31,7 @@ _CONVERT = frozenset(
 def check_reads(program: Program, node: ast.AST) -> None:
     """Raise Blocked where `node` itself makes the host wait for a value, or copies one to the device."""
     if sync := program.once(_reads).get(node):
-        raise Blocked(f"{shown(program, sync.node)} {_USES.get(sync.kind, 'is read on the host')}", sync.node)
+        raise Blocked(f"{shown(program, sync.node)} {_USES.get(sync.kind, _READ)}", sync.node)
     if isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
         check_test(program, node.test)
     elif isinstance(node, ast.comprehension):
@@ -38,7 +39,7 @@ def check_reads(program: Program, node: ast.AST) -> None:
             check_test(program, test)
     elif isinstance(node, ast.Call) and program.qualified(node.func) in _CONVERT:
         if any(_is_tensor(program, argument) for argument in node.args):
-            raise Blocked(f"{shown(program, node)} is read on the host", node)
+            raise Blocked(f"{shown(program, node)} {_READ}", node)
     elif isinstance(node, ast.Subscript):
         _check_index(program, node)
 
@@ -51,7 +52,7 @@ def check_test(program: Program, test: ast.expr) -> None:
     elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         check_test(program, test.operand)
     elif not _is_identity(test) and any(program.value(part).kind is Kind.TENSOR for part in _data(test)):
-        raise Blocked(f"{shown(program, test)} tests a tensor", test)
+        raise Blocked(f"{shown(program, test)} {_USES['if']}", test)
 
 
 def may_read(program: Program, test: ast.expr) -> bool:
@@ -70,7 +71,7 @@ def _check_index(program: Program, node: ast.Subscript) -> None:
         if any(bound is not None and _is_tensor(program, bound) for bound in bounds):
             raise Blocked(f"{shown(program, node)} {_USES['index']}", node)
         if isinstance(part, ast.List):
-            raise Blocked("an index is copied from the host", node)
+            raise Blocked("an index is copied from the host: make it a tensor, once, where the model is made", node)
         if program.value(part).dtype == "bool" and not _is_filled(program, node):
             raise Blocked(f"{shown(program, node)} {_USES['mask']}", node)
 

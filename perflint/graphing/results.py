@@ -51,7 +51,7 @@ def collected(program: Program, loop: PlainLoop) -> list[Collected]:
     found = [each for each in (_collected(program, loop, statement) for statement in loop.body) if each is not None]
     for each in found:
         if [other.name for other in found].count(each.name) > 1:
-            raise Blocked(f"`{each.name}` is added to at several places", each.statement)
+            raise Blocked(f"`{each.name}` is added to at several places: do that once in each step", each.statement)
         _check_reads(program, loop, each)
         if each.how == "append":
             _check_forms(program, loop, each)

@@ -25,4 +25,6 @@ def check_sites(program: Program, function: ast.FunctionDef) -> None:
         for argument in site.args:
             path = path_of(argument)
             if path and program.counts(loop, path):
-                raise Blocked(f"`{function.name}` is given another number `{path}` at each call", site)
+                raise Blocked(
+                    f"`{function.name}` is given another number `{path}` at each call: give it a tensor", site
+                )

@@ -38,7 +38,7 @@ def stepped(program: Program, loop: PlainLoop, end: Exit, name: str) -> tuple[Ed
             continue
         is_super = isinstance(node, ast.Name) and node.id == "super"
         if is_super or isinstance(node, ast.Break | ast.Continue | ast.Return):
-            raise Blocked("it is left, or goes on, at several places", node)
+            raise Blocked("it is left, or goes on, at several places: end it by one test", node)
     found = collected(program, loop)
     gone = {each.statement: each.value for each in found}
     copied = carried_and_written(program, loop, gone)
@@ -110,7 +110,9 @@ class _Rewriting:
         if not self._reads(self._loop.body) or first == "0":
             return index, []
         if not first:
-            raise Blocked(f"what `{index}` counts from is not known", self._loop)
+            raise Blocked(
+                f"what `{index}` counts from is not known: set it to a number right in front of the loop", self._loop
+            )
         number = self._names.taken.fresh("index")
         return number, [f"{index} = {number} + {first}"]
 
@@ -118,7 +120,7 @@ class _Rewriting:
         source, loop = self._program.source, self._loop
         end, first = self._head_end(), source.line_start(loop.body[0].lineno)
         if first < end or self._program.text[end:first].lstrip()[:1] != ":":
-            raise Blocked("its head is written in another way", loop)
+            raise Blocked("its head is written in another way: put it on one line", loop)
         return Edit(source.line_start(loop.lineno), end, f"{self._blank()}{self._indent}{text}")
 
     def _head_end(self) -> int:

@@ -15,6 +15,7 @@ from tests.fixture_cases import FIXTURES, default_options
 RULE = rules_by_name()["decode-loop"]
 _REASON = re.compile(r"# no graph: (.+)$", re.M)
 HEAD = '"""A file."""\n\nfrom __future__ import annotations\n\nimport os\n\n'
+HELD = "no CUDA graph can hold the loop as it is: "
 SCAN = """
 
 def scan(x: torch.Tensor, decay: torch.Tensor):
@@ -34,6 +35,13 @@ def test_what_a_graph_would_not_hold_is_said_with_its_line(name: str) -> None:
     blocked = [finding.blocked for finding in check_text(text, [RULE], default_options(RULE))]
     assert len(blocked) == len(expected)
     assert [reason for reason in expected if not any(reason in each for each in blocked)] == []
+
+
+@pytest.mark.parametrize("name", ["graph_refused", "graph_ends_refused"])
+def test_what_stands_in_the_way_comes_with_its_line_and_with_what_to_do(name: str) -> None:
+    text = (FIXTURES / "decode_loop" / f"{name}_before.py").read_text(encoding="utf-8")
+    reasons = [finding.blocked.rpartition(HELD)[2] for finding in check_text(text, [RULE], default_options(RULE))]
+    assert [each for each in reasons if not re.fullmatch(r"line \d+: .+(: |, and ).+", each)] == []
 
 
 @pytest.mark.parametrize(
