@@ -94,7 +94,7 @@ def _library(program: Program, node: ast.Call, name: str) -> None:
         return
     if head in ("random", "numpy") and "random" in name:
         raise Blocked(
-            f"{shown(program, node)} draws a random number on the host: let the caller do that, or draw by torch and choose by `torch.where`",
+            f"{shown(program, node)} draws a random number on the host: draw by torch, and use `torch.where`",
             node,
         )
     if name in _COMPUTES or name in MODES or head in ("math", "typing"):
