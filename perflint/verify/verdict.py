@@ -151,9 +151,11 @@ class Verdict:
 
     @property
     def is_same(self) -> bool:
-        """Does the patch compute what its fixes promise?"""
-        promise = max((fix.safety for fix in self.fixes if fix.kept), key=list(Safety).index, default=Safety.EXACT)
-        return self.likeness.keeps(promise, self.own.grade)
+        """Does the patch compute what those of its fixes promise that keep their own promise?"""
+        honest = [
+            fix.safety for fix in self.fixes if fix.activations and fix.likeness.keeps(fix.safety, self.own.grade)
+        ]
+        return self.likeness.keeps(max(honest, key=list(Safety).index, default=Safety.EXACT), self.own.grade)
 
     @property
     def outcome(self) -> Outcome:

@@ -54,12 +54,28 @@ def test_a_gain_that_two_rounds_show_is_none_yet() -> None:
     assert "from 2 rounds only" in sentence(few)
 
 
-def test_a_patch_owes_what_the_weakest_fix_that_it_keeps_has_promised() -> None:
-    rounding = Likeness(Grade.ROUNDING)
-    assert not verdict(likeness=rounding).is_same
-    assert verdict(fixes=(fix(safety=Safety.ROUNDING),), likeness=rounding).is_same
-    dropped = (fix(0), fix(1, safety=Safety.ROUNDING, activations=0))
-    assert not verdict(fixes=dropped, likeness=rounding).is_same
+ROUNDING = Likeness(Grade.ROUNDING)
+
+
+@pytest.mark.parametrize(
+    ("second", "is_same"),
+    [
+        ({}, False),
+        ({"safety": Safety.ROUNDING}, True),
+        ({"safety": Safety.ROUNDING, "activations": 0}, False),
+        ({"safety": Safety.ROUNDING, "likeness": DIFFERENT}, False),
+    ],
+    ids=["exact", "rounding", "never ran", "broke its promise"],
+)
+def test_a_patch_owes_what_the_weakest_of_its_working_fixes_has_promised(second: dict[str, Any], is_same: bool) -> None:
+    made = verdict(fixes=(fix(0), fix(1, **second)), likeness=ROUNDING)
+    assert made.is_same is is_same
+
+
+def test_a_patch_of_rounding_fixes_without_a_gain_is_not_called_different() -> None:
+    made = verdict(1.0, fixes=(fix(safety=Safety.ROUNDING, likeness=ROUNDING),), likeness=ROUNDING)
+    assert not made.fixes[0].kept
+    assert made.outcome is Outcome.LEVEL
 
 
 def test_what_the_patch_takes_longer_to_set_up_is_won_back_step_by_step() -> None:
