@@ -15,7 +15,7 @@ _WIDTH = 80  # where the output is not a terminal
 _HEIGHT = 22  # of the smallest terminal, less a line for the prompt and one for where the report is
 _EXCLUDED = 3  # of what is excluded, this much is shown
 _SENTENCE = 4  # lines of it
-_NAME = 40  # cells of a fix's name
+_PLACE = 40  # cells of where a fix is
 _LOOKS = {
     Outcome.FASTER: "bold green",
     Outcome.LEVEL: "bold",
@@ -27,20 +27,20 @@ _LOOKS = {
 def summary(verdict: Verdict, style: Style, height: int = _HEIGHT) -> str:
     """The lines of the summary, at most `height` of them, and none wider than the terminal."""
     width = style.width or _WIDTH
-    head = [style.paint("bold", _cropped(verdict.program, width)), _cropped(_where(verdict), width)]
+    names = [style.paint("bold", _cropped(verdict.program, width)), _cropped(_where(verdict), width)]
     words = wrap(printable(sentence(verdict)), width)[:_SENTENCE]
-    conclusion = [style.paint(_LOOKS.get(verdict.outcome, "bold red"), _cropped(line, width)) for line in words]
+    head = [*names, *(style.paint(_LOOKS.get(verdict.outcome, "bold red"), _cropped(line, width)) for line in words)]
     measured = [_cropped(_row(figure), width) for figure in figures(verdict)]
     excluded = [_cropped(line, width) for line in _excluded(verdict.excluded)]
-    blocks = [block for block in ([*head, *conclusion], measured, excluded) if block]
-    room = height - sum(map(len, blocks)) - len(blocks)
-    blocks[2:2] = [block for block in [_fixes(verdict.fixes, style, width, room)] if block]
-    return "\n".join("".join(f"{line}\n" for line in block) for block in blocks)
+    room = height - sum(len(block) + 1 for block in (head, measured, excluded) if block)
+    blocks = (head, measured, _fixes(verdict.fixes, style, width, room), excluded)
+    return "\n".join("".join(f"{line}\n" for line in block) for block in blocks if block)
 
 
 def _where(verdict: Verdict) -> str:
-    versions = [f"torch {verdict.environment['torch']}"] if "torch" in verdict.environment else []
-    return ", ".join([f"on {verdict.device}", *versions, verdict.date[:10]])
+    device = f"on {verdict.device}" if verdict.device else ""
+    torch = f"torch {verdict.environment['torch']}" if "torch" in verdict.environment else ""
+    return ", ".join(filter(None, [device, torch, verdict.date[:10]]))
 
 
 def _row(figure: Figure) -> str:
@@ -65,8 +65,8 @@ def _fixes(fixes: Sequence[FixVerdict], style: Style, width: int, room: int) -> 
 
 def _fix(fix: FixVerdict) -> str:
     gain = ratio(fix.alone.ratio) if fix.alone else "-"
-    name = printable(fix.name)
-    shown = crop(name, max(0, cells(name) - _NAME), _NAME)  # the end of a long path tells more than its beginning
+    place = printable(fix.place)
+    shown = crop(place, max(0, cells(place) - _PLACE), _PLACE)  # the end of a long path tells more than its beginning
     return f"{gain:>6}  {shown}  {fix.likeness.grade if fix.kept else fix.reason}"
 
 

@@ -54,6 +54,11 @@ class FixVerdict:
     kept: bool = False
     reason: str = ""
 
+    @property
+    def place(self) -> str:
+        """The fix for humans: its rule, and where it is."""
+        return f"{self.rule} {self.path}:{self.line}"
+
 
 @dataclass(frozen=True)
 class Hunk:

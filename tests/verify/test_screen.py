@@ -16,7 +16,7 @@ from perflint.verify.verdict import Side, Verdict
 from tests.verify.verdicts import fix, verdict
 
 FORTY = tuple(fix(number) for number in range(40))
-ODD = fix(name="item-in-loop \u202e<b>\udcff\x1b[31m/" + "very/long/" * 40 + "train.py:10", title="\n\n", activations=0)
+ODD = fix(name="odd", path="\u202e<b>\udcff\x1b[31m/" + "very/long/" * 40 + "train.py", title="\n\n", activations=0)
 
 
 def test_a_summary_says_what_came_of_it_what_was_measured_and_which_fixes_earned_it() -> None:
