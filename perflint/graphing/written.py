@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from perflint.fixes.blocked import Blocked
 from perflint.graphing.ownership import argument_names, bound_to, is_new, is_own, memory_of
 from perflint.graphing.sharing import ELSEWHERE, sharing
+from perflint.lift.facts import shapes_of
 from perflint.program import torch_table
 from perflint.program.values import Kind
 from perflint.program.walk import PlainLoop, own_nodes, stores
@@ -54,6 +55,7 @@ def carried_and_written(program: Program, loop: PlainLoop, apart: Container[ast.
         for name in in_place(program, statement) if statement not in apart else ():
             if name.id not in bound and name.id not in ("self", "cls"):
                 _check_own(program, loop, name)
+                _check_small(program, name)
                 found[name.id] = None
         if isinstance(statement, ast.Assign | ast.AnnAssign):
             bound |= {
@@ -113,5 +115,20 @@ def _check_own(program: Program, loop: PlainLoop, name: ast.Name) -> None:
         )
 
 
+def _check_small(program: Program, name: ast.Name) -> None:
+    """Raise Blocked where steps fill a tensor one after the other, which is too large to be copied in each of them."""
+    around, function = program.parent(name), program.function_of(name)
+    parts = own_nodes(around.slice) if isinstance(around, ast.Subscript) else ()
+    is_slot = any(isinstance(part, ast.Name) and program.value(part).kind is Kind.NUMBER for part in parts)
+    if not is_slot or function is None:
+        return
+    values = [bound_to(program, each) for each in stores(function, name.id)]
+    ranks = [shapes_of(program).shape(each).rank for each in values if isinstance(each, ast.expr)]
+    if any(rank is None or rank > _ROWS for rank in ranks):
+        raise Blocked(f"`{name.id}`, which is filled step by step, may be too large to copy in each: {_LISTED}", name)
+
+
+_ROWS = 2  # axes of a tensor of which steps fill the columns, such as tokens
+_LISTED = "append to a list, and stack that"
 _PLAIN = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return)
 _COPY = "made by `.clone()` in front of the loop"
