@@ -159,6 +159,18 @@ def test_a_trace_has_a_gap_where_a_loss_is_no_number() -> None:
     assert text.count('class="trace before lone"') == 2
 
 
+def test_a_loss_that_is_a_number_in_one_of_the_programs_only_is_a_difference() -> None:
+    before, after = Side(1.0, losses=(2.0, 1.0, math.nan)), Side(1.0, losses=(2.0, math.nan, math.nan))
+    text = page(verdict(before=before, after=after, again=before))
+    assert "There is none at any step." not in text
+    assert "Patched: at most 0, and no number at 1 step. Original again: at most 0." in text
+
+
+def test_losses_that_one_of_the_programs_lacks_are_counted() -> None:
+    text = page(verdict(before=Side(1.0, losses=(2.0, 1.0)), after=Side(1.0, losses=(2.0,)), again=None))
+    assert "There are 2 losses before, 1 after." in text
+
+
 def test_what_was_not_measured_has_no_place() -> None:
     text = page(verdict(samples=Samples(), before=Side(0.0), after=Side(0.0), again=None, hunks=(), excluded=()))
     headings = re.findall("<h2>(.*)</h2>", text)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from markupsafe import Markup
 
 from perflint.verify.report.svg import Axis, drawing, element
 from perflint.verify.verdict import Verdict
+from perflint.verify.wording import count
 
 _HEIGHT = 160  # pixels
 
@@ -20,19 +21,19 @@ def chart(verdict: Verdict) -> Sequence[tuple[str, str, Markup]]:
     if not before or not after:
         return ()
     differences = {"noise": _differences(before, again), "after": _differences(before, after)}
-    largest = {name: max(map(abs, filter(math.isfinite, values)), default=0.0) for name, values in differences.items()}
-    said = f"At most {largest['after']:.2g}" + (f", of the original again {largest['noise']:.2g}" if again else "")
+    has_any = any(value for values in differences.values() for value in values)
     return [
-        ("Losses", _note((*before, *after)), _plot("Losses", {"before": before, "after": after})),
+        ("Losses", _note(before, after), _plot("Losses", {"before": before, "after": after})),
         (
             "Difference from the original",
-            f"{said}." if any(largest.values()) else "There is none at any step.",
-            _plot("Differences of losses", differences) if any(largest.values()) else Markup(""),
+            " ".join(_said(differences)) if has_any else "There is none at any step.",
+            _plot("Differences of losses", differences) if has_any else Markup(""),
         ),
     ]
 
 
 def _differences(first: Sequence[float], second: Sequence[float]) -> tuple[float, ...]:
+    """The difference at each step, of which NaN and NaN have none; NaN where it is no number."""
     return tuple(0.0 if _is_same(*pair) else pair[1] - pair[0] for pair in zip(first, second, strict=False))
 
 
@@ -40,12 +41,23 @@ def _is_same(one: float, other: float) -> bool:
     return one == other or (math.isnan(one) and math.isnan(other))
 
 
-def _note(losses: Sequence[float]) -> str:
-    odd = sum(not math.isfinite(loss) for loss in losses)
-    return f"{odd} of {len(losses)} losses are not finite, and not drawn." if odd else ""
+def _note(before: Sequence[float], after: Sequence[float]) -> str:
+    odd = sum(not math.isfinite(loss) for loss in (*before, *after))
+    notes = [f"{odd} of {len(before) + len(after)} losses are not finite, and not drawn."] if odd else []
+    lengths = [] if len(before) == len(after) else [f"There are {len(before)} losses before, {len(after)} after."]
+    return " ".join([*notes, *lengths])
 
 
-def _plot(title: str, traces: dict[str, tuple[float, ...]]) -> Markup:
+def _said(differences: Mapping[str, Sequence[float]]) -> Iterator[str]:
+    for look, name in (("after", "Patched"), ("noise", "Original again")):
+        values = differences[look]
+        finite = [abs(value) for value in values if math.isfinite(value)]
+        apart = f", and no number at {count(len(values) - len(finite), 'step')}" if len(finite) < len(values) else ""
+        if values:
+            yield f"{name}: at most {max(finite, default=0.0):.2g}{apart}."
+
+
+def _plot(title: str, traces: Mapping[str, Sequence[float]]) -> Markup:
     axis = Axis.around([value for values in traces.values() for value in values])
     steps = Axis(0.0, max(max(map(len, traces.values())) - 1, 1))
     parts = [*_grid(axis), *(part for look, values in traces.items() for part in _trace(look, values, steps, axis))]
