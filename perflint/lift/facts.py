@@ -74,5 +74,5 @@ def shapes_of(program: Program) -> Shapes:
 
 
 def _flow_and_shapes(program: Program) -> tuple[Flow, Shapes]:
-    flow = Flow(program)
+    flow = program.once(Flow)
     return flow, Shapes(program, flow)

@@ -45,7 +45,7 @@ def _bind(scope: Scope, target: ast.expr, walked: ast.expr) -> None:
         for part, sequence in zip(_parts(target, len(sequences)), sequences, strict=True):
             _assign(scope, part, sequence)
     elif isinstance(walked, ast.Call) and scope.program.qualified(walked.func) == "builtins.reversed":
-        raise Blocked("the loop does not go forward step by step", walked)
+        raise Blocked("the loop goes backwards", walked)
     else:
         _assign(scope, target, _sequence(scope, walked))
 
@@ -96,12 +96,15 @@ def _assign(scope: Scope, target: ast.expr, value: Lifted) -> None:
 
 
 def _counter(scope: Scope, walked: ast.Call) -> Index:
-    if walked.keywords or not 1 <= len(walked.args) <= 2:
+    if walked.keywords or not 1 <= len(walked.args) <= 3:
         raise Blocked("the loop does not go forward step by step", walked)
-    first = scope.text(walked.args[0]) if len(walked.args) == 2 else "0"
-    if len(walked.args) == 2 and (integer(walked.args[0]) is None or first.startswith("-")):
+    if len(walked.args) == 3 and (stride := integer(walked.args[2])) != 1:
+        is_back = stride is not None and stride < 0
+        raise Blocked(f"the loop goes {'backwards' if is_back else 'by more than one step at a time'}", walked)
+    first = scope.text(walked.args[0]) if len(walked.args) > 1 else "0"
+    if len(walked.args) > 1 and (integer(walked.args[0]) is None or first.startswith("-")):
         raise Blocked("the loop does not begin at a constant", walked)
-    return _index(scope, first, walked.args[-1])
+    return _index(scope, first, walked.args[min(1, len(walked.args) - 1)])
 
 
 def _index(scope: Scope, first: str, end: ast.expr) -> Index:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from perflint.lift.module_lists import are_kin, home_of, items, list_of
 from perflint.lift.wrapping import may_be_hooked, sets_attributes_by_name
 from perflint.program import torch_table
+from perflint.program.flow import Flow
 from perflint.program.values import Kind
 from perflint.program.walk import path_of
 
@@ -150,10 +151,7 @@ def values_of(program: Program, node: ast.expr) -> list[ast.expr | None]:
     if not path or "." in attribute or sets_attributes_by_name(program):
         return []
     if not attribute:
-        found = [(target, value) for target, value in assignments(program) if path_of(target) == path]
-        around = program.function_of(node)
-        own = [value for target, value in found if program.function_of(target) is around]
-        return own or [value for _, value in found]
+        return _values_of_name(program, node)
     if root != "self" or home_of(program, node) is None:
         return []
     values = []
@@ -166,6 +164,33 @@ def values_of(program: Program, node: ast.expr) -> list[ast.expr | None]:
         if are_kin(program, node, target):
             values.append(value)
     return values
+
+
+def _values_of_name(program: Program, name: ast.expr) -> list[ast.expr | None]:
+    """What a variable may hold where it is read: all that it is ever given, where other functions share it."""
+    found = [(target, value) for target, value in assignments(program) if path_of(target) == path_of(name)]
+    flow, around = program.once(Flow), program.function_of(name)
+    if isinstance(name, ast.Name) and name.id not in flow.bindings(name).shared:
+        reaching = _reaching(flow, name, dict(found))
+        here = [value for target, value in found if target in reaching]
+        if len(here) == len(reaching) > 0:
+            return here
+    own = [value for target, value in found if program.function_of(target) is around]
+    return own or [value for _, value in found]
+
+
+def _reaching(flow: Flow, name: ast.Name, values: dict[ast.expr, ast.expr | None]) -> set[ast.AST]:
+    """Where a variable gets what it holds where it is read, and what it was moved from."""
+    reaching: set[ast.AST] = set()
+    pending = [*flow.definitions(name)]
+    while pending:
+        target = pending.pop()
+        reaching.add(target)
+        value = values.get(target) if isinstance(target, ast.expr) else None
+        source = _as_built(value) if value is not None else None
+        if isinstance(source, ast.Name) and source.id == name.id:
+            pending += flow.definitions(source) - reaching
+    return reaching
 
 
 def assignments(program: Program) -> list[tuple[ast.expr, ast.expr | None]]:

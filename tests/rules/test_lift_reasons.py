@@ -59,3 +59,25 @@ DRAWN = "is drawn anew in each step; drawn once a sequence, in front of the loop
 def test_a_test_that_each_step_decides_is_named(choice: str, reason: str) -> None:
     (finding,) = check_text(DECODER.format(choice=choice), [RULE], default_options(RULE))
     assert reason in finding.blocked
+
+
+WALK = """import torch
+def walk(x: torch.Tensor, stride: int):
+    steps = []
+    for t in {walked}:
+        steps.append(torch.tanh(x[:, t]))
+    return torch.stack(steps, dim=1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("walked", "reason"),
+    [
+        ("range(0, x.size(1), stride)", "line 4: the loop goes by more than one step at a time"),
+        ("range(x.size(1) - 1, -1, -1)", "line 4: the loop goes backwards"),
+        ("reversed(range(x.size(1)))", "line 4: the loop goes backwards"),
+    ],
+)
+def test_a_loop_that_does_not_go_step_by_step_is_told_so(walked: str, reason: str) -> None:
+    (finding,) = check_text(WALK.format(walked=walked), [RULE], default_options(RULE))
+    assert reason in finding.blocked
