@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.shown import shown
 from perflint.graphing.ownership import bound_to
+from perflint.program.values import Kind
 from perflint.program.walk import COMPREHENSIONS, PlainLoop, nodes_of_body, own_nodes, path_of, stores
 
 if TYPE_CHECKING:
@@ -53,6 +54,10 @@ def collected(program: Program, loop: PlainLoop) -> list[Collected]:
         if [other.name for other in found].count(each.name) > 1:
             raise Blocked(f"`{each.name}` is added to at several places: do that once in each step", each.statement)
         _check_reads(program, loop, each)
+        kind = program.value(each.value).kind
+        if kind is Kind.NUMPY or (each.how in _NUMBERS and kind is not Kind.TENSOR):
+            reason = f"is not known to be a tensor: add it to `{each.name}` when the loop is over"
+            raise Blocked(f"{shown(program, each.value)} {reason}", each.value)
         if each.how == "append":
             _check_forms(program, loop, each)
         if each.how == "cat" and not (each.dim and _is_one_along(program, each.value, each.dim)):

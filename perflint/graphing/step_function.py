@@ -13,6 +13,7 @@ from perflint.graphing.course import Course, Exit, course_of
 from perflint.graphing.obstacles import Obstacles
 from perflint.graphing.outputs import outputs_of
 from perflint.graphing.results import Collected, collected
+from perflint.graphing.skipped import check_skipped
 from perflint.graphing.written import carried_and_written, check_written_behind
 from perflint.program.walk import PlainLoop, own_nodes
 from perflint.rule import Edit
@@ -40,6 +41,7 @@ def stepped(program: Program, loop: PlainLoop, end: Exit, name: str) -> tuple[Ed
         if is_super or isinstance(node, ast.Break | ast.Continue | ast.Return):
             raise Blocked("it is left, or goes on, at several places: end it by one test", node)
     found = collected(program, loop)
+    check_skipped(program, loop, course, found)
     gone = {each.statement: each.value for each in found}
     copied = carried_and_written(program, loop, gone)
     kept = [each for each in loop.body if each not in (*course.exits, *course.counting)]

@@ -402,3 +402,52 @@ class Decoder(nn.Module):
                 break
             tokens.append(token)
         return torch.stack(tokens), carried, more_tokens, ended, index
+
+    @torch.no_grad()
+    def draws_behind_the_test(self, token: Tensor, h: Tensor, steps: int):
+        tokens = []
+        for _ in range(steps):
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            tokens.append(token)
+            if (token == END).all():
+                break
+            h = h + torch.rand_like(h)
+        return torch.stack(tokens), torch.rand(1)
+
+    @torch.no_grad()
+    def looks_further_behind_the_test(self, token: Tensor, h: Tensor, steps: int):
+        tokens, places = [], torch.randn(steps, 8, device=h.device)
+        for t in range(steps):
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            tokens.append(token)
+            if t == steps - 1 or (token == END).all():
+                break
+            h = h + places[t + 1]
+        return torch.stack(tokens)
+
+    @torch.no_grad()
+    def collects_numbers_of_the_host(self, token: Tensor, h: Tensor, steps: int):
+        tokens, lengths, numbers = [], [], []
+        for t in range(steps):
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            tokens.append(token)
+            lengths.append(t)
+            numbers.append(float(t))
+            if (token == END).all():
+                break
+        return torch.stack(tokens), lengths, numbers
+
+    @torch.no_grad()
+    def tests_at_the_top(self, token: Tensor, h: Tensor, steps: int):
+        tokens, done = [token], token == END
+        for _ in range(steps):
+            if done.all():
+                break
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            tokens.append(token)
+            done |= token == END
+        return torch.stack(tokens)

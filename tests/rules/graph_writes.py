@@ -315,3 +315,15 @@ class Decoder(nn.Module):
             if (token == END).all():
                 break
         return one, other
+
+    @torch.no_grad()
+    def writes_to_what_it_appended_behind_the_test(self, token: Tensor, h: Tensor, steps: int):
+        tokens = []
+        for _ in range(steps):
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            tokens.append(token)
+            if (token == END).all():
+                break
+            token[0] = 2
+        return torch.stack(tokens)
