@@ -24,7 +24,7 @@ _WAYS = {
     VECTORIZABLE: [_AT_ONCE],
     MIXED: [_AT_ONCE, _AS_GRAPH],
     AUTOREGRESSIVE: [_AS_GRAPH],
-    RECURRENCE: [_AT_ONCE, _AS_GRAPH],
+    RECURRENCE: [(lifted_or_divided, ""), _AS_GRAPH],  # whose kind says already that the first way is not to be had
 }
 
 
@@ -44,7 +44,7 @@ def remedy(program: Program, loop: PlainLoop, kind: str, because: str) -> Remedy
     for way, failed in _WAYS[kind]:
         found = _try(program, loop, way)
         if isinstance(found, Blocked):
-            reasons.append(f"{failed}: {found}")
+            reasons += [f"{failed}: {found}"] if failed else []
         elif kind == RECURRENCE and way is lifted_or_divided:
             return Remedy(VECTORIZABLE, "what it carries is no more than the state of a torch RNN or Cell", found)
         else:

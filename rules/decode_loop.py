@@ -52,19 +52,21 @@ A bare `torch.compile` of the step is no way out: it was measured to be slower t
 *vectorizable* loops are rewritten as operations on all steps at once where data flow proves that each step gives the
 same: `rounding` (the same mathematics, summed in another order), `behaviour` where dropout draws its numbers in another
 order, or convolutions and pools get all steps as one batch, whose results take memory all at once. The modules and
-parameters stay the very same; a Cell's become one call of the function that `nn.LSTM`, `nn.GRU` and `nn.RNN` call. What
-was a tensor of its own stays one that may be written to in place: it is copied where it would share the memory of what
-was computed at once. Losses are taken step by step with `torch.vmap`, so that what a step ignores or averages over
-stays its own. It assumes that the sequence has at least one step, that it is as long as the loop goes, that inputs of
-an RNN with `batch_first` have an axis for the batch, and that no other file registers hooks or builds the parts of a
-module otherwise in a subclass. Otherwise the message names the line and the reason.
+parameters stay the very same; a Cell's become one call of the function that `nn.LSTM`, `nn.GRU` and `nn.RNN` call. A
+stack of Cells becomes a loop over its layers, each with one call. A state that is read before its Cell replaces it is
+the Cell's outputs one step late. What was a tensor of its own stays one that may be written to in place: it is copied
+where it would share the memory of what was computed at once. Losses are taken step by step with `torch.vmap`, so that
+what a step ignores or averages over stays its own. It assumes that the sequence has at least one step, that it is as
+long as the loop goes, that inputs of an RNN with `batch_first` have an axis for the batch, and that no other file
+registers hooks or builds the parts of a module otherwise in a subclass. Otherwise the message names the line and the
+reason.
 
 Where a test whose answer is the same in every step stands in the way, it is asked in front of the loop, even if no step
 is taken then, and the loop is rewritten for the answer that allows it. Where a test tells the first step (`t == 0`) of
 those along an axis, the first step is taken by itself and the others at once. A test that is drawn anew in each step
 (`random.random() < ratio`) stays: only you may decide to draw it once for a whole sequence, in front of the loop.
 
-*mixed* loops are tried at once first. They and the other kinds are captured as CUDA graphs by
+*mixed* loops and recurrences are tried at once first. They and the other kinds are captured as CUDA graphs by
 `perflint.runtime.graphs`: `exact` where no gradients are recorded, else `rounding`, and a candidate that waits for
 `--unsafe`, because the program then depends on perflint-torch. A function that does nothing but compute on the device
 is decorated with `cuda_graph`, below its other decorators. Whatever it reads back, prints, keeps, draws or makes on the
