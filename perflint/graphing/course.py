@@ -12,6 +12,8 @@ from perflint.fixes.shown import shown
 from perflint.fixes.text import atom
 from perflint.graphing.ownership import bound_to
 from perflint.graphing.reads import may_read
+from perflint.graphing.results import lengthened
+from perflint.program.shapes.infer import axis_of
 from perflint.program.walk import PlainLoop, nodes_of_body, own_nodes, path_of
 
 if TYPE_CHECKING:
@@ -198,6 +200,11 @@ def _counter(program: Program, loop: ast.While, counted: ast.expr) -> tuple[str,
     elif isinstance(counted, ast.Call) and program.qualified(counted.func) == "builtins.len" and counted.args:
         name = path_of(counted.args[0])
         found = [each for each in loop.body if name and _appends(each) == name]
+        if len(found) == 1:
+            return name, found[0], "0"
+    elif (measured := axis_of(counted)) is not None:
+        name, axis = path_of(measured[0]), str(measured[1])
+        found = [each for each in loop.body if lengthened(program, each) == (name, axis)]
         if len(found) == 1:
             return name, found[0], "0"
     raise Blocked(f"{shown(program, counted)} is not known to grow by one in each step: count by `range`", counted)

@@ -18,6 +18,7 @@ from perflint.program.walk import PlainLoop, own_nodes
 if TYPE_CHECKING:
     from perflint.program import Program
 
+_SMALL = 128
 _PLAIN = (ast.Compare, ast.Name, ast.Constant, ast.BinOp, ast.operator, ast.cmpop, ast.expr_context)
 _AS_TENSOR = "write it as one comparison of a tensor, or its `.all()` or `.any()`"
 _COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)  # that are made on the device
@@ -79,7 +80,7 @@ def _compared(program: Program, test: ast.Compare, loop: PlainLoop) -> str:
     if tensor is left:
         _check_parts(program, [left, right], loop)
         return program.segment(test)
-    if number_kind(program, tensor) != INTEGER:
+    if number_kind(program, tensor) != INTEGER and not _is_exact(program, right):
         raise Blocked(
             f"{shown(program, left)} may be compared otherwise on the device, if it is a float:"
             f" compare {shown(program, tensor)}",
@@ -88,6 +89,14 @@ def _compared(program: Program, test: ast.Compare, loop: PlainLoop) -> str:
     _check_parts(program, [tensor, right], loop)
     (start, end), (first, last) = program.span(test), program.span(left)
     return program.text[start:first] + atom(program.segment(tensor)) + program.text[last:end]
+
+
+def _is_exact(program: Program, number: ast.expr) -> bool:
+    """Is it a number that tensors of all types hold as it is, so that each compares with it as its own number would?"""
+    value = program.value(number)
+    return value.is_literal and (
+        (type(value.literal) is int and 0 <= value.literal < _SMALL) or value.literal in (0.0, 0.5, 1.0)
+    )
 
 
 def _number_of(program: Program, node: ast.expr) -> ast.expr:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -47,13 +48,16 @@ class Collected:
         return f"{self.name}.extend({numbers if self.how == 'item' else f'map({self.how}, {numbers})'})"
 
 
-def collected(program: Program, loop: PlainLoop) -> list[Collected]:
-    """All that the steps of `loop` add to, in order; raises Blocked where it is more than added to."""
+def collected(program: Program, loop: PlainLoop, exits: Sequence[ast.If]) -> list[Collected]:
+    """All that the steps of `loop` add to, in order; raises Blocked where it is more than added to.
+
+    The tests `exits`, and the loop's own, may ask how much there is.
+    """
     found = [each for each in (_collected(program, loop, statement) for statement in loop.body) if each is not None]
     for each in found:
         if [other.name for other in found].count(each.name) > 1:
             raise Blocked(f"`{each.name}` is added to at several places: do that once in each step", each.statement)
-        _check_reads(program, loop, each)
+        _check_reads(program, loop, each, (loop, *exits))
         kind = program.value(each.value).kind
         if kind is Kind.NUMPY or (each.how in _NUMBERS and kind is not Kind.TENSOR):
             reason = f"is not known to be a tensor: add it to `{each.name}` when the loop is over"
@@ -160,21 +164,27 @@ def _is_list(program: Program, loop: PlainLoop, name: str) -> bool:
     return bool(made) and all(isinstance(each, ast.List | ast.ListComp) for each in made)
 
 
-def _check_reads(program: Program, loop: PlainLoop, each: Collected) -> None:
+def _check_reads(program: Program, loop: PlainLoop, each: Collected, tests: Sequence[ast.stmt]) -> None:
     """Steps that read what was collected so far need it to be there."""
     for node in nodes_of_body(loop):
-        if isinstance(node, ast.Name) and node.id == each.name and program.statement_of(node) is not each.statement:
-            if _is_counted(program, node):
-                continue
-            grows = "grows from step to step, and is read in the loop"
-            raise Blocked(f"`{each.name}` {grows}: give what is read of it a name of its own", node)
+        if (
+            not isinstance(node, ast.Name)
+            or node.id != each.name
+            or program.statement_of(node) in (*tests, each.statement)
+        ):
+            continue
+        grows = "grows from step to step, and is read in the loop"
+        raise Blocked(f"`{each.name}` {grows}: give what is read of it a name of its own", node)
 
 
-def _is_counted(program: Program, node: ast.Name) -> bool:
-    """Is it only asked for how much there is of it, by the test of a loop?"""
-    call = program.parent(node)
-    is_length = isinstance(call, ast.Call) and program.qualified(call.func) == "builtins.len"
-    return is_length and isinstance(program.statement_of(node), ast.If | ast.While)
+def lengthened(program: Program, statement: ast.stmt) -> tuple[str, str]:
+    """The tensor that a statement makes longer by one, and along which dimension, if it does."""
+    call = statement.value if isinstance(statement, ast.Assign) else None
+    found = (
+        _grown(program, statement, call) if isinstance(statement, ast.Assign) and isinstance(call, ast.Call) else None
+    )
+    is_one = found is not None and found.dim and _is_one_along(program, found.value, found.dim)
+    return (found.name, found.dim) if found is not None and is_one else ("", "")
 
 
 def is_always_behind(program: Program, call: ast.Call, loop: PlainLoop, name: str) -> bool:

@@ -40,7 +40,7 @@ def stepped(program: Program, loop: PlainLoop, end: Exit, name: str) -> tuple[Ed
         is_super = isinstance(node, ast.Name) and node.id == "super"
         if is_super or isinstance(node, ast.Break | ast.Continue | ast.Return):
             raise Blocked("it is left, or goes on, at several places: end it by one test", node)
-    found = collected(program, loop)
+    found = collected(program, loop, course.exits)
     check_skipped(program, loop, course, found)
     gone = {each.statement: each.value for each in found}
     copied = carried_and_written(program, loop, gone)

@@ -1,4 +1,4 @@
-"""Small decoders that end by themselves, and traps in what their steps leave behind, and how they are counted."""
+"""Small decoders that end by themselves, and traps in what their steps leave behind."""
 # mypy: ignore-errors
 
 import torch
@@ -63,29 +63,6 @@ class Decoder(nn.Module):
             if (token == END).all():
                 break
         return torch.stack(scores), token
-
-    @torch.no_grad()
-    def reads_the_number_behind(self, token: Tensor, h: Tensor, steps: int):
-        tokens = []
-        for t in range(2, steps + 2):
-            logits, h = self.step(token, h + t)
-            token = logits.argmax(-1)
-            tokens.append(token)
-            if (token == END).all():
-                break
-        return torch.stack(tokens, 1), t
-
-    @torch.no_grad()
-    def has_an_else(self, token: Tensor, h: Tensor, steps: int):
-        ended = 0
-        for _ in range(steps):
-            logits, h = self.step(token, h)
-            token = logits.argmax(-1)
-            if (token == END).all():
-                break
-        else:
-            ended = 1
-        return token, ended
 
     @torch.no_grad()
     def yields_behind(self, token: Tensor, h: Tensor, steps: int):
@@ -173,75 +150,6 @@ class Decoder(nn.Module):
         return words, scores, sum(scores)
 
     @torch.no_grad()
-    def counts_its_list(self, token: Tensor, h: Tensor, steps: int):
-        tokens = [token, token]
-        while len(tokens) <= steps:
-            logits, h = self.step(token, h)
-            token = logits.argmax(-1)
-            tokens.append(token)
-            if (token == END).all():
-                break
-        return torch.stack(tokens), len(tokens)
-
-    @torch.no_grad()
-    def counts_behind_the_test(self, token: Tensor, h: Tensor, steps: int):
-        t = 3
-        while steps + 3 > t:
-            logits, h = self.step(token, h + t)
-            token = logits.argmax(-1)
-            if (token == END).all():
-                break
-            t += 1
-        return token, t
-
-    @torch.no_grad()
-    def counts_in_the_middle(self, token: Tensor, h: Tensor, steps: int):
-        tokens, t = torch.zeros(3, 30, dtype=torch.long, device=token.device), 0
-        while True:
-            logits, h = self.step(token, h)
-            t += 1
-            token = logits.argmax(-1)
-            tokens[:, t] = token
-            if t >= steps or (token == END).all():
-                break
-        return tokens, t
-
-    @torch.no_grad()
-    def counts_in_two_tests(self, token: Tensor, h: Tensor, steps: int):
-        t, unfinished = 0, torch.ones_like(token)
-        while True:
-            logits, h = self.step(token, h)
-            token = logits.argmax(-1) * unfinished
-            unfinished = unfinished.mul(token.ne(END).long())
-            t += 1
-            if unfinished.max() == 0:
-                break
-            if t > steps:
-                break
-        return token, unfinished, t
-
-    @torch.no_grad()
-    def counts_by_two(self, token: Tensor, h: Tensor, steps: int):
-        t = 0
-        while t < steps:
-            logits, h = self.step(token, h)
-            token = logits.argmax(-1)
-            t += 2
-            if (token == END).all():
-                break
-        return token, t
-
-    @torch.no_grad()
-    def tests_in_the_head(self, token: Tensor, h: Tensor, steps: int):
-        done, t = token == END, 0
-        while t < steps and not done.all():
-            logits, h = self.step(token, h)
-            token = logits.argmax(-1)
-            done = done | (token == END)
-            t += 1
-        return token, done, t
-
-    @torch.no_grad()
     def grows_by_kept_columns(self, token: Tensor, h: Tensor, steps: int):
         tokens = token[:, None]
         for _ in range(steps):
@@ -312,72 +220,6 @@ class Decoder(nn.Module):
         return torch.stack(tokens) if steps > 1 else None
 
     @torch.no_grad()
-    def tests_the_number_of_the_step(self, token: Tensor, h: Tensor, steps: int):
-        tokens = []
-        for t in range(steps):
-            logits, h = self.step(token, h)
-            token = logits.argmax(-1)
-            tokens.append(token)
-            if (token == t % 5).any():
-                break
-        return torch.stack(tokens)
-
-    @torch.no_grad()
-    def takes_some_steps_at_least(self, token: Tensor, h: Tensor, steps: int):
-        tokens = [token]
-        for t in range(1, steps + 1):
-            logits, h = self.step(token, h)
-            token = logits.argmax(-1)
-            tokens.append(token)
-            if t > 2 and (token == END).any():
-                break
-        return torch.stack(tokens), t
-
-    @torch.no_grad()
-    def ends_in_two_ways(self, token: Tensor, h: Tensor, steps: int):
-        tokens, done = [], token == END
-        for t in range(steps):
-            logits, h = self.step(token, h)
-            token = logits.argmax(-1)
-            tokens.append(token)
-            done |= token == END
-            if t == 5 or done.all() or token.sum().item() > 9:
-                break
-        return torch.stack(tokens), done
-
-    @torch.no_grad()
-    def tests_what_may_be_empty(self, token: Tensor, h: Tensor, steps: int, stop=None):
-        for _ in range(steps):
-            logits, h = self.step(token, h)
-            token = logits.argmax(-1)
-            if stop and (token == stop).all():
-                break
-        return token
-
-    @torch.no_grad()
-    def sets_its_number(self, token: Tensor, h: Tensor, steps: int):
-        tokens = []
-        for t in range(steps):
-            t = t + 1
-            logits, h = self.step(token, h * t)
-            token = logits.argmax(-1)
-            tokens.append(token)
-            if (token == END).all():
-                break
-        return torch.stack(tokens), t
-
-    @torch.no_grad()
-    def draws_how_many(self, token: Tensor, h: Tensor, steps: int):
-        tokens = [token]
-        for _ in range(int(torch.randint(steps + 1, (1,)))):
-            logits, h = self.step(token, h)
-            token = logits.argmax(-1)
-            tokens.append(token)
-            if (token == END).all():
-                break
-        return torch.stack(tokens), torch.rand(1)
-
-    @torch.no_grad()
     def called_without_gradients(self, token: Tensor, h: Tensor, steps: int):
         return self.unrolled(token, h, steps)
 
@@ -416,18 +258,6 @@ class Decoder(nn.Module):
         return torch.stack(tokens), torch.rand(1)
 
     @torch.no_grad()
-    def looks_further_behind_the_test(self, token: Tensor, h: Tensor, steps: int):
-        tokens, places = [], torch.randn(steps, 8, device=h.device)
-        for t in range(steps):
-            logits, h = self.step(token, h)
-            token = logits.argmax(-1)
-            tokens.append(token)
-            if t == steps - 1 or (token == END).all():
-                break
-            h = h + places[t + 1]
-        return torch.stack(tokens)
-
-    @torch.no_grad()
     def collects_numbers_of_the_host(self, token: Tensor, h: Tensor, steps: int):
         tokens, lengths, numbers = [], [], []
         for t in range(steps):
@@ -439,15 +269,3 @@ class Decoder(nn.Module):
             if (token == END).all():
                 break
         return torch.stack(tokens), lengths, numbers
-
-    @torch.no_grad()
-    def tests_at_the_top(self, token: Tensor, h: Tensor, steps: int):
-        tokens, done = [token], token == END
-        for _ in range(steps):
-            if done.all():
-                break
-            logits, h = self.step(token, h)
-            token = logits.argmax(-1)
-            tokens.append(token)
-            done |= token == END
-        return torch.stack(tokens)
