@@ -15,14 +15,15 @@ from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perflint.shim.plan import Plan
-from perflint.shim.tuned import PENDING, Tuning
 from perflint.shim.watches import Undo, replace
 
 if TYPE_CHECKING:
     from perflint.runtime.loader import Decision
+    from perflint.shim.tuned import Tuning
 
 MODULE = "torch.utils.data.dataloader"
 _SUFFIX = ".loaders"
+_PENDING = "not tuned: it was read too seldom"
 
 
 class Made(NamedTuple):
@@ -41,7 +42,7 @@ class Loaders:
     def __init__(self, plan: Plan, run: Path) -> None:
         self._plan, self._run = plan, run
         self._known: dict[tuple[str, int], tuple[weakref.ref[Any], Decision]] = {}
-        self._tuning = Tuning(plan, lambda path, line, note: self._tell(Made(path, line, {}, "", note)))
+        self._tuning = self._new_tuning() if plan.tunes else None
 
     def watch(self, module: ModuleType) -> Undo:
         """See each DataLoader of torch's `module` as it is made."""
@@ -55,7 +56,7 @@ class Loaders:
             original(loader, *args, **kwargs)
 
         undo = [replace(kind, "__init__", init)]
-        if self._plan.tunes:
+        if self._tuning:
             undo.append(self._tuning.watch(kind))
 
         def undo_all() -> None:
@@ -91,8 +92,9 @@ class Loaders:
             decision = self._decided(path, line, given)
             if hasattr(dataset, "__weakref__"):
                 self._known[path, line] = (weakref.ref(dataset), decision)
-        if self._plan.tunes and "num_workers" in decision.arguments:
-            self._tuning.begin(loader, path, line, given, decision)
+        if self._tuning and "num_workers" in decision.arguments:
+            if self._tuning.begin(loader, path, line, given, decision):
+                self._tell(Made(path, line, {}, "", _PENDING))
             return {name: value for name, value in decision.arguments.items() if name != "num_workers"}
         if is_new:
             self._tell(Made(path, line, dict(decision.arguments), decision.reason))
@@ -107,6 +109,11 @@ class Loaders:
             return decision
         return as_measured(decision, given, *known.measured, on=known.cores)
 
+    def _new_tuning(self) -> Tuning:
+        from perflint.shim.tuned import Tuning  # here: few runs tune
+
+        return Tuning(self._plan, lambda path, line, note: self._tell(Made(path, line, {}, "", note)))
+
     def _tell(self, made: Made) -> None:
         with (self._run / f"{os.getpid()}{_SUFFIX}").open("a", encoding="utf-8") as file:
             file.write(json.dumps(made) + "\n")
@@ -119,5 +126,5 @@ def made(run: Path) -> Iterator[Made]:
     for line in dict.fromkeys(lines):
         with suppress(ValueError):  # of a process that was killed as it wrote
             loaders.append(Made(*json.loads(line)))
-    tuned = {(each.path, each.line) for each in loaders if each.note and each.note != PENDING}
-    return (each for each in loaders if each.note != PENDING or (each.path, each.line) not in tuned)
+    tuned = {(each.path, each.line) for each in loaders if each.note and each.note != _PENDING}
+    return (each for each in loaders if each.note != _PENDING or (each.path, each.line) not in tuned)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from perflint.runtime.loader import Decision
     from perflint.runtime.tuning import Times, Tuner
 
-PENDING = "not tuned: it was read too seldom"
 Tell = Callable[[str, int, str], None]  # of the loader at a line of a file what there is to say
 
 
@@ -43,16 +42,17 @@ class Tuning:
 
         return replace(kind, "__iter__", iterate)
 
-    def begin(self, loader: Any, path: str, line: int, given: Mapping[str, Any], decision: Decision) -> None:
-        """Time the `loader` made at a line of a file, which could have the workers of `decision`."""
+    def begin(self, loader: Any, path: str, line: int, given: Mapping[str, Any], decision: Decision) -> bool:
+        """Time the `loader` made at a line of a file, which could have the workers of `decision`; is it the first?"""
         from perflint.runtime.tuning import Tuner
 
         place = (path, line, id(given["dataset"]))
-        if place not in self._of_place:
+        is_first = place not in self._of_place
+        if is_first:
             kept = {name: value for name, value in given.items() if name != "self"}  # not the loader: it has the tuner
             self._of_place[place] = Tuner(decision.sample, partial(self._decide, path, line, kept, decision))
-            self._tell(path, line, PENDING)
         self._tuners[loader] = self._of_place[place]
+        return is_first
 
     def _decide(self, path: str, line: int, given: Mapping[str, Any], decision: Decision, times: Times) -> None:
         try:
