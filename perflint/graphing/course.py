@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.shown import shown
-from perflint.fixes.text import atom
+from perflint.fixes.text import atom, on_one_line
 from perflint.graphing.ownership import bound_to
 from perflint.graphing.reads import may_read
 from perflint.graphing.results import lengthened
@@ -115,20 +115,20 @@ def _of_range(program: Program, loop: ast.For, end: Exit, places: tuple[ast.If, 
         if not _stays(program, loop, call.args[0]):
             raise Blocked(f"its steps count from {shown(program, call.args[0])}, which may change: count from 0", loop)
         first = program.segment(call.args[0])
-        steps = _less(steps, call.args[-1], first)
-    entry = "" if steps.isdigit() and int(steps) > 0 else f"{steps} > 0"
+        steps = _less(program, call.args[-1], first)
+    compared = _text(program, call.args[-1]) if steps == program.segment(call.args[-1]) else steps
+    entry = "" if steps.isdigit() and int(steps) > 0 else f"{compared} > 0"
     once = not _stays(program, loop, call.args[-1])
     return Course(end, steps, loop.target.id, first, "", (), entry, places, once)
 
 
-def _less(steps: str, bound: ast.expr, first: str) -> str:
+def _less(program: Program, bound: ast.expr, first: str) -> str:
     """How many steps there are up to a bound."""
     if first.strip() == "0":
-        return steps
-    if isinstance(bound, ast.Constant) and first.isdigit():
-        return str(max(int(bound.value) - int(first), 0)) if isinstance(bound.value, int) else steps
-    plain = isinstance(bound, ast.BinOp | ast.Name | ast.Attribute | ast.Call | ast.Constant | ast.Subscript)
-    return f"{steps if plain else atom(steps)} - {atom(first)}"
+        return program.segment(bound)
+    if isinstance(bound, ast.Constant) and isinstance(bound.value, int) and first.isdigit():
+        return str(max(bound.value - int(first), 0))
+    return f"{_text(program, bound)} - {atom(first)}"
 
 
 def _of_while(program: Program, loop: ast.While, end: Exit, count: Exit, places: tuple[ast.If, ...]) -> Course:
@@ -153,8 +153,9 @@ def _head(program: Program, loop: ast.While) -> str:
 
 
 def _text(program: Program, bound: ast.expr) -> str:
-    plain = isinstance(bound, ast.Name | ast.Attribute | ast.Call | ast.Constant | ast.Subscript)
-    return program.segment(bound) if plain else atom(program.segment(bound))
+    """A number, so that something may be taken from it, or compared with it."""
+    is_sum = isinstance(bound, ast.BinOp) and isinstance(bound.op, ast.Add | ast.Sub | ast.Mult | ast.FloorDiv)
+    return on_one_line(program.segment(bound)) if is_sum else atom(program.segment(bound))
 
 
 def _comparison(program: Program, loop: ast.While, count: Exit) -> tuple[ast.expr, type[ast.cmpop], ast.expr]:

@@ -238,3 +238,21 @@ class Decoder(nn.Module):
             tokens = torch.cat([tokens, token.unsqueeze(1)], dim=1)
             unfinished = unfinished.mul((token != END).long())
         return tokens
+
+    @torch.no_grad()
+    def tests_which_number_counts(self, token: Tensor, h: Tensor, steps: int, most: int | None = None):
+        tokens = [token]
+        for _ in range(most if most else steps):
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            tokens.append(token)
+            if (token == END).all():
+                break
+        words = [token]
+        for _ in range(1, most or steps | 1):
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            words.append(token)
+            if (token == END).all():
+                break
+        return torch.stack(tokens), torch.stack(words)
