@@ -89,7 +89,7 @@ def earlier(scope: Scope, node: ast.Name) -> Steps | None:
     path, axis = f"{node.id} before", outputs.axis
     text = f"{scope.facts.torch}.cat(({node.id}.unsqueeze({axis}), {outputs.text}[{':, ' * axis}:-1]), dim={axis})"
     reads = [each for each in scope.late if isinstance(each, ast.Name) and each.id == node.id]
-    if len(reads) == 1:
+    if len(reads) == 1 or scope.layer is not None:
         return replace(outputs, text=text, dense=True, own=False, fresh=True)
     if path not in scope.draft.outputs:
         scope.draft.outputs[path] = scope.draft.taken.fresh(f"{node.id}_before")

@@ -262,4 +262,21 @@ self.cell = nn.GRUCell(4, 5)
 self.lins = nn.ModuleList([nn.Linear(5, 5) for _ in range(2)])
 """,
     ),
+    "both branches of a loop in it": stack(
+        """
+for t in range(seq_len):
+    new = self.cell(x[:, t], h)
+    y = new
+    for k in range(2):
+        if k == 0:
+            y = y + h
+        else:
+            y = y - torch.tanh(h)
+    h = new
+    outs.append(y)
+""",
+        first="one",
+        built="self.cell = nn.GRUCell(4, 5)",
+        gives="joined, h",
+    ),
 }

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from perflint.fixes.blocked import Blocked
-from perflint.lift import forms, layouts, rewrite, slices, stacks, steps
+from perflint.lift import expressions, forms, layers, layouts, rewrite, slices, stacks, states, steps
 from perflint.lift.asked import Asked, Lines
 from perflint.lift.branches import lifted_or_divided
 from perflint.program import Program
@@ -23,6 +23,7 @@ from tests.fixture_cases import cases, load
 from tests.rules.lift_layouts import LAYOUTS
 from tests.rules.lift_operations import OPERATIONS
 from tests.rules.lift_programs import Choose, program
+from tests.rules.lift_stacked import STACKED
 from tests.rules.lift_states import RESULTS, STATES
 
 torch = pytest.importorskip("torch")
@@ -30,7 +31,7 @@ CLOSE = {"rtol": 1e-10, "atol": 1e-12}
 
 
 def generated(choose: Choose) -> str:
-    return program(choose, [*OPERATIONS, *LAYOUTS, *STATES], RESULTS)
+    return program(choose, [*OPERATIONS, *LAYOUTS, *STATES, *STACKED], RESULTS)
 
 
 @st.composite
@@ -135,6 +136,16 @@ def other_way_round(scope: object, value: Any, axis: int, *, is_cat: bool) -> st
     return JOINED(scope, value, 1 - axis if axis in (0, 1) and value.least else axis, is_cat=is_cat)
 
 
+def not_late(scope: Any, node: ast.Name) -> Any:
+    found = EARLIER(scope, node)
+    return found and next(each.outputs for each in scope.values.values() if getattr(each, "path", "") == node.id)
+
+
+def from_the_bottom(scope: Any, name: str, entry: Any, node: object) -> list[str]:
+    scope.values[name] = entry
+    return []
+
+
 def shared(scope: object, value: Any) -> str:
     return f"({value.text}).contiguous()"
 
@@ -144,6 +155,7 @@ LINES: Callable[..., Lines] = Asked.lines
 SHIFTED: Callable[..., str] = slices.shifted
 LAST_VALUES: Callable[..., Any] = rewrite._last_values
 JOINED: Callable[..., str] = stacks._joined
+EARLIER: Callable[..., Any] = states.earlier
 MUTANTS: dict[str, tuple[object, str, object]] = {
     "the steps are left along the axis where they were": (steps, "moved", stay),
     "a softmax or a sum works along the next axis": (forms, "integer", one_axis_on),
@@ -153,6 +165,8 @@ MUTANTS: dict[str, tuple[object, str, object]] = {
     "the first step is taken for the last": (rewrite, "_last_values", backwards),
     "what is stacked stands along another axis": (stacks, "_joined", other_way_round),
     "what is stacked shares its memory": (stacks, "_apart", shared),
+    "what a step left is read as what the next one leaves": (expressions, "earlier", not_late),
+    "each layer gets what the lowest gets": (layers, "_handed", from_the_bottom),
 }
 
 
