@@ -12,6 +12,7 @@ from perflint import __version__, about, options
 from perflint.errors import UserError
 from perflint.garbage import collect_seldom
 from perflint.shim.command import run
+from perflint.verify.command import verify
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -127,7 +128,7 @@ def fix(paths: tuple[Path, ...], apply: bool, **typed: Any) -> int:
     return _tell_fixes(patches, errors, _style(typed, notes, err=not apply), written=apply)
 
 
-for command in (about.explain, about.rules, about.config, about.completion, run):
+for command in (about.explain, about.rules, about.config, about.completion, run, verify):
     cli.add_command(command)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from perflint.documents.disk import Unreadable
 from perflint.documents.document import Document, read
 from perflint.edits import apply_fixes
-from perflint.fix import Applied, FixResult, NotSettledError, fix_text
+from perflint.fix import Accept, Applied, FixResult, NotSettledError, fix_text
 from perflint.links import ALONE, Context
 from perflint.problems import FILE_FAULTS, InternalProblem, RuleCrash, problem_of
 from perflint.results import Position, Problem
@@ -82,16 +82,19 @@ def patch_document(
     *,
     unsafe: bool = False,
     context: Context = ALONE,
+    accept: Accept | None = None,
 ) -> Patch:
-    """The patch of `document`. What prevents it is the patch's `problem`."""
+    """The patch of `document`; of the fixes that `accept` has no reason against. What prevents it is its `problem`."""
     text = document.text
 
-    def accept(now: str, finding: Finding, fix: Fix) -> str:
+    def writable(now: str, finding: Finding, fix: Fix) -> str:
+        if accept and (reason := accept(now, finding, fix)):
+            return reason
         refusal = document.refusal(apply_fixes(now, [fix]))
         return f"its fix cannot be written: {refusal}" if refusal else ""
 
     try:
-        result = fix_text(text, rules, options, unsafe=unsafe, accept=accept, context=context)
+        result = fix_text(text, rules, options, unsafe=unsafe, accept=writable, context=context)
     except NotSettledError as error:
         return _unpatched(document, InternalProblem(f"is left as it is, because of a bug: {error}"))
     except (RuleCrash, *FILE_FAULTS) as error:

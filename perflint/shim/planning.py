@@ -22,7 +22,7 @@ from perflint.fingerprint import source_digest
 from perflint.fix import Applied
 from perflint.patch import Patch
 from perflint.patching import patch_files
-from perflint.rule import Edit, Rule
+from perflint.rule import Edit, Finding, Rule
 from perflint.shim.basis import Basis, Look
 from perflint.shim.dependencies import basis_of
 from perflint.shim.known_loaders import known_loaders
@@ -139,12 +139,17 @@ def patched(patch: Patch) -> PatchedFile:
     assert patch.document is not None
     changes, probes = [], []
     for number, item in enumerate(patch.applied, 1):
-        line = line_map(item.text, patch.before)[item.text.count("\n", 0, item.finding.start)]
-        changes.append(Change(item.finding.rule, item.fix.title, str(item.fix.safety), abs(line)))
+        line = original_line(item.text, item.finding, patch.before)
+        changes.append(Change(item.finding.rule, item.fix.title, str(item.fix.safety), line))
         if statement := _statement(item, patch.after):
             probes.append((statement, number))
     lines = tuple(line_map(patch.after, patch.before))
     return PatchedFile(digest(patch.document.data), patch.after, lines, tuple(changes), tuple(probes))
+
+
+def original_line(text: str, finding: Finding, before: str) -> int:
+    """The line of `before` at which a finding in `text`, which other fixes have made of it, begins."""
+    return abs(line_map(text, before)[text.count("\n", 0, finding.start)])
 
 
 def line_map(text: str, other: str) -> list[int]:

@@ -1,0 +1,74 @@
+"""The command `verify`: its options, what it prints, and the code that it exits with."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+
+from perflint import options
+
+PROVED, UNPROVED = 0, 1
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
+class _Duration(click.ParamType):  # type: ignore[type-arg]
+    """Seconds, such as 90s, 5m or 1h."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The seconds of a text."""
+        if isinstance(value, float):
+            return value
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", str(value))
+        if not found:
+            self.fail(f"{value!r} is no time: write 90s, 5m or 1h", param, ctx)
+        return float(found[1]) * _UNITS[found[2] or "s"]
+
+
+@click.command(
+    short_help="Prove on this machine that the fixes keep the results and gain time.",
+    context_settings={"allow_interspersed_args": False},
+)
+@click.option("-m", "is_module", is_flag=True, help="Run a module, as python -m does.")
+@click.option("--call", is_flag=True, help="PACKAGE.MODULE:FUNCTION is called again and again, each call a step.")
+@click.option("--budget", type=_Duration(), default="5m", help="The time that it may take; 5m is the default.")
+@click.option(
+    "--fail-under", type=float, metavar="RATIO", help="Exit with 1 unless the program is so many times as fast."
+)
+@click.option("--warm-up", type=click.IntRange(1), help="Steps before the first that is measured.")
+@click.option("--window", type=click.IntRange(1), help="Steps that are timed together.")
+@click.option("--pairs", type=click.IntRange(1), help="Windows of each process.")
+@click.option("--rounds", type=click.IntRange(3), help="Fresh processes of each variant, at most.")
+@click.option("--horizon", type=click.IntRange(2), help="Steps whose results are compared.")
+@click.option("--seed", type=int, default=0, help="The seed that random numbers begin with.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress, only the verdict.")
+@options.SELECTION
+@options.JOBS
+@options.CACHE
+@options.COLOR
+@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
+def verify(program: tuple[str, ...], **typed: Any) -> int:
+    """Run SCRIPT with ARGS as it is and with every fix that there is, and compare: same results? faster? by which fix?
+
+    What won is kept in .perflint/verdicts.json, and `perflint fix --apply --verified` applies it.
+    """
+    from perflint import console
+    from perflint.report.style import Style
+    from perflint.verify.screen import summary
+    from perflint.verify.session import Session
+
+    def tell(line: str) -> None:
+        if not typed["quiet"]:
+            click.echo(f"perflint: {line}", err=True)
+
+    session = Session(program[0], program[1:], typed)
+    verdict = session.verdict(tell)
+    style = Style(console.wants_color(typed["color"]), console.width(), typed["quiet"], False)
+    console.show(summary(verdict, style))
+    tell(f"the report is {session.report}")
+    least = typed["fail_under"]
+    is_enough = least is None or (verdict.speed is not None and verdict.speed.low >= least)
+    return PROVED if verdict.is_same and verdict.is_faster and is_enough else UNPROVED

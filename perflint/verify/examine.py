@@ -1,0 +1,239 @@
+"""Verifies a program: what its patch computes against the original, how fast it is, and which fixes earn it."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from perflint import __version__
+from perflint.verify.decide import attributed, decided
+from perflint.verify.grade import Grade, Likeness
+from perflint.verify.judge import Standard, likeness
+from perflint.verify.orders import Recording
+from perflint.verify.protocol import Look, Protocol, choose
+from perflint.verify.race import Course, Race, Recorded
+from perflint.verify.running import NoProgress, ProgramEnded
+from perflint.verify.same import compare, losses
+from perflint.verify.samples import AGAIN, ORIGINAL, PATCHED, Samples, only, without
+from perflint.verify.spec import Variant
+from perflint.verify.statistics import against_original, is_decided, itself, noise_floor
+from perflint.verify.variants import FixKey, Variants
+from perflint.verify.verdict import FixVerdict, Side, Verdict
+
+_FIRST_LOOK = 0.1  # of the time there is
+_FOR_RACE = 0.5
+_AT_ONCE = 3  # fixes that are raced at once, each of them alone and left out
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Examination:
+    """One verification: the program and its variants, the seconds there are, a folder for records, and who listens.
+
+    `asked` holds the fields of protocols that the user has chosen.
+    """
+
+    course: Course
+    variants: Variants
+    budget: float
+    folder: Path
+    tell: Tell
+    asked: Mapping[str, int] = field(default_factory=dict)
+
+    def protocol(self, look: Look, variants: int, share: float) -> Protocol:
+        """How so many variants are raced in a share of the time."""
+        return replace(choose(look, variants, share * self.budget), **self.asked)  # type: ignore[arg-type]
+
+    def verdict(self) -> Verdict:
+        """The verdict, whatever the program does."""
+        blank = Verdict(
+            str(self.course.program),
+            datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "",
+            {"perflint": __version__},
+            "",
+            0,
+            Samples(),
+            Likeness(Grade.UNKNOWN),
+            Likeness(Grade.UNKNOWN),
+            Side(0.0),
+            Side(0.0),
+        )
+        if not self.variants.fixes:
+            return blank
+        try:
+            return _Case(self, blank).verdict()
+        except ProgramEnded as ended:
+            last = ended.errors.strip().splitlines()[-1:]
+            return replace(blank, failure=": ".join(["the program ends with exit code " + str(ended.code), *last]))
+        except NoProgress as stuck:
+            return replace(blank, failure=f"the program hangs: {stuck}")
+
+
+class _Case:
+    """A program that has fixes, step by step through its examination."""
+
+    def __init__(self, examination: Examination, blank: Verdict) -> None:
+        self._of, self._blank = examination, blank
+        self._course, self._variants = examination.course, examination.variants
+        self._original = self._variants.with_fixes(ORIGINAL, ())
+        self._runs = itertools.count()
+
+    def verdict(self) -> Verdict:
+        whole = self._record(self._variants.with_fixes(PATCHED, self._variants.fixes), self._standard.run)
+        fixes = [self._seen(number, key, whole) for number, key in enumerate(self._variants.fixes, 1)]
+        self._keys = dict(zip((fix.name for fix in fixes), self._variants.fixes, strict=True))
+        active = [fix for fix in fixes if fix.activations]
+        graded = {fix.name: replace(fix, likeness=self._alone(fix, active, whole)) for fix in active}
+        fixes = [graded.get(fix.name, fix) for fix in fixes]
+        right = [fix for fix in graded.values() if fix.likeness.keeps(fix.safety, self._own.grade)]
+        shared = replace(
+            self._blank,
+            device=self._look.device,
+            environment={**self._blank.environment, **self._look.versions},
+            unit=self._look.unit or "whole runs",
+            warm_up=self._protocol.warm_up,
+            own=self._own,
+        )
+        if not right:
+            return replace(shared, likeness=self._graded(whole), fixes=decided(fixes, self._own.grade, 0.0))
+        fixes, race = self._raced(fixes, right)
+        kept = [fix for fix in fixes if fix.kept]
+        if kept and len(kept) < len(right):
+            race = self._race([self._patched(kept)], _FOR_RACE)
+        final = (
+            whole
+            if len(kept or right) == len(active)
+            else self._record(self._patched(kept or right), self._standard.run)
+        )
+        return replace(
+            shared,
+            samples=race.samples,
+            likeness=self._graded(final),
+            before=_side(race, ORIGINAL, self._standard.run),
+            after=_side(race, PATCHED, final),
+            again=_side(race, AGAIN, self._standard.run),
+            fixes=tuple(fixes),
+            excluded=_excluded(race),
+        )
+
+    @cached_property
+    def _look(self) -> Look:
+        self._of.tell("taking a first look at the program")
+        return self._course.look(self._original, self._of.budget * _FIRST_LOOK, self._of.budget)
+
+    @cached_property
+    def _protocol(self) -> Protocol:
+        return self._of.protocol(self._look, 3, _FOR_RACE)
+
+    @cached_property
+    def _standard(self) -> Standard:
+        """The original recorded twice, and in double precision."""
+        self._of.tell("recording what the original computes")
+        run = self._record(self._original, None)
+        again = self._record(replace(self._original, name=AGAIN), run)
+        self._record(replace(self._original, name="reference"), run, reference=True)
+        return Standard(run, again, compare(run.folder, again.folder, self._reference))
+
+    @cached_property
+    def _own(self) -> Likeness:
+        standard = self._standard
+        assert standard.again is not None and standard.own is not None
+        graded = likeness(Standard(standard.run), standard.again, standard.own)
+        if graded.grade is Grade.DIFFERENT:
+            return Likeness(
+                Grade.UNKNOWN, tuple(f"two runs of the original differ: {each}" for each in graded.evidence)
+            )
+        return graded
+
+    @property
+    def _reference(self) -> Path:
+        return self._of.folder / "reference"
+
+    def _graded(self, run: Recorded) -> Likeness:
+        standard = self._standard
+        return likeness(standard, run, compare(standard.run.folder, run.folder, self._reference))
+
+    def _record(self, variant: Variant, follow: Recorded | None, reference: bool = False) -> Recorded:
+        horizon = self._protocol.horizon
+        restart = tuple(sorted({1, horizon // 2} - {0}))
+        full = tuple(sorted({*restart, *(step + 1 for step in restart), horizon}))
+        folder = self._reference if reference else self._of.folder / f"run {next(self._runs)}"
+        recording = Recording(str(folder), full, restart, str(follow.folder) if follow else "", reference)
+        protocol = self._protocol
+        return self._course.record(variant, protocol.unit, recording, horizon, protocol.patience)
+
+    def _alone(self, fix: FixVerdict, active: Sequence[FixVerdict], whole: Recorded) -> Likeness:
+        """How alike the original is to itself with one fix."""
+        if len(active) == 1:
+            return self._graded(whole)
+        self._of.tell(f"recording what the program computes with {fix.title} alone")
+        return self._graded(self._record(self._patched([fix]), self._standard.run))
+
+    def _patched(self, fixes: Iterable[FixVerdict], name: str = PATCHED) -> Variant:
+        return self._variants.with_fixes(name, [self._keys[fix.name] for fix in fixes])
+
+    def _seen(self, number: int, key: FixKey, whole: Recorded) -> FixVerdict:
+        return FixVerdict(
+            f"{key.rule} {number}",
+            f"{key.path}:{key.line}:{key.rule}",
+            key.rule,
+            key.path,
+            key.line,
+            key.title,
+            key.safety,
+            self._variants.fingerprint(key),
+            Likeness(Grade.UNKNOWN),
+            self._variants.activations(key, whole),
+        )
+
+    def _race(self, others: Sequence[Variant], share: float) -> Race:
+        protocol = self._of.protocol(self._look, len(others) + 2, share)
+        self._of.tell(f"racing {len(others) + 2} variants, {protocol.rounds} rounds at most")
+        again = replace(self._original, name=AGAIN)
+        return self._course.race([self._original, again, *others], protocol, _is_enough)
+
+    def _raced(self, fixes: Sequence[FixVerdict], right: Sequence[FixVerdict]) -> tuple[list[FixVerdict], Race]:
+        """The fixes, each kept or not by what those that are right gain, and the last race."""
+        patched = self._patched(right)
+        known = {fix.name: fix for fix in fixes}
+        race = Race()
+        for start in range(0, len(right), _AT_ONCE):
+            group = right[start : start + _AT_ONCE]
+            race = self._race([patched, *self._parts(group, right)], _FOR_RACE * len(group) / len(right))
+            known |= {fix.name: fix for fix in attributed(group, race.samples)}
+        aa = itself(race.samples)
+        return list(decided(list(known.values()), self._own.grade, noise_floor(aa) if aa else 0.0)), race
+
+    def _parts(self, group: Sequence[FixVerdict], right: Sequence[FixVerdict]) -> Iterator[Variant]:
+        """Each fix of a group alone, and all that are right without it, where that isn't the whole patch."""
+        for fix in group if len(right) > 1 else ():
+            yield self._patched([fix], only(fix.name))
+            yield self._patched([other for other in right if other is not fix], without(fix.name))
+
+
+def _side(race: Race, variant: str, recorded: Recorded) -> Side:
+    starts = [start for start in race.starts if start.variant == variant]
+    return Side(
+        statistics.median(start.seconds for start in starts),
+        max(start.device_bytes for start in starts),
+        max(start.host_bytes for start in starts),
+        losses=losses(recorded.folder),
+    )
+
+
+def _is_enough(samples: Samples) -> bool:
+    estimate, aa = against_original(samples, PATCHED), itself(samples)
+    return estimate is not None and aa is not None and is_decided(estimate, noise_floor(aa))
+
+
+def _excluded(race: Race) -> tuple[str, ...]:
+    if not race.unsteady:
+        return ()
+    return (f"{race.unsteady} pairs of windows in which something was compiled or captured",)

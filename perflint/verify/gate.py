@@ -1,0 +1,121 @@
+"""Holds a program up between two of its steps until it is told how far it may go."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import socket
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import TextIO
+
+_END = 1  # exit code of a process whose verifier is gone
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A process stands behind step number `step`, of the kind `kind`, `seconds` after it was let go.
+
+    `device_bytes` and `host_bytes` are the most memory that it has held; `captures` counts the graphs that it
+    has captured and the functions that it has compiled: a window in which that happens isn't steady.
+    """
+
+    step: int
+    kind: str
+    seconds: float
+    device_bytes: int
+    host_bytes: int
+    captures: int
+
+
+@dataclass(frozen=True)
+class Hello:
+    """A process that has come to its first step: its rank, how many ranks there are, and what it runs on."""
+
+    rank: int
+    ranks: int
+    device: str
+    versions: dict[str, str]
+
+
+class Gate:
+    """The gate of one process: its steps are counted, and it waits behind the one that it was allowed."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._stream: TextIO | None = None
+        self._steps, self._until = 0, 0
+        self._start = 0.0
+        self.captures = 0
+
+    def passed(self, kind: str) -> None:
+        """One more step is done: wait if it is the last one allowed."""
+        if self._stream is None:
+            self._stream = self._connected()
+            self._tell(Hello(*_place(), *_machine()))
+            self._wait()
+        self._steps += 1
+        if self._steps >= self._until:
+            synchronize()
+            arrival = self._arrival(kind, time.perf_counter() - self._start)
+            sys.stdout.flush()  # what the program has printed belongs to its steps
+            self._tell(arrival)
+            self._wait()
+
+    def _connected(self) -> TextIO:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(self._address)
+        return connection.makefile("rw", encoding="utf-8")
+
+    def _wait(self) -> None:
+        assert self._stream is not None
+        line = self._stream.readline()
+        if not line:
+            sys.stdout.flush()
+            os._exit(_END)
+        self._until = json.loads(line)["until"]
+        self._start = time.perf_counter()
+
+    def _tell(self, message: Hello | Arrival) -> None:
+        assert self._stream is not None
+        self._stream.write(json.dumps(asdict(message)) + "\n")
+        self._stream.flush()
+
+    def _arrival(self, kind: str, seconds: float) -> Arrival:
+        host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return Arrival(self._steps, kind, seconds, _device_bytes(), host, self.captures + _compilations())
+
+
+def _place() -> tuple[int, int]:
+    group = sys.modules.get("torch.distributed")
+    if group and group.is_available() and group.is_initialized():
+        return group.get_rank(), group.get_world_size()
+    return 0, 1
+
+
+def _machine() -> tuple[str, dict[str, str]]:
+    torch = sys.modules["torch"]
+    versions = {"torch": str(torch.__version__), "python": platform.python_version(), "system": platform.platform()}
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+        return f"CPU, {os.cpu_count()} cores", versions
+    return torch.cuda.get_device_name(), {**versions, "cuda": str(torch.version.cuda)}
+
+
+def synchronize() -> None:
+    """Wait for the device, where one is in use."""
+    torch = sys.modules["torch"]
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
+def _device_bytes() -> int:
+    cuda = sys.modules["torch"].cuda
+    return int(cuda.max_memory_allocated()) if cuda.is_available() and cuda.is_initialized() else 0
+
+
+def _compilations() -> int:
+    compiler = sys.modules.get("torch._dynamo.utils")
+    return int(compiler.counters["stats"]["unique_graphs"]) if compiler else 0

@@ -1,0 +1,60 @@
+"""What the verifier asks of every process of a program, as data in their environment."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from typing import Any
+
+ORDERS = "PERFLINT_VERIFY"
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Write what each step computes to `folder`: at the steps `full` all of it, at the others its digests.
+
+    Behind each of the steps `restart` the program goes on from the state that is recorded in the folder `follow`, if
+    there is one. With `reference` the values are those of the same operations in double precision. Torch is told to
+    choose repeatable algorithms.
+    """
+
+    folder: str
+    full: tuple[int, ...]
+    restart: tuple[int, ...]
+    follow: str = ""
+    reference: bool = False
+
+
+@dataclass(frozen=True)
+class Orders:
+    """Where to ask for leave to go on, the kind of step that counts, the seed, and what to record.
+
+    `unit` is empty where every kind counts.
+    """
+
+    address: str = ""
+    unit: str = ""
+    seed: int = 0
+    recording: Recording | None = None
+
+    def environment(self) -> dict[str, str]:
+        """What a process needs in its environment to follow these orders."""
+        variables = {ORDERS: json.dumps(asdict(self))}
+        if self.recording:  # read as CUDA's libraries start
+            variables |= {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "PYTHONHASHSEED": str(self.seed)}
+        return variables
+
+
+def orders() -> Orders | None:
+    """The orders that this process has, if any."""
+    given = os.environ.get(ORDERS)
+    if not given:
+        return None
+    values = json.loads(given)
+    recording = values.pop("recording")
+    return Orders(**values, recording=_recording(**recording) if recording else None)
+
+
+def _recording(full: list[int], restart: list[int], **rest: Any) -> Recording:
+    return Recording(full=tuple(full), restart=tuple(restart), **rest)

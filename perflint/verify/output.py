@@ -1,0 +1,43 @@
+"""What a program prints, up to a limit: it may print gigabytes."""
+
+from __future__ import annotations
+
+import threading
+from hashlib import blake2b
+from typing import IO
+
+_KEPT = 2**20  # bytes from the beginning that are kept, and as many from the end
+
+
+class Output:
+    """Reads a pipe to its end in a thread of its own."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self.count = 0
+        self._head, self._tail, self._digest = b"", b"", blake2b()
+        self._thread = threading.Thread(target=self._read, args=(pipe,), daemon=True)
+        self._thread.start()
+
+    def wait(self, seconds: float) -> None:
+        """Wait for the end of what is printed, which comes once all who could print are gone."""
+        self._thread.join(seconds)
+
+    @property
+    def text(self) -> str:
+        """What was printed, without the middle where it was too much."""
+        missing = self.count - len(self._head) - len(self._tail)
+        middle = f"\n... {missing:,} bytes ...\n".encode() if missing > 0 else b""
+        return (self._head + middle + self._tail).decode("utf-8", "replace")
+
+    @property
+    def digest(self) -> str:
+        """Names all that was printed."""
+        return self._digest.copy().hexdigest()
+
+    def _read(self, pipe: IO[bytes]) -> None:
+        while part := pipe.read1(65536):  # type: ignore[attr-defined]
+            self.count += len(part)
+            self._digest.update(part)
+            room = _KEPT - len(self._head)
+            self._head, part = self._head + part[:room], part[room:]
+            self._tail = (self._tail + part)[-_KEPT:]

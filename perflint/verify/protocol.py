@@ -1,0 +1,103 @@
+"""How much is measured: windows, pairs and rounds, chosen from a first look at the program and the time there is."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from perflint.verify.units import KINDS
+
+_WINDOW = 0.25  # seconds that a window lasts at least, so that a stall of a few milliseconds is no 5 % of it
+_LONGEST = 1.0  # seconds of a window
+_FOR_STARTS = 0.6  # of the time there is may go into starting processes
+_PAIRS, _FEWEST_PAIRS = 10, 3
+_ROUNDS, _FEWEST_ROUNDS = 8, 3  # what finds a gain of 5 % nearly always: `python -m tests.bench.protocols`
+_WARM_UP = 4  # steps at least: graphs are captured at the second call or the third
+_SETTLED = 1.3  # of the usual time of a step
+_HORIZON = 20  # steps; whoever trains for longer compares chaos
+_WHOLE = 6  # steps of a program that has too few for windows
+
+
+@dataclass(frozen=True)
+class Passage:
+    """One event of the first look: its kind, and the seconds since the one before."""
+
+    kind: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Look:
+    """A first run of the original: how long it took to its first step, its steps, and whether that was all of them."""
+
+    start: float
+    passages: tuple[Passage, ...]
+    is_whole: bool
+    device: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def unit(self) -> str:
+        """The kind of event that counts as a step; empty where there is none."""
+        kinds = {passage.kind for passage in self.passages}
+        return next((kind for kind in KINDS if kind in kinds), "")
+
+    @property
+    def steps(self) -> tuple[float, ...]:
+        """The seconds of each step."""
+        times, since = [], 0.0
+        for passage in self.passages:
+            since += passage.seconds
+            if passage.kind == self.unit:
+                times.append(since)
+                since = 0.0
+        return tuple(times)
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """A measurement: windows of `window` steps, behind `warm_up` steps, `pairs` of them in each of `rounds`.
+
+    Without a `unit` whole runs are timed, one a round. `horizon` steps are compared. `patience` is how many seconds a
+    step may take.
+    """
+
+    unit: str
+    warm_up: int
+    window: int
+    pairs: int
+    rounds: int
+    horizon: int
+    patience: float
+
+
+def choose(look: Look, variants: int, budget: float) -> Protocol:
+    """A protocol for a race of so many variants that takes about `budget` seconds at most, if that can be."""
+    steps = look.steps
+    patience = max(60.0, 20 * max(steps, default=0.0), budget)
+    if len(steps) < _WHOLE:
+        whole = look.start + sum(passage.seconds for passage in look.passages)
+        rounds = max(_FEWEST_ROUNDS, min(_ROUNDS, int(budget / max(whole * variants, 1e-9))))
+        return Protocol("", 0, 1, 1, rounds, len(steps), patience)
+    usual = statistics.median(steps[len(steps) // 2 :])
+    warm_up = min(max(_WARM_UP, _settled(steps, usual) + 2), max(_WARM_UP, len(steps) // 4))
+    start = variants * (look.start + sum(steps[:warm_up]))
+    rounds = max(_FEWEST_ROUNDS, min(_ROUNDS, int(_FOR_STARTS * budget / start)))
+    seconds = max(0.0, budget - rounds * start) / (rounds * variants)  # for the windows of one process
+    pairs = max(_FEWEST_PAIRS, min(_PAIRS, int(seconds / _WINDOW)))
+    window = max(1, math.ceil(min(max(seconds / pairs, _WINDOW), _LONGEST) / usual))
+    if look.is_whole:
+        steady = max(1, len(steps) - warm_up)
+        window = max(1, min(window, steady // _FEWEST_PAIRS))
+        pairs = min(pairs, steady // window)
+    return Protocol(look.unit, warm_up, window, pairs, rounds, min(_HORIZON, len(steps)), patience)
+
+
+def _settled(steps: Sequence[float], usual: float) -> int:
+    """How many steps pass until three in a row take about the usual time."""
+    for number in range(len(steps) - 2):
+        if statistics.median(steps[number : number + 3]) <= _SETTLED * usual:
+            return number
+    return len(steps)

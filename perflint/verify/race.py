@@ -1,0 +1,195 @@
+"""Runs variants of a program in turn, window by window, each in its own process, the others paused meanwhile."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from perflint.shim.counters import read
+from perflint.shim.loaders import made
+from perflint.verify.gate import Arrival
+from perflint.verify.guardian import Guardian
+from perflint.verify.orders import Orders, Recording
+from perflint.verify.protocol import Look, Passage, Protocol
+from perflint.verify.running import ProgramEnded, Running
+from perflint.verify.samples import Samples, Window
+from perflint.verify.spec import Program, Variant
+
+Enough = Callable[[Samples], bool]
+
+
+@dataclass(frozen=True)
+class Start:
+    """The beginning of one process of a variant: the seconds until it was warm, and the most memory it held so far."""
+
+    variant: str
+    seconds: float
+    device_bytes: int
+    host_bytes: int
+
+
+@dataclass(frozen=True)
+class Race:
+    """All that a race showed. Windows in which a variant captured or compiled something are left out, and counted."""
+
+    samples: Samples = field(default_factory=Samples)
+    starts: tuple[Start, ...] = ()
+    unsteady: int = 0
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Where a run's records are, its exit code if it came to its end, and what it printed so far.
+
+    `counts` are those of the counters of its plan, `loaders` is how many loaders were given arguments.
+    """
+
+    folder: Path
+    code: int | None
+    output: str
+    errors: str
+    counts: tuple[int, ...] = ()
+    loaders: int = 0
+
+
+@dataclass(frozen=True)
+class Course:
+    """Where races are held: a program, who ends it if we are killed, and the seed of the orders of windows."""
+
+    program: Program
+    guardian: Guardian
+    seed: int = 0
+
+    def look(self, variant: Variant, seconds: float, patience: float) -> Look:
+        """Run for about so many seconds behind the first step and note every event; raises ProgramEnded, NoProgress."""
+        begin = time.monotonic()
+        passages: list[Passage] = []
+        start, is_whole = 0.0, False
+        with Running(self.program, variant, Orders("", seed=self.seed), self.guardian) as running:
+            try:
+                passages.append(Passage(running.advance(1, patience).kind, 0.0))
+                start = time.monotonic() - begin
+                while time.monotonic() - begin - start < seconds:
+                    arrival = running.advance(len(passages) + 1, patience)
+                    passages.append(Passage(arrival.kind, arrival.seconds))
+            except ProgramEnded as ended:
+                if ended.code:
+                    raise
+                is_whole = True
+                start = start or time.monotonic() - begin
+            hello = running.hello
+            return Look(start, tuple(passages), is_whole, *((hello.device, hello.versions) if hello else ()))
+
+    def race(self, variants: Sequence[Variant], protocol: Protocol, enough: Enough) -> Race:
+        """Time the windows of all variants, until it is `enough` or the last round is over.
+
+        Raises ProgramEnded, NoProgress.
+        """
+        dice = random.Random(self.seed)
+        held = _windowed_round if protocol.unit else _whole_round
+        race = Race()
+        for number in range(protocol.rounds):
+            part = held(self, variants, protocol, number, dice)
+            windows = Samples((*race.samples.windows, *part.samples.windows))
+            race = Race(windows, (*race.starts, *part.starts), race.unsteady + part.unsteady)
+            if enough(race.samples):
+                break
+        return race
+
+    def record(self, variant: Variant, unit: str, recording: Recording, steps: int, patience: float) -> Recorded:
+        """Run the first `steps` steps, or all that there are, and record what they compute. Raises NoProgress."""
+        Path(recording.folder).mkdir()
+        with Running(self.program, variant, Orders("", unit, self.seed, recording), self.guardian) as running:
+            folder, code = Path(recording.folder), None
+            try:
+                running.advance(steps, patience)
+            except ProgramEnded as ended:
+                code = ended.code
+            effects = read(Path(running.folder), variant.plan.counters)
+            counts = tuple(map(sum, zip([0] * variant.plan.counters, *(each.counts for each in effects), strict=True)))
+            loaders = sum(bool(each.arguments) for each in made(Path(running.folder)))
+            return Recorded(folder, code, running.output.text, running.errors.text, counts, loaders)
+
+    def running(self, variant: Variant, unit: str) -> Running:
+        """A fresh process of a variant."""
+        return Running(self.program, variant, Orders("", unit, self.seed), self.guardian)
+
+
+def _windowed_round(
+    course: Course, variants: Sequence[Variant], protocol: Protocol, number: int, dice: random.Random
+) -> Race:
+    with ExitStack() as stack:
+        lanes = []
+        for variant in dice.sample(variants, len(variants)):
+            begin = time.monotonic()
+            running = stack.enter_context(course.running(variant, protocol.unit))
+            warm = running.advance(protocol.warm_up, protocol.patience)
+            running.pause()
+            start = Start(variant.name, time.monotonic() - begin, warm.device_bytes, warm.host_bytes)
+            lanes.append(_Lane(variant.name, running, warm, start))
+        pairs = list(_pairs(lanes, protocol, dice))
+        steady = [pair for pair in pairs if not any(window.captures for window in pair)]
+        windows = [
+            Window(each.variant, number, place, each.arrival.seconds, protocol.window)
+            for place, pair in enumerate(steady)
+            for each in pair
+        ]
+        starts = tuple(lane.start_and_peak() for lane in lanes)
+        return Race(Samples(tuple(windows)), starts, len(pairs) - len(steady))
+
+
+@dataclass
+class _Lane:
+    """One variant's process in a round, and where it stands."""
+
+    variant: str
+    running: Running
+    last: Arrival
+    start: Start
+
+    def start_and_peak(self) -> Start:
+        return Start(self.variant, self.start.seconds, self.last.device_bytes, self.last.host_bytes)
+
+
+@dataclass(frozen=True)
+class _Lap:
+    variant: str
+    arrival: Arrival
+    captures: int
+
+
+def _pairs(lanes: Sequence[_Lane], protocol: Protocol, dice: random.Random) -> Iterator[list[_Lap]]:
+    for number in range(protocol.pairs):
+        laps = []
+        try:
+            for lane in dice.sample(lanes, len(lanes)):
+                until = protocol.warm_up + (number + 1) * protocol.window
+                arrival = lane.running.advance(until, protocol.patience)
+                lane.running.pause()
+                laps.append(_Lap(lane.variant, arrival, arrival.captures - lane.last.captures))
+                lane.last = arrival
+        except ProgramEnded as ended:
+            if ended.code:
+                raise
+            return
+        yield laps
+
+
+def _whole_round(
+    course: Course, variants: Sequence[Variant], protocol: Protocol, number: int, dice: random.Random
+) -> Race:
+    windows, starts = [], []
+    for variant in dice.sample(variants, len(variants)):
+        begin = time.monotonic()
+        with course.running(variant, "none") as running:
+            code = running.finish(protocol.patience)
+            seconds = time.monotonic() - begin
+            if code:
+                raise running.ended()
+        windows.append(Window(variant.name, number, 0, seconds, 1))
+        starts.append(Start(variant.name, 0.0, 0, 0))
+    return Race(Samples(tuple(windows)), tuple(starts), 0)

@@ -1,0 +1,93 @@
+"""Computes in double precision, beside the program's own numbers, what they would be without rounding."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+_SHORTER = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While entered, each operation on floats runs once more, on doubles that every storage has in a shadow of its own.
+
+    The program goes on with its own numbers, so that it takes the same branches and draws the same random values. An
+    operation that there is no double precision of begins anew, from what the program has.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._shadows: dict[int, tuple[StorageWeakRef, Tensor]] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def clear(self) -> None:
+        """Begin anew from the numbers that the program has now."""
+        self._shadows.clear()
+
+    def value(self, tensor: Tensor) -> Tensor:
+        """The double precision values of a tensor of floats; any other one itself."""
+        if tensor.dtype not in _SHORTER or tensor.layout is not torch.strided:
+            return tensor
+        base = self._known(tensor)
+        if base is None:
+            whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage())
+            base = self._keep(tensor, whole.double())
+        return base.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run one operation, and its shadow."""
+        kwargs = kwargs or {}
+        if func.namespace != "aten":
+            return func(*args, **kwargs)
+        doubles = tree_map(self._double, (args, kwargs))
+        result = func(*args, **kwargs)
+        made = [each for each in tree_leaves(result) if isinstance(each, Tensor) and each.dtype in _SHORTER]
+        if not _is_repeatable(func, args, kwargs) or not (made or func._schema.is_mutable):
+            return result
+        with suppress(RuntimeError, NotImplementedError, TypeError):
+            shadow = func(*doubles[0], **doubles[1])
+            for own, other in zip(tree_leaves(result), tree_leaves(shadow), strict=False):
+                if isinstance(own, Tensor) and own.dtype in _SHORTER and self._known(own) is None:
+                    self._keep(own, torch.empty(_elements(own), dtype=torch.float64, device=own.device))
+                    self.value(own).copy_(other)
+        return result
+
+    def _known(self, tensor: Tensor) -> Tensor | None:
+        known = self._shadows.get(tensor.untyped_storage()._cdata)
+        return known[1] if known and not known[0].expired() else None  # type: ignore[no-untyped-call]
+
+    def _keep(self, tensor: Tensor, base: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        self._shadows[storage._cdata] = (StorageWeakRef(storage), base)  # type: ignore[no-untyped-call]
+        return base
+
+    def _double(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return self.value(value)
+        return torch.float64 if isinstance(value, torch.dtype) and value in _SHORTER else value
+
+
+def _elements(tensor: Tensor) -> int:
+    return tensor.untyped_storage().nbytes() // tensor.element_size()
+
+
+def _is_repeatable(func: Any, args: Any, kwargs: Any) -> bool:
+    """Whether an operation may run again: it draws nothing at random, and writes to nothing that has no shadow."""
+    if torch.Tag.nondeterministic_seeded in func.tags:
+        return False
+    named = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | kwargs
+    written = [
+        named.get(argument.name)
+        for argument in func._schema.arguments
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    return all(each.dtype in _SHORTER for each in tree_leaves(written) if isinstance(each, Tensor))

@@ -1,0 +1,174 @@
+"""A program that runs under the verifier: let go step by step, paused, and ended with all its children."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TextIO
+
+from perflint.shim import plan
+from perflint.shim.session import PLAN, RUN
+from perflint.verify import tree
+from perflint.verify.gate import Arrival, Hello
+from perflint.verify.guardian import Guardian
+from perflint.verify.orders import Orders
+from perflint.verify.output import Output
+from perflint.verify.spec import Program, Variant
+
+_GLANCE = 0.05  # seconds between two looks at whether a process has ended
+_LAST_WORDS = 5.0  # seconds that a process that has ended has to be read
+
+
+class ProgramEnded(Exception):
+    """The program has come to its end, or to an error, before the step that it was allowed to."""
+
+    def __init__(self, code: int, output: str, errors: str) -> None:
+        super().__init__(f"it ended with exit code {code}")
+        self.code, self.output, self.errors = code, output, errors
+
+
+class NoProgress(Exception):
+    """The program has not come to its next step for as long as it was given."""
+
+
+@dataclass
+class _Rank:
+    """The connection to one process that takes steps."""
+
+    connection: socket.socket
+    stream: TextIO
+    hello: Hello | None = None
+    arrival: Arrival | None = None
+
+    def allow(self, until: int) -> None:
+        self.arrival = None
+        self.stream.write(json.dumps({"until": until}) + "\n")
+        self.stream.flush()
+
+
+class Running:
+    """One process of a variant, with its children and, where it is distributed, its ranks. Use as a context."""
+
+    def __init__(self, program: Program, variant: Variant, orders: Orders, guardian: Guardian) -> None:
+        self.folder = tempfile.mkdtemp(prefix="perflint-")
+        guardian.watch(self.folder)
+        self._server = socket.socket(socket.AF_UNIX)
+        self._server.bind(str(Path(self.folder) / "gate"))
+        self._server.listen()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._server, selectors.EVENT_READ)
+        self._ranks: list[_Rank] = []
+        self._until = 0
+        self._paused = False
+        self._process = _started(program, variant, replace(orders, address=self._server.getsockname()), self.folder)
+        assert self._process.stdout is not None and self._process.stderr is not None
+        self.output, self.errors = Output(self._process.stdout), Output(self._process.stderr)
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        tree.kill(self.folder)
+        self._process.wait()
+        self._selector.close()
+        for each in (self._server, *[rank.connection for rank in self._ranks]):
+            each.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def advance(self, until: int, patience: float) -> Arrival:
+        """Let the program go on to step `until`; return how the slowest of its ranks came there.
+
+        Raises ProgramEnded, and NoProgress where it takes longer than `patience` seconds.
+        """
+        self._until = until
+        if self._paused:
+            tree.resume(self.folder)
+            self._paused = False
+        for rank in self._ranks:
+            rank.allow(until)
+        end = time.monotonic() + patience
+        while (arrivals := self._arrivals()) is None:
+            if time.monotonic() > end:
+                raise NoProgress(f"it came to no step for {patience:.0f} s")
+            self._listen()
+        return max(arrivals, key=lambda arrival: arrival.seconds)
+
+    @property
+    def hello(self) -> Hello | None:
+        """What the first of its ranks said of itself; None before its first step."""
+        return next((rank.hello for rank in self._ranks if rank.hello), None)
+
+    def pause(self) -> None:
+        """Stop the program and all its children where they are."""
+        tree.pause(self.folder)
+        self._paused = True
+
+    def finish(self, patience: float) -> int:
+        """Let the program run to its end; return its exit code. Raises NoProgress."""
+        try:
+            self.advance(sys.maxsize, patience)
+        except ProgramEnded as ended:
+            return ended.code
+        raise AssertionError("a program has no last step")
+
+    def _arrivals(self) -> list[Arrival] | None:
+        """The arrivals of all ranks, once all are there."""
+        expected = max((rank.hello.ranks for rank in self._ranks if rank.hello), default=1)
+        arrivals = [rank.arrival for rank in self._ranks if rank.arrival]
+        return arrivals if len(arrivals) >= expected else None
+
+    def _listen(self) -> None:
+        events = self._selector.select(_GLANCE)
+        for key, _ in events:
+            if key.fileobj is self._server:
+                self._welcome()
+            else:
+                self._hear(key.data)
+        if not events and self._process.poll() is not None:
+            raise self.ended()
+
+    def _welcome(self) -> None:
+        connection, _ = self._server.accept()
+        rank = _Rank(connection, connection.makefile("rw", encoding="utf-8"))
+        self._ranks.append(rank)
+        self._selector.register(connection, selectors.EVENT_READ, rank)
+
+    def _hear(self, rank: _Rank) -> None:
+        line = rank.stream.readline()
+        if not line:  # the process is ending: its exit code follows
+            self._selector.unregister(rank.connection)
+        elif rank.hello is None:
+            rank.hello = Hello(**json.loads(line))
+            rank.allow(self._until)
+        else:
+            rank.arrival = Arrival(**json.loads(line))
+
+    def ended(self) -> ProgramEnded:
+        for output in (self.output, self.errors):
+            output.wait(_LAST_WORDS)
+        return ProgramEnded(self._process.returncode, self.output.text, self.errors.text)
+
+
+def _started(program: Program, variant: Variant, orders: Orders, folder: str) -> subprocess.Popen[bytes]:
+    path = Path(folder) / "plan.json"
+    plan.save(variant.plan, path)
+    given: Mapping[str, str] = {PLAN: str(path), RUN: folder, **orders.environment()}
+    return subprocess.Popen(
+        [sys.executable, "-m", "perflint.verify.start", program.kind.value, program.name, *program.arguments],
+        cwd=program.folder,
+        env={**os.environ, **given},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )

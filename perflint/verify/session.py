@@ -1,0 +1,75 @@
+"""One verification as it was asked for on the command line: its program, its settings, and where the verdict goes."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from contextlib import closing
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from perflint import options
+from perflint.config import load
+from perflint.errors import UserError
+from perflint.figures import FOLDER
+from perflint.shim.planning import Project
+from perflint.shim.store import project_of
+from perflint.verify import verdicts
+from perflint.verify.examine import Examination, Tell
+from perflint.verify.guardian import Guardian
+from perflint.verify.race import Course
+from perflint.verify.spec import Kind, Program
+from perflint.verify.variants import Variants
+from perflint.verify.verdict import Verdict
+
+VERDICTS, REPORT = "verdicts.json", "report.html"
+_NEEDED = ("torch", "psutil", "jinja2")
+_ASKED = ("warm_up", "window", "pairs", "rounds", "horizon")
+
+
+class Session:
+    """What was asked: a program by its name and arguments, and the options that were typed."""
+
+    def __init__(self, name: str, arguments: tuple[str, ...], typed: Mapping[str, Any]) -> None:
+        kind = Kind.CALL if typed["call"] else Kind.MODULE if typed["is_module"] else Kind.SCRIPT
+        self._typed = typed
+        self._program = Program(kind, name, arguments, Path.cwd())
+        self._start = Path(os.path.realpath(name)).parent if kind is Kind.SCRIPT else Path.cwd()
+        self._root = project_of(self._start)
+
+    def verdict(self, tell: Tell) -> Verdict:
+        """Verify, and keep the verdict and the report on it in the project; raises UserError."""
+        self._check()
+        source: dict[str, Any] = {"isolated": self._typed["isolated"], "config_path": self._typed["config"]}
+        settings = load(self._start, **source, overrides=options.overrides(self._typed)).settings
+        asked = {name: self._typed[name] for name in _ASKED if self._typed[name] is not None}
+        with tempfile.TemporaryDirectory(prefix="perflint-") as folder, closing(Guardian()) as guardian:
+            tell("looking for fixes")
+            variants = Variants(Project(self._start, self._root, settings, self._typed["config"]), Path(folder))
+            course = Course(self._program, guardian, self._typed["seed"])
+            verdict = Examination(course, variants, self._typed["budget"], Path(folder), tell, asked).verdict()
+        self._keep(verdict)
+        return verdict
+
+    @property
+    def report(self) -> Path:
+        """Where the report is."""
+        return self._root / FOLDER / REPORT
+
+    def _keep(self, verdict: Verdict) -> None:
+        from perflint.documents.disk import write_text
+        from perflint.verify.report import page
+
+        verdicts.add(self._root / FOLDER / VERDICTS, verdict)
+        write_text(self.report, page(verdict))
+
+    def _check(self) -> None:
+        missing = [name for name in _NEEDED if find_spec(name) is None]
+        if missing:
+            raise UserError(f"verify needs {', '.join(missing)}: pip install 'perflint-torch[gpu]'")
+        if self._program.kind is Kind.SCRIPT and not Path(self._program.name).is_file():
+            raise UserError(f"{self._program.name}: there is no such file to run")
+        if self._program.kind is Kind.CALL and ":" not in self._program.name:
+            raise UserError(f"{self._program.name}: name a function as PACKAGE.MODULE:FUNCTION")

@@ -1,0 +1,50 @@
+"""Starts the user's program as a variant and under orders: `python -m perflint.verify.start`."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from functools import partial
+from pathlib import Path
+
+from perflint.shim import launch
+from perflint.shim.plan import load
+from perflint.shim.session import PLAN, RUN, Shim, environment
+from perflint.verify.inside import Inside
+from perflint.verify.orders import orders
+from perflint.verify.spec import Kind
+from perflint.verify.units import CALL, Units
+
+
+def main(kind: str, name: str, *arguments: str) -> None:
+    """Run the program in this process; what its environment names is patched, counted and held up."""
+    plan, run = Path(os.environ[PLAN]), Path(os.environ[RUN])
+    given = orders()
+    assert given is not None
+    os.environ.update(environment(plan, run))
+    shim = Shim(load(plan), run)
+    shim.install()
+    inside = Inside(given)
+    inside.install()
+    start = {
+        Kind.SCRIPT: partial(launch.run_script, name, arguments, shim),
+        Kind.MODULE: partial(launch.run_module, name, arguments),
+        Kind.CALL: partial(_call_again_and_again, name, inside.units),
+    }
+    start[Kind(kind)]()
+
+
+def _call_again_and_again(name: str, units: Units) -> None:
+    module, _, path = name.partition(":")
+    sys.path[0] = str(Path.cwd())
+    function = importlib.import_module(module)
+    for attribute in path.split("."):
+        function = getattr(function, attribute)
+    while True:
+        function()  # type: ignore[operator]
+        units.happened(CALL)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,53 @@
+"""What counts as a step of a program: an optimizer's step, a batch of a loader, or a call."""
+
+from __future__ import annotations
+
+import functools
+import os
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+OPTIMIZER, BATCH, CALL = "optimizer steps", "loader batches", "calls"
+KINDS = (OPTIMIZER, BATCH, CALL)  # the first that a program has is its unit
+_PATIENCE = 64  # steps of other optimizers until the one that is counted is taken to be done with
+
+Passed = Callable[[str, Any], None]
+
+
+class Units:
+    """Tells `passed` of each step of the kind `unit`, or of every kind where that is empty, in this process alone."""
+
+    def __init__(self, unit: str, passed: Passed) -> None:
+        self._unit, self._passed, self._process = unit, passed, os.getpid()
+        self._leader: weakref.ref[Any] | None = None
+        self._others = 0
+
+    def watch(self) -> None:
+        """Count what torch is used for from now on."""
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+        from torch.utils.data.dataloader import _BaseDataLoaderIter as iterator
+
+        register_optimizer_step_post_hook(self._stepped)
+        fetch = iterator.__next__
+
+        @functools.wraps(fetch)
+        def counted(loader: Any) -> Any:
+            self.happened(BATCH)
+            return fetch(loader)
+
+        iterator.__next__ = counted  # type: ignore[assignment, method-assign]
+
+    def happened(self, kind: str, source: Any = None) -> None:
+        """One more of a kind, by an optimizer if it is one of those; what forked processes do doesn't count."""
+        if self._unit in ("", kind) and os.getpid() == self._process:
+            self._passed(kind, source)
+
+    def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        """Count the steps of one optimizer: a program with several makes one of each for a batch."""
+        leader = self._leader() if self._leader else None
+        self._others = 0 if optimizer is leader else self._others + 1
+        if leader is None or self._others > _PATIENCE:
+            self._leader, self._others = weakref.ref(optimizer), 0
+        if self._leader is not None and self._leader() is optimizer:
+            self.happened(OPTIMIZER, optimizer)

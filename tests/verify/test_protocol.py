@@ -1,0 +1,40 @@
+"""How much is measured follows from a first look and the time there is."""
+
+from __future__ import annotations
+
+import pytest
+
+from perflint.verify.protocol import Look, Passage, choose
+from perflint.verify.units import BATCH, OPTIMIZER
+
+
+def look(*, step: float, steps: int = 200, whole: bool = False, start: float = 3.0) -> Look:
+    passages = [Passage(kind, step / 2) for _ in range(steps) for kind in (BATCH, OPTIMIZER)]
+    return Look(start, tuple(passages), whole)
+
+
+def test_the_steps_of_an_optimizer_count_before_batches() -> None:
+    seen = look(step=0.1, steps=10)
+    assert seen.unit == OPTIMIZER
+    assert seen.steps == pytest.approx([0.1] * 10)
+
+
+def test_with_time_there_are_eight_rounds_of_ten_windows_long_enough_to_outweigh_stalls() -> None:
+    protocol = choose(look(step=0.02), 3, 600.0)
+    assert (protocol.rounds, protocol.pairs) == (8, 10)
+    assert protocol.window * 0.02 >= 0.25
+
+
+def test_a_program_that_starts_slowly_has_fewer_rounds_but_never_less_than_three() -> None:
+    assert choose(look(step=0.02, start=25.0), 3, 600.0).rounds == 4
+    assert choose(look(step=0.02, start=300.0), 3, 600.0).rounds == 3
+
+
+def test_the_windows_of_a_short_program_fit_into_it() -> None:
+    protocol = choose(look(step=0.02, steps=40, whole=True), 3, 600.0)
+    assert protocol.warm_up + protocol.pairs * protocol.window <= 40
+    assert protocol.pairs >= 3
+
+
+def test_a_program_of_a_few_steps_is_timed_as_a_whole() -> None:
+    assert choose(look(step=0.5, steps=3, whole=True), 3, 600.0).unit == ""

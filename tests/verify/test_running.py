@@ -1,0 +1,83 @@
+"""Programs that the verifier runs are held between steps, paused and ended, whatever they do."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from perflint.verify import tree
+from perflint.verify.orders import Orders, Recording, orders
+from perflint.verify.output import Output
+from perflint.verify.running import NoProgress, ProgramEnded
+from perflint.verify.units import OPTIMIZER
+from tests.verify.courses import course, original
+
+PATIENCE = 60.0
+
+
+def test_a_program_goes_as_far_as_it_may_and_stands_still_while_it_is_paused(tmp_path: Path) -> None:
+    with course("train.py", "5") as races, races.running(original(tmp_path), OPTIMIZER) as running:
+        assert running.advance(2, PATIENCE).step == 2
+        running.pause()
+        states = [process.status() for process in tree.processes(running.folder)]
+        assert states == [psutil.STATUS_STOPPED]
+        assert running.advance(4, PATIENCE).step == 4
+        folder = running.folder
+    assert not list(tree.processes(folder))
+
+
+def test_a_program_that_ends_says_how(tmp_path: Path) -> None:
+    with course("fails.py") as races, races.running(original(tmp_path), OPTIMIZER) as running:
+        with pytest.raises(ProgramEnded) as ended:
+            running.advance(9, PATIENCE)
+        assert ended.value.code == 1
+        assert ended.value.errors.splitlines()[-1] == "RuntimeError: out of data"
+
+
+def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
+    with course("hangs.py") as races, races.running(original(tmp_path), OPTIMIZER) as running:
+        running.advance(1, PATIENCE)
+        with pytest.raises(NoProgress):
+            running.advance(2, 1.0)
+        folder = running.folder
+    assert not list(tree.processes(folder))
+
+
+def test_what_is_printed_is_kept_up_to_a_limit(tmp_path: Path) -> None:
+    source = "import sys; sys.stdout.write('a' * 3_000_000 + 'end')"
+    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        output = Output(process.stdout)
+        output.wait(PATIENCE)
+    assert output.count == 3_000_003
+    assert output.text.startswith("aaa") and output.text.endswith("aend")
+    assert len(output.text) < 2_200_000 and " bytes ...\n" in output.text
+
+
+def test_a_verifier_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> None:
+    source = (
+        "import sys; from pathlib import Path\n"
+        "from tests.verify.courses import course, original\n"
+        "with course('train.py', '1000') as c, c.running(original(Path(sys.argv[1])), 'optimizer steps') as r:\n"
+        "    r.advance(1, 60.0); r.pause(); print(r.folder, flush=True); sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", source, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as verifier:
+        assert verifier.stdout is not None
+        folder = verifier.stdout.readline().strip()
+        left = list(tree.processes(folder))
+        verifier.send_signal(signal.SIGKILL)
+    assert left
+    assert not psutil.wait_procs(left, timeout=PATIENCE)[1]
+
+
+def test_orders_reach_a_process_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = Orders("address", OPTIMIZER, 3, Recording("folder", (1, 2), (1,), "other"))
+    for name, value in given.environment().items():
+        monkeypatch.setenv(name, value)
+    assert orders() == given

@@ -1,0 +1,80 @@
+"""What two runs compute is compared from the same state, and double precision tells rounding from a wrong patch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perflint.verify.grade import Grade, Likeness
+from perflint.verify.judge import Standard, alike, likeness
+from perflint.verify.orders import Recording
+from perflint.verify.race import Course, Recorded
+from perflint.verify.same import compare, losses
+from perflint.verify.spec import Variant
+from perflint.verify.units import OPTIMIZER
+from tests.verify.courses import changed, course, original
+
+STEPS = 6
+
+
+def recorded(
+    course: Course, variant: Variant, folder: Path, follow: Path | None = None, *, exact: bool = False
+) -> Recorded:
+    recording = Recording(str(folder), (1, 2, 3, 4, STEPS), (1, 3), str(follow) if follow else "", exact)
+    return course.record(variant, OPTIMIZER, recording, STEPS, 60.0)
+
+
+@pytest.fixture(scope="module")
+def standard(tmp_path_factory: pytest.TempPathFactory) -> Standard:
+    """The original, recorded twice; its double precision run is in the folder `exact` beside it."""
+    folder = tmp_path_factory.mktemp("standard")
+    with course("train.py", "20") as races:
+        run = recorded(races, original(folder), folder / "run")
+        again = recorded(races, original(folder), folder / "again", run.folder)
+        recorded(races, original(folder), folder / "exact", run.folder, exact=True)
+    return Standard(run, again, compare(run.folder, again.folder))
+
+
+def graded(standard: Standard, folder: Path, old: str, new: str) -> Likeness:
+    with course("train.py", "20") as races:
+        run = recorded(races, changed(folder, "train.py", old, new), folder / "changed", standard.run.folder)
+    exact = standard.run.folder.with_name("exact")
+    return likeness(standard, run, compare(standard.run.folder, run.folder, exact))
+
+
+def test_two_runs_of_a_seeded_program_are_bitwise_equal(standard: Standard) -> None:
+    assert standard.own is not None and standard.own.is_bitwise
+    assert standard.own.values > 50
+    assert len(losses(standard.run.folder)) == STEPS
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "grade"),
+    [
+        (".square()", ".pow(2)", Grade.BITWISE),
+        (".square().mean()", ".square().flatten().flip(0).cumsum(0)[-1] / 16", Grade.ROUNDING),
+        (".square().mean()", ".square().sum()", Grade.DIFFERENT),
+        ("lr=0.1", "lr=0.100001", Grade.DIFFERENT),
+        ("x.sum(1, keepdim=True)", "x.flip(0).sum(1, keepdim=True)", Grade.DIFFERENT),
+    ],
+)
+def test_a_change_is_graded_by_what_it_does(
+    standard: Standard, tmp_path: Path, old: str, new: str, grade: Grade
+) -> None:
+    found = graded(standard, tmp_path, old, new)
+    assert found.grade is grade, found.evidence
+
+
+def test_a_wrong_change_is_found_where_it_begins(standard: Standard, tmp_path: Path) -> None:
+    found = graded(standard, tmp_path, "torch.randn(16, 8)", "torch.randn(16, 8) if step < 3 else torch.zeros(16, 8)")
+    assert found.grade is Grade.DIFFERENT
+    assert found.evidence[0].startswith("at step 4 ")
+
+
+def test_losses_of_several_seeds_are_alike_if_seeds_explain_their_difference() -> None:
+    before = [[2.0, 1.0, 0.9], [2.1, 1.1, 1.0], [1.9, 0.9, 0.95]]
+    assert alike(before, [[2.0, 1.05, 0.93], [2.0, 1.0, 0.98], [2.2, 1.0, 0.97]]).grade is Grade.ALIKE
+    assert alike(before, [[2.0, 1.9, 1.8], [2.0, 1.9, 1.9], [2.2, 1.8, 1.9]]).grade is Grade.DIFFERENT
+    assert alike(before, [[2.0, float("nan"), float("nan")]] * 3).grade is Grade.DIFFERENT
+    assert alike(before[:1], before[:1]).grade is Grade.UNKNOWN
