@@ -56,7 +56,8 @@ def read(folder: Path, count: int) -> Iterator[Process]:
 def _mapped(folder: Path, count: int, name: str) -> MutableSequence[int]:
     path = folder / f"{name or os.getpid()}.{os.urandom(4).hex()}{_SUFFIX}"  # numbers of processes come again
     with path.open("x+b") as file:
-        file.truncate(_size(count))
+        file.write(bytes(_size(count)))  # not a hole in the file: to write to that on a full disk kills the process
+        file.flush()
         return memoryview(mmap.mmap(file.fileno(), 0)).cast("Q")  # type: ignore[return-value]
 
 

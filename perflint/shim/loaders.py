@@ -6,7 +6,6 @@ import functools
 import json
 import os
 import sys
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -14,6 +13,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from perflint.shim import fault
 from perflint.shim.plan import Plan
 from perflint.shim.watches import Undo, replace
 
@@ -81,7 +81,7 @@ class Loaders:
         except TypeError:
             return {}  # torch says what is wrong with the arguments
         except Exception as error:
-            warnings.warn(f"perflint leaves the loader at {path}:{line} alone: {error!r}", RuntimeWarning, stacklevel=3)
+            fault.tell(f"leaves the loader at {path}:{line} alone: {error!r}")
             return {}
 
     def _arguments(self, path: str, line: int, loader: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -76,12 +76,22 @@ def plan_for(project: Project, folder: Path) -> Planned:
     seed = repr((str(root), settings.per_file_ignores, settings.unsafe, project.tunes, load_figures(nearest(root))))
     key = keys_for(rules, settings.rules, source_digest(rules) + seed.encode())
     parts = [f"{file}\0{digest(_bytes(file))}" for file in discovery.files]
-    path = store / f"plan-{key.key('plan.py', os.fsencode(chr(0).join(parts))).hex()}.json"
-    plan = _known(path)
+    name = f"plan-{key.key('plan.py', os.fsencode(chr(0).join(parts))).hex()}.json"
+    path, plan = store / name, _known(store / name)
     if plan is None:
         plan = _plan(replace(project, settings=settings), discovery, rules, store)
-        save(plan, path)
+        path = _saved(plan, name, store, folder)
     return Planned(plan, path, basis, look)
+
+
+def _saved(plan: Plan, name: str, store: Path, folder: Path) -> Path:
+    """Where `plan` is kept: in the folder for the run alone, if the store has no room for it."""
+    try:
+        save(plan, store / name)
+    except OSError:
+        save(plan, folder / name)
+        return folder / name
+    return store / name
 
 
 def _store(settings: Settings) -> Path | None:

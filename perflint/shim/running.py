@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perflint.errors import UserError
-from perflint.shim import launch, summary
+from perflint.shim import fault, launch, summary
 from perflint.shim.counters import MAIN, read
 from perflint.shim.loaders import made
 from perflint.shim.plan import Plan
@@ -94,7 +93,7 @@ def _begun(program: Program, find: Find) -> Run | None:
     except UserError:
         raise
     except Exception as error:
-        warnings.warn(f"perflint runs {program.name} unpatched, by a fault of its own: {error!r}", RuntimeWarning, 2)
+        fault.tell(f"runs {program.name} unpatched, by a fault of its own: {error!r}")
         return None
     is_first = os.environ.get("LOCAL_RANK", "0") == "0"
     atexit.register(_end, run, os.getpid(), is_first and not program.quiet)

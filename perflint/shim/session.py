@@ -5,14 +5,13 @@ from __future__ import annotations
 import builtins
 import os
 import sys
-import warnings
 from contextlib import suppress
 from functools import partial
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from perflint.shim import code, loaders, watches
+from perflint.shim import code, fault, loaders, watches
 from perflint.shim.counters import HIT, Counters
 from perflint.shim.hook import Finder, PatchedLoader
 from perflint.shim.loaders import Loaders
@@ -70,7 +69,7 @@ class Shim:
         try:
             compiled = code.code_of(file, path, first, Path(self.plan.store))
         except Exception as error:
-            warnings.warn(f"perflint leaves {path} unpatched: {error!r}", RuntimeWarning, stacklevel=2)
+            fault.tell(f"leaves {path} unpatched: {error!r}")
             return None
         self._counters.hit(first)
         return compiled
@@ -84,7 +83,7 @@ class Shim:
         try:
             self._undo.append(watch(module))
         except Exception as error:
-            warnings.warn(f"perflint leaves {module.__name__} as it is: {error!r}", RuntimeWarning, stacklevel=2)
+            fault.tell(f"leaves {module.__name__} as it is: {error!r}")
 
 
 def environment(plan: Path, run: Path) -> dict[str, str]:
@@ -105,4 +104,4 @@ def join() -> None:
         shim.install()
         mains.take(shim)
     except Exception as error:
-        warnings.warn(f"perflint leaves this process unpatched: {error!r}", RuntimeWarning, stacklevel=2)
+        fault.tell(f"leaves this process unpatched: {error!r}")
