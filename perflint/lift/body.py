@@ -159,13 +159,12 @@ def _bind_state(scope: Scope, target: ast.expr, value: State | Parts | Layers, n
     scope.values[path] = value
 
 
-def _bind_states(scope: Scope, target: ast.expr, states: list[State], node: ast.stmt) -> None:
+def _bind_states(scope: Scope, target: ast.expr, states: list[State], node: ast.stmt) -> Iterator[str]:
     parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
     if len(parts) != len(states):
         raise Blocked("the state that goes in is not the one that came out", node)
     for part, state in zip(parts, states, strict=True):
-        for _ in _bind_state(scope, part, state, node):
-            raise AssertionError("a state needs no statement")
+        yield from _bind_state(scope, part, state, node)
 
 
 def _rnn(scope: Scope, target: ast.expr, call: ast.Call, node: ast.stmt) -> tuple[str, ...]:
@@ -181,5 +180,4 @@ def _rnn(scope: Scope, target: ast.expr, call: ast.Call, node: ast.stmt) -> tupl
     both = scope.program.value(call.func).name.endswith("LSTM") and len(paths) == 1  # h and c in one
     first = Steps(written, outputs.axis, 2, 2, own=True) if one_layer and outputs.rank == 3 else None
     states = [State(path, first if position == 0 else None, is_pair=both) for position, path in enumerate(paths)]
-    _bind_states(scope, target.elts[1], states, node)
-    return (f"{written}, {recurrent.written(paths)} = {text}",)
+    return (f"{written}, {recurrent.written(paths)} = {text}", *_bind_states(scope, target.elts[1], states, node))
