@@ -16,6 +16,7 @@ from typing import NamedTuple
 from perflint.errors import UserError
 from perflint.shim import fault, launch, summary
 from perflint.shim.counters import MAIN, read
+from perflint.shim.graphs import graphed
 from perflint.shim.loaders import made
 from perflint.shim.plan import Plan
 from perflint.shim.session import OFF, Shim, environment
@@ -48,7 +49,7 @@ class Run(NamedTuple):
     def lines(self) -> list[str]:
         """The summary so far."""
         processes = list(read(self.folder, self.shim.plan.counters))
-        return list(summary.summary(self.shim.plan, processes, list(made(self.folder))))
+        return list(summary.summary(self.shim.plan, processes, list(made(self.folder)), graphed(self.folder)))
 
     def end(self) -> None:
         """Patch nothing more, here and in processes that are started from now on."""

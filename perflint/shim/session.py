@@ -11,7 +11,7 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from perflint.shim import code, fault, loaders, watches
+from perflint.shim import code, fault, graphs, loaders, watches
 from perflint.shim.counters import HIT, Counters
 from perflint.shim.hook import Finder, PatchedLoader
 from perflint.shim.loaders import Loaders
@@ -33,6 +33,7 @@ class Shim:
         watched: dict[str, Watch] = {
             "runpy": watches.files_run(self.patches, self.code),
             "importlib.util": watches.files_located(self._swap),
+            graphs.MODULE: graphs.Graphs(run).watch,
             "torch._dynamo.config": watches.compiler(self._counters.hit),
         }
         if "loaders" in plan.watches:

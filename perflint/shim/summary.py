@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from perflint.shim.counters import MAIN, Process
+from perflint.shim.graphs import Graphed
 from perflint.shim.loaders import Made
 from perflint.shim.plan import Change, Plan
 
@@ -39,7 +40,9 @@ def _times(processes: Sequence[Process], slot: int) -> dict[str, int]:
     return times
 
 
-def summary(plan: Plan, processes: Sequence[Process], loaders: Sequence[Made]) -> Iterator[str]:
+def summary(
+    plan: Plan, processes: Sequence[Process], loaders: Sequence[Made], graphs: Iterable[Graphed]
+) -> Iterator[str]:
     """The lines of a run's summary."""
     seen = [each for each in effects(plan, processes) if each.loaded]
     number = sum(bool(each.times) for each in seen) + sum(bool(each.arguments) for each in loaders)
@@ -49,6 +52,9 @@ def summary(plan: Plan, processes: Sequence[Process], loaders: Sequence[Made]) -
         place = f"{os.path.relpath(each.path)}:{each.change.line}"
         yield f"  {place} {each.change.rule}: {each.change.title} ({_shown(each.times)})"
 
+    for graph in graphs:
+        replays = _number(graph.replays, "time", "times")
+        yield f"  graphs of {graph.name}: replayed {replays}" + ("" if graph.replays else f": {graph.reason}")
     for loader in loaders:
         added = ", ".join(f"{name}={value}" for name, value in loader.arguments.items())
         rest = f"no workers: {loader.reason}" if loader.reason else ""
