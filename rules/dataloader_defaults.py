@@ -99,8 +99,8 @@ class DataloaderDefaults(Rule):
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield a finding for each loader that leaves something out."""
         datasets = Datasets(program)
-        measured = of_option(str(options[OPTION]))
         for loader in () if program.is_test else program.loaders.calls:
+            measured = of_option(str(options[OPTION]))
             workers, ahead = measured.get(call_text(loader.call), (int(options["workers"]), _AHEAD))
             settings = dict(zip(_OPTIONS, (loader.workers, loader.pinned), strict=True))
             if State.UNKNOWN in (loader.workers.state, loader.pinned.state) or _stays_on_host(program, loader):
