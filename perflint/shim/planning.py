@@ -27,7 +27,7 @@ from perflint.shim.basis import Basis, Look
 from perflint.shim.dependencies import basis_of
 from perflint.shim.known_loaders import known_loaders
 from perflint.shim.plan import Change, Left, PatchedFile, Plan, digest, load, save
-from perflint.shim.store import RUNS
+from perflint.shim.store import RUNS, sweep
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,7 @@ def _saved(plan: Plan, name: str, store: Path, folder: Path) -> Path:
     """Where `plan` is kept: in the folder for the run alone, if the store has no room for it."""
     try:
         save(plan, store / name)
+        sweep(store)
     except OSError:
         save(plan, folder / name)
         return folder / name

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from perflint.cache_folder import FOLDER
 
 RUNS = "run"  # the folder for what is kept of runs, inside of a cache
 _DIGEST = 16
+_KEEP_S = 30 * 86_400
 _MARKS = ("perflint.toml", "pyproject.toml", "setup.py", "setup.cfg", ".git", ".hg")
 
 
@@ -33,6 +36,15 @@ def write(path: Path, data: bytes) -> None:
     except OSError:
         beside.unlink(missing_ok=True)
         raise
+
+
+def sweep(folder: Path) -> None:
+    """Remove what was written to `folder` so long ago that it is not worth its room; it would be made again."""
+    oldest = time.time() - _KEEP_S
+    for file in folder.iterdir():
+        with suppress(OSError):
+            if file.stat().st_mtime < oldest:
+                file.unlink()
 
 
 def read(path: Path) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -95,3 +96,13 @@ def test_compiled_functions_are_compiled_whole(tmp_path: Path) -> None:
     run = patched(project(tmp_path, "compiled.py"), "compiled.py")
     assert run.stdout == "1 graph\n", run.stderr
     assert "compiled.py:9 repeat-not-broadcast" in run.stderr
+
+
+def test_what_the_cache_holds_for_long_makes_room_for_a_new_plan(tmp_path: Path) -> None:
+    store = project(tmp_path, "identity.py") / ".perflint_cache" / "run"
+    store.mkdir(parents=True)
+    for name, age in (("old", 40 * 86_400), ("new", 60)):
+        (store / name).touch()
+        os.utime(store / name, (time.time() - age,) * 2)
+    patched(tmp_path, "identity.py")
+    assert {"new"} == {file.name for file in store.iterdir()} & {"old", "new"}
