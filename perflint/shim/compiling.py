@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import CodeType
 
-from perflint.shim.counters import HIT
+from perflint.shim.counters import CALL, HIT
 from perflint.shim.plan import PatchedFile
+
+_DESCRIPTORS = ("staticmethod", "classmethod", "property")
 
 
 def compiled(file: PatchedFile, filename: str, first: int) -> CodeType:
@@ -19,6 +21,9 @@ def compiled(file: PatchedFile, filename: str, first: int) -> CodeType:
 def _tree(file: PatchedFile, first: int) -> ast.Module:
     tree = ast.parse(file.text)
     _add_probes(tree, {line: first + number for line, number in file.probes})
+    for name, function in functions(tree):
+        if name in file.calls:
+            _tell_calls(function)
     for node in ast.walk(tree):
         if hasattr(node, "lineno"):
             _move(node, file.lines)
@@ -41,6 +46,23 @@ def _probed(statement: ast.stmt, numbers: Mapping[int, int]) -> Sequence[ast.stm
     for node in ast.walk(probe):
         ast.copy_location(node, statement)
     return (probe, statement)
+
+
+def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """The functions of a module, by their names, and the methods of its classes as `Class.method`."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            yield node.name, node
+        elif isinstance(node, ast.ClassDef):
+            yield from ((f"{node.name}.{each.name}", each) for each in node.body if isinstance(each, ast.FunctionDef))
+
+
+def _tell_calls(function: ast.FunctionDef) -> None:
+    """Decorate a function by what the verifier has put there; descriptors are made of what decorators return."""
+    kinds = [isinstance(each, ast.Name) and each.id in _DESCRIPTORS for each in function.decorator_list]
+    place = len(kinds) - kinds[::-1].index(True) if True in kinds else 0
+    teller = ast.copy_location(ast.Name(CALL, ast.Load()), function)
+    function.decorator_list.insert(place, teller)
 
 
 def _move(node: ast.AST, lines: Sequence[int]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 HIT = "__perflint_hit__"  # the global function by which patched code counts
+CALL = "__perflint_call__"  # the global decorator by which the verifier is told of calls
 MAIN = "main"
 
 _SUFFIX = ".counts"

@@ -29,6 +29,7 @@ class PatchedFile(NamedTuple):
 
     `lines` holds for each line of the patched `text` the line of the file that it stands for, negative where that one
     reads differently. `probes` holds lines of `text` that begin what a change made, each with the change's number.
+    `calls` names functions, and methods as `Class.method`, of whose calls the verifier is told.
     """
 
     source: str
@@ -36,6 +37,7 @@ class PatchedFile(NamedTuple):
     lines: tuple[int, ...]
     changes: tuple[Change, ...]
     probes: tuple[tuple[int, int], ...]
+    calls: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -136,7 +138,8 @@ def _read_loader(line: int, call: str, proven: bool, measured: list[int] | None,
 
 
 def _read_file(
-    source: str, text: str, lines: list[int], changes: list[list[object]], probes: list[list[int]]
+    source: str, text: str, lines: list[int], changes: list[list[object]], probes: list[list[int]], calls: list[str]
 ) -> PatchedFile:
     made = (Change(str(rule), str(title), str(safety), line) for rule, title, safety, line in changes)  # type: ignore[arg-type]
-    return PatchedFile(source, text, tuple(lines), tuple(made), tuple((line, number) for line, number in probes))
+    places = tuple((line, number) for line, number in probes)
+    return PatchedFile(source, text, tuple(lines), tuple(made), places, tuple(calls))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime
 import itertools
-import statistics
+import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -86,9 +87,11 @@ class _Case:
         self._runs = itertools.count()
 
     def verdict(self) -> Verdict:
-        whole = self._record(self._variants.with_fixes(PATCHED, self._variants.fixes), self._standard.run)
-        fixes = [self._seen(number, key, whole) for number, key in enumerate(self._variants.fixes, 1)]
-        self._keys = dict(zip((fix.name for fix in fixes), self._variants.fixes, strict=True))
+        everything = self._variants.with_fixes(PATCHED, self._variants.fixes)
+        whole = self._record(everything, self._standard.run)
+        keys = [key for key in self._variants.fixes if self._variants.is_loaded(key, everything, whole)]
+        fixes = [self._seen(number, key, everything, whole) for number, key in enumerate(keys, 1)]
+        self._keys = dict(zip((fix.name for fix in fixes), keys, strict=True))
         active = [fix for fix in fixes if fix.activations]
         graded = {fix.name: replace(fix, likeness=self._alone(fix, active, whole)) for fix in active}
         fixes = [graded.get(fix.name, fix) for fix in fixes]
@@ -179,7 +182,7 @@ class _Case:
     def _patched(self, fixes: Iterable[FixVerdict], name: str = PATCHED) -> Variant:
         return self._variants.with_fixes(name, [self._keys[fix.name] for fix in fixes])
 
-    def _seen(self, number: int, key: FixKey, whole: Recorded) -> FixVerdict:
+    def _seen(self, number: int, key: FixKey, everything: Variant, whole: Recorded) -> FixVerdict:
         return FixVerdict(
             f"{key.rule} {number}",
             f"{key.path}:{key.line}:{key.rule}",
@@ -190,14 +193,19 @@ class _Case:
             key.safety,
             self._variants.fingerprint(key),
             Likeness(Grade.UNKNOWN),
-            self._variants.activations(key, whole),
+            self._variants.activations(key, everything, whole),
         )
 
     def _race(self, others: Sequence[Variant], share: float) -> Race:
         protocol = self._of.protocol(self._look, len(others) + 2, share)
         self._of.tell(f"racing {len(others) + 2} variants, {protocol.rounds} rounds at most")
         again = replace(self._original, name=AGAIN)
-        return self._course.race([self._original, again, *others], protocol, _is_enough)
+        end = time.monotonic() + share * self._of.budget
+
+        def is_enough(samples: Samples) -> bool:
+            return _is_decided(samples) or time.monotonic() > end
+
+        return self._course.race([self._original, again, *others], protocol, is_enough)
 
     def _raced(self, fixes: Sequence[FixVerdict], right: Sequence[FixVerdict]) -> tuple[list[FixVerdict], Race]:
         """The fixes, each kept or not by what those that are right gain, and the last race."""
@@ -221,14 +229,14 @@ class _Case:
 def _side(race: Race, variant: str, recorded: Recorded) -> Side:
     starts = [start for start in race.starts if start.variant == variant]
     return Side(
-        statistics.median(start.seconds for start in starts),
+        next((start.seconds for start in starts if not math.isnan(start.seconds)), 0.0),
         max(start.device_bytes for start in starts),
         max(start.host_bytes for start in starts),
         losses=losses(recorded.folder),
     )
 
 
-def _is_enough(samples: Samples) -> bool:
+def _is_decided(samples: Samples) -> bool:
     estimate, aa = against_original(samples, PATCHED), itself(samples)
     return estimate is not None and aa is not None and is_decided(estimate, noise_floor(aa))
 

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import random
 import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from perflint.shim.counters import CALL
 from perflint.shim.hook import Finder
 from perflint.verify.gate import Gate
-from perflint.verify.orders import Orders
+from perflint.verify.orders import Orders, orders
 from perflint.verify.record import Recorder
-from perflint.verify.units import Units
+from perflint.verify.units import CALLS, OPTIMIZER, Units
+
+
+def follow_orders() -> Inside:
+    """Take part in a verification as the environment orders."""
+    given = orders()
+    assert given is not None
+    inside = Inside(given)
+    inside.install()
+    return inside
 
 
 class Inside:
@@ -27,6 +39,7 @@ class Inside:
     def install(self) -> None:
         """Take part from now on, in libraries as soon as they are imported."""
         random.seed(self._orders.seed)
+        setattr(builtins, CALL, self._counted)
         watched = {"numpy": self._seed_numpy, "torch": self._prepare}
         sys.meta_path.insert(0, Finder(lambda _: None, watched))
 
@@ -47,6 +60,27 @@ class Inside:
         if self._recorder:
             self._recorder.passed(source)
         self._gate.passed(kind)
+
+    def _counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of the user's that tells of its calls, but for those of itself."""
+        running = False
+
+        @functools.wraps(function)
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            nonlocal running
+            if running:
+                return function(*args, **kwargs)
+            running = True
+            try:
+                result = function(*args, **kwargs)
+            finally:
+                running = False
+            if self._recorder and self._orders.unit != OPTIMIZER:  # or else its gradients tell more
+                self._recorder.note_output(result)
+            self.units.happened(CALLS)
+            return result
+
+        return counted
 
     def _count_captures(self, torch: Any) -> None:
         begin = torch.cuda.CUDAGraph.capture_begin

@@ -7,7 +7,7 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
-ORDERS = "PERFLINT_VERIFY"
+from perflint.shim.session import ORDERS
 
 
 @dataclass(frozen=True)

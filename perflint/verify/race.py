@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from perflint.shim.counters import read
@@ -18,13 +19,14 @@ from perflint.verify.protocol import Look, Passage, Protocol
 from perflint.verify.running import ProgramEnded, Running
 from perflint.verify.samples import Samples, Window
 from perflint.verify.spec import Program, Variant
+from perflint.verify.statistics import LEAST_ROUNDS
 
 Enough = Callable[[Samples], bool]
 
 
 @dataclass(frozen=True)
 class Start:
-    """The beginning of one process of a variant: the seconds until it was warm, and the most memory it held so far."""
+    """One process of a variant: the seconds until it was warm, NaN if it started beside others, and its most memory."""
 
     variant: str
     seconds: float
@@ -85,7 +87,7 @@ class Course:
             return Look(start, tuple(passages), is_whole, *((hello.device, hello.versions) if hello else ()))
 
     def race(self, variants: Sequence[Variant], protocol: Protocol, enough: Enough) -> Race:
-        """Time the windows of all variants, until it is `enough` or the last round is over.
+        """Time the windows of all variants until it is `enough`, in as many rounds as there may be, and three at least.
 
         Raises ProgramEnded, NoProgress.
         """
@@ -96,7 +98,7 @@ class Course:
             part = held(self, variants, protocol, number, dice)
             windows = Samples((*race.samples.windows, *part.samples.windows))
             race = Race(windows, (*race.starts, *part.starts), race.unsteady + part.unsteady)
-            if enough(race.samples):
+            if number + 1 >= LEAST_ROUNDS and enough(race.samples):
                 break
         return race
 
@@ -123,14 +125,17 @@ def _windowed_round(
     course: Course, variants: Sequence[Variant], protocol: Protocol, number: int, dice: random.Random
 ) -> Race:
     with ExitStack() as stack:
+        order = dice.sample(variants, len(variants))
+        if number:  # how long a start takes is known: they may start side by side, up to their first steps
+            begun = [stack.enter_context(course.running(variant, protocol.unit)) for variant in order]
         lanes = []
-        for variant in dice.sample(variants, len(variants)):
+        for place, variant in enumerate(order):
             begin = time.monotonic()
-            running = stack.enter_context(course.running(variant, protocol.unit))
+            running = begun[place] if number else stack.enter_context(course.running(variant, protocol.unit))
             warm = running.advance(protocol.warm_up, protocol.patience)
             running.pause()
-            start = Start(variant.name, time.monotonic() - begin, warm.device_bytes, warm.host_bytes)
-            lanes.append(_Lane(variant.name, running, warm, start))
+            seconds = math.nan if number else time.monotonic() - begin
+            lanes.append(_Lane(running, warm, Start(variant.name, seconds, warm.device_bytes, warm.host_bytes)))
         pairs = list(_pairs(lanes, protocol, dice))
         steady = [pair for pair in pairs if not any(window.captures for window in pair)]
         windows = [
@@ -146,13 +151,16 @@ def _windowed_round(
 class _Lane:
     """One variant's process in a round, and where it stands."""
 
-    variant: str
     running: Running
     last: Arrival
     start: Start
 
+    @property
+    def variant(self) -> str:
+        return self.start.variant
+
     def start_and_peak(self) -> Start:
-        return Start(self.variant, self.start.seconds, self.last.device_bytes, self.last.host_bytes)
+        return replace(self.start, device_bytes=self.last.device_bytes, host_bytes=self.last.host_bytes)
 
 
 @dataclass(frozen=True)

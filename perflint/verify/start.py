@@ -11,22 +11,18 @@ from pathlib import Path
 from perflint.shim import launch
 from perflint.shim.plan import load
 from perflint.shim.session import PLAN, RUN, Shim, environment
-from perflint.verify.inside import Inside
-from perflint.verify.orders import orders
+from perflint.verify.inside import follow_orders
 from perflint.verify.spec import Kind
-from perflint.verify.units import CALL, Units
+from perflint.verify.units import CALLS, Units
 
 
 def main(kind: str, name: str, *arguments: str) -> None:
     """Run the program in this process; what its environment names is patched, counted and held up."""
     plan, run = Path(os.environ[PLAN]), Path(os.environ[RUN])
-    given = orders()
-    assert given is not None
     os.environ.update(environment(plan, run))
     shim = Shim(load(plan), run)
     shim.install()
-    inside = Inside(given)
-    inside.install()
+    inside = follow_orders()
     start = {
         Kind.SCRIPT: partial(launch.run_script, name, arguments, shim),
         Kind.MODULE: partial(launch.run_module, name, arguments),
@@ -43,7 +39,7 @@ def _call_again_and_again(name: str, units: Units) -> None:
         function = getattr(function, attribute)
     while True:
         function()  # type: ignore[operator]
-        units.happened(CALL)
+        units.happened(CALLS)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ import psutil
 from perflint.shim.session import RUN
 
 _GONE = (psutil.NoSuchProcess, psutil.AccessDenied)
-_PATIENCE = 10.0  # seconds that killed processes have to be gone
+_STILL = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP, psutil.STATUS_ZOMBIE)
+_PATIENCE = 10.0  # seconds that processes have to do as they are told
 
 
 def processes(run: str) -> Iterator[psutil.Process]:
@@ -25,8 +26,10 @@ def processes(run: str) -> Iterator[psutil.Process]:
 
 
 def pause(run: str) -> None:
-    """Stop all, loader workers and other children too, until `resume`."""
-    _signal(run, signal.SIGSTOP)
+    """Stop all, loader workers and other children too, until `resume`; return once they stand still."""
+    end = time.monotonic() + _PATIENCE
+    while any(status not in _STILL for status in _signal(run, signal.SIGSTOP)) and time.monotonic() < end:
+        time.sleep(0.001)
 
 
 def resume(run: str) -> None:
@@ -37,13 +40,15 @@ def resume(run: str) -> None:
 def kill(run: str) -> None:
     """End all, also those that are paused, and those that are started meanwhile."""
     end = time.monotonic() + _PATIENCE
-    while _signal(run, signal.SIGKILL) and time.monotonic() < end:
+    while any(status != psutil.STATUS_ZOMBIE for status in _signal(run, signal.SIGKILL)) and time.monotonic() < end:
         time.sleep(0.02)
 
 
-def _signal(run: str, number: signal.Signals) -> int:
-    living = [process for process in processes(run) if process.status() != psutil.STATUS_ZOMBIE]
-    for process in living:
+def _signal(run: str, number: signal.Signals) -> list[str]:
+    """Send a signal to all; return what each was doing before."""
+    found = []
+    for process in processes(run):
         with contextlib.suppress(*_GONE):
+            found.append(process.status())
             process.send_signal(number)
-    return len(living)
+    return found

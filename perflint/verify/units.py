@@ -8,8 +8,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-OPTIMIZER, BATCH, CALL = "optimizer steps", "loader batches", "calls"
-KINDS = (OPTIMIZER, BATCH, CALL)  # the first that a program has is its unit
+OPTIMIZER, BATCH, CALLS = "optimizer steps", "loader batches", "calls"
+KINDS = (OPTIMIZER, BATCH, CALLS)  # the first that a program has is its unit
 _PATIENCE = 64  # steps of other optimizers until the one that is counted is taken to be done with
 
 Passed = Callable[[str, Any], None]

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perflint.catalogue import all_rules
-from perflint.documents.disk import Unreadable
-from perflint.documents.document import read
+from perflint.documents.document import Document, read
 from perflint.files import discover
 from perflint.links import ALONE
 from perflint.patch import patch_document
 from perflint.rule import Finding, Fix, Safety
 from perflint.run import check_files
 from perflint.selection import RulesByFile
+from perflint.shim.compiling import functions
 from perflint.shim.plan import PatchedFile, Plan
 from perflint.shim.planning import Project, original_line, patched, plan_for
 from perflint.verify.race import Recorded
@@ -49,20 +50,27 @@ class Variants:
         }
 
     def with_fixes(self, name: str, keys: Iterable[FixKey]) -> Variant:
-        """The variant that has just these fixes, none for the original."""
+        """The variant that has just these fixes, none for the original. Functions with fixes tell of their calls."""
         wanted = frozenset(keys)
-        if wanted == frozenset(self.fixes):
-            return Variant(name, self.whole)
-        paths = {key.path for key in wanted if key.line}
-        files = {path: file for path in sorted(paths) if (file := self._patched(path, wanted))}
+        files = {}
+        for path in sorted({key.path for key in self.fixes if key.line}):
+            document = read(Path(path))
+            calls = _functions_around(document.text, {key.line for key in self.fixes if key.path == path})
+            files[path] = self._patched(document, wanted)._replace(calls=calls)
         watches = self.whole.watches if any(not key.line for key in wanted) else ()
         return Variant(name, self.whole._replace(files=files, watches=watches))
 
-    def activations(self, key: FixKey, run: Recorded) -> int:
-        """How often a fix took effect in a run of all of them."""
+    @staticmethod
+    def is_loaded(key: FixKey, variant: Variant, run: Recorded) -> bool:
+        """Whether a run came by the place of a fix at all: it loaded the file, or made a loader."""
+        return bool(run.counts[variant.plan.slots[key.path]] if key.line else run.loaders)
+
+    @staticmethod
+    def activations(key: FixKey, variant: Variant, run: Recorded) -> int:
+        """How often a fix took effect in a run of a variant that has it."""
         if not key.line:
             return run.loaders
-        file, first = self.whole.files[key.path], self.whole.slots[key.path]
+        file, first = variant.plan.files[key.path], variant.plan.slots[key.path]
         places = [(change.rule, change.line, change.title) for change in file.changes]
         slots = (first + number for number, place in enumerate(places, 1) if place == (key.rule, key.line, key.title))
         return sum(run.counts[slot] for slot in slots)
@@ -71,12 +79,8 @@ class Variants:
         """What the finding that was fixed is known by, wherever it moves."""
         return self._fingerprints.get((key.path, key.line, key.rule), "")
 
-    def _patched(self, path: str, wanted: frozenset[FixKey]) -> PatchedFile | None:
-        try:
-            document = read(Path(path))
-        except Unreadable:
-            return None
-        before = document.text
+    def _patched(self, document: Document, wanted: frozenset[FixKey]) -> PatchedFile:
+        path, before = os.path.realpath(document.path), document.text
         places = {(key.rule, key.line, key.title) for key in wanted if key.path == path}
 
         def accept(text: str, finding: Finding, fix: Fix) -> str:
@@ -86,7 +90,17 @@ class Variants:
         context = self._contexts.get(path, ALONE)
         rules = RulesByFile(self._settings).at(Path(path))
         patch = patch_document(document, rules, self._settings.rules, unsafe=True, context=context, accept=accept)
-        return patched(patch) if patch.changed else None
+        return patched(patch)
+
+
+def _functions_around(text: str, lines: Iterable[int]) -> tuple[str, ...]:
+    """The functions and methods around lines of a file, but for generators, whose calls do nothing yet."""
+    spans = [(name, each.lineno, each.end_lineno or 0) for name, each in functions(ast.parse(text)) if _returns(each)]
+    return tuple(sorted({name for name, first, last in spans if any(first <= line <= last for line in lines)}))
+
+
+def _returns(function: ast.FunctionDef) -> bool:
+    return not any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(function))
 
 
 def _fixes(plan: Plan) -> Iterator[FixKey]:
