@@ -19,6 +19,17 @@ from perflint.runtime.tuning import Choice, Times, Tuner, choose, seconds_per_ba
 from tests.shim.runs import patched, project, python
 
 
+class Slow(Dataset[torch.Tensor]):
+    """Takes a while to read, and draws random numbers."""
+
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(0.002)
+        return torch.rand(3)
+
+
 def chosen(batch: float, step: float, ready: Mapping[int, float], most: int = 8, slowest: float = 0.0) -> Choice:
     return choose(Times(batch / 8, batch, slowest or batch, step), most, lambda workers: ready[workers])
 
@@ -43,14 +54,6 @@ def test_a_batch_that_takes_long_now_and_then_is_read_ahead() -> None:
 
 
 def test_a_trial_takes_no_random_numbers_of_the_program_s_and_ends_its_workers() -> None:
-    class Slow(Dataset[torch.Tensor]):
-        def __len__(self) -> int:
-            return 10
-
-        def __getitem__(self, index: int) -> torch.Tensor:
-            time.sleep(0.002)
-            return torch.rand(3)
-
     before = torch.get_rng_state()
     assert seconds_per_batch(Slow(), {"shuffle": True}, 4, 1) >= 3 * 0.002
     assert torch.equal(torch.get_rng_state(), before)
