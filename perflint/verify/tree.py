@@ -46,7 +46,7 @@ def kill(run: str) -> None:
 
 def _signal(run: str, number: signal.Signals) -> list[str]:
     """Send a signal to all; return what each was doing before."""
-    found = []
+    found: list[str] = []
     for process in processes(run):
         with contextlib.suppress(*_GONE):
             found.append(process.status())
