@@ -15,6 +15,7 @@ from perflint.verify.same import Comparison, Difference
 _OWN_ERROR = 3.0  # times the original's own rounding error, or its own spread, that a patched result may have
 _NEAR_ERROR = 8.0  # the same where torch.testing calls the values close
 _EPSILON = 2.0**-23  # float32: what one rounding makes of a value
+_DERIVED = ("parameter", "optimizer")  # Adam makes whole steps of the rounding of small gradients
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _NEAR = 1e-3  # relative: what rounding may make of a printed number
 
@@ -43,7 +44,7 @@ def likeness(standard: Standard, after: Recorded, compared: Comparison) -> Liken
     if not compared.values:
         return Likeness(Grade.UNKNOWN, ("it has no losses, gradients, parameters or outputs that could be compared",))
     spread = {difference.name: difference.error for difference in own.differences} if own else {}
-    failed = [each for each in compared.differences if not _is_near(each, spread)]
+    failed = [each for each in compared.differences if not _is_near(each, spread, compared.referenced)]
     if failed:
         return Likeness(Grade.DIFFERENT, tuple(_parting(each) for each in _by_size(failed)[:3]))
     if standard.prints_the_same and not _prints_alike(before.output, after.output):
@@ -81,14 +82,17 @@ def _end(run: Recorded) -> str:
     return " with ".join([f"ends with exit code {run.code}", *last])
 
 
-def _is_near(difference: Difference, spread: Mapping[str, float]) -> bool:
-    """Whether a difference is rounding, or no more than the original differs from itself."""
+def _is_near(difference: Difference, spread: Mapping[str, float], referenced: bool) -> bool:
+    """Whether a difference is rounding, or no more than the original differs from itself.
+
+    Where other steps are `referenced`, compared with double precision, what is derived from gradients is left to them.
+    """
     if math.isnan(difference.error):  # only digests are known, of a step that goes on from another state
         return True
     if difference.error <= _OWN_ERROR * spread.get(difference.name, 0.0):
         return True
     if difference.reference is None or difference.changed is None:
-        return difference.is_close
+        return difference.is_close or (referenced and difference.name.startswith(_DERIVED))
     allowed = _NEAR_ERROR if difference.is_close else _OWN_ERROR
     return difference.changed <= allowed * difference.reference + _EPSILON
 

@@ -27,12 +27,16 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All that was compared at `steps` steps, what differs in whatever can't be near, and what differs in value."""
+    """All that was compared at `steps` steps, what differs in whatever can't be near, and what differs in value.
+
+    `referenced`: some of these steps were computed in double precision too.
+    """
 
     steps: int
     values: int
     parted: tuple[str, ...]
     differences: tuple[Difference, ...]  # also of steps that only have digests, where how far is unknown
+    referenced: bool = False
 
     @property
     def is_bitwise(self) -> bool:
@@ -70,7 +74,8 @@ def compare(before: Path, after: Path, reference: Path | None = None) -> Compari
         missing = set(_tensors(old)) ^ set(_tensors(new))
         if missing:
             parted.append(f"step {number}: only one of the runs has {', '.join(sorted(missing)[:3])}")
-    return Comparison(len(common), values, tuple(parted), tuple(differences))
+    referenced = reference is not None and bool(set(common) & set(_numbers(reference)))
+    return Comparison(len(common), values, tuple(parted), tuple(differences), referenced)
 
 
 def losses(folder: Path) -> tuple[float, ...]:
