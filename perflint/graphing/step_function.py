@@ -10,6 +10,7 @@ from perflint.fixes.blocked import Blocked
 from perflint.fixes.text import on_one_line, whole_lines
 from perflint.graphing.carried import Names, carried
 from perflint.graphing.course import Course, Exit, course_of
+from perflint.graphing.guarded import check_guarded
 from perflint.graphing.obstacles import Obstacles
 from perflint.graphing.outputs import outputs_of
 from perflint.graphing.results import Collected, collected
@@ -34,6 +35,7 @@ def stepped(program: Program, loop: PlainLoop, end: Exit, name: str) -> tuple[Ed
             end.test,
         )
     course = course_of(program, loop, end)
+    check_guarded(program, loop, course)
     for node in own_nodes(loop):
         if isinstance(node, ast.Break) and program.parent(node) in course.exits:
             continue

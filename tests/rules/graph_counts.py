@@ -256,3 +256,59 @@ class Decoder(nn.Module):
             if (token == END).all():
                 break
         return torch.stack(tokens), torch.stack(words)
+
+    @torch.no_grad()
+    def looks_ahead_where_there_is_more(self, token: Tensor, h: Tensor, steps: int):
+        tokens, given = [], torch.zeros(3, steps, device=h.device)
+        for t in range(steps):
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            tokens.append(token)
+            if t + 1 < steps and (given[:, t + 1] == token).all():
+                break
+        return torch.stack(tokens)
+
+    @torch.no_grad()
+    def looks_where_the_head_allows_it(self, token: Tensor, h: Tensor, steps: int):
+        tokens, given, t = [token], torch.zeros(3, steps, device=h.device), 0
+        while t < steps and (given[:, t] != token).any():
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            tokens.append(token)
+            t += 1
+        return torch.stack(tokens)
+
+    @torch.no_grad()
+    def looks_where_another_test_goes_on(self, token: Tensor, h: Tensor, steps: int):
+        tokens, given, t = [token], torch.zeros(3, steps + 1, device=h.device), 0
+        while True:
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            tokens.append(token)
+            t += 1
+            if t > steps:
+                break
+            if (given[:, t] == token).all():
+                break
+        return torch.stack(tokens)
+
+    @torch.no_grad()
+    def compares_where_there_is_something(self, token: Tensor, h: Tensor, steps: int):
+        tokens, before = [], None
+        for t in range(steps):
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            tokens.append(token)
+            if t > 0 and (token == before).all():
+                break
+            before = token
+        return torch.stack(tokens)
+
+    @torch.no_grad()
+    def divides_where_it_may(self, token: Tensor, h: Tensor, steps: int):
+        for t in range(steps):
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            if t > 0 and token.sum() > 10 // t:
+                break
+        return h, token
