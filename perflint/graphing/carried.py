@@ -135,4 +135,6 @@ def _names(node: ast.AST) -> Iterator[ast.Name]:
 
 
 def _stores(node: ast.AST) -> Iterator[ast.Name]:
+    if isinstance(node, ast.AnnAssign) and node.value is None:
+        return iter(())  # a name that is declared has no value yet
     return (each for each in _names(node) if isinstance(each.ctx, ast.Store))

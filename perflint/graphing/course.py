@@ -13,6 +13,7 @@ from perflint.fixes.text import atom, on_one_line
 from perflint.graphing.ownership import bound_to
 from perflint.graphing.reads import may_read
 from perflint.graphing.results import lengthened
+from perflint.program.flow import Flow
 from perflint.program.shapes.infer import axis_of
 from perflint.program.walk import PlainLoop, nodes_of_body, own_nodes, path_of
 
@@ -181,14 +182,13 @@ def _comparison(program: Program, loop: ast.While, count: Exit) -> tuple[ast.exp
 
 
 def _stays(program: Program, loop: PlainLoop, node: ast.expr) -> bool:
-    """Is it the same whenever the loop looks at it: a number, or what the loop never stores?"""
-    stored = {
-        each.id for each in nodes_of_body(loop) if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)
-    }
+    """Is it the same whenever the loop looks at it: a number, or what the loop neither sets nor lengthens?"""
+    names = (each for each in nodes_of_body(loop) if isinstance(each, ast.Name))
+    changed = {each.id for each in names if not isinstance(each.ctx, ast.Load)} | {_appends(each) for each in loop.body}
     parts = list(own_nodes(node))
     calls = [each for each in parts if isinstance(each, ast.Call)]
     plain = all(path_of(each.func).rpartition(".")[2] in ("len", "size", "min", "max", "int") for each in calls)
-    return plain and not stored & {each.id for each in parts if isinstance(each, ast.Name)}
+    return plain and not changed & {each.id for each in parts if isinstance(each, ast.Name)}
 
 
 def _counter(program: Program, loop: ast.While, counted: ast.expr) -> tuple[str, ast.stmt, str]:
@@ -230,14 +230,14 @@ def _appends(statement: ast.stmt) -> str:
 
 def _start(program: Program, loop: ast.While, name: str) -> str:
     """The number that a counter is set to in front of the loop; empty where that isn't known."""
-    function = program.function_of(loop)
-    nodes = own_nodes(function) if function is not None else ()
-    made = [node for node in nodes if isinstance(node, ast.Name) and node.id == name and node.lineno < loop.lineno]
-    made = [node for node in made if isinstance(node.ctx, ast.Store)]
-    value = bound_to(program, made[0]) if len(made) == 1 else None
-    is_number = isinstance(value, ast.Constant) and type(value.value) is int
-    again = made and _loops(program, made[0]) != _loops(program, loop)
-    return program.segment(value) if isinstance(value, ast.Constant) and is_number and not again else ""
+    inside = set(own_nodes(loop))
+    uses = (each for each in inside if isinstance(each, ast.Name) and each.id == name)
+    starts = {made for use in uses for made in program.once(Flow).definitions(use)} - inside
+    made = next(iter(starts)) if len(starts) == 1 else None
+    value = bound_to(program, made) if isinstance(made, ast.Name) else None
+    if made is None or not isinstance(value, ast.Constant) or type(value.value) is not int:
+        return ""
+    return program.segment(value) if _loops(program, made) == _loops(program, loop) else ""
 
 
 def _loops(program: Program, node: ast.AST) -> list[ast.AST]:

@@ -32,6 +32,54 @@ class Decoder(nn.Module):
         return torch.stack(tokens, 1), t
 
     @torch.no_grad()
+    def counts_on_from_its_list(self, token: Tensor, h: Tensor, steps: int):
+        tokens = [token, token]
+        for t in range(len(tokens), steps + 2):
+            logits, h = self.step(token, h * t)
+            token = logits.argmax(-1)
+            tokens.append(token)
+            if (token == END).all():
+                break
+        return torch.stack(tokens), t
+
+    @torch.no_grad()
+    def counts_up_to_the_length_of_its_list(self, token: Tensor, h: Tensor, steps: int):
+        tokens, t, count = [token], 0, torch.zeros(())
+        while t < len(tokens):
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            tokens.append(token)
+            count = count + 1
+            t += 1
+            if count >= steps:
+                break
+        return torch.stack(tokens)
+
+    @torch.no_grad()
+    def counts_from_what_it_may_be_given(self, token: Tensor, h: Tensor, steps: int, t: int = 1):
+        if steps > 7:
+            t = 4
+        while t < steps:
+            logits, h = self.step(token, h * t)
+            token = logits.argmax(-1)
+            t += 1
+            if (token == END).all():
+                break
+        return h, token
+
+    @torch.no_grad()
+    def declares_what_it_carries(self, token: Tensor, h: Tensor, steps: int):
+        tokens = []
+        for _ in range(steps):
+            h: Tensor
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            tokens.append(token)
+            if (token == END).all():
+                break
+        return torch.stack(tokens)
+
+    @torch.no_grad()
     def has_an_else(self, token: Tensor, h: Tensor, steps: int):
         ended = 0
         for _ in range(steps):
