@@ -56,7 +56,7 @@ def bound_to(program: Program, name: ast.Name) -> ast.AST | None:
     if isinstance(around, ast.Tuple) and isinstance(value, ast.Call):
         return value if program.parent(around) is statement else None
     if isinstance(around, ast.Tuple):
-        if not isinstance(value, ast.Tuple) or len(value.elts) != len(around.elts) or isinstance(name, ast.Starred):
+        if not isinstance(value, ast.Tuple) or len(value.elts) != len(around.elts):
             return None
         target, value = around, value.elts[around.elts.index(name)]
     return value if program.parent(target) is statement and value is not None else statement

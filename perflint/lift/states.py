@@ -21,7 +21,8 @@ def is_left(values: Mapping[str, Lifted], path: str) -> bool:
     if value is None and path.endswith("]"):
         base, _, index = path[:-1].rpartition("[")
         whole = values.get(base)
-        value = whole.items[int(index)] if isinstance(whole, Parts) and index < str(len(whole.items)) else None
+        is_item = isinstance(whole, Parts) and index.isdigit() and int(index) < len(whole.items)
+        value = whole.items[int(index)] if isinstance(whole, Parts) and is_item else None
     return value is not None and is_of(value, path)
 
 
