@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from perflint.program import torch_table
 from perflint.program.consumers import CONCATENATIONS, CONVERSIONS
 from perflint.program.shapes.modules import keeps_rank
-from perflint.program.shapes.shape import NOTHING, Shape, integer, known, product, swapped
+from perflint.program.shapes.shape import NOTHING, Shape, integer, known, product, sizes_of, swapped
 from perflint.program.values import Kind
 
 if TYPE_CHECKING:
@@ -83,32 +83,16 @@ def _parts(program: Program, node: ast.Call) -> tuple[str, ast.expr | None, list
     return "", None, node.args
 
 
-def sizes_of(arguments: list[ast.expr]) -> list[ast.expr]:
-    """Sizes given as arguments, or as one tuple or list of them."""
-    if len(arguments) == 1 and isinstance(arguments[0], ast.Tuple | ast.List):
-        return arguments[0].elts
-    return arguments
-
-
 def _made(shapes: Shapes, qualified: str, node: ast.Call) -> Shape:
     name = qualified.rpartition(".")[2]
     if name in _LINES:
         return known((shapes.size(node.args[0]) if name == "arange" and len(node.args) == 1 else "",))
     if name in _SIZED or name in ("FloatTensor", "LongTensor", "Tensor"):
-        sizes = sizes_of(node.args)
-        if name not in _SIZED and (sizes is not node.args or len(sizes) < 2):
-            return NOTHING
-        if (
-            len(sizes) == 1
-            and sizes is node.args
-            and not isinstance(sizes[0], ast.Constant | ast.Name | ast.Attribute | ast.BinOp)
-        ):
-            return NOTHING
-        return shapes.expand(sizes) if sizes else NOTHING
+        return shapes.asked(node.args, made=True) if name in _SIZED or len(node.args) > 1 else NOTHING
     if name == "randint":
         return _drawn(shapes, node)
-    if name == "full" and node.args and isinstance(node.args[0], ast.Tuple | ast.List):
-        return shapes.expand(node.args[0].elts)
+    if name == "full":
+        return shapes.asked(node.args[:1], made=True)
     if name == "eye" and node.args:
         return known((shapes.size(node.args[0]), shapes.size(node.args[min(1, len(node.args) - 1)])))
     if name in ("tensor", "as_tensor") and node.args and isinstance(node.args[0], ast.List):
@@ -238,10 +222,7 @@ def _permuted(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape:
 
 
 def _viewed(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape:
-    sizes = sizes_of(arguments)
-    if sizes is arguments and len(sizes) == 1 and integer(sizes[0]) is None:
-        return NOTHING
-    return shapes.expand(sizes) if sizes else NOTHING
+    return shapes.asked(arguments)
 
 
 def _expanded(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape:
@@ -285,7 +266,7 @@ def _gathered(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape:
 
 
 def _filled(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape:
-    return shapes.expand(sizes_of(arguments[:1])) if arguments else NOTHING
+    return shapes.asked(arguments[:1], made=True)
 
 
 def _multiplied(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape:

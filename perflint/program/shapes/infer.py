@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from perflint.program.flow import Flow, bound
 from perflint.program.shapes.calls import called, is_pair
-from perflint.program.shapes.shape import NOTHING, Shape, integer, known, product, swapped
+from perflint.program.shapes.shape import NOTHING, Shape, integer, known, product, sizes_of, swapped
 from perflint.program.shapes.unpacked import unpacked_rank
 from perflint.program.values import Kind
 from perflint.program.walk import own_nodes, path_of
@@ -277,6 +277,28 @@ class Shapes:
         if dots == len(indices):
             return Shape(None, (*front, *shape.first[taken:]), ())
         return Shape(None, (*front, *shape.first[taken:]), (*shape.last[: len(shape.last) - cut], *back[::-1]))
+
+    def asked(self, arguments: list[ast.expr], *, made: bool = False) -> Shape:
+        """The shape that sizes ask for: one by one, in a tuple or list, or all those of another tensor.
+
+        A single argument of which nothing is known is one size where a tensor is `made`.
+        """
+        if len(arguments) != 1 or isinstance(arguments[0], ast.Tuple | ast.List | ast.Starred):
+            return self.expand(sizes_of(arguments)) if arguments else NOTHING
+        like = _sized(arguments[0])
+        if like is not None:
+            return self.shape(like)
+        return self.expand(arguments) if self._is_size(arguments[0], likely=made) else NOTHING
+
+    def _is_size(self, node: ast.expr, *, likely: bool) -> bool:
+        """Is it a number, or, where `likely` is enough, something unknown whose name doesn't speak of several?"""
+        kind = self._program.value(node).kind
+        if kind is not Kind.UNKNOWN or not likely:
+            return kind is Kind.NUMBER or integer(node) is not None
+        if isinstance(node, ast.BinOp):
+            return self._is_size(node.left, likely=True) and self._is_size(node.right, likely=True)
+        word = path_of(node).rpartition(".")[2]
+        return word not in ("", "size", "sizes", "dims") and "shape" not in word
 
     def expand(self, sizes: list[ast.expr]) -> Shape:
         """The shape that a list of sizes asks for; -1 and what follows a star are unknown."""

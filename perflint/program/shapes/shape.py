@@ -65,3 +65,10 @@ def integer(node: ast.AST | None) -> int | None:
         value = integer(node.operand)
         return None if value is None else -value
     return node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
+
+
+def sizes_of(arguments: list[ast.expr]) -> list[ast.expr]:
+    """Sizes given as arguments, or as one tuple or list of them."""
+    if len(arguments) == 1 and isinstance(arguments[0], ast.Tuple | ast.List):
+        return arguments[0].elts
+    return arguments
