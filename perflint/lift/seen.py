@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from perflint.lift.scope import Scope, given_by, root_of
@@ -46,17 +47,27 @@ def _is_joined(scope: Scope, use: ast.Name) -> bool:
 
 def is_written(scope: Scope, name: str) -> bool:
     """Does the function write to the tensor in place outside of the loop, where that is in sight?"""
-    for node in _names(scope, name):
-        if node in scope.facts.inside:
-            continue
-        above = scope.program.parent(node)
-        if isinstance(above, ast.AugAssign) and above.target is node:
-            return True
-        if isinstance(above, ast.Subscript) and above.value is node and not isinstance(above.ctx, ast.Load):
-            return True
-        if isinstance(above, ast.Attribute) and above.attr.endswith("_"):
-            return True
-    return False
+    uses = (node for node in _names(scope, name) if node not in scope.facts.inside)
+    return any(_writes(scope.program, part) for use in uses for part in _parts(scope.program, use))
+
+
+def _parts(program: Program, node: ast.expr) -> Iterator[ast.expr]:
+    """The tensor and what is taken of it: `h`, `h.data` and `h.data[0]` of `h.data[0].zero_()`."""
+    yield node
+    above = program.parent(node)
+    taken = above.value if isinstance(above, ast.Attribute | ast.Subscript) else getattr(above, "func", None)
+    if taken is node and isinstance(above, ast.expr):
+        yield from _parts(program, above)
+
+
+def _writes(program: Program, node: ast.expr) -> bool:
+    """Is the tensor changed here by what stands right around it?"""
+    above = program.parent(node)
+    if isinstance(above, ast.AugAssign):
+        return above.target is node
+    if isinstance(above, ast.Subscript):
+        return above.value is node and not isinstance(above.ctx, ast.Load)
+    return isinstance(above, ast.Attribute) and above.attr.endswith("_")
 
 
 def is_rebound(scope: Scope, path: str) -> bool:
