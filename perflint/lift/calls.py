@@ -7,8 +7,8 @@ import ast
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.shown import shown
 from perflint.lift import axes, batched, functions, inline, losses
-from perflint.lift.modules import Module, is_changed, module_built, module_of
-from perflint.lift.purity import call_entry, invariant
+from perflint.lift.modules import Module, is_changed, module_built
+from perflint.lift.purity import call_entry, called_module, invariant
 from perflint.lift.scope import Scope, tensor
 from perflint.lift.states import stacked_layers
 from perflint.lift.steps import Lifted, Steps
@@ -26,7 +26,7 @@ def lift_call(scope: Scope, node: ast.Call) -> Lifted:
         return layers
     if rnn_kind(scope.program, node.func):
         raise Blocked("an RNN's output and state are not kept apart", node)
-    module = module_of(scope.program, node.func)
+    module = called_module(scope, node)
     loss = losses.loss_of(scope, node)
     if loss:
         return losses.lift_loss(scope, node, loss, [tensor(scope.lift(each), each) for each in node.args])

@@ -6,7 +6,7 @@ import ast
 
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.shown import shown
-from perflint.lift.modules import is_changed, module_of
+from perflint.lift.modules import Module, is_changed, module_of
 from perflint.lift.scope import Scope
 from perflint.lift.steps import Same
 from perflint.program import torch_table
@@ -29,6 +29,13 @@ def is_pure(scope: Scope, node: ast.Call) -> bool:
         return module.is_function(scope.program) and not is_changed(scope.program, node.func)
     entry = call_entry(scope, node)
     return entry is not None and entry.result == "tensor" and entry.traits.isdisjoint({"random", "inplace"})
+
+
+def called_module(scope: Scope, node: ast.Call) -> Module | None:
+    """The module that is called, where it is known how it was built; raises Blocked if each step has another."""
+    if scope.program.value(node.func).kind is Kind.MODULE and scope.varies(node.func):
+        raise Blocked(f"{shown(scope.program, node.func)} is another module in each step", node)
+    return module_of(scope.program, node.func)
 
 
 def call_entry(scope: Scope, node: ast.Call) -> torch_table.Entry | None:

@@ -6,7 +6,8 @@ import ast
 
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.shown import shown
-from perflint.lift.modules import Module, module_of
+from perflint.lift.modules import Module
+from perflint.lift.purity import called_module
 from perflint.lift.scope import Scope, tensor
 from perflint.lift.steps import Carried, Parts, Steps
 from perflint.program.loop_calls import rnn_kind
@@ -26,7 +27,7 @@ def state_argument(node: ast.Call) -> ast.expr | None:
 
 def known_module(scope: Scope, node: ast.Call) -> Module:
     """The RNN that `node` calls; raises Blocked where it is not known how it was built."""
-    module = module_of(scope.program, node.func)
+    module = called_module(scope, node)
     if module is None:
         raise Blocked(f"it is not known how {shown(scope.program, node.func)} was built", node)
     if len(node.args) + len(node.keywords) > 2 or not node.args:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.rules.lift_stacks import stack
+
 CALL_TRAPS = {
     "slots may be the very memory that the steps are read from": """
 def run():
@@ -214,4 +216,58 @@ class Frames:
 def run():
     return Frames().walk(torch.randn(2, 5, 3))
 """,
+    "each step has a head of its own": stack(
+        """
+t = 0
+for t in range(seq_len):
+    outs.append(self.heads[t](x[:, t]))
+""",
+        built="self.heads = nn.ModuleList([nn.Linear(4, 5) for _ in range(6)])",
+    ),
+    "each step has a sequence of modules of its own": stack(
+        """
+t = 0
+for t in range(seq_len):
+    outs.append(self.heads[t // 2](x[:, t]).relu())
+""",
+        built="self.heads = nn.ModuleList([nn.Sequential(nn.Linear(4, 5), nn.Tanh()) for _ in range(3)])",
+    ),
+    "each step has a Cell of its own": stack(
+        """
+state, t = torch.zeros(batch, 5), 0
+for t in range(seq_len):
+    state = self.steps[t](x[:, t], state)
+    outs.append(state)
+""",
+        built="self.steps = nn.ModuleList([nn.GRUCell(4, 5) for _ in range(6)])",
+    ),
+    "each step has an RNN of its own": stack(
+        """
+state, t = torch.zeros(1, batch, 5), 0
+for t in range(seq_len):
+    out, state = self.steps[t](x[:, t : t + 1], state)
+    outs.append(out.squeeze(1))
+""",
+        built="self.steps = nn.ModuleList([nn.GRU(4, 5, batch_first=True) for _ in range(6)])",
+    ),
+    "the last state is changed by way of another tensor": stack(
+        """
+state = torch.zeros(batch, 5)
+for t in range(seq_len):
+    state = self.cells[0](x[:, t], state)
+    outs.append(state)
+state.detach().add_(1)
+""",
+        gives="joined, state",
+    ),
+    "a part of the last state is changed": stack(
+        """
+state = torch.zeros(batch, 5)
+for t in range(seq_len):
+    state = self.cells[0](x[:, t], state)
+    outs.append(state)
+state.data[0] += 1
+""",
+        gives="joined, state",
+    ),
 }
