@@ -90,19 +90,20 @@ def check(paths: tuple[Path, ...], write_baseline: Path | None, add_ignore: bool
     result, accepted = session.less_baseline(result)
     if add_ignore:
         return _add_ignores(result, session)
-    return _report(result, session, (*notes, *accepted), typed)
+    return _report(session.with_gains(result), session, (*notes, *accepted), typed)
 
 
 @cli.command(short_help="Show or write the fixes.")
 @options.PATHS
 @options.APPLY
 @options.UNSAFE
+@options.VERIFIED
 @options.SELECTION
 @options.STDIN_NAME
 @options.JOBS
 @options.COLOR
 @options.VERBOSITY
-def fix(paths: tuple[Path, ...], apply: bool, **typed: Any) -> int:
+def fix(paths: tuple[Path, ...], apply: bool, verified: bool, **typed: Any) -> int:
     """Show as a unified diff how PATHS would be fixed; with --apply, fix them. With - it is a filter.
 
     Exits with 1 if there is a diff, with 2 if there is a file that could not be read, fixed or written.
@@ -114,12 +115,15 @@ def fix(paths: tuple[Path, ...], apply: bool, **typed: Any) -> int:
     collect_seldom()
     session = Session.of(paths, typed)
     if session.reads_stdin:
+        if verified:
+            raise UserError("what was verified are files; standard input is none")
         patch, data = session.fix_stdin(sys.stdin.buffer.read())
         console.emit(data)
         return _tell_fixes([patch], (), _style(typed, err=True), written=True)
     discovery, notes = session.discover()
+    won = session.won() if verified else None
     with console.progress(not typed["quiet"]) as progress:
-        patches = patch_files(discovery, session.settings, progress)
+        patches = patch_files(discovery, session.settings, progress, won)
     errors: tuple[str, ...] = ()
     if apply:
         patches, errors = write_all(patches)

@@ -55,6 +55,7 @@ REPORT = _all_of(
     click.option("--baseline", type=FILE, help="Leave out the findings that this file holds."),
 )
 UNSAFE = click.option("--unsafe", is_flag=True, help="Also fix where random streams, precision or dependencies change.")
+VERIFIED = click.option("--verified", is_flag=True, help="Just the fixes that `perflint verify` has found worth it.")
 APPLY = click.option("--apply", is_flag=True, help="Write the fixed files; without it, the difference is shown.")
 CHECK = _all_of(
     REPORT,

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
 from perflint.documents.disk import Unreadable
 from perflint.documents.document import Document, read
 from perflint.edits import apply_fixes
-from perflint.fix import Accept, Applied, FixResult, NotSettledError, fix_text
+from perflint.fix import Applied, FixResult, NotSettledError, fix_text
+from perflint.line_map import original_line
 from perflint.links import ALONE, Context
 from perflint.problems import FILE_FAULTS, InternalProblem, RuleCrash, problem_of
 from perflint.results import Position, Problem
 from perflint.rule import Finding, Fix, Options, Rule
+
+ANY = ""  # title
+Place = tuple[str, int, str]  # a rule, the line of a finding in the file as it is, and the title of a fix or ANY
 
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")  # a line as git counts them
 
@@ -66,13 +70,14 @@ def patch_file(
     *,
     unsafe: bool = False,
     context: Context = ALONE,
+    wanted: Set[Place] | None = None,
 ) -> Patch:
     """The patch of the file at `path`; nothing is written. What prevents it is the patch's `problem`."""
     try:
         document = read(path)
     except Unreadable as error:
         return Patch(str(path), problem=error.problem)
-    return patch_document(document, rules, options, unsafe=unsafe, context=context)
+    return patch_document(document, rules, options, unsafe=unsafe, context=context, wanted=wanted)
 
 
 def patch_document(
@@ -82,24 +87,29 @@ def patch_document(
     *,
     unsafe: bool = False,
     context: Context = ALONE,
-    accept: Accept | None = None,
+    wanted: Set[Place] | None = None,
 ) -> Patch:
-    """The patch of `document`; of the fixes that `accept` has no reason against. What prevents it is its `problem`."""
+    """The patch of `document`, by those fixes alone that are `wanted`. What prevents it is the patch's `problem`."""
     text = document.text
 
-    def writable(now: str, finding: Finding, fix: Fix) -> str:
-        if accept and (reason := accept(now, finding, fix)):
-            return reason
+    def accept(now: str, finding: Finding, fix: Fix) -> str:
+        if wanted is not None and _place(now, finding, fix, text).isdisjoint(wanted):
+            return "no verification has found it worth it"
         refusal = document.refusal(apply_fixes(now, [fix]))
         return f"its fix cannot be written: {refusal}" if refusal else ""
 
     try:
-        result = fix_text(text, rules, options, unsafe=unsafe, accept=writable, context=context)
+        result = fix_text(text, rules, options, unsafe=unsafe, accept=accept, context=context)
     except NotSettledError as error:
         return _unpatched(document, InternalProblem(f"is left as it is, because of a bug: {error}"))
     except (RuleCrash, *FILE_FAULTS) as error:
         return _unpatched(document, problem_of(error, text))
     return _patched(document, result)
+
+
+def _place(now: str, finding: Finding, fix: Fix, before: str) -> set[Place]:
+    line = original_line(now, finding, before)
+    return {(finding.rule, line, fix.title), (finding.rule, line, ANY)}
 
 
 def unified_diff(patch: Patch) -> bytes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from perflint.documents.disk import Unwritable
 from perflint.links import ALONE, Context
-from perflint.patch import Patch, patch_file
+from perflint.patch import Patch, Place, patch_file
 from perflint.problems import problem_of
 from perflint.results import Problem
 from perflint.rule import Options, Rule
@@ -21,17 +21,27 @@ from perflint.workers import available_cores, work
 if TYPE_CHECKING:
     from perflint.config import Settings
     from perflint.files import Discovery
+    from perflint.verify.won import Won
 
 _FEW = 8  # files that are patched before other processes would have started
 
 Progress = Callable[[int, int], None]
 
 
-def patch_files(discovery: Discovery, settings: Settings, progress: Progress | None = None) -> tuple[Patch, ...]:
-    """The patch of each file that was found, sorted by path; nothing is written."""
+def patch_files(
+    discovery: Discovery, settings: Settings, progress: Progress | None = None, won: Won | None = None
+) -> tuple[Patch, ...]:
+    """The patch of each file that was found, sorted by path, of what has `won` alone if asked; nothing is written."""
     rules = RulesByFile(settings)
-    contexts = check_files(discovery, settings).contexts if len(discovery.files) > 1 else {}
-    tasks = [_Task(path, rules.at(path), contexts.get(str(path), ALONE)) for path in discovery.files]
+    contexts: Mapping[str, Context] = {}
+    places: Mapping[str, frozenset[Place]] = {}
+    if won or len(discovery.files) > 1:
+        result = check_files(discovery, settings)
+        contexts, places = result.contexts, won.places(result) if won else {}
+    tasks = [
+        _Task(path, rules.at(path), contexts.get(str(path), ALONE), places.get(str(path), frozenset()) if won else None)
+        for path in discovery.files
+    ]
     patches = [Patch(str(path), problem=Problem(reason)) for path, reason in discovery.unreadable]
     with closing(_patches(tasks, settings)) as results:
         for number, patch in enumerate(results, 1):
@@ -72,6 +82,7 @@ class _Task:
     path: Path
     rules: tuple[Rule, ...]
     context: Context
+    wanted: frozenset[Place] | None
 
 
 @dataclass(frozen=True)
@@ -83,7 +94,14 @@ class _Patcher:
 
     def __call__(self, task: _Task) -> Patch:
         try:
-            patch = patch_file(task.path, task.rules, self.options, unsafe=self.unsafe, context=task.context)
+            patch = patch_file(
+                task.path,
+                task.rules,
+                self.options,
+                unsafe=self.unsafe or task.wanted is not None,
+                context=task.context,
+                wanted=task.wanted,
+            )
         except Exception as error:
             return Patch(str(task.path), problem=problem_of(error))
         return patch if patch.changed else replace(patch, before="", after="", document=None)

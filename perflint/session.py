@@ -19,6 +19,7 @@ from perflint.selection import RulesByFile, reasons_off
 if TYPE_CHECKING:
     from perflint.patch import Patch
     from perflint.results import RunResult
+    from perflint.verify.won import Won
 
 Progress = Callable[[int, int], None]
 STDIN = Path("-")
@@ -106,6 +107,26 @@ class Session:
             return Patch(str(path), problem=error.problem), data
         patch = patch_document(document, self.rules.at(path), self.settings.rules, unsafe=self.settings.unsafe)
         return patch, document.encode(patch.after) if patch.changed else data
+
+    def won(self) -> Won:
+        """The fixes that verifications have found worth it; raises UserError where there was none."""
+        from perflint.verify.won import Won, nearest
+
+        file = nearest(self.settings.root.resolve())
+        if file is None:
+            raise UserError(f"{self.settings.root}: nothing was verified yet; `perflint verify SCRIPT` does")
+        return Won.read(file)
+
+    def with_gains(self, result: RunResult) -> RunResult:
+        """`result` with what verifications have measured of its findings' fixes."""
+        from perflint.figures import FOLDER
+
+        root = self.settings.root.resolve()
+        if not any((folder / FOLDER).is_dir() for folder in (root, *root.parents)):
+            return result
+        from perflint.verify.won import nearest
+
+        return self.won().with_gains(result) if nearest(root) else result
 
     def less_baseline(self, result: RunResult) -> tuple[RunResult, tuple[str, ...]]:
         """`result` without the findings that the baseline accepts, if there is one, and lines about these."""

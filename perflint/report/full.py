@@ -51,6 +51,8 @@ def _notes(diagnostic: Diagnostic) -> Iterator[tuple[str, str]]:
         yield "not fixed", printable(diagnostic.blocked)
     elif not diagnostic.fixes:
         yield "not fixed", "perflint has no fix for this one"
+    if diagnostic.measured:
+        yield "measured", printable(diagnostic.measured)
     yield "see", f"perflint explain {diagnostic.rule}"
 
 

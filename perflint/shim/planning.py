@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
 from pathlib import Path
 
 from perflint.cache import keys_for
@@ -20,9 +19,10 @@ from perflint.figures import nearest
 from perflint.files import Discovery, discover
 from perflint.fingerprint import source_digest
 from perflint.fix import Applied
+from perflint.line_map import line_map, original_line
 from perflint.patch import Patch
 from perflint.patching import patch_files
-from perflint.rule import Edit, Finding, Rule
+from perflint.rule import Edit, Rule
 from perflint.shim.basis import Basis, Look
 from perflint.shim.dependencies import basis_of
 from perflint.shim.known_loaders import known_loaders
@@ -156,27 +156,6 @@ def patched(patch: Patch) -> PatchedFile:
             probes.append((statement, number))
     lines = tuple(line_map(patch.after, patch.before))
     return PatchedFile(digest(patch.document.data), patch.after, lines, tuple(changes), tuple(probes))
-
-
-def original_line(text: str, finding: Finding, before: str) -> int:
-    """The line of `before` at which a finding in `text`, which other fixes have made of it, begins."""
-    return abs(line_map(text, before)[text.count("\n", 0, finding.start)])
-
-
-def line_map(text: str, other: str) -> list[int]:
-    """For each line of `text` the line of `other` that it stands for, negative where that one reads differently.
-
-    Lines count from 1. An indented line is the same line, only that it reads differently.
-    """
-    ours, theirs = text.split("\n"), other.split("\n")
-    lines: list[int] = []
-    matcher = SequenceMatcher(None, [line.strip() for line in ours], [line.strip() for line in theirs], autojunk=False)
-    for kind, start, stop, begin, end in matcher.get_opcodes():
-        for offset in range(stop - start):
-            line = min(begin + offset, max(end - 1, begin), len(theirs) - 1)
-            same = kind == "equal" and ours[start + offset] == theirs[line]
-            lines.append(line + 1 if same else -line - 1)
-    return lines
 
 
 def _statement(item: Applied, after: str) -> int:

@@ -9,7 +9,7 @@ import click
 
 from perflint import options
 
-PROVED, UNPROVED = 0, 1
+PROVED, UNPROVED, FAILED = 0, 1, 2
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -53,12 +53,14 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]
 def verify(program: tuple[str, ...], **typed: Any) -> int:
     """Run SCRIPT with ARGS as it is and with every fix that there is, and compare: same results? faster? by which fix?
 
-    What won is kept in .perflint/verdicts.json, and `perflint fix --apply --verified` applies it.
+    What won is kept in .perflint/verdicts.json, and `perflint fix --apply --verified` applies it. Exits with 0 if the
+    program is the same and faster, with 1 if not, with 2 if it could not be run.
     """
     from perflint import console
     from perflint.report.style import Style
     from perflint.verify.screen import summary
     from perflint.verify.session import Session
+    from perflint.verify.verdict import Outcome
 
     def tell(line: str) -> None:
         if not typed["quiet"]:
@@ -69,6 +71,8 @@ def verify(program: tuple[str, ...], **typed: Any) -> int:
     style = Style(console.wants_color(typed["color"]), console.width(), typed["quiet"], False)
     console.show(summary(verdict, style))
     tell(f"the report is {session.report}")
+    if verdict.outcome is Outcome.FAILED:
+        return FAILED
     least = typed["fail_under"]
     is_enough = least is None or (verdict.speed is not None and verdict.speed.low >= least)
     return PROVED if verdict.is_same and verdict.is_faster and is_enough else UNPROVED

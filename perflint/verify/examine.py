@@ -28,6 +28,7 @@ from perflint.verify.verdict import FixVerdict, Side, Verdict
 
 _FIRST_LOOK = 0.1  # of the time there is
 _FOR_RACE = 0.5
+_FIRST_STEP = 600.0  # seconds that a program may take to come to its first step: it may prepare its data
 _AT_ONCE = 3  # fixes that are raced at once, each of them alone and left out
 
 Tell = Callable[[str], None]
@@ -129,7 +130,7 @@ class _Case:
     @cached_property
     def _look(self) -> Look:
         self._of.tell("taking a first look at the program")
-        return self._course.look(self._original, self._of.budget * _FIRST_LOOK, self._of.budget)
+        return self._course.look(self._original, self._of.budget * _FIRST_LOOK, max(_FIRST_STEP, self._of.budget))
 
     @cached_property
     def _protocol(self) -> Protocol:

@@ -94,7 +94,7 @@ def _is_near(difference: Difference, spread: Mapping[str, float], referenced: bo
     if difference.reference is None or difference.changed is None:
         return difference.is_close or (referenced and difference.name.startswith(_DERIVED))
     allowed = _NEAR_ERROR if difference.is_close else _OWN_ERROR
-    return difference.changed <= allowed * difference.reference + _EPSILON
+    return difference.changed <= allowed * max(difference.reference, _EPSILON)
 
 
 def _by_size(differences: Sequence[Difference]) -> list[Difference]:

@@ -77,7 +77,7 @@ def choose(look: Look, variants: int, budget: float) -> Protocol:
     """A protocol for a race of so many variants that takes about `budget` seconds at most, if that can be."""
     steps = look.steps
     patience = max(60.0, 20 * max(steps, default=0.0), budget)
-    if len(steps) < _WHOLE:
+    if not steps or (look.is_whole and len(steps) < _WHOLE):
         whole = look.start + sum(passage.seconds for passage in look.passages)
         rounds = max(_FEWEST_ROUNDS, min(_ROUNDS, int(budget / max(whole * variants, 1e-9))))
         return Protocol("", 0, 1, 1, rounds, len(steps), patience)

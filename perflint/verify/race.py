@@ -21,6 +21,9 @@ from perflint.verify.samples import Samples, Window
 from perflint.verify.spec import Program, Variant
 from perflint.verify.statistics import LEAST_ROUNDS
 
+_EVENTS = 24  # of a first look at least
+_SLOW = 3  # times as long for a program of slow steps
+
 Enough = Callable[[Samples], bool]
 
 
@@ -75,7 +78,7 @@ class Course:
             try:
                 passages.append(Passage(running.advance(1, patience).kind, 0.0))
                 start = time.monotonic() - begin
-                while time.monotonic() - begin - start < seconds:
+                while _goes_on(time.monotonic() - begin - start, len(passages), seconds):
                     arrival = running.advance(len(passages) + 1, patience)
                     passages.append(Passage(arrival.kind, arrival.seconds))
             except ProgramEnded as ended:
@@ -119,6 +122,11 @@ class Course:
     def running(self, variant: Variant, unit: str) -> Running:
         """A fresh process of a variant."""
         return Running(self.program, variant, Orders("", unit, self.seed), self.guardian)
+
+
+def _goes_on(elapsed: float, events: int, seconds: float) -> bool:
+    """Whether a first look of about so many seconds has not seen enough yet; of slow steps it sees a few more."""
+    return elapsed < seconds or (events < _EVENTS and elapsed < _SLOW * seconds)
 
 
 def _windowed_round(

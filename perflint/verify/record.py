@@ -60,7 +60,8 @@ class Recorder:
         tensors = state.tensors()
         noted = {"batches": self._batches, "losses": self._losses, "outputs": self._outputs}
         if self._step in self._recording.full:
-            return {**noted, "tensors": self._copies(tensors.items()), "dice": _dice()}
+            gaps = sorted(self._reference.gaps) if self._reference else []
+            return {**noted, "tensors": self._copies(tensors.items()), "dice": _dice(), "gaps": gaps}
         return {**noted, "digests": {name: digest(tensor) for name, tensor in tensors.items()}}
 
     def _go_on(self, state: _State) -> None:
@@ -72,8 +73,9 @@ class Recorder:
         state.take_over(known["tensors"])
         _set_dice(known["dice"])
         if self._recording.reference:
-            from perflint.verify.reference import Reference
+            from perflint.verify.reference import Reference, prefer_plain_kernels
 
+            prefer_plain_kernels()
             self._reference = Reference()
             self._reference.__enter__()  # type: ignore[no-untyped-call]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import torch
@@ -14,24 +13,29 @@ from torch.utils._pytree import tree_leaves, tree_map
 _SHORTER = (torch.float32, torch.float16, torch.bfloat16)
 
 
+def prefer_plain_kernels() -> None:
+    """Have operations computed by kernels that know double precision, where torch has others too."""
+    torch._C._set_mkldnn_enabled(False)
+    torch.backends.cuda.enable_flash_sdp(False)
+    torch.backends.cuda.enable_mem_efficient_sdp(False)
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
 class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """While entered, each operation on floats runs once more, on doubles that every storage has in a shadow of its own.
 
-    The program goes on with its own numbers, so that it takes the same branches and draws the same random values. An
-    operation that there is no double precision of begins anew, from what the program has.
+    The program goes on with its own numbers, so that it takes the same branches and draws the same random values.
+    `gaps` names operations that there is no double precision of: what follows on one has lost the reference.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._shadows: dict[int, tuple[StorageWeakRef, Tensor]] = {}
+        self.gaps: set[str] = set()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False
-
-    def clear(self) -> None:
-        """Begin anew from the numbers that the program has now."""
-        self._shadows.clear()
 
     def value(self, tensor: Tensor) -> Tensor:
         """The double precision values of a tensor of floats; any other one itself."""
@@ -53,8 +57,11 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
         made = [each for each in tree_leaves(result) if isinstance(each, Tensor) and each.dtype in _SHORTER]
         if not _is_repeatable(func, args, kwargs) or not (made or func._schema.is_mutable):
             return result
-        with suppress(RuntimeError, NotImplementedError, TypeError):
+        try:
             shadow = func(*doubles[0], **doubles[1])
+        except (RuntimeError, TypeError):
+            self.gaps.add(str(func))
+        else:
             for own, other in zip(tree_leaves(result), tree_leaves(shadow), strict=False):
                 if isinstance(own, Tensor) and own.dtype in _SHORTER and self._known(own) is None:
                     self._keep(own, torch.empty(_elements(own), dtype=torch.float64, device=own.device))

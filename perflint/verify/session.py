@@ -16,7 +16,7 @@ from perflint.errors import UserError
 from perflint.figures import FOLDER
 from perflint.shim.planning import Project
 from perflint.shim.store import project_of
-from perflint.verify import verdicts
+from perflint.verify import verdicts, won
 from perflint.verify.examine import Examination, Tell
 from perflint.verify.guardian import Guardian
 from perflint.verify.race import Course
@@ -24,7 +24,7 @@ from perflint.verify.spec import Kind, Program
 from perflint.verify.variants import Variants
 from perflint.verify.verdict import Verdict
 
-VERDICTS, REPORT = "verdicts.json", "report.html"
+REPORT = "report.html"
 _NEEDED = ("torch", "psutil", "jinja2")
 _ASKED = ("warm_up", "window", "pairs", "rounds", "horizon")
 
@@ -62,7 +62,7 @@ class Session:
         from perflint.documents.disk import write_text
         from perflint.verify.report import page
 
-        verdicts.add(self._root / FOLDER / VERDICTS, verdict)
+        verdicts.add(self._root / FOLDER / won.FILE, verdict)
         write_text(self.report, page(verdict))
 
     def _check(self) -> None:

@@ -13,12 +13,12 @@ from perflint.documents.document import Document, read
 from perflint.files import discover
 from perflint.links import ALONE
 from perflint.patch import patch_document
-from perflint.rule import Finding, Fix, Safety
+from perflint.rule import Safety
 from perflint.run import check_files
 from perflint.selection import RulesByFile
 from perflint.shim.compiling import functions
 from perflint.shim.plan import PatchedFile, Plan
-from perflint.shim.planning import Project, original_line, patched, plan_for
+from perflint.shim.planning import Project, patched, plan_for
 from perflint.verify.race import Recorded
 from perflint.verify.spec import Variant
 
@@ -80,16 +80,11 @@ class Variants:
         return self._fingerprints.get((key.path, key.line, key.rule), "")
 
     def _patched(self, document: Document, wanted: frozenset[FixKey]) -> PatchedFile:
-        path, before = os.path.realpath(document.path), document.text
+        path = os.path.realpath(document.path)
         places = {(key.rule, key.line, key.title) for key in wanted if key.path == path}
-
-        def accept(text: str, finding: Finding, fix: Fix) -> str:
-            place = (finding.rule, original_line(text, finding, before), fix.title)
-            return "" if place in places else "it belongs to another variant"
-
         context = self._contexts.get(path, ALONE)
         rules = RulesByFile(self._settings).at(Path(path))
-        patch = patch_document(document, rules, self._settings.rules, unsafe=True, context=context, accept=accept)
+        patch = patch_document(document, rules, self._settings.rules, unsafe=True, context=context, wanted=places)
         return patched(patch)
 
 

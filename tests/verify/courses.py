@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from perflint.line_map import line_map
 from perflint.shim.plan import PatchedFile, Plan, digest
-from perflint.shim.planning import line_map
 from perflint.verify.guardian import Guardian
 from perflint.verify.race import Course
 from perflint.verify.spec import Kind, Program, Variant

@@ -1,0 +1,70 @@
+"""What verifications have found of a project's fixes: which to apply, and what each has gained."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from perflint.figures import FOLDER
+from perflint.patch import ANY, Place
+from perflint.results import Diagnostic, RunResult
+from perflint.verify import verdicts
+from perflint.verify.verdict import FixVerdict, Outcome, Verdict
+from perflint.verify.wording import ratio
+
+FILE = "verdicts.json"
+
+
+def nearest(start: Path) -> Path | None:
+    """The file of verdicts on programs of the folder `start`: the nearest one upwards."""
+    files = (folder / FOLDER / FILE for folder in (start, *start.parents))
+    return next((file for file in files if file.is_file()), None)
+
+
+@dataclass(frozen=True)
+class Won:
+    """The fixes that were verified, each with its verdict, the newest first."""
+
+    fixes: tuple[tuple[FixVerdict, Verdict], ...]
+
+    @classmethod
+    def read(cls, file: Path) -> Won:
+        """Those of a file of verdicts; raises UserError."""
+        return cls(tuple((fix, verdict) for verdict in verdicts.read(file) for fix in verdict.fixes))
+
+    def places(self, result: RunResult) -> Mapping[str, frozenset[Place]]:
+        """For each file, what of its findings is to be fixed: those whose code is as it was verified."""
+        return {
+            file.path: frozenset(
+                (each.rule, each.start.line, fix.title if fix.line else ANY)
+                for each in file.diagnostics
+                for fix, verdict in self._of(each)
+                if fix.kept and verdict.outcome is Outcome.FASTER
+            )
+            for file in result.files
+        }
+
+    def with_gains(self, result: RunResult) -> RunResult:
+        """`result`, its findings with what their fixes have gained."""
+        files = (
+            replace(file, diagnostics=tuple(replace(each, measured=self._gain(each)) for each in file.diagnostics))
+            for file in result.files
+        )
+        return replace(result, files=tuple(files))
+
+    def _of(self, diagnostic: Diagnostic) -> Iterator[tuple[FixVerdict, Verdict]]:
+        path = os.path.realpath(diagnostic.path)
+        for fix, verdict in self.fixes:
+            is_anywhere = not fix.line and Path(path).is_relative_to(fix.path)  # decided as the program ran
+            if fix.rule == diagnostic.rule and (
+                is_anywhere or (fix.path, fix.fingerprint) == (path, diagnostic.fingerprint)
+            ):
+                yield fix, verdict
+
+    def _gain(self, diagnostic: Diagnostic) -> str:
+        fix, verdict = next(self._of(diagnostic), (None, None))
+        if fix is None or verdict is None or fix.alone is None:
+            return ""
+        return f"{ratio(fix.alone.ratio)} as fast on {verdict.device}, {verdict.date[:10]}"

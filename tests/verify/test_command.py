@@ -1,0 +1,71 @@
+"""The command `verify` runs a program and its patch, and says what came of it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perflint.verify import verdicts
+from perflint.verify.grade import Grade
+from perflint.verify.samples import AGAIN, ORIGINAL, PATCHED
+from perflint.verify.won import FILE
+from tests.verify.courses import PROGRAMS
+
+WORKLOADS = PROGRAMS.parent / "workloads"
+QUICK = ("--budget", "5s", "--pairs", "3", "--window", "2", "--horizon", "6")
+
+
+def verify(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "perflint", "verify", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def copied(program: Path, folder: Path) -> str:
+    shutil.copy(program, folder)
+    (folder / "perflint.toml").touch()  # a project of its own
+    return program.name
+
+
+def test_a_lifted_loop_is_verified_from_first_look_to_report(tmp_path: Path) -> None:
+    name = copied(WORKLOADS / "seq2seq.py", tmp_path)
+    result = verify(tmp_path, *QUICK, "--select", "decode-loop", name, "--steps", "60")
+    assert result.returncode in (0, 1), result.stderr  # how fast it is here is not asked
+    assert "gives the same results but for rounding" in " ".join(result.stdout.split())
+    (verdict,) = verdicts.read(tmp_path / ".perflint" / FILE)
+    assert verdict.own.grade is Grade.BITWISE
+    assert [fix.rule for fix in verdict.fixes] == ["decode-loop"]
+    assert verdict.fixes[0].activations > 0
+    assert {window.variant for window in verdict.samples.windows} == {ORIGINAL, AGAIN, PATCHED}
+    assert "<html" in (tmp_path / ".perflint" / "report.html").read_text(encoding="utf-8")
+
+
+def test_where_there_is_no_fix_nothing_is_run(tmp_path: Path) -> None:
+    name = copied(PROGRAMS / "train.py", tmp_path)
+    result = verify(tmp_path, *QUICK, "--select", "decode-loop", name, "not a number")
+    assert result.returncode == 1
+    assert "Nothing to fix" in result.stdout
+
+
+def test_a_program_that_fails_gets_no_verdict(tmp_path: Path) -> None:
+    name = copied(WORKLOADS / "greedy.py", tmp_path)
+    result = verify(tmp_path, *QUICK, "--select", "decode-loop", name, "--checkpoint", "missing.pt")
+    assert result.returncode == 2
+    assert "the program ends with exit code 1: FileNotFoundError" in " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("missing.py",), "perflint: missing.py: there is no such file to run"),
+        (("--budget", "soon", "train.py"), "'soon' is no time: write 90s, 5m or 1h"),
+        (("--call", "module"), "perflint: module: name a function as PACKAGE.MODULE:FUNCTION"),
+    ],
+)
+def test_a_users_mistake_is_one_line(tmp_path: Path, arguments: tuple[str, ...], line: str) -> None:
+    result = verify(tmp_path, *arguments)
+    assert result.returncode == 2
+    assert line in result.stderr

@@ -1,0 +1,91 @@
+"""What a verification has found worth it is applied and shown, for as long as the code is as it was verified."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perflint.config import Settings
+from perflint.files import discover
+from perflint.patching import patch_files
+from perflint.results import Diagnostic, RunResult
+from perflint.run import check_files
+from perflint.verify import verdicts
+from perflint.verify.won import FILE, Won
+from tests.verify.verdicts import fix, verdict
+
+PROGRAM = """\
+import torch
+
+
+def add(context: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    context = torch.zeros(3, 1, 5)
+    return context.repeat(1, 7, 1) + x
+"""
+
+
+def settings(folder: Path) -> Settings:
+    return Settings(root=folder, cache=False, jobs=1, select=("repeat-not-broadcast",))
+
+
+def checked(folder: Path) -> RunResult:
+    return check_files(discover([folder], settings(folder)), settings(folder))
+
+
+def finding(folder: Path) -> Diagnostic:
+    (diagnostic,) = (each for file in checked(folder).files for each in file.diagnostics)
+    return diagnostic
+
+
+def verified(folder: Path, *, speedup: float = 2.0, kept: bool = True) -> Won:
+    """What is known after a verification of the program in `folder`."""
+    found = finding(folder)
+    place: dict[str, Any] = {
+        "rule": found.rule,
+        "path": found.path,
+        "line": found.start.line,
+        "fingerprint": found.fingerprint,
+    }
+    made = verdict(speedup, (fix(title=found.fixes[0].title, fingerprint=found.fingerprint, **place),))
+    (measured,) = made.fixes
+    verdicts.add(folder / FILE, replace(made, fixes=(replace(measured, kept=kept),)))
+    return Won.read(folder / FILE)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the program in it."""
+    (tmp_path / "module.py").write_text(PROGRAM, encoding="utf-8")
+    return tmp_path
+
+
+def changed(folder: Path, won: Won | None) -> bool:
+    return any(patch.changed for patch in patch_files(discover([folder], settings(folder)), settings(folder), won=won))
+
+
+def test_what_has_won_is_applied_whatever_its_safety(folder: Path) -> None:
+    assert changed(folder, verified(folder))
+
+
+@pytest.mark.parametrize("seen", [{"kept": False}, {"speedup": 1.0}])
+def test_nothing_else_is_applied(folder: Path, seen: dict[str, float]) -> None:
+    assert not changed(folder, verified(folder, **seen))  # type: ignore[arg-type]
+    assert not changed(folder, Won(()))
+
+
+def test_code_that_has_moved_is_known_again_and_code_that_was_changed_is_not(folder: Path) -> None:
+    won = verified(folder)
+    (folder / "module.py").write_text(f"import math\n{PROGRAM}", encoding="utf-8")
+    assert changed(folder, won)
+    (folder / "module.py").write_text(PROGRAM.replace("repeat(1, 7, 1)", "repeat(1, 8, 1)"), encoding="utf-8")
+    assert not changed(folder, won)
+
+
+def test_findings_show_what_their_fixes_have_gained(folder: Path) -> None:
+    (file,) = verified(folder).with_gains(checked(folder)).files
+    (shown,) = (each.measured for each in file.diagnostics)
+    assert re.fullmatch(r"(1\.9\d|2\.0\d)x as fast on NVIDIA H200, 2026-11-21", shown)
