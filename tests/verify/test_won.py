@@ -50,7 +50,7 @@ def verified(folder: Path, *, speedup: float = 2.0, kept: bool = True) -> Won:
         "line": found.start.line,
         "fingerprint": found.fingerprint,
     }
-    made = verdict(speedup, (fix(title=found.fixes[0].title, fingerprint=found.fingerprint, **place),))
+    made = verdict(speedup, (fix(title=found.fixes[0].title, **place),))
     (measured,) = made.fixes
     verdicts.add(folder / FILE, replace(made, fixes=(replace(measured, kept=kept),)))
     return Won.read(folder / FILE)
