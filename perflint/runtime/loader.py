@@ -6,17 +6,19 @@ import multiprocessing
 import os
 import pickle
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset, IterableDataset, get_worker_info
+from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, get_worker_info
 
 from perflint.runtime.probe import Probe, probe
 from perflint.workers import available_cores
 
+ADDED = ("num_workers", "pin_memory")
+_UNPROVEN = "its file does not prove that workers would leave everything else as it is: --unsafe does it"
 _SHARED = Path("/dev/shm")
 _PREFETCH = 2  # batches that each worker keeps ready, by torch's default
 _MOST_WORKERS = 16
@@ -32,27 +34,33 @@ class Decision:
     sample: float = field(default=0.0, compare=False)
 
 
-def decide(dataset: Any, given: Mapping[str, Any], *, unsafe: bool = False, proven: bool = True) -> Decision:
-    """What to add to the arguments `given` for a loader of `dataset`.
+def decide(
+    dataset: Any, given: Mapping[str, Any], *, unsafe: bool = False, proven: Collection[str] = ADDED
+) -> Decision:
+    """What to add to the arguments `given` for a loader of `dataset`, of those that its text has `proven` to be safe.
 
     Trying out a few samples shows what workers would spoil, but not all: what is written to globals stays in the
     workers, and a loader that shuffles draws its order as a loop is entered, no longer as it asks for the first batch.
-    So it takes a text that has `proven` the rest, or an `unsafe` mind, which takes samples drawn at random as well.
+    And it may itself leave something behind: a count, a generator that has moved on, a file that was opened. So it
+    takes a text that has `proven` the rest, or an `unsafe` mind, which takes samples drawn at random as well.
     """
     if reason := _unfit(dataset, given):
         return Decision(reason=reason)
+    if not (unsafe or "num_workers" in proven or _is_in_memory(dataset)):
+        return Decision(reason="" if "num_workers" in given else _UNPROVEN)
     try:
         seen = probe(dataset)
     except Exception as error:
         return Decision(reason=f"its samples can't be tried out: {error!r}")
-    pinned = {} if "pin_memory" in given or not _can_pin(seen) else {"pin_memory": True}
+    pins = "pin_memory" in proven and "pin_memory" not in given and _can_pin(seen)
+    pinned = {"pin_memory": True} if pins else {}
     if "num_workers" in given:
         return Decision(pinned)
     batch = batch_size(given)
     workers = _workers(len(dataset) // max(batch, 1))
     reason = _obstacle(seen, batch, unsafe) or _unsendable(dataset, given) or _too_large(seen, batch, workers)
-    if not reason and not (proven or unsafe):
-        reason = "its file does not prove that workers would leave everything else as it is: --unsafe does it"
+    if not reason and not (unsafe or "num_workers" in proven):
+        reason = _UNPROVEN
     if not reason and workers < 1:
         reason = "there are no cores for workers"
     if reason:
@@ -85,6 +93,13 @@ def _unfit(dataset: object, given: Mapping[str, Any]) -> str:
     return ""
 
 
+def _is_in_memory(dataset: object) -> bool:
+    """Does reading it only look up what it holds, by its very type?"""
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    return type(dataset) in (TensorDataset, list, tuple)
+
+
 def _obstacle(seen: Probe, batch: int, unsafe: bool) -> str:
     if seen.device:
         return "its samples are on a device"
@@ -92,6 +107,8 @@ def _obstacle(seen: Probe, batch: int, unsafe: bool) -> str:
         return f"it holds an open {seen.handle}"
     if seen.changes:
         return "reading a sample changes it"
+    if seen.recorded:
+        return "its samples record gradients, which processes cannot send"
     if seen.draws and not unsafe:
         return "its samples are drawn at random, which would come out differently: --unsafe does it"
     if seen.seconds * batch < _WORTH_S:

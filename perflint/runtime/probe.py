@@ -1,4 +1,4 @@
-"""Reads a few samples of a dataset to learn what workers would do to it, and leaves everything as it was."""
+"""Reads a few samples of a dataset to learn what workers would do to it, and puts the random numbers back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class Probe:
     """What reading samples showed: seconds for one (the first may be slower, and is left out), bytes of its tensors.
 
     `draws`: it takes random numbers; `changes`: the dataset is another one afterwards; `device`: it holds or gives
-    tensors on a device; `handle`: the type of an open file or connection that it holds, or "".
+    tensors on a device; `recorded`: those that it gives require gradients; `handle`: the type of an open file or
+    connection that it holds, or "".
     """
 
     seconds: float
@@ -39,6 +40,7 @@ class Probe:
     draws: bool
     changes: bool
     device: bool
+    recorded: bool
     handle: str
 
 
@@ -62,6 +64,7 @@ def probe(dataset: Any) -> Probe:
         draws=draws,
         changes=_state(_parts(dataset)) != before,
         device=any(isinstance(each, Tensor) and each.device.type != "cpu" for each in (*parts, *tensors)),
+        recorded=any(each.requires_grad for each in tensors),
         handle=next((_name(each) for each in parts if _is_handle(each)), ""),
     )
 

@@ -19,6 +19,8 @@ from perflint.rule import Rule, Safety
 from perflint.run import check_files
 from perflint.shim.plan import KnownLoader
 
+WORKERS, PINNED = "num_workers", "pin_memory"
+
 
 def known_loaders(
     root: Path, discovery: Discovery, settings: Settings, rules: Sequence[Rule]
@@ -49,11 +51,12 @@ def _calls(path: str, found: Sequence[Diagnostic]) -> Iterator[tuple[Diagnostic,
 
 
 def _known(found: Diagnostic, call: str, figure: figures.Figure | None) -> KnownLoader:
-    proven = any(map(_is_safe, found.fixes))
+    proven = tuple(name for name in (WORKERS, PINNED) if any(_proves(name, fix) for fix in found.fixes))
     if figure is None:
         return KnownLoader(found.start.line, call, proven, None, 0)
     return KnownLoader(found.start.line, call, proven, (figure.workers, figure.prefetch), figure.cores)
 
 
-def _is_safe(fix: PlacedFix) -> bool:
-    return fix.safety is not Safety.BEHAVIOUR and any("num_workers" in edit.text for edit in fix.edits)
+def _proves(name: str, fix: PlacedFix) -> bool:
+    """Does the `fix` add this argument without a doubt? Where it has one, that is of the workers."""
+    return any(name in edit.text for edit in fix.edits) and (name == PINNED or fix.safety is not Safety.BEHAVIOUR)

@@ -41,7 +41,7 @@ class Loaders:
 
     def __init__(self, plan: Plan, run: Path) -> None:
         self._plan, self._run = plan, run
-        self._known: dict[tuple[str, int], tuple[weakref.ref[Any], Decision]] = {}
+        self._known: dict[tuple[str, int, frozenset[str]], tuple[weakref.ref[Any], Decision]] = {}
         self._tuning = self._new_tuning() if plan.tunes else None
 
     def watch(self, module: ModuleType) -> Undo:
@@ -86,17 +86,18 @@ class Loaders:
 
     def _arguments(self, path: str, line: int, loader: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
         dataset = given["dataset"]
-        seen, decision = self._known.get((path, line), (None, None))
+        place = (path, line, frozenset(given))  # a line may be run with other arguments
+        seen, decision = self._known.get(place, (None, None))
         is_new = decision is None or seen is None or seen() is not dataset
         if decision is None or is_new:
             decision = self._decided(path, line, given)
             if hasattr(dataset, "__weakref__"):
-                self._known[path, line] = (weakref.ref(dataset), decision)
+                self._known[place] = (weakref.ref(dataset), decision)
         if self._tuning and "num_workers" in decision.arguments:
             if self._tuning.begin(loader, path, line, given, decision):
                 self._tell(Made(path, line, {}, "", _PENDING))
             return {name: value for name, value in decision.arguments.items() if name != "num_workers"}
-        if is_new:
+        if is_new and (decision.arguments or decision.reason):
             self._tell(Made(path, line, dict(decision.arguments), decision.reason))
         return decision.arguments
 
@@ -104,7 +105,7 @@ class Loaders:
         from perflint.runtime.loader import as_measured, decide
 
         known = self._plan.loader_at(path, line)
-        decision = decide(given["dataset"], given, unsafe=self._plan.unsafe, proven=bool(known and known.proven))
+        decision = decide(given["dataset"], given, unsafe=self._plan.unsafe, proven=known.proven if known else ())
         if known is None or known.measured is None or self._plan.tunes:
             return decision
         return as_measured(decision, given, *known.measured, on=known.cores)

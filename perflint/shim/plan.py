@@ -57,13 +57,13 @@ class Left(NamedTuple):
 class KnownLoader(NamedTuple):
     """A loader that leaves something out, by the line of its call, whose text it is known by.
 
-    `proven`: the text alone proves workers to be safe. `measured` are workers, and batches that each keeps ready, if
-    a run has found out how many are worth it, on as many `cores`.
+    `proven` are the arguments that the text alone proves to be safe. `measured` are workers, and batches that each
+    keeps ready, if a run has found out how many are worth it, on as many `cores`.
     """
 
     line: int
     call: str
-    proven: bool
+    proven: tuple[str, ...]
     measured: tuple[int, int] | None
     cores: int
 
@@ -99,8 +99,9 @@ class Plan(NamedTuple):
         return sum(1 + len(file.changes) for file in self.files.values())
 
     def loader_at(self, path: str, line: int) -> KnownLoader | None:
-        """What is known of the loader at a line of a file."""
-        return next((each for each in self.loaders.get(os.path.realpath(path), ()) if each.line == line), None)
+        """What is known of the loader at a line of a file: nothing where there are several."""
+        known = [each for each in self.loaders.get(os.path.realpath(path), ()) if each.line == line]
+        return known[0] if len(known) == 1 else None
 
     def owns(self, path: str) -> bool:
         """Whether the file at `path` is the user's: inside of the project, and of no environment there."""
@@ -133,8 +134,8 @@ def load(path: Path) -> Plan:
     )
 
 
-def _read_loader(line: int, call: str, proven: bool, measured: list[int] | None, cores: int) -> KnownLoader:
-    return KnownLoader(line, call, proven, (measured[0], measured[1]) if measured else None, cores)
+def _read_loader(line: int, call: str, proven: list[str], measured: list[int] | None, cores: int) -> KnownLoader:
+    return KnownLoader(line, call, tuple(proven), (measured[0], measured[1]) if measured else None, cores)
 
 
 def _read_file(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import Dataset, IterableDataset, TensorDataset
+from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 from perflint.runtime import loader
 from perflint.runtime.loader import Decision, decide
@@ -64,6 +64,11 @@ class Fails(Slow):
         raise KeyError(index)
 
 
+class Recorded(Slow):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return super().__getitem__(index).requires_grad_()
+
+
 class Streams(IterableDataset[int]):
     def __iter__(self) -> Iterator[int]:
         return iter(range(4))
@@ -96,6 +101,7 @@ SPOILED = {
     "draws from numpy": (DrawsFromNumpy(), "drawn at random"),
     "draws from its own": (DrawsFromItsOwn(), "drawn at random"),
     "counts": (Counts(), "changes it"),
+    "records gradients": (Recorded(), "record gradients"),
     "fails": (Fails(), "can't be tried out"),
     "streams": (Streams(), "iterable"),
     "is in memory": (TensorDataset(torch.rand(8, 2)), "less than workers would cost"),
@@ -132,8 +138,22 @@ def test_random_samples_are_for_those_who_ask() -> None:
 
 
 def test_what_the_text_does_not_prove_is_for_those_who_ask() -> None:
-    assert "does not prove" in decide(Slow(), {"batch_size": 8}, proven=False).reason
-    assert decide(Slow(), {"batch_size": 8}, proven=False, unsafe=True).arguments == {"num_workers": 3}
+    assert "does not prove" in decide(Slow(), {"batch_size": 8}, proven=()).reason
+    assert decide(Slow(), {"batch_size": 8}, proven=(), unsafe=True).arguments == {"num_workers": 3}
+
+
+def test_a_dataset_that_is_not_proven_is_not_read() -> None:
+    dataset = Counts()
+    assert decide(dataset, {"batch_size": 8}, proven=("pin_memory",)).reason
+    assert decide(dataset, {"batch_size": 8, "num_workers": 2}, proven=("pin_memory",)) == Decision()
+    assert not dataset.seen
+
+
+def test_what_lies_in_memory_is_pinned_where_the_text_allows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    dataset = Subset(TensorDataset(torch.rand(8, 2)), range(4))
+    assert decide(dataset, {"batch_size": 8}, proven=("pin_memory",)).arguments == {"pin_memory": True}
+    assert not decide(dataset, {"batch_size": None}, proven=()).arguments
 
 
 def test_what_spawned_workers_cannot_be_sent_is_left_alone() -> None:
@@ -154,3 +174,12 @@ def test_a_program_gets_the_same_batches_in_the_same_order(tmp_path: Path) -> No
     assert "loads.py:24 loader: num_workers=" in run.stderr or "no cores" in run.stderr
     assert "loads.py:26 loader: no workers: each worker" in run.stderr
     assert "loads.py:28 loader: no workers: its file does not prove" in run.stderr
+
+
+def test_reading_and_choices_of_other_calls_leave_no_trace(tmp_path: Path) -> None:
+    project(tmp_path, "reads.py")
+    alone = python(tmp_path, "reads.py")
+    assert patched(tmp_path, "reads.py").stdout == alone.stdout
+    run = patched(tmp_path, "--unsafe", "reads.py", "--choose")
+    assert run.stdout.splitlines()[-1] == python(tmp_path, "reads.py", "--choose").stdout.splitlines()[-1]
+    assert not [line for line in run.stderr.splitlines() if line.rstrip().endswith("loader:")]

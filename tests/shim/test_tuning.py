@@ -96,7 +96,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     alone, run = python(folder, "tunes.py"), patched(folder, "--tune-loader", "tunes.py")
     assert (run.stdout, run.returncode) == (alone.stdout, alone.returncode), run.stderr
     assert "tunes.py:32 loader: 1 worker: a sample takes " in run.stderr
-    assert "tunes.py:37 loader: no workers: its samples are drawn at random" in run.stderr
+    assert "tunes.py:37 loader: no workers: its file does not prove" in run.stderr
     return folder
 
 
