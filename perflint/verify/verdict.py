@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -56,8 +57,9 @@ class FixVerdict:
 
     @property
     def place(self) -> str:
-        """The fix for humans: its rule, and where it is."""
-        return f"{self.rule} {self.path}:{self.line}"
+        """The fix for humans: its rule, and where it is, seen from the working directory."""
+        path = os.path.relpath(self.path)
+        return f"{self.rule} {path}:{self.line}" if self.line else f"{self.rule} {path}"
 
 
 @dataclass(frozen=True)
