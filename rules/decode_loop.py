@@ -77,7 +77,8 @@ calls that differ each time. Under `torch.no_grad()`, a loop that ends by a test
 may count by `range`, by a counter of its own, or by the length of a list; its results may go into lists that are
 stacked, lists of numbers, a tensor that grows by `torch.cat`, or one that is written in place. What a step writes to in
 place is copied first, so that what is past the end leaves no trace: it must be known to no one else.
-It assumes that no other file compiles the function or takes second derivatives of it. Where it is called with
+It assumes that no other file compiles the function or takes second derivatives of it, and that steps past the end
+can't fail on the device, as a draw from no chances does, or a place behind the end of a table. Where it is called with
 other shapes or numbers each time, or something does need the host after all, the function stays eager, and a warning
 says why. Where gradients are recorded, a parameter that is used outside of the function as well, or in several calls of
 it before one `backward`, has its gradients added up in another order. A loop that is captured already isn't reported.

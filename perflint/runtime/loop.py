@@ -69,13 +69,14 @@ def graphed_loop(
                 break
         return state, torch.stack(outputs, dim)
 
-    and returns bitwise the same, but `until` is computed for a whole chunk at once and read once a chunk: up to `chunk
-    - 1` more steps are computed and dropped. State and outputs are tensors or nested lists, tuples or dicts of them;
+    and returns bitwise the same, but `until` is computed for a whole chunk at once and read once a chunk: up to
+    `chunk - 1` more steps are computed and dropped. They must not fail on the device, as an index that grows too
+    large would, or a draw from no chances. State and outputs are tensors or nested lists, tuples or dicts of them;
     each output leaf is stacked along `dim`. What the test needs must be among the outputs. The state must keep its
-    shapes: a cache that grows has to be allocated at full length and written in place (what lies behind the last step's
-    slot is undefined, then). `step` and `until` may be local functions. With `last_state=False` the outputs alone are
-    returned: the state behind each step, any of which may be the last, then needs no memory of its own, and its writing
-    there no time.
+    shapes: a cache that grows has to be allocated at full length and written in place (what lies behind the last
+    step's slot is undefined, then). `step` and `until` may be local functions. With `last_state=False` the outputs
+    alone are returned: the state behind each step, any of which may be the last, then needs no memory of its own,
+    and its writing there no time.
 
     The graphs are kept for the code of `step` and `until`, under the same conditions as those of `cuda_graph`, and
     without gradients: where gradients are recorded, without torch.cuda, and where a step can't be captured (one
