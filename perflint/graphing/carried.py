@@ -11,6 +11,7 @@ from perflint.fixes.names import taken_around
 from perflint.graphing.course import Course
 from perflint.graphing.results import Collected
 from perflint.graphing.written import in_place
+from perflint.lift.seen import is_repeated
 from perflint.program.values import Kind
 from perflint.program.walk import PlainLoop, own_nodes
 
@@ -75,8 +76,7 @@ def _is_behind(program: Program, node: ast.Name, loop: PlainLoop) -> bool:
     statement = program.statement_of(node)
     if isinstance(node.ctx, ast.Store) and not (isinstance(statement, ast.AugAssign) and statement.target is node):
         return False
-    again = any(isinstance(each, PlainLoop) for each in program.ancestors(loop))
-    return again or node.lineno > (loop.end_lineno or loop.lineno)
+    return is_repeated(program, loop) or node.lineno > (loop.end_lineno or loop.lineno)
 
 
 def carried(program: Program, loop: PlainLoop, course: Course, found: Sequence[Collected], names: Names) -> list[str]:

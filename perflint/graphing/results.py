@@ -188,7 +188,7 @@ def lengthened(program: Program, statement: ast.stmt) -> tuple[str, str]:
 
 
 def is_always_behind(program: Program, call: ast.Call, loop: PlainLoop, name: str) -> bool:
-    """Does the call run whenever the loop has, or whenever the list `name` isn't empty?"""
+    """Does the call run whenever the loop has, or, if there is a `name`, whenever the list of that name isn't empty?"""
     statement = program.statement_of(call)
     if program.parent(statement) not in list(program.ancestors(loop)) or statement.lineno < loop.lineno:
         return False
@@ -197,7 +197,7 @@ def is_always_behind(program: Program, call: ast.Call, loop: PlainLoop, name: st
             break
         if isinstance(part, (ast.BoolOp, ast.Lambda, *COMPREHENSIONS)):
             return False
-        if isinstance(part, ast.IfExp) and not (path_of(part.test) == name and call in own_nodes(part.body)):
+        if isinstance(part, ast.IfExp) and not (name and path_of(part.test) == name and call in own_nodes(part.body)):
             return False
     return isinstance(statement, ast.Return | ast.Assign | ast.AnnAssign | ast.Expr)
 

@@ -10,6 +10,7 @@ from perflint.fixes.blocked import Blocked
 from perflint.graphing.ownership import argument_names, bound_to, is_new, is_own, memory_of
 from perflint.graphing.sharing import ELSEWHERE, sharing
 from perflint.lift.facts import shapes_of
+from perflint.lift.seen import is_repeated
 from perflint.program import torch_table
 from perflint.program.values import Kind
 from perflint.program.walk import PlainLoop, own_nodes, stores
@@ -86,7 +87,7 @@ def _around(program: Program, loop: PlainLoop) -> Iterator[ast.stmt]:
     """The statements that run when the loop is over: those behind it, and in front too if another loop is around."""
     function = program.function_of(loop)
     inside = set(own_nodes(loop))
-    again = any(isinstance(each, PlainLoop) for each in program.ancestors(loop))
+    again = is_repeated(program, loop)
     statements = [each for each in own_nodes(function or loop) if isinstance(each, _PLAIN) and each not in inside]
     yield from (each for each in statements if again or each.lineno > loop.lineno)
 
