@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import math
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from pathlib import Path
 from perflint import __version__
 from perflint.verify.decide import attributed, decided
 from perflint.verify.grade import Grade, Likeness
+from perflint.verify.hunks import hunks
 from perflint.verify.judge import Standard, likeness
 from perflint.verify.orders import Recording
 from perflint.verify.protocol import Look, Protocol, choose
@@ -24,7 +26,7 @@ from perflint.verify.samples import AGAIN, ORIGINAL, PATCHED, Samples, only, wit
 from perflint.verify.spec import Variant
 from perflint.verify.statistics import against_original, is_decided, itself, noise_floor
 from perflint.verify.variants import FixKey, Variants
-from perflint.verify.verdict import FixVerdict, Side, Verdict
+from perflint.verify.verdict import FixVerdict, Hunk, Side, Verdict
 
 _FIRST_LOOK = 0.1  # of the time there is
 _FOR_RACE = 0.5
@@ -124,8 +126,16 @@ class _Case:
             after=_side(race, PATCHED, final),
             again=_side(race, AGAIN, self._standard.run),
             fixes=tuple(fixes),
+            hunks=tuple(self._hunks(kept or right)),
             excluded=_excluded(race),
         )
+
+    def _hunks(self, fixes: Sequence[FixVerdict]) -> Iterator[Hunk]:
+        """The patch by `fixes`."""
+        after = self._patched(fixes).plan.files
+        for path, file in self._original.plan.files.items():
+            alone = {fix.name: self._patched([fix]).plan.files[path].text for fix in fixes if fix.path == path}
+            yield from hunks(os.path.relpath(path), file.text, after[path].text, alone)
 
     @cached_property
     def _look(self) -> Look:

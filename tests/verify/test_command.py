@@ -39,6 +39,7 @@ def test_a_lifted_loop_is_verified_from_first_look_to_report(tmp_path: Path) -> 
     assert verdict.own.grade is Grade.BITWISE
     assert [fix.rule for fix in verdict.fixes] == ["decode-loop"]
     assert verdict.fixes[0].activations > 0
+    assert any("-        for t in range(tokens.size(1)):" in hunk.text for hunk in verdict.hunks)
     assert {window.variant for window in verdict.samples.windows} == {ORIGINAL, AGAIN, PATCHED}
     assert "<html" in (tmp_path / ".perflint" / "report.html").read_text(encoding="utf-8")
 
