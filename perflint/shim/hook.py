@@ -6,6 +6,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader
 
 Code = Callable[[str, bytes], "CodeType | None"]
 AfterImport = Callable[[ModuleType], None]
@@ -24,15 +28,20 @@ class PatchedLoader(SourceFileLoader):
         return self._code(path, self.get_data(path)) or super().get_code(fullname)
 
 
-class _Watched(SourceFileLoader):
-    """Loads a library's module as ever, and tells that it is there."""
+class _Watched:
+    """Has a library's module loaded by its own `loader`, and tells that it is there."""
 
-    def __init__(self, fullname: str, path: str, told: AfterImport) -> None:
-        super().__init__(fullname, path)
-        self._told = told
+    def __init__(self, loader: Loader, told: AfterImport) -> None:
+        self._loader, self._told = loader, told
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        super().exec_module(module)
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
         self._told(module)
 
 
@@ -52,8 +61,8 @@ class Finder:
         spec = self._found(fullname, path, target)
         if spec is None:
             return None
-        if fullname in self._watched and type(spec.loader) is SourceFileLoader:
-            spec.loader = _Watched(fullname, spec.loader.path, self._watched[fullname])
+        if fullname in self._watched and hasattr(spec.loader, "exec_module"):  # frozen ones, too, as runpy is
+            spec.loader = _Watched(spec.loader, self._watched[fullname])  # type: ignore[assignment,arg-type]
         self._swap(spec)
         return spec
 

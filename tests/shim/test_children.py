@@ -12,6 +12,21 @@ from tests.shim.runs import PROGRAMS, patched, project, python
 
 FLAGS = [(), ("-u", "-O"), *([("-P",)] if sys.version_info >= (3, 11) else [])]
 
+CHILD = """
+
+def child():
+    print(tuple(Decoder()(torch.ones(2, 3, 4)).shape), end=" ", flush=True)
+
+
+if __name__ == "__main__":
+    import multiprocessing
+
+    process = multiprocessing.get_context("{method}").Process(target=child)
+    process.start()
+    process.join()
+    print(process.exitcode)
+"""
+
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_a_child_runs_the_patched_program(tmp_path: Path, method: str) -> None:
@@ -19,6 +34,16 @@ def test_a_child_runs_the_patched_program(tmp_path: Path, method: str) -> None:
     assert run.stdout == "PatchedLoader True 0\n", run.stderr
     assert "perflint: 1 fix took effect in 2 processes\n" in run.stderr
     assert re.search(r"\(2 times: 1 in main, 1 in \d+\)", run.stderr)
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_child_runs_the_patched_script(tmp_path: Path, method: str) -> None:
+    project(tmp_path)
+    decoder = (PROGRAMS / "decoders.py").read_text().partition('"""\n')[2]
+    (tmp_path / "script.py").write_text(f"{decoder}{CHILD.format(method=method)}")
+    alone, run = python(tmp_path, "script.py"), patched(tmp_path, "script.py")
+    assert run.stdout == alone.stdout == "(2, 3, 4) 0\n", run.stderr
+    assert re.search(r"script.py:\d+ decode-loop: compute all steps at once \(1 time: 1 in \d+\)", run.stderr)
 
 
 def test_a_script_that_is_started_is_patched_too(tmp_path: Path) -> None:
