@@ -14,6 +14,7 @@ from perflint.lift.scope import Scope, tensor
 from perflint.lift.seen import is_only_joined, is_written, starts_of
 from perflint.lift.slices import item_text, spread, step_range
 from perflint.lift.steps import Steps
+from perflint.lift.widths import keeps_type
 from perflint.program.consumers import CONVERSIONS, WRAPPERS
 from perflint.program.occurrences import occurrences
 from perflint.program.values import Kind
@@ -86,6 +87,8 @@ class Results:
 
     def _add(self, scope: Scope, node: ast.stmt, path: str, addends: list[tuple[str, ast.expr]]) -> str:
         self._only_here(node, path, [each for each in self.loop.body if (sum_ := _added(each)) and sum_[0] == path])
+        if narrow := [addend for _, addend in addends if not (_item(addend) or keeps_type(scope, path, addend))]:
+            raise Blocked(f"`{path}` adds up small integers, whose sum at once has 64 bits", narrow[0])
         if isinstance(node, ast.AugAssign):
             if not (isinstance(node.target, ast.Name) and _is_own(scope, node.target)):
                 raise Blocked(f"`{path}` may share its memory with another tensor", node)

@@ -12,7 +12,8 @@ _HOOKS = frozenset(
     "register_forward_hook register_forward_pre_hook register_backward_hook register_full_backward_hook"
     " register_full_backward_pre_hook register_module_forward_hook register_module_forward_pre_hook"
     " register_module_full_backward_hook register_module_full_backward_pre_hook register_module_backward_hook"
-    " spectral_norm weight_norm prune parametrize parametrizations register_parametrization".split()
+    " spectral_norm weight_norm prune parametrize parametrizations register_parametrization"
+    " quantization quantize_dynamic".split()
 )
 _WRAPPERS = _HOOKS | frozenset(
     "DataParallel DistributedDataParallel FullyShardedDataParallel compile jit checkpoint checkpoint_sequential".split()

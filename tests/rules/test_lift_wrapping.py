@@ -15,6 +15,7 @@ from perflint.program import Program
         "import torch.nn.utils.prune as p\np.random_unstructured(layer)",
         "from torch.nn.utils import weight_norm as wn",
         "from torch.nn.utils.parametrizations import orthogonal",
+        "import torch\nmodel = torch.ao.quantization.quantize_dynamic(model)",
     ],
 )
 def test_what_replaces_weights_or_adds_to_calls_is_a_hook(text: str) -> None:
