@@ -109,10 +109,14 @@ def _given(scope: Scope, target: ast.expr, value: Lifted, node: ast.stmt) -> Ite
     step = tensor(value, target)
     if not isinstance(target, ast.Name):
         raise Blocked(f"`{ast.unparse(target)}` is changed in each step", node)
-    name = scope.local(target.id)
-    unread = name in scope.facts.handed_on and name in scope.draft.shifted and name not in scope.facts.read_behind
-    if unread:
-        scope.values[target.id] = step
+    yield from _bind_steps(scope, target.id, step)
+
+
+def _bind_steps(scope: Scope, variable: str, step: Steps | Same) -> Iterator[str]:
+    """Let the variable hold what a step computes, in all steps."""
+    name = scope.local(variable)
+    if name in scope.facts.handed_on and name in scope.draft.shifted and name not in scope.facts.read_behind:
+        scope.values[variable] = step
         return
     for path, other in scope.values.items():
         if isinstance(other, State) and other.outputs is not None and other.outputs.text == name:
@@ -120,10 +124,10 @@ def _given(scope: Scope, target: ast.expr, value: Lifted, node: ast.stmt) -> Ite
     if step.text != name:
         yield f"{name} = {on_one_line(step.text)}"
     if isinstance(step, Same):
-        scope.values[target.id] = Same(name, step.rank, step.is_number)
+        scope.values[variable] = Same(name, step.rank, step.is_number)
     else:
         is_only_here = scope.callee is None and is_read_once(scope, name)
-        scope.values[target.id] = replace(step, text=name) if is_only_here else step.named(name)
+        scope.values[variable] = replace(step, text=name) if is_only_here else step.named(name)
 
 
 def _handed_down(target: ast.expr, value: Carried, node: ast.stmt) -> Parts:
