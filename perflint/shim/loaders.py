@@ -43,6 +43,7 @@ class Loaders:
         self._plan, self._run = plan, run
         self._known: dict[tuple[str, int, frozenset[str]], tuple[weakref.ref[Any], Decision]] = {}
         self._tuning = self._new_tuning() if plan.tunes else None
+        self._has_ended = False
 
     def watch(self, module: ModuleType) -> Undo:
         """See each DataLoader of torch's `module` as it is made."""
@@ -51,7 +52,7 @@ class Loaders:
 
         @functools.wraps(original)
         def init(loader: Any, *args: Any, **kwargs: Any) -> None:
-            if type(loader) is kind:
+            if type(loader) is kind and not self._has_ended:  # others may hold on to this by their own patch
                 kwargs |= self._added(original, sys._getframe(1), (loader, *args), kwargs)
             original(loader, *args, **kwargs)
 
@@ -60,6 +61,7 @@ class Loaders:
             undo.append(self._tuning.watch(kind))
 
         def undo_all() -> None:
+            self._has_ended = True
             for each in undo:
                 each()
 

@@ -30,6 +30,7 @@ class Shim:
         self._slots = plan.slots
         self._counters = Counters(run, plan.counters, name)
         self._undo: list[Undo] = []
+        self._has_ended = False  # what others have patched since holds on to ours, which then does nothing
         watched: dict[str, Watch] = {
             "runpy": watches.files_run(self.patches, self.code),
             "importlib.util": watches.files_located(self._swap),
@@ -51,6 +52,7 @@ class Shim:
 
     def uninstall(self) -> None:
         """Patch nothing more; what is patched already stays so, and what others have changed since is theirs."""
+        self._has_ended = True
         with suppress(ValueError):
             sys.meta_path.remove(self._finder)
         while self._undo:
@@ -58,7 +60,7 @@ class Shim:
 
     def patches(self, path: str) -> bool:
         """Whether the file at `path` is one to be patched."""
-        return path in self.plan.files or os.path.realpath(path) in self.plan.files
+        return not self._has_ended and (path in self.plan.files or os.path.realpath(path) in self.plan.files)
 
     def code(self, path: str, data: bytes) -> CodeType | None:
         """The patched code of the file at `path` that holds `data`: None where it is left alone, or we fail."""

@@ -10,10 +10,24 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from perflint.errors import UserError
-from perflint.shim import installed
+from perflint.shim import fault, installed
 from tests.shim.runs import project
+
+WRAPPER = """
+from torch.utils.data import DataLoader
+
+theirs = DataLoader.__init__
+
+
+def init(self, *arguments, **given):
+    theirs(self, *arguments, **given)
+
+
+DataLoader.__init__ = init
+"""
 
 
 @pytest.fixture
@@ -51,6 +65,20 @@ def test_what_others_changed_meanwhile_is_left_to_them(folder: Path, monkeypatch
     with installed(folder):
         monkeypatch.setenv("PYTHONPATH", "elsewhere")
     assert os.environ["PYTHONPATH"] == "elsewhere"
+
+
+def test_what_others_have_wrapped_does_nothing_more_behind_the_block(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project(folder, "reads.py")
+    (folder / "wraps.py").write_text(WRAPPER)
+    monkeypatch.setattr(DataLoader, "__init__", DataLoader.__init__)  # and back, behind the test
+    with installed(folder, unsafe=True):
+        importlib.import_module("wraps")
+    faults: list[str] = []
+    monkeypatch.setattr(fault, "tell", faults.append)
+    assert len(importlib.import_module("reads").choose()) == 2
+    assert not faults
 
 
 def test_a_file_changed_since_the_plan_is_run_as_it_is(folder: Path) -> None:
