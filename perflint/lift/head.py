@@ -35,19 +35,26 @@ def _bind(scope: Scope, target: ast.expr, walked: ast.expr) -> None:
         _assign(scope, target, _counter(scope, walked))
     elif isinstance(walked, ast.Call) and name == "enumerate" and len(walked.args) == 1 and not walked.keywords:
         parts = _parts(target, 2)
-        sequence = _sequence(scope, walked.args[0])
-        _assign(scope, parts[1], sequence)
+        sequence = _bind_sequences(scope, parts[1], walked.args[0])
         _assign(scope, parts[0], Index("0", f"{atom(sequence.text)}.size({sequence.axis})"))
-    elif isinstance(walked, ast.Call) and name == "zip" and not walked.keywords:
-        sequences = [_sequence(scope, each) for each in walked.args]
-        if len({_length(scope, each) for each in walked.args}) != 1 or not _length(scope, walked.args[0]):
-            raise Blocked("the sequences are not known to be equally long", walked)
-        for part, sequence in zip(_parts(target, len(sequences)), sequences, strict=True):
-            _assign(scope, part, sequence)
     elif isinstance(walked, ast.Call) and scope.program.qualified(walked.func) == "builtins.reversed":
         raise Blocked("the loop goes backwards", walked)
     else:
-        _assign(scope, target, _sequence(scope, walked))
+        _bind_sequences(scope, target, walked)
+
+
+def _bind_sequences(scope: Scope, target: ast.expr, walked: ast.expr) -> Steps:
+    """Give `target` the steps of a sequence, or of several at once, by `zip`; the first of them."""
+    if not isinstance(walked, ast.Call) or called(walked) != "zip" or walked.keywords:
+        sequence = _sequence(scope, walked)
+        _assign(scope, target, sequence)
+        return sequence
+    sequences = [_sequence(scope, each) for each in walked.args]
+    if len({_length(scope, each) for each in walked.args}) != 1 or not _length(scope, walked.args[0]):
+        raise Blocked("the sequences are not known to be equally long", walked)
+    for part, sequence in zip(_parts(target, len(sequences)), sequences, strict=True):
+        _assign(scope, part, sequence)
+    return sequences[0]
 
 
 def _bind_while(scope: Scope, loop: ast.While) -> None:

@@ -15,20 +15,20 @@ _HOOKS = frozenset(
     " spectral_norm weight_norm prune parametrize parametrizations register_parametrization"
     " quantization quantize_dynamic".split()
 )
-_WRAPPERS = _HOOKS | frozenset(
+_WRAPPERS = frozenset(
     "DataParallel DistributedDataParallel FullyShardedDataParallel compile jit checkpoint checkpoint_sequential".split()
 )
 _COMMON = frozenset({"checkpoint", "compile", "jit", "prune"})  # names of much else, too: only torch's are meant
 
 
 def may_be_hooked(program: Program) -> bool:
-    """Does the program use what adds to the calls of torch's modules, or replaces their weights at each call?"""
-    return not program.once(_words).isdisjoint(_HOOKS)
+    """Does the program use what adds to the calls of torch's modules, or replaces their weights, or them?"""
+    return not program.once(_words).isdisjoint(_HOOKS) or program.once(_replaces_modules)
 
 
 def may_be_wrapped(program: Program) -> bool:
     """Does the program use what may stand for a module or a function of its own?"""
-    return not program.once(_words).isdisjoint(_WRAPPERS)
+    return may_be_hooked(program) or not program.once(_words).isdisjoint(_WRAPPERS)
 
 
 def is_scripted(program: Program) -> bool:
@@ -39,6 +39,12 @@ def is_scripted(program: Program) -> bool:
 def sets_attributes_by_name(program: Program) -> bool:
     """May an attribute be set that the text does not show?"""
     return "setattr" in program.once(_words)
+
+
+def _replaces_modules(program: Program) -> bool:
+    """Is something of the program's own put in the place of a class or function of torch: `nn.Linear = Linear`?"""
+    stored = (node for node in program.of_type(ast.Attribute) if isinstance(node.ctx, ast.Store))
+    return any(program.qualified(node.value).startswith("torch.nn") for node in stored)
 
 
 def _words(program: Program) -> frozenset[str]:

@@ -58,3 +58,11 @@ def test_heat_is_ordered() -> None:
 def test_a_method_that_has_a_name_of_its_own_changes_no_other_variable(lines: str) -> None:
     program = Program(f"{lines}\nz = 3\nreveal(z)\n")
     assert [describe(program.value(node.args[0])) for node, _ in expectations(program, "reveal")] == ["number"]
+
+
+def test_a_class_that_takes_the_place_of_its_base_is_none_of_its_bases() -> None:
+    program = Program(
+        "import torch.nn as nn\nclass Linear(nn.Linear): pass\nnn.Linear = Linear\nreveal(Linear(3, 4).n)\n"
+    )
+    assert [describe(program.value(node.args[0])) for node, _ in expectations(program, "reveal")]
+    assert program.base_names(next(iter(program.of_type(ast.ClassDef))))[:1] != ("@Linear",)

@@ -270,4 +270,13 @@ state.data[0] += 1
 """,
         gives="joined, state",
     ),
+    "two sequences are walked and counted, one of them from an axis of its own": """
+def run():
+    x = torch.randn(2, 5, 3)
+    y = (x * 2).transpose(0, 1)
+    outs = []
+    for t, (a, b) in enumerate(zip(x.unbind(1), y)):
+        outs.append(a - b + x[:, t] * y[t])
+    return torch.stack(outs, 1)
+""",
 }

@@ -15,6 +15,7 @@ from perflint.program import Program
         "import torch.nn.utils.prune as p\np.random_unstructured(layer)",
         "from torch.nn.utils import weight_norm as wn",
         "from torch.nn.utils.parametrizations import orthogonal",
+        "from torch import nn\nnn.Linear = Linear",
         "import torch\nmodel = torch.ao.quantization.quantize_dynamic(model)",
     ],
 )

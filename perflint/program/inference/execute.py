@@ -131,9 +131,8 @@ class Executor(Evaluator):
     def _run_classdef(self, node: ast.ClassDef) -> None:
         bases = [self.evaluate(base) for base in node.bases]
         info = self.classes.setdefault(node, ClassInfo(node))
-        info.bases = tuple(
-            self.classes[base.node] for base in bases if base.kind is Kind.CLASS and base.node in self.classes
-        )
+        own = [self.classes[base.node] for base in bases if base.kind is Kind.CLASS and base.node in self.classes]
+        info.bases = tuple(base for base in own if info not in base.lineage())  # it may have taken its base's place
         info.base_names = tuple(base.name for base in bases if base.kind in (Kind.LIBRARY, Kind.UNKNOWN) and base.name)
         info.kind = next((kind for name in info.base_names if (kind := _kind_of_base(name))), "")
         for base in info.bases:
