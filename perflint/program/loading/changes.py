@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from perflint.program.heat import Heat
-from perflint.program.walk import Function, own_nodes, path_of
+from perflint.program.loading.writes import written
+from perflint.program.values import Kind
+from perflint.program.walk import Function, own_nodes, path_of, stores
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -61,21 +63,47 @@ def _changed_outside(program: Program, functions: Collection[Function]) -> str:
     names = {each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
     names -= {each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
     names -= {each.arg for function in functions for each in ast.walk(function.args) if isinstance(each, ast.arg)}
-    targets = [
-        *(target for node in program.of_type(ast.Assign) for target in node.targets),
-        *(node.target for node in program.of_type(ast.AugAssign)),
-    ]
-    for target in targets:
+    for target in (*_assigned(program), *_changed_in_place(program, names)):
         if isinstance(target, ast.Attribute):
             hit = target.attr in attributes and not _is_self(target.value)
         else:
-            hit = isinstance(target, ast.Name) and target.id in names and _is_global(program, target)
+            hit = isinstance(target, ast.Name) and target.id in names
         if hit and program.heat(target) is not Heat.ONCE:
             return f"line {target.lineno} changes {program.segment(target)} while batches are read"
     return ""
 
 
-def _is_global(program: Program, name: ast.Name) -> bool:
+def _assigned(program: Program) -> Iterator[ast.expr]:
+    """The attributes and the module's variables that are assigned."""
+    targets = (
+        *(target for node in program.of_type(ast.Assign) for target in node.targets),
+        *(node.target for node in program.of_type(ast.AugAssign)),
+    )
+    yield from (each for each in targets if isinstance(each, ast.Attribute) or _is_global(program, each))
+
+
+def _changed_in_place(program: Program, names: Collection[str]) -> Iterator[ast.expr]:
+    """The module's variables among `names`, and attributes of datasets, whose elements or contents are changed."""
+    for node in (*program.of_type(ast.Subscript), *program.of_type(ast.Call)):
+        for target in written(program, node):
+            if isinstance(target, ast.Attribute):
+                if program.value(target.value).kind in (Kind.DATASET, Kind.INSTANCE):
+                    yield target
+            elif isinstance(target, ast.Name) and target.id in names and _is_of_module(program, target):
+                yield target
+
+
+def _is_of_module(program: Program, name: ast.Name) -> bool:
+    function = program.function_of(name)
+    parameters = ast.walk(function.args) if function is not None else ()
+    return function is None or not (
+        stores(function, name.id) or any(isinstance(each, ast.arg) and each.arg == name.id for each in parameters)
+    )
+
+
+def _is_global(program: Program, name: ast.expr) -> bool:
+    if not isinstance(name, ast.Name):
+        return False
     function = program.function_of(name)
     return function is None or any(
         isinstance(node, ast.Global) and name.id in node.names for node in own_nodes(function)
