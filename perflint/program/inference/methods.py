@@ -51,7 +51,8 @@ def method_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: 
     if owner.kind is Kind.SEQUENCE:
         return _on_sequence(evaluator, owner, name, node, arguments)
     if owner.kind in (Kind.STRING, Kind.NUMPY):
-        return owner._replace(is_literal=False, literal=None) if name not in ("split", "tolist") else sequence_of(owner)
+        plain = owner._replace(is_literal=False, literal=None)
+        return sequence_of(plain) if name in ("split", "tolist") else plain
     if owner.kind is Kind.OTHER:
         return _on_other(owner, name)
     if owner.kind is Kind.LOADER and name.endswith("iterator"):  # of a project's own class of loaders

@@ -50,6 +50,8 @@ def parameter_values(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Valu
         given = info.arguments.get(name)
         if given is None or (is_demo and _is_of_host(given)):
             values[name] = _expected(evaluator, info, parameter, used.get(name, set()), defaults.get(name))
+        elif given.kind is Kind.NUMBER:  # others may call it with another one
+            values[name] = given._replace(is_literal=False, literal=None)
         else:
             values[name] = given
         if name in info.arguments and name in defaults:
