@@ -26,17 +26,17 @@ class Discovery:
     unreadable: tuple[tuple[Path, str], ...] = ()
 
 
-def discover(paths: Sequence[Path], settings: Settings) -> Discovery:
+def discover(paths: Sequence[Path], settings: Settings, *, may_be_empty: bool = False) -> Discovery:
     """The files that `paths` stand for, the working directory where there are none.
 
     A file that is named is taken even when excluded, unless `settings.force_exclude`. Raises UserError for a path that
-    does not exist, and where nothing is found: a run without files is never a clean one. Only where `force_exclude`
-    leaves out all that was named, as a commit hook may, is the discovery empty.
+    does not exist, and where nothing is found, unless that `may_be_empty`: a check without files is never a clean one.
+    Only where `force_exclude` leaves out all that was named, as a commit hook may, is the discovery empty then.
     """
     search = _Search(settings)
     for path in paths or (Path(),):
         search.take(path)
-    if not search.found and not search.unreadable and not search.forced_out:
+    if not (search.found or search.unreadable or search.forced_out or may_be_empty):
         where = ", ".join(str(path) for path in paths) or "."
         raise UserError(f"no Python files or notebooks found in {where}{_hint(search.skipped)}")
     files = tuple(Path(shown) for shown in sorted(search.found.values()))

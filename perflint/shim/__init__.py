@@ -18,15 +18,18 @@ def installed(
     """Patch what is imported from the project at `root` inside the block, in this process and in those it starts.
 
     `select` and `ignore` name rules or groups, as for `perflint run`, and come on top of the project's configuration.
-    What was imported in the block stays patched. Raises UserError for a rule that there is none of, and for a
-    configuration that can't be read.
+    What was imported in the block stays patched. Raises UserError for a rule or a folder that there is none of,
+    and for a configuration that can't be read.
     """
     from perflint.config import load  # here: this package is imported by every process of a run, as it starts
+    from perflint.errors import UserError
     from perflint.shim.planning import Project, plan_for
     from perflint.shim.running import begin
 
     given = {"select": list(select), "ignore": list(ignore), "unsafe": unsafe}
     folder = Path(root).resolve()
+    if not folder.is_dir():
+        raise UserError(f"{root}: there is no such folder")
     settings = load(folder, overrides={name: value for name, value in given.items() if value}).settings
     run = begin(lambda spare: plan_for(Project(folder, folder, settings), spare).found)
     try:

@@ -69,7 +69,7 @@ def plan_for(project: Project, folder: Path) -> Planned:
     root = project.root
     settings = replace(project.settings, cache_dir=project.settings.cache_dir or root / FOLDER)
     store = _store(settings) or folder  # made before anything is looked at, for it may lie in the project
-    discovery = discover([root], settings)
+    discovery = discover([root], settings, may_be_empty=True)  # `-m` runs what lies elsewhere, too
     rules = selected_rules(settings.selection)
     basis = basis_of(project.start, root, discovery, settings, rules, project.config)
     look = basis.look()

@@ -39,9 +39,13 @@ class Program(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A run that this process began: its patches, the folder of its counts, and the environment as it was before."""
+    """A run that this process began in the folder `start`.
+
+    Its patches, the folder of its counts, and the environment as it was before.
+    """
 
     shim: Shim
+    start: Path
     folder: Path
     joining: Mapping[str, str]
     before: Mapping[str, str | None]
@@ -49,7 +53,8 @@ class Run(NamedTuple):
     def lines(self) -> list[str]:
         """The summary so far."""
         processes = list(read(self.folder, self.shim.plan.counters))
-        return list(summary.summary(self.shim.plan, processes, list(made(self.folder)), graphed(self.folder)))
+        loaders = list(made(self.folder))
+        return list(summary.summary(self.shim.plan, processes, loaders, graphed(self.folder), self.start))
 
     def end(self) -> None:
         """Patch nothing more, here and in processes that are started from now on."""
@@ -63,6 +68,7 @@ class Run(NamedTuple):
 
 def begin(find: Find) -> Run:
     """Begin a run by the plan that `find` gives: patch this process's imports, and those of its children."""
+    start = Path.cwd()
     folder = Path(tempfile.mkdtemp(prefix="perflint-"))
     try:
         path, plan = find(folder)
@@ -74,7 +80,7 @@ def begin(find: Find) -> Run:
     before = {name: os.environ.get(name) for name in joining}
     os.environ.update(joining)
     shim.install()
-    return Run(shim, folder, joining, before)
+    return Run(shim, start, folder, joining, before)
 
 
 def launcher(program: Program, find: Find) -> Callable[[], None]:

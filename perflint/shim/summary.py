@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from perflint.shim.counters import MAIN, Process
@@ -41,15 +42,15 @@ def _times(processes: Sequence[Process], slot: int) -> dict[str, int]:
 
 
 def summary(
-    plan: Plan, processes: Sequence[Process], loaders: Sequence[Made], graphs: Iterable[Graphed]
+    plan: Plan, processes: Sequence[Process], loaders: Sequence[Made], graphs: Iterable[Graphed], start: Path
 ) -> Iterator[str]:
-    """The lines of a run's summary."""
+    """The lines of the summary of a run that began in the folder `start`."""
     seen = [each for each in effects(plan, processes) if each.loaded]
     number = sum(bool(each.times) for each in seen) + sum(bool(each.arguments) for each in loaders)
     where = f" in {len(processes)} processes" if len(processes) > 1 else ""
     yield f"perflint: {_number(number, 'fix', 'fixes')} took effect{where}"
     for each in seen:
-        place = f"{os.path.relpath(each.path)}:{each.change.line}"
+        place = f"{os.path.relpath(each.path, start)}:{each.change.line}"
         yield f"  {place} {each.change.rule}: {each.change.title} ({_shown(each.times)})"
 
     for graph in graphs:
@@ -59,7 +60,7 @@ def summary(
         added = ", ".join(f"{name}={value}" for name, value in loader.arguments.items())
         rest = f"no workers: {loader.reason}" if loader.reason else ""
         said = "; ".join(filter(None, [added, rest, loader.note]))
-        yield f"  {os.path.relpath(loader.path)}:{loader.line} loader: {said}"
+        yield f"  {os.path.relpath(loader.path, start)}:{loader.line} loader: {said}"
 
 
 def _shown(times: Mapping[str, int]) -> str:

@@ -95,3 +95,9 @@ def test_rules_are_chosen_as_on_the_command_line(folder: Path) -> None:
         assert not run.lines()[1:]
     with pytest.raises(UserError, match="decode-lop"), installed(folder, select=["decode-lop"]):
         pass
+
+
+def test_a_folder_that_there_is_none_of_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such folder"), installed(tmp_path / "nowhere"):
+        pass
+    assert not (tmp_path / "nowhere").exists()

@@ -106,3 +106,16 @@ def test_what_the_cache_holds_for_long_makes_room_for_a_new_plan(tmp_path: Path)
         os.utime(store / name, (time.time() - age,) * 2)
     patched(tmp_path, "identity.py")
     assert {"new"} == {file.name for file in store.iterdir()} & {"old", "new"}
+
+
+@pytest.mark.parametrize("leaves", ["os.chdir(os.sep)", "os.chdir(folder); os.rmdir(folder)"])
+def test_the_summary_names_files_as_seen_from_where_the_run_began(tmp_path: Path, leaves: str) -> None:
+    project(tmp_path, "decoders.py")
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "moves.py").write_text(f"import os, decoders\nfolder = os.path.abspath('gone')\n{leaves}\n")
+    run = patched(tmp_path, "moves.py")
+    assert "\n  decoders.py:16 decode-loop: compute all steps at once (never took effect)\n" in run.stderr
+
+
+def test_a_module_is_run_from_a_folder_without_programs(tmp_path: Path) -> None:
+    assert patched(tmp_path, "-m", "platform").stdout == python(tmp_path, "-m", "platform").stdout

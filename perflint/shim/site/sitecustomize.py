@@ -10,7 +10,7 @@ sys.path[:] = [path for path in sys.path if path != _here]
 _spec = PathFinder.find_spec("sitecustomize", sys.path)
 try:
     from perflint.shim.session import join
-except ImportError:  # another environment's Python
+except (ImportError, SyntaxError, TypeError):  # another environment's Python, or one that is too old
     pass
 else:
     join()
