@@ -1,4 +1,4 @@
-"""Reads a few samples of a dataset to learn what workers would do to it, and puts the random numbers back."""
+"""Reads a few samples of a dataset, unheard, to learn what workers would do to it; puts the random numbers back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +49,7 @@ def probe(dataset: Any) -> Probe:
     parts = list(_parts(dataset))
     before = _state(parts)
     times: list[float] = []
-    with _same_random_numbers() as has_drawn:
+    with _same_random_numbers() as has_drawn, redirect_stdout(io.StringIO()):
         for index in range(min(_SAMPLES, len(dataset))):
             start = time.perf_counter()
             sample = dataset[index]

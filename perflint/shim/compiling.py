@@ -70,5 +70,7 @@ def _move(node: ast.AST, lines: Sequence[int]) -> None:
     first, last = node.lineno, node.end_lineno or node.lineno  # type: ignore[attr-defined]
     node.lineno = abs(lines[first - 1])  # type: ignore[attr-defined]
     node.end_lineno = max(abs(lines[last - 1]), node.lineno)  # type: ignore[attr-defined]
-    if lines[first - 1] < 0 or lines[last - 1] < 0:
+    if lines[last - 1] < 0:
+        node.end_col_offset = 0  # type: ignore[attr-defined]
+    if lines[first - 1] < 0 or (lines[last - 1] < 0 and node.end_lineno == node.lineno):  # type: ignore[attr-defined]
         node.col_offset = node.end_col_offset = 0  # type: ignore[attr-defined]

@@ -8,6 +8,34 @@ import pytest
 
 from tests.shim.runs import patched, project, python
 
+ENDS = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+model = nn.Linear(4, 1).to(device)
+optimizer = torch.optim.SGD(model.parameters())
+
+
+def train(loader):
+    total = 0.0
+    for batch in loader:
+        loss = model(batch.to(device)).sum()
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+    return total
+
+
+def batches():
+    yield torch.ones(2, 4)
+    raise ValueError("no more")
+
+
+train(batches())
+"""
+
 
 def test_a_script_sees_itself_as_python_would_show_it(tmp_path: Path) -> None:
     project(tmp_path, "identity.py")
@@ -49,6 +77,15 @@ def test_a_traceback_out_of_patched_code_shows_the_lines_of_the_user_s_file(tmp_
     error, summary = run.stderr.split("perflint: ")
     assert (run.stdout, error, run.returncode) == (alone.stdout, alone.stderr, alone.returncode)
     assert "crashes.py:16 decode-loop" in summary
+
+
+def test_a_traceback_out_of_the_head_of_a_patched_loop_is_the_user_s(tmp_path: Path) -> None:
+    project(tmp_path)
+    (tmp_path / "ends.py").write_text(ENDS)
+    alone, run = python(tmp_path, "ends.py"), patched(tmp_path, "ends.py")
+    error, summary = run.stderr.split("perflint: ")
+    assert error == alone.stderr
+    assert "ends.py:17 item-in-loop" in summary
 
 
 @pytest.mark.parametrize("arguments", [("missing.py",), ("-m", "missing"), ("-m", "json.missing")])

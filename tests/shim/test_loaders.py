@@ -64,6 +64,12 @@ class Fails(Slow):
         raise KeyError(index)
 
 
+class Prints(Slow):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        print("reads", index)
+        return super().__getitem__(index)
+
+
 class Recorded(Slow):
     def __getitem__(self, index: int) -> torch.Tensor:
         return super().__getitem__(index).requires_grad_()
@@ -131,6 +137,11 @@ def test_trying_out_leaves_random_numbers_as_they_were() -> None:
     decided(DrawsFromNumpy())
     assert torch.equal(torch.get_rng_state(), before[0])
     np.testing.assert_equal(np.random.get_state(legacy=False), before[1])
+
+
+def test_what_samples_print_as_they_are_tried_out_is_not_heard(capsys: pytest.CaptureFixture[str]) -> None:
+    assert decided(Prints()) == Decision({"num_workers": 3})
+    assert not capsys.readouterr().out
 
 
 def test_random_samples_are_for_those_who_ask() -> None:
