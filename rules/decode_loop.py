@@ -86,15 +86,16 @@ it before one `backward`, has its gradients added up in another order. A loop th
 ## Measured
 One H200, torch 2.11.0, 2026-11-21. By `perflint fix` (medians of 21 interleaved pairs; `tests/gpu/measure.py`): a
 training step of an LSTM decoder under teacher forcing (batch 100, 128 steps, width 512, 1,000 words), 101.6 ms to
-10.3 ms (10.1x; an expert's version 10.0 ms); forward and backward of an LSTMCell of that size, 35.7 ms to 9.0 ms (4.0x;
-by hand, as `nn.LSTM`, 8.5 ms). On hosts that run Python faster these were 8.2x and 2.5x. cuDNN warns that a Cell's weights are not one chunk of memory, and copies them at
-each call.
+10.3 ms (10.1x; an expert's version 10.0 ms); forward and backward of an LSTMCell of that size, 35.7 ms to 9.0 ms
+(4.0x; by hand, as `nn.LSTM`, 8.5 ms). On hosts that run Python faster these were 8.2x and 2.5x. cuDNN warns that a
+Cell's weights are not one chunk of memory, and copies them at each call.
 
-As CUDA graphs, by `perflint fix --unsafe` (15 interleaved rounds; `tests/gpu/measure_graphs.py`): a greedy LSTM decode
-of 128 steps, 20.2 ms to 2.3 ms at batch 1 (8.9x) and 20.5 ms to 4.8 ms at batch 100 (4.3x); an attention decoder's
-forward and backward over 60 steps, 76.6 ms to 15.4 ms (5.0x; 2.9x on a faster host). For comparison, in another run of
-that day (`--compilers`): `torch.jit.script` of the greedy decode 1.4x, `torch.compile` of its step 0.74x; `torch.compile` of
-the attention decoder 1.4x, after 55 s of compiling, where `perflint fix --unsafe` gained 3.2x after 0.4 s.
+As CUDA graphs, by `perflint fix --unsafe` (15 interleaved rounds; `tests/gpu/measure_graphs.py`): a greedy LSTM
+decode of 128 steps, 20.2 ms to 2.3 ms at batch 1 (8.9x) and 20.5 ms to 4.8 ms at batch 100 (4.3x); an attention
+decoder's forward and backward over 60 steps, 76.6 ms to 15.4 ms (5.0x; 2.9x on a faster host). For comparison, in
+another run of that day (`--compilers`): `torch.jit.script` of the greedy decode 1.4x, `torch.compile` of its step
+0.74x; `torch.compile` of the attention decoder 1.4x, after 55 s of compiling, where `perflint fix --unsafe` gained
+3.2x after 0.4 s.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from perflint.fixes.blocked import Blocked
-from perflint.fixes.text import atom
 from perflint.lift.scope import Scope, counter
 from perflint.lift.steps import Steps
 from perflint.program.shapes.shape import integer
@@ -42,10 +41,10 @@ def shifted_in(scope: Scope, node: ast.Name) -> Steps:
     if not _starts_alike(scope, node, given):
         raise Blocked(f"`{node.id}` is not known to have the same shape in the first step as later", node)
     scope.draft.shifted.add(node.id)
-    earlier = f"{atom(steps.text)}[{':, ' * steps.axis}:-1]"
     first = node.id if steps.kept else f"{node.id}.unsqueeze({steps.axis})"
-    text = f"{scope.facts.torch}.cat(({first}, {earlier}), dim={steps.axis})"
-    return replace(steps, text=text, dense=True, fresh=True)
+    whole = f"{scope.facts.torch}.cat(({first}, {steps.text}), dim={steps.axis})"
+    text = f"{whole}[{':, ' * steps.axis}:-1]"  # as long as the sequence, also where that has no steps
+    return replace(steps, text=text, dense=not steps.axis, fresh=True)
 
 
 def _starts_alike(scope: Scope, node: ast.Name, given: ast.expr) -> bool:
