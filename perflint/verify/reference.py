@@ -10,13 +10,13 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-_Kept = dict[int, tuple[StorageWeakRef, Tensor]]  # by the storages of the program's own tensors
 _SHORTER = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def prefer_plain_kernels() -> None:
-    """Have operations computed by kernels that know double precision, where torch has others too."""
+    """Have operations computed by kernels that know double precision, and keep nothing of their own in between."""
     torch._C._set_mkldnn_enabled(False)
+    torch.backends.cudnn.enabled = False
     torch.backends.cuda.enable_flash_sdp(False)
     torch.backends.cuda.enable_mem_efficient_sdp(False)
     torch.backends.cuda.enable_cudnn_sdp(False)
@@ -31,8 +31,7 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._shadows: _Kept = {}
-        self._inner: _Kept = {}  # what kernels keep for their own backward
+        self._shadows: dict[int, tuple[StorageWeakRef, Tensor]] = {}
         self.gaps: set[str] = set()
 
     @classmethod
@@ -41,14 +40,12 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def value(self, tensor: Tensor) -> Tensor:
         """The double precision values of a tensor of floats; any other one itself."""
-        if (inner := _living(self._inner, tensor)) is not None:
-            return inner
         if tensor.dtype not in _SHORTER or tensor.layout is not torch.strided:
             return tensor
-        base = _living(self._shadows, tensor)
+        base = self._known(tensor)
         if base is None:
             whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage())
-            base = _keep(self._shadows, tensor, whole.double())
+            base = self._keep(tensor, whole.double())
         return base.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -63,36 +60,31 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return result
         try:
             shadow = func(*doubles[0], **doubles[1])
-        except (RuntimeError, TypeError):
-            self.gaps.add(str(func))
-        else:
             for own, other in zip(tree_leaves(result), tree_leaves(shadow), strict=False):
                 if isinstance(own, Tensor):
                     self._made(own, other)
+        except (RuntimeError, TypeError):
+            self.gaps.add(str(func))
         return result
 
     def _made(self, own: Tensor, other: Tensor) -> None:
-        if own.shape != other.shape:
-            _keep(self._inner, own, other)
-        elif own.dtype in _SHORTER and _living(self._shadows, own) is None:
-            _keep(self._shadows, own, torch.empty(_elements(own), dtype=torch.float64, device=own.device))
+        if own.dtype in _SHORTER and self._known(own) is None:
+            self._keep(own, torch.empty(_elements(own), dtype=torch.float64, device=own.device))
             self.value(own).copy_(other)
+
+    def _known(self, tensor: Tensor) -> Tensor | None:
+        known = self._shadows.get(tensor.untyped_storage()._cdata)
+        return known[1] if known and not known[0].expired() else None  # type: ignore[no-untyped-call]
+
+    def _keep(self, tensor: Tensor, base: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        self._shadows[storage._cdata] = (StorageWeakRef(storage), base)  # type: ignore[no-untyped-call]
+        return base
 
     def _double(self, value: Any) -> Any:
         if isinstance(value, Tensor):
             return self.value(value)
         return torch.float64 if isinstance(value, torch.dtype) and value in _SHORTER else value
-
-
-def _living(kept: _Kept, tensor: Tensor) -> Tensor | None:
-    known = kept.get(tensor.untyped_storage()._cdata)
-    return known[1] if known and not known[0].expired() else None  # type: ignore[no-untyped-call]
-
-
-def _keep(kept: _Kept, tensor: Tensor, value: Tensor) -> Tensor:
-    storage = tensor.untyped_storage()
-    kept[storage._cdata] = (StorageWeakRef(storage), value)  # type: ignore[no-untyped-call]
-    return value
 
 
 def _elements(tensor: Tensor) -> int:
