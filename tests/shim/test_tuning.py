@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import re
 import shutil
 import time
 from collections.abc import Mapping
@@ -95,7 +96,8 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("there are no cores for workers")
     alone, run = python(folder, "tunes.py"), patched(folder, "--tune-loader", "tunes.py")
     assert (run.stdout, run.returncode) == (alone.stdout, alone.returncode), run.stderr
-    assert "tunes.py:32 loader: 1 worker: a sample takes " in run.stderr
+    told = r"tunes\.py:32 loader: 1 worker( with \d+ batches each)?: a sample takes "  # how many depends on the machine
+    assert re.search(told, run.stderr)
     assert "tunes.py:37 loader: no workers: its file does not prove" in run.stderr
     return folder
 
@@ -110,6 +112,8 @@ def test_the_figures_are_kept(tuned: Path) -> None:
 
 def test_later_runs_and_fixes_have_what_was_measured(tuned: Path, tmp_path: Path) -> None:
     shutil.copytree(tuned, tmp_path, dirs_exist_ok=True)
-    assert "tunes.py:32 loader: num_workers=1\n" in patched(tmp_path, "tunes.py").stderr
+    assert re.search(
+        r"tunes\.py:32 loader: num_workers=1(, prefetch_factor=\d+)?\n", patched(tmp_path, "tunes.py").stderr
+    )
     python(tmp_path, "-m", "perflint", "fix", "--apply", "tunes.py")
-    assert "shuffle=True, num_workers=1, pin_memory=True)" in (tmp_path / "tunes.py").read_text()
+    assert re.search(r"shuffle=True, num_workers=1, (\w+=\w+, )*pin_memory=True", (tmp_path / "tunes.py").read_text())
