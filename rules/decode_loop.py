@@ -58,8 +58,8 @@ the Cell's outputs one step late. What was a tensor of its own stays one that ma
 where it would share the memory of what was computed at once. Losses are taken step by step with `torch.vmap`, so that
 what a step ignores or averages over stays its own. It assumes that the sequence has at least one step, that it is as
 long as the loop goes, that inputs of an RNN with `batch_first` have an axis for the batch, and that no other file
-registers hooks or builds the parts of a module otherwise in a subclass. Otherwise the message names the line and the
-reason.
+registers hooks, builds the parts of a module otherwise in a subclass, or calls it under autocast on a CPU, where Cells
+and the RNN compute in other types. Where a proof fails, the message names the line and the reason.
 
 Where a test whose answer is the same in every step stands in the way, it is asked in front of the loop, even if no step
 is taken then, and the loop is rewritten for the answer that allows it. Where a test tells the first step (`t == 0`) of
