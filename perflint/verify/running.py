@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TextIO
 
 from perflint.shim import plan
-from perflint.shim.session import PLAN, RUN
+from perflint.shim.session import PLAN, RUN, SITE
 from perflint.verify import tree
 from perflint.verify.gate import Arrival, Hello
 from perflint.verify.guardian import Guardian
@@ -162,7 +162,9 @@ class Running:
 def _started(program: Program, variant: Variant, orders: Orders, folder: str) -> subprocess.Popen[bytes]:
     path = Path(folder) / "plan.json"
     plan.save(variant.plan, path)
-    given: Mapping[str, str] = {PLAN: str(path), RUN: folder, **orders.environment()}
+    joined = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    paths = os.pathsep.join(each for each in joined if each != SITE)  # it would join by itself, before it is started
+    given: Mapping[str, str] = {PLAN: str(path), RUN: folder, "PYTHONPATH": paths, **orders.environment()}
     return subprocess.Popen(
         [sys.executable, "-m", "perflint.verify.start", program.kind.value, program.name, *program.arguments],
         cwd=program.folder,

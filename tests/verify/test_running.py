@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from perflint.shim.session import SITE
 from perflint.verify import tree
 from perflint.verify.orders import Orders, Recording, orders
 from perflint.verify.output import Output
@@ -20,7 +22,10 @@ from tests.verify.courses import course, original
 PATIENCE = 60.0
 
 
-def test_a_program_goes_as_far_as_it_may_and_stands_still_while_it_is_paused(tmp_path: Path) -> None:
+def test_a_program_goes_as_far_as_it_may_and_stands_still_while_it_is_paused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([SITE, os.environ.get("PYTHONPATH", "")]))  # as in a run
     with course("train.py", "5") as races, races.running(original(tmp_path), OPTIMIZER) as running:
         assert running.advance(2, PATIENCE).step == 2
         running.pause()
