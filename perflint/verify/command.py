@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from typing import Any
 
 import click
 
 from perflint import options
+from perflint.errors import UserError
 
 PROVED, UNPROVED, FAILED = 0, 1, 2
+_NEEDED = ("torch", "psutil", "jinja2")
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -56,6 +59,9 @@ def verify(program: tuple[str, ...], **typed: Any) -> int:
     What won is kept in .perflint/verdicts.json, and `perflint fix --apply --verified` applies it. Exits with 0 if the
     program is the same and faster, with 1 if not, with 2 if it could not be run.
     """
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise UserError(f"verify needs {', '.join(missing)}: pip install 'perflint-torch[gpu]'")
     from perflint import console
     from perflint.report.style import Style
     from perflint.verify.screen import summary

@@ -6,7 +6,6 @@ import os
 import tempfile
 from collections.abc import Mapping
 from contextlib import closing
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from perflint.verify.variants import Variants
 from perflint.verify.verdict import Verdict
 
 REPORT = "report.html"
-_NEEDED = ("torch", "psutil", "jinja2")
 _ASKED = ("warm_up", "window", "pairs", "rounds", "horizon")
 
 
@@ -66,9 +64,6 @@ class Session:
         write_text(self.report, page(verdict))
 
     def _check(self) -> None:
-        missing = [name for name in _NEEDED if find_spec(name) is None]
-        if missing:
-            raise UserError(f"verify needs {', '.join(missing)}: pip install 'perflint-torch[gpu]'")
         if self._program.kind is Kind.SCRIPT and not Path(self._program.name).is_file():
             raise UserError(f"{self._program.name}: there is no such file to run")
         if self._program.kind is Kind.CALL and ":" not in self._program.name:

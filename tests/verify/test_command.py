@@ -58,6 +58,15 @@ def test_a_program_that_fails_gets_no_verdict(tmp_path: Path) -> None:
     assert "the program ends with exit code 1: FileNotFoundError" in " ".join(result.stdout.split())
 
 
+def test_without_the_packages_that_it_needs_it_names_them(tmp_path: Path) -> None:
+    name = copied(PROGRAMS / "train.py", tmp_path)
+    hide = "import sys; sys.modules['psutil'] = None; sys.argv[1:] = ['verify', 'train.py']"
+    source = f"{hide}; from perflint.__main__ import main; main()"
+    result = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (result.returncode, name) == (2, "train.py")
+    assert result.stderr == "perflint: verify needs psutil: pip install 'perflint-torch[gpu]'\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
