@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -43,7 +42,7 @@ def likeness(standard: Standard, after: Recorded, compared: Comparison) -> Liken
         return Likeness(Grade.DIFFERENT, compared.parted)
     if not compared.values:
         return Likeness(Grade.UNKNOWN, ("it has no losses, gradients, parameters or outputs that could be compared",))
-    spread = {difference.name: difference.error for difference in own.differences} if own else {}
+    spread = _spread(own.differences if own else ())
     failed = [each for each in compared.differences if not _is_near(each, spread, compared.referenced)]
     if failed:
         return Likeness(Grade.DIFFERENT, tuple(_parting(each) for each in _by_size(failed)[:3]))
@@ -56,25 +55,6 @@ def likeness(standard: Standard, after: Recorded, compared: Comparison) -> Liken
     return Likeness(Grade.ROUNDING, (f"{seen} are equal but for rounding, at most {_size(worst)}", _parting(worst)))
 
 
-def alike(before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]) -> Likeness:
-    """How alike the losses of runs with several seeds are: each sequence is one seed's."""
-    pairs = [(_level(old), _level(new)) for old, new in zip(before, after, strict=True) if old and new]
-    if len(pairs) < 3:
-        return Likeness(Grade.UNKNOWN, ("there are too few losses to compare over seeds",))
-    levels = [old for old, _ in pairs], [new for _, new in pairs]
-    if not all(map(math.isfinite, (*levels[0], *levels[1]))):
-        return Likeness(Grade.DIFFERENT, ("losses are not finite",))
-    difference = statistics.fmean(levels[1]) - statistics.fmean(levels[0])
-    spread = math.sqrt(sum(statistics.variance(level) for level in levels) / len(pairs))
-    said = f"over {len(pairs)} seeds the loss differs by {difference:.3g}, and from seed to seed by {spread:.3g}"
-    grade = Grade.ALIKE if abs(difference) <= _OWN_ERROR * spread + _EPSILON else Grade.DIFFERENT
-    return Likeness(grade, (said,))
-
-
-def _level(losses: Sequence[float]) -> float:
-    return statistics.fmean(losses[len(losses) // 2 :])
-
-
 def _end(run: Recorded) -> str:
     if run.code is None:
         return "runs on"
@@ -82,13 +62,23 @@ def _end(run: Recorded) -> str:
     return " with ".join([f"ends with exit code {run.code}", *last])
 
 
+def _spread(differences: Sequence[Difference]) -> Mapping[str, float]:
+    """By how much a value differs at most from run to run of the original."""
+    spread: dict[str, float] = {}
+    for each in differences:
+        spread[each.name] = max(each.error or 0.0, spread.get(each.name, 0.0))
+    return spread
+
+
 def _is_near(difference: Difference, spread: Mapping[str, float], referenced: bool) -> bool:
     """Whether a difference is rounding, or no more than the original differs from itself.
 
     Where other steps are `referenced`, compared with double precision, what is derived from gradients is left to them.
     """
-    if math.isnan(difference.error):  # only digests are known, of a step that goes on from another state
+    if difference.error is None:  # of a step that goes on from another state
         return True
+    if not math.isfinite(difference.error):
+        return False
     if difference.error <= _OWN_ERROR * spread.get(difference.name, 0.0):
         return True
     if difference.reference is None or difference.changed is None:
@@ -98,11 +88,11 @@ def _is_near(difference: Difference, spread: Mapping[str, float], referenced: bo
 
 
 def _by_size(differences: Sequence[Difference]) -> list[Difference]:
-    return sorted(differences, key=lambda each: (each.step, -each.error if each.error == each.error else 0.0))
+    return sorted(differences, key=lambda each: (each.step, -(each.error or 0.0)))
 
 
 def _size(difference: Difference) -> str:
-    return "by an unknown amount" if math.isnan(difference.error) else f"{difference.error:.2g} of the value"
+    return "an unknown amount" if difference.error is None else f"{difference.error:.2g} of the value"
 
 
 def _parting(difference: Difference) -> str:

@@ -13,13 +13,14 @@ from typing import Any
 class Difference:
     """A value that two runs don't agree on.
 
-    `error` is the root mean square of the difference over that of the value; `reference` is the same of the value
-    against the double precision result, where there is one. `is_close` as in torch.testing.assert_close.
+    `error` is the root mean square of the difference over that of the value, not finite where one of them isn't or the
+    shapes differ, and None where only digests are known. `reference` is the same of the value against the double
+    precision result, where there is one. `is_close` as in torch.testing.assert_close.
     """
 
     step: int
     name: str
-    error: float
+    error: float | None
     is_close: bool
     reference: float | None = None
     changed: float | None = None  # the other run's error against the double precision result
@@ -35,7 +36,7 @@ class Comparison:
     steps: int
     values: int
     parted: tuple[str, ...]
-    differences: tuple[Difference, ...]  # also of steps that only have digests, where how far is unknown
+    differences: tuple[Difference, ...]
     referenced: bool = False
 
     @property
@@ -69,11 +70,10 @@ def compare(before: Path, after: Path, reference: Path | None = None) -> Compari
         for name, a, b, c in pairs:
             if isinstance(a, str) or isinstance(b, str):
                 if a != b:
-                    differences.append(Difference(number, name, math.nan, True))
+                    differences.append(Difference(number, name, None, is_close=False))
             elif (found := _difference(number, name, a, b, c)) is not None:
                 differences.append(found)
-        missing = set(_tensors(old)) ^ set(_tensors(new))
-        if missing:
+        if missing := _names(old) ^ _names(new):
             parted.append(f"step {number}: only one of the runs has {', '.join(sorted(missing)[:3])}")
     return Comparison(len(common), values, tuple(parted), tuple(differences), referenced)
 
@@ -105,6 +105,11 @@ def _exact(reference: Path | None, number: int) -> dict[str, Any]:
 def _tensors(content: Mapping[str, Any]) -> Mapping[str, Any]:
     found: Mapping[str, Any] = content.get("tensors") or content.get("digests", {})
     return found
+
+
+def _names(content: Mapping[str, Any]) -> set[str]:
+    outputs = (f"output {number}{path}" for number, paths in enumerate(content["outputs"]) for path in paths)
+    return {*_tensors(content), *outputs}
 
 
 def _values(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perflint.verify.grade import Grade, Likeness
-from perflint.verify.judge import Standard, alike, likeness
+from perflint.verify.judge import Standard, likeness
 from perflint.verify.orders import Recording
 from perflint.verify.race import Course, Recorded
 from perflint.verify.same import compare, losses
@@ -70,11 +70,3 @@ def test_a_wrong_change_is_found_where_it_begins(standard: Standard, tmp_path: P
     found = graded(standard, tmp_path, "torch.randn(16, 8)", "torch.randn(16, 8) if step < 3 else torch.zeros(16, 8)")
     assert found.grade is Grade.DIFFERENT
     assert found.evidence[0].startswith("at step 4 ")
-
-
-def test_losses_of_several_seeds_are_alike_if_seeds_explain_their_difference() -> None:
-    before = [[2.0, 1.0, 0.9], [2.1, 1.1, 1.0], [1.9, 0.9, 0.95]]
-    assert alike(before, [[2.0, 1.05, 0.93], [2.0, 1.0, 0.98], [2.2, 1.0, 0.97]]).grade is Grade.ALIKE
-    assert alike(before, [[2.0, 1.9, 1.8], [2.0, 1.9, 1.9], [2.2, 1.8, 1.9]]).grade is Grade.DIFFERENT
-    assert alike(before, [[2.0, float("nan"), float("nan")]] * 3).grade is Grade.DIFFERENT
-    assert alike(before[:1], before[:1]).grade is Grade.UNKNOWN
