@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from hashlib import blake2b
 from typing import IO
 
 _KEPT = 2**20  # bytes from the beginning that are kept, and as many from the end
@@ -14,7 +13,7 @@ class Output:
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self.count = 0
-        self._head, self._tail, self._digest = b"", b"", blake2b()
+        self._head, self._tail = b"", b""
         self._thread = threading.Thread(target=self._read, args=(pipe,), daemon=True)
         self._thread.start()
 
@@ -29,15 +28,9 @@ class Output:
         middle = f"\n... {missing:,} bytes ...\n".encode() if missing > 0 else b""
         return (self._head + middle + self._tail).decode("utf-8", "replace")
 
-    @property
-    def digest(self) -> str:
-        """Names all that was printed."""
-        return self._digest.copy().hexdigest()
-
     def _read(self, pipe: IO[bytes]) -> None:
         while part := pipe.read1(65536):  # type: ignore[attr-defined]
             self.count += len(part)
-            self._digest.update(part)
             room = _KEPT - len(self._head)
             self._head, part = self._head + part[:room], part[room:]
             self._tail = (self._tail + part)[-_KEPT:]

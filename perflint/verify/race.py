@@ -117,7 +117,8 @@ class Course:
             effects = read(Path(running.folder), variant.plan.counters)
             counts = tuple(map(sum, zip([0] * variant.plan.counters, *(each.counts for each in effects), strict=True)))
             loaders = sum(bool(each.arguments) for each in made(Path(running.folder)))
-            return Recorded(folder, code, running.output.text, running.errors.text, counts, loaders)
+        output, errors = running.printed()  # all of it, now that nobody is left to print
+        return Recorded(folder, code, output, errors, counts, loaders)
 
     def running(self, variant: Variant, unit: str) -> Running:
         """A fresh process of a variant."""

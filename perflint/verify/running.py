@@ -154,9 +154,14 @@ class Running:
             rank.arrival = Arrival(**json.loads(line))
 
     def ended(self) -> ProgramEnded:
+        """What became of a program that has come to its end."""
+        return ProgramEnded(self._process.returncode, *self.printed())
+
+    def printed(self) -> tuple[str, str]:
+        """All that a program has printed that has come to its end, or was ended: output and errors."""
         for output in (self.output, self.errors):
             output.wait(_LAST_WORDS)
-        return ProgramEnded(self._process.returncode, self.output.text, self.errors.text)
+        return self.output.text, self.errors.text
 
 
 def _started(program: Program, variant: Variant, orders: Orders, folder: str) -> subprocess.Popen[bytes]:
