@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Set
 from dataclasses import replace
 
 from perflint.fixes.blocked import Blocked
@@ -11,11 +12,17 @@ from perflint.fixes.text import atom
 from perflint.lift.scope import Callee, Scope
 from perflint.lift.steps import Lifted, Same, Steps
 from perflint.lift.wrapping import may_be_wrapped
+from perflint.program.inference.classes import ClassInfo
 from perflint.program.values import Kind
 from perflint.program.walk import own_nodes
 
-_INTERCEPTS = frozenset({"__call__", "__getattr__", "__getattribute__", "__setattr__"})
+_ATTRIBUTES = frozenset({"__getattr__", "__getattribute__", "__setattr__"})
 _DEPTH = 3
+
+
+def intercepts(owner: ClassInfo, names: Set[str] = _ATTRIBUTES) -> bool:
+    """Whether a class says itself what it means to read or to set an attribute, or whatever `names` are about."""
+    return any(info.methods.keys() & names for info in owner.lineage())
 
 
 def callee_of(scope: Scope, node: ast.Call) -> ast.FunctionDef | None:
@@ -50,7 +57,7 @@ def _check(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> None:
         raise Blocked(f"`{function.name}` is wrapped or calls too deep", node)
     if may_be_wrapped(scope.program):
         raise Blocked(f"{shown(scope.program, node.func)} may be wrapped: calling it is more than its body", node)
-    if owner is not None and any(info.methods.keys() & _INTERCEPTS for info in owner.lineage()):
+    if owner is not None and intercepts(owner, {*_ATTRIBUTES, "__call__"}):
         raise Blocked(f"calling {shown(scope.program, node.func)} is more than its body", node)
     if owner is not None and any(True for _ in owner.overriding(function.name)):
         raise Blocked(f"a subclass has its own `{function.name}`", node)

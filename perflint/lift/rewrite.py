@@ -13,6 +13,7 @@ from perflint.lift import head
 from perflint.lift.body import inner_statements, lift_body
 from perflint.lift.expressions import lift
 from perflint.lift.facts import scope_of
+from perflint.lift.inline import intercepts
 from perflint.lift.lines import Line
 from perflint.lift.order import in_order
 from perflint.lift.results import Results
@@ -48,6 +49,10 @@ def _lifted(program: Program, loop: PlainLoop) -> Fix:
         raise Blocked("a handler around it may catch what one step raises", loop)
     if any(_is_autocast(program, each) for each in program.ancestors(loop)):
         raise Blocked("autocast around it gives the steps of a Cell another type than it gives all at once", loop)
+    function = next((each for each in program.ancestors(loop) if isinstance(each, ast.FunctionDef)), None)
+    owner = program.class_of(function) if function else None
+    if owner is not None and intercepts(owner):
+        raise Blocked(f"`{owner.node.name}` says itself what its attributes are", loop)
     scope = _scope(program, loop)
     results = Results(loop)
     body, late = in_order(scope, loop.body if isinstance(loop, ast.For) else loop.body[:-1])

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+import torch
 
 from perflint.catalogue import rules_by_name
 from perflint.check import check_text
+from perflint.fix import fix_text
 from tests.fixture_cases import default_options
 
 RULE = rules_by_name()["decode-loop"]
@@ -81,3 +85,55 @@ def walk(x: torch.Tensor, stride: int):
 def test_a_loop_that_does_not_go_step_by_step_is_told_so(walked: str, reason: str) -> None:
     (finding,) = check_text(WALK.format(walked=walked), [RULE], default_options(RULE))
     assert reason in finding.blocked
+
+
+INTERCEPTED = """import torch
+from torch import nn
+class Walk(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.GRUCell(3, 4)
+    def {name}(self, *names):
+        return super().{name}(*names)
+    def forward(self, x: torch.Tensor):
+        h, states = torch.zeros(x.size(0), 4), []
+        for t in range(x.size(1)):
+            h = self.cell(x[:, t], h)
+            states.append(h)
+        return torch.stack(states, dim=1)
+"""
+
+
+@pytest.mark.parametrize("name", ["__getattr__", "__setattr__", "__getattribute__"])
+def test_a_class_that_says_itself_what_its_attributes_are_is_left_alone(name: str) -> None:
+    (finding,) = check_text(INTERCEPTED.format(name=name), [RULE], default_options(RULE))
+    assert all(fix.requires for fix in finding.fixes)  # at most a graph
+    (other,) = check_text(INTERCEPTED.format(name="extra"), [RULE], default_options(RULE))
+    assert not all(fix.requires for fix in other.fixes)
+
+
+FORCED = """import torch
+from torch import nn
+class Walk(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.GRU(3, 4, batch_first=True)
+    def forward(self, x: torch.Tensor):
+        h, value, outs = torch.zeros(1, x.size(0), 4), x[:, 0], []
+        for t in range(1, x.size(1)):
+            out, h = self.rnn(value.unsqueeze(1), h)
+            outs.append(out)
+            value = x[:, t]
+        return torch.cat(outs, dim=1), h
+"""
+
+
+def test_a_sequence_that_is_too_short_for_a_step_is_no_step_of_a_lifted_loop() -> None:
+    result = fix_text(FORCED, [RULE], default_options(RULE))
+    assert "for t in" not in result.text
+    space: dict[str, Any] = {}
+    exec(result.text, space)
+    model = space["Walk"]()
+    assert model(torch.rand(2, 5, 3))[0].shape == (2, 4, 4)
+    with pytest.raises(RuntimeError):  # as stacking nothing does in the loop
+        model(torch.rand(2, 1, 3))
