@@ -62,8 +62,9 @@ def test_everything_is_as_before_behind_the_block(folder: Path) -> None:
 
 
 def test_what_others_changed_meanwhile_is_left_to_them(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "before")  # and back, behind the test
     with installed(folder):
-        monkeypatch.setenv("PYTHONPATH", "elsewhere")
+        os.environ["PYTHONPATH"] = "elsewhere"
     assert os.environ["PYTHONPATH"] == "elsewhere"
 
 

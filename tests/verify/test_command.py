@@ -12,6 +12,7 @@ import pytest
 from perflint.verify import verdicts
 from perflint.verify.grade import Grade
 from perflint.verify.samples import AGAIN, ORIGINAL, PATCHED
+from perflint.verify.units import CALLS
 from perflint.verify.won import FILE
 from tests.verify.courses import PROGRAMS
 
@@ -56,6 +57,15 @@ def test_a_program_that_fails_gets_no_verdict(tmp_path: Path) -> None:
     result = verify(tmp_path, *QUICK, "--select", "decode-loop", name, "--checkpoint", "missing.pt")
     assert result.returncode == 2
     assert "the program ends with exit code 1: FileNotFoundError" in " ".join(result.stdout.split())
+
+
+def test_modules_and_functions_are_verified_by_their_names(tmp_path: Path) -> None:
+    name = copied(PROGRAMS / "repeats.py", tmp_path)
+    for words in (("-m", "repeats"), ("--call", "repeats:added")):
+        result = verify(tmp_path, *QUICK, "--select", "repeat-not-broadcast", "--fail-under", "1000", *words)
+        assert result.returncode == 1, result.stderr
+        verdict, *_ = verdicts.read(tmp_path / ".perflint" / FILE)
+        assert (verdict.unit, verdict.likeness.grade) == (CALLS, Grade.BITWISE), (name, verdict)
 
 
 def test_without_the_packages_that_it_needs_it_names_them(tmp_path: Path) -> None:
