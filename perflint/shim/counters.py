@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 HIT = "__perflint_hit__"  # the global function by which patched code counts
 CALL = "__perflint_call__"  # the global decorator by which the verifier is told of calls
-MAIN = "main"
 
 _SUFFIX = ".counts"
 _BYTES = struct.calcsize("Q")
@@ -22,7 +21,7 @@ class Counters:
     """The counters of a process, by its name if it has one; those that it forks count for themselves."""
 
     def __init__(self, folder: Path, count: int, name: str = "") -> None:
-        numbers = _mapped(folder, count, name)
+        numbers = _counts(folder, count, name)
 
         def hit(number: int) -> None:
             numbers[number] += 1
@@ -30,9 +29,9 @@ class Counters:
         def begin_anew() -> None:
             nonlocal numbers
             try:
-                numbers = _mapped(folder, count, "")
-            except OSError:  # the run is over, or there is no room
-                numbers = array("Q", bytes(_size(count)))
+                numbers = _counts(folder, count, "")
+            except OSError:  # there is no room
+                numbers = unheard(count)
 
         self.hit = hit  # counts one more; a function by itself, as torch.compile wants it
         if hasattr(os, "register_at_fork"):
@@ -47,19 +46,35 @@ class Process(NamedTuple):
 
 
 def read(folder: Path, count: int) -> Iterator[Process]:
-    """The processes that wrote `count` counts to `folder`; of one that was killed as it began there are none."""
-    for file in sorted(folder.glob(f"*{_SUFFIX}"), key=lambda file: (not file.name.startswith(MAIN), file.name)):
+    """The processes that wrote `count` counts to `folder`, those with names first.
+
+    Of one that was killed as it began there are none.
+    """
+    named = {file: file.name.partition(".")[0] for file in folder.glob(f"*{_SUFFIX}")}
+    for file, name in sorted(named.items(), key=lambda item: (item[1].isdigit(), len(item[1]), item[0].name)):
         content = file.read_bytes()
         if len(content) == _size(count) and any(content):
-            yield Process(file.name.partition(".")[0], struct.unpack(f"{len(content) // _BYTES}Q", content)[:count])
+            yield Process(name, struct.unpack(f"{len(content) // _BYTES}Q", content)[:count])
 
 
-def _mapped(folder: Path, count: int, name: str) -> MutableSequence[int]:
-    path = folder / f"{name or os.getpid()}.{os.urandom(4).hex()}{_SUFFIX}"  # numbers of processes come again
+def _counts(folder: Path, count: int, name: str) -> MutableSequence[int]:
+    try:
+        return mapped(folder / f"{name or os.getpid()}.{os.urandom(4).hex()}{_SUFFIX}", count)  # numbers come again
+    except FileNotFoundError:  # the run is over, and this process goes on without it
+        return unheard(count)
+
+
+def mapped(path: Path, count: int) -> MutableSequence[int]:
+    """Zeros in a new file at `path`, which what is written to them is written to; raises OSError."""
     with path.open("x+b") as file:
         file.write(bytes(_size(count)))  # not a hole in the file: to write to that on a full disk kills the process
         file.flush()
         return memoryview(mmap.mmap(file.fileno(), 0)).cast("Q")  # type: ignore[return-value]
+
+
+def unheard(count: int) -> MutableSequence[int]:
+    """Zeros that nobody will read."""
+    return array("Q", bytes(_size(count)))
 
 
 def _size(count: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,10 +13,11 @@ from typing import Any
 from perflint import options
 from perflint.config import Settings, load
 from perflint.errors import UserError
-from perflint.shim import receipts, summary
+from perflint.shim import receipts, run_folder, summary
 from perflint.shim.plan import Plan
+from perflint.shim.plan import load as load_plan
 from perflint.shim.planning import Planned, Project, plan_for
-from perflint.shim.running import Program, launcher
+from perflint.shim.running import Program, launcher, told
 from perflint.shim.store import project_of
 
 
@@ -50,10 +52,24 @@ class Request:
 
     def _find(self, folder: Path) -> tuple[Path, Plan]:
         planned = self.plan(folder)
+        run_folder.sweep()
         words = _typed(sys.argv, self.program)
         if words and planned.holds:
             receipts.keep(words, self.program, planned.path, planned.basis)
         return planned.found
+
+
+def last_lines(name: str) -> Iterator[str]:
+    """The summary of the latest run in the project of the program `name`, or of the working directory, that is left.
+
+    Raises UserError where there is none.
+    """
+    root = project_of(Path(os.path.realpath(name)).parent if name else Path.cwd())
+    folder = run_folder.latest(root)
+    if folder is None:
+        raise UserError(f"{root}: no run goes on there, and none was ended from outside")
+    about = run_folder.about(folder)
+    return told(load_plan(Path(about.plan)), folder, about)
 
 
 def _typed(argv: Sequence[str], program: Program) -> tuple[str, ...]:

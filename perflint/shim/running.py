@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import os
-import shutil
 import sys
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from perflint.errors import UserError
-from perflint.shim import fault, launch, summary
-from perflint.shim.counters import MAIN, read
+from perflint.shim import fault, launch, run_folder, summary
+from perflint.shim.counters import read
 from perflint.shim.graphs import graphed
 from perflint.shim.loaders import made
 from perflint.shim.plan import Plan
-from perflint.shim.session import OFF, Shim, environment
+from perflint.shim.run_folder import About, RunFolder
+from perflint.shim.session import FIRST, OFF, Shim, environment, first_name
 
 Find = Callable[[Path], "tuple[Path, Plan]"]  # of the folder of a run: where its plan is, and what it says
 
@@ -39,22 +39,20 @@ class Program(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A run that this process began in the folder `start`.
+    """A run of which this process is the first: its patches, where it is noted what they do, and what it says of it.
 
-    Its patches, the folder of its counts, and the environment as it was before.
+    `before` holds the environment as it was before that was made to be `joining`.
     """
 
     shim: Shim
-    start: Path
-    folder: Path
+    folder: RunFolder
+    about: About
     joining: Mapping[str, str]
     before: Mapping[str, str | None]
 
     def lines(self) -> list[str]:
         """The summary so far."""
-        processes = list(read(self.folder, self.shim.plan.counters))
-        loaders = list(made(self.folder))
-        return list(summary.summary(self.shim.plan, processes, loaders, graphed(self.folder), self.start))
+        return list(told(self.shim.plan, self.folder.path, self.about))
 
     def end(self) -> None:
         """Patch nothing more, here and in processes that are started from now on."""
@@ -63,24 +61,26 @@ class Run(NamedTuple):
             if os.environ.get(name) == self.joining[name]:
                 os.environ.pop(name)
                 os.environ.update({} if value is None else {name: value})
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.leave()
 
 
-def begin(find: Find) -> Run:
+def begin(find: Find, *, tells: bool = True) -> Run:
     """Begin a run by the plan that `find` gives: patch this process's imports, and those of its children."""
     start = Path.cwd()
-    folder = Path(tempfile.mkdtemp(prefix="perflint-"))
+    folder = run_folder.enter()
     try:
-        path, plan = find(folder)
-        shim = Shim(plan, folder, MAIN)
+        path, plan = find(folder.path)
+        about = About(plan.root, str(path), str(start), tells)
+        folder.describe(about)
+        shim = Shim(plan, folder.path, first_name())
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.leave()
         raise
-    joining = environment(path, folder)
+    joining = {**environment(path, folder.path), FIRST: str(os.getpid())}
     before = {name: os.environ.get(name) for name in joining}
     os.environ.update(joining)
     shim.install()
-    return Run(shim, start, folder, joining, before)
+    return Run(shim, folder, about, joining, before)
 
 
 def launcher(program: Program, find: Find) -> Callable[[], None]:
@@ -94,23 +94,47 @@ def launcher(program: Program, find: Find) -> Callable[[], None]:
     return partial(launch.run_script, program.name, program.arguments, run.shim if run else None)
 
 
+def go_on(shim: Shim, folder: Path) -> None:
+    """Take the run over that this very process had begun before another program took its place in it."""
+    _tell_at_end(Run(shim, run_folder.again(folder), run_folder.about(folder), {}, {}))
+
+
+def told(plan: Plan, folder: Path, about: About) -> Iterator[str]:
+    """The summary of what the processes of a run have noted in its folder so far."""
+    processes = list(read(folder, plan.counters))
+    return summary.summary(plan, processes, list(made(folder)), graphed(folder), Path(about.start))
+
+
 def _begun(program: Program, find: Find) -> Run | None:
     try:
-        run = begin(find)
+        run = begin(find, tells=not program.quiet)
     except UserError:
         raise
     except Exception as error:
         fault.tell(f"runs {program.name} unpatched, by a fault of its own: {error!r}")
         return None
-    is_first = os.environ.get("LOCAL_RANK", "0") == "0"
-    atexit.register(_end, run, os.getpid(), is_first and not program.quiet)
+    _tell_at_end(run)
     return run
 
 
-def _end(run: Run, process: int, tells: bool) -> None:
+def _tell_at_end(run: Run) -> None:
+    """Print the summary as this process ends by itself, be it all at once."""
+    end, leave = functools.cache(partial(_end, run, os.getpid())), os._exit
+
+    @functools.wraps(leave)
+    def leave_told(status: int) -> NoReturn:
+        with suppress(Exception):
+            end()
+        leave(status)
+
+    atexit.register(end)
+    os._exit = leave_told
+
+
+def _end(run: Run, process: int) -> None:
     if os.getpid() != process:
         return  # a child that was forked
-    if tells and sys.stderr is not None:
+    if run.about.tells and os.environ.get("LOCAL_RANK", "0") == "0" and sys.stderr is not None:
         with suppress(OSError, ValueError):  # nobody listens any more
             print(*run.lines(), sep="\n", file=sys.stderr, flush=True)
     run.end()

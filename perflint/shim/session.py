@@ -19,6 +19,7 @@ from perflint.shim.plan import Plan, digest, load
 from perflint.shim.watches import Undo, Watch
 
 PLAN, RUN, OFF, ORDERS = "PERFLINT_PLAN", "PERFLINT_RUN", "PERFLINT_DISABLE", "PERFLINT_VERIFY"
+FIRST = "PERFLINT_FIRST"  # the number of the process that began the run, and keeps it when it becomes another program
 SITE = str(Path(__file__).with_name("site"))
 
 
@@ -34,7 +35,7 @@ class Shim:
         watched: dict[str, Watch] = {
             "runpy": watches.files_run(self.patches, self.code),
             "importlib.util": watches.files_located(self._swap),
-            graphs.MODULE: graphs.Graphs(run).watch,
+            graphs.MODULE: graphs.watch(run),
             "torch._dynamo.config": watches.compiler(self._counters.hit),
         }
         if "loaders" in plan.watches:
@@ -95,6 +96,11 @@ def environment(plan: Path, run: Path) -> dict[str, str]:
     return {PLAN: str(plan), RUN: str(run), "PYTHONPATH": os.pathsep.join(paths)}
 
 
+def first_name() -> str:
+    """What the summary calls this process, if it is the first of a run."""
+    return f"rank {os.environ.get('RANK', '0')}" if "TORCHELASTIC_RUN_ID" in os.environ else "main"
+
+
 def join() -> None:
     """Join the run that the environment names; a process that can't does without, and says so once."""
     plan, run = os.environ.get(PLAN), os.environ.get(RUN)
@@ -102,10 +108,15 @@ def join() -> None:
         return
     from perflint.shim import mains
 
+    is_first = os.environ.get(FIRST) == str(os.getpid())
     try:
-        shim = Shim(load(Path(plan)), Path(run))
+        shim = Shim(load(Path(plan)), Path(run), first_name() if is_first else "")
         shim.install()
         mains.take(shim)
+        if is_first:
+            from perflint.shim.running import go_on
+
+            go_on(shim, Path(run))
         if os.environ.get(ORDERS):
             from perflint.verify.inside import follow_orders
 

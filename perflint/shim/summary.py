@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from perflint.shim.counters import MAIN, Process
-from perflint.shim.graphs import Graphed
+from perflint.shim.counters import Process
 from perflint.shim.loaders import Made
 from perflint.shim.plan import Change, Plan
+from perflint.shim.tally import Tallied
 
 _MOST_NAMED = 4  # processes in one line
 
@@ -42,20 +42,23 @@ def _times(processes: Sequence[Process], slot: int) -> dict[str, int]:
 
 
 def summary(
-    plan: Plan, processes: Sequence[Process], loaders: Sequence[Made], graphs: Iterable[Graphed], start: Path
+    plan: Plan, processes: Sequence[Process], loaders: Sequence[Made], graphs: Iterable[Tallied], start: Path
 ) -> Iterator[str]:
     """The lines of the summary of a run that began in the folder `start`."""
-    seen = [each for each in effects(plan, processes) if each.loaded]
+    seen, unloaded = _parted(effects(plan, processes))
     number = sum(bool(each.times) for each in seen) + sum(bool(each.arguments) for each in loaders)
-    where = f" in {len(processes)} processes" if len(processes) > 1 else ""
+    names = {each.name for each in processes}
+    where = f" in {len(names)} processes" if len(names) > 1 else ""
     yield f"perflint: {_number(number, 'fix', 'fixes')} took effect{where}"
     for each in seen:
         place = f"{os.path.relpath(each.path, start)}:{each.change.line}"
         yield f"  {place} {each.change.rule}: {each.change.title} ({_shown(each.times)})"
-
+    if unloaded:
+        fixes = _number(len(unloaded), "fix", "fixes")
+        yield f"  not applied: {fixes} in files that were not loaded, or were changed meanwhile"
     for graph in graphs:
-        replays = _number(graph.replays, "time", "times")
-        yield f"  graphs of {graph.name}: replayed {replays}" + ("" if graph.replays else f": {graph.reason}")
+        replays = _number(graph.times, "time", "times")
+        yield f"  graphs of {graph.name}: replayed {replays}" + ("" if graph.times else f": {graph.remark}")
     for loader in loaders:
         added = ", ".join(f"{name}={value}" for name, value in loader.arguments.items())
         rest = f"no workers: {loader.reason}" if loader.reason else ""
@@ -63,12 +66,20 @@ def summary(
         yield f"  {os.path.relpath(loader.path, start)}:{loader.line} loader: {said}"
 
 
+def _parted(found: Iterable[Effect]) -> tuple[list[Effect], list[Effect]]:
+    """Those in files that were loaded, and those in others."""
+    parts: tuple[list[Effect], list[Effect]] = ([], [])
+    for each in found:
+        parts[not each.loaded].append(each)
+    return parts
+
+
 def _shown(times: Mapping[str, int]) -> str:
     """How often a change was run, and by which processes if by others than the program's first, or by how many."""
     if not times:
         return "never took effect"
     total = _number(sum(times.values()), "time", "times")
-    if [*times] == [MAIN]:
+    if [*times] == ["main"]:
         return total
     if len(times) > _MOST_NAMED:
         return f"{total} in {len(times)} processes"

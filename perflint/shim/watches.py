@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -22,6 +22,17 @@ def replace(owner: Any, name: str, new: object) -> Undo:
     def undo() -> None:
         if vars(owner).get(name) is new:
             setattr(owner, name, original)
+
+    return undo
+
+
+def undo_all(changes: Iterable[Undo]) -> Undo:
+    """The undoing of several changes."""
+    each_of = list(changes)
+
+    def undo() -> None:
+        for each in each_of:
+            each()
 
     return undo
 

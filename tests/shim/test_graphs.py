@@ -15,7 +15,7 @@ REPLAYS = """\
 from perflint.runtime.records import Records
 
 first, second = Records("decode", 8, None), Records("forward", 8, None)
-second.refused["training"] = "net.py:3: it prints"
+second.refuse("training", "net.py:3: it prints")
 for _ in range(3):
     first.replayed()
 """

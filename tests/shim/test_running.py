@@ -35,6 +35,11 @@ def test_a_fix_that_never_runs_is_said_so(tmp_path: Path) -> None:
     assert "decoders.py:16 decode-loop: compute all steps at once (never took effect)" in run.stderr
 
 
+def test_fixes_in_files_that_nothing_loads_are_counted(tmp_path: Path) -> None:
+    run = patched(project(tmp_path, "identity.py", "decoders.py", "crashes.py"), "identity.py")
+    assert "  not applied: 2 fixes in files that were not loaded, or were changed meanwhile\n" in run.stderr
+
+
 def test_selected_rules_alone_are_applied(tmp_path: Path) -> None:
     run = patched(project(tmp_path, "workers.py", "decoders.py"), "--ignore", "decode-loop", "workers.py", "fork")
     assert run.stdout == "SourceFileLoader True 0\n"
@@ -84,12 +89,16 @@ def test_a_user_s_own_sitecustomize_is_run_in_children_too(tmp_path: Path) -> No
     assert "PatchedLoader True 0" in run.stdout
 
 
-def test_ranks_of_a_launcher_run_patched_and_one_of_them_tells(tmp_path: Path) -> None:
+def test_ranks_of_a_launcher_run_patched_and_the_first_of_a_host_tells_of_all(tmp_path: Path) -> None:
     project(tmp_path, "ranks.py", "decoders.py")
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--no-python")
-    run = python(tmp_path, *launcher, sys.executable, "-m", "perflint", "run", "ranks.py")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    run = python(tmp_path, *launcher, sys.executable, "-m", "perflint", "run", "ranks.py", TMPDIR=str(scratch))
     assert run.stdout.count("PatchedLoader") == 2, run.stderr
-    assert run.stderr.count("compute all steps at once (1 time)") == 1
+    assert run.stderr.count("perflint: 1 fix took effect in 2 processes\n") == 1
+    assert "compute all steps at once (2 times: 1 in rank 0, 1 in rank 1)" in run.stderr
+    assert not list(scratch.glob("perflint-*"))
 
 
 def test_compiled_functions_are_compiled_whole(tmp_path: Path) -> None:

@@ -1,0 +1,133 @@
+"""The folder in which the processes of a run note what they do; of a run that was ended from outside it is left.
+
+While a process uses such a folder it holds a lock on it, which also keeps those away that clean up temporary files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+_PREFIX = "perflint-run-"
+_ABOUT = "run.json"
+_KEEP_S = 7 * 86_400
+
+
+class About(NamedTuple):
+    """The run of a program of the project at `root`: its plan, the folder that it began in, and whether it tells."""
+
+    root: str
+    plan: str
+    start: str
+    tells: bool
+
+
+class RunFolder:
+    """A folder that this process uses, for itself and its children or together with the other ranks of its host."""
+
+    def __init__(self, path: Path, lock: int | None, shared: bool) -> None:
+        self.path, self._lock, self._shared = path, lock, shared
+
+    def describe(self, about: About) -> None:
+        """Leave there what a run is; raises OSError."""
+        (self.path / _ABOUT).write_text(json.dumps(about), "utf-8")
+
+    def leave(self) -> None:
+        """Use it no more; the last one to do so removes it."""
+        if not self._shared or (self._lock is not None and _locks(self._lock, alone=True)):
+            shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
+
+
+def enter() -> RunFolder:
+    """A new folder; where a launcher has started several ranks on this host, the one that they share."""
+    if os.name == "nt":
+        return RunFolder(Path(tempfile.mkdtemp(prefix=_PREFIX)), None, shared=False)
+    launch = os.environ.get("TORCHELASTIC_RUN_ID")
+    if launch is None:
+        return again(Path(tempfile.mkdtemp(prefix=_PREFIX)))
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    path = Path(tempfile.gettempdir()) / f"{_PREFIX}{os.getuid()}-{os.getppid()}-{attempt}"
+    lock = None
+    while lock is None:
+        lock = _joined(path)
+    return RunFolder(path, lock, shared=True)
+
+
+def again(path: Path) -> RunFolder:
+    """The folder at `path`, for a process that has it to itself."""
+    lock = os.open(path, os.O_RDONLY)
+    _locks(lock, alone=False)
+    return RunFolder(path, lock, shared=False)
+
+
+def about(path: Path) -> About:
+    """The run whose folder is at `path`; raises OSError or ValueError."""
+    return About(*json.loads((path / _ABOUT).read_text("utf-8")))
+
+
+def latest(root: Path) -> Path | None:
+    """The folder of the latest run of the project at `root` that has not come to its end, or was ended from outside."""
+    found = []
+    for path in _folders():
+        with suppress(OSError, ValueError, TypeError):
+            if about(path).root == os.path.realpath(root):
+                found.append((path.stat().st_mtime_ns, path))
+    return max(found, default=(0, None))[1]
+
+
+def sweep() -> None:
+    """Remove what runs that were ended from outside have left long ago."""
+    for path in _folders():
+        with suppress(OSError):
+            lock = os.open(path, os.O_RDONLY)
+            if path.stat().st_mtime < time.time() - _KEEP_S and _locks(lock, alone=True):
+                shutil.rmtree(path, ignore_errors=True)
+            os.close(lock)
+
+
+def _folders() -> Iterator[Path]:
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            if path.lstat().st_uid == os.getuid():
+                yield path
+
+
+def _joined(path: Path) -> int | None:
+    """A lock on the folder at `path` beside those of others; None where it has just been removed."""
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    try:
+        lock = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    if os.fstat(lock).st_uid != os.getuid():
+        raise PermissionError(f"{path} is somebody else's")
+    if _locks(lock, alone=True):
+        for file in path.iterdir():  # of processes that were killed
+            file.unlink(missing_ok=True)
+    _locks(lock, alone=False)
+    with suppress(OSError):
+        if os.path.samestat(os.fstat(lock), path.stat()):
+            return lock
+    os.close(lock)
+    return None
+
+
+def _locks(lock: int, *, alone: bool) -> bool:
+    """Whether a folder can be locked now: for this process alone, or beside others, which waits until it can."""
+    import fcntl  # here: there is none on Windows
+
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB if alone else fcntl.LOCK_SH)
+    except OSError:  # others hold it, or there are no locks in this place
+        return False
+    return True
