@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from importlib.util import find_spec
 from typing import Any
 
@@ -68,9 +69,11 @@ def verify(program: tuple[str, ...], **typed: Any) -> int:
     from perflint.verify.session import Session
     from perflint.verify.verdict import Outcome
 
+    begin = time.monotonic()
+
     def tell(line: str) -> None:
         if not typed["quiet"]:
-            click.echo(f"perflint: {line}", err=True)
+            click.echo(f"perflint: {time.monotonic() - begin:.0f} s: {line}", err=True)
 
     session = Session(program[0], program[1:], typed)
     verdict = session.verdict(tell)

@@ -19,7 +19,7 @@ from perflint.verify.hunks import hunks
 from perflint.verify.judge import Standard, likeness
 from perflint.verify.orders import Recording
 from perflint.verify.protocol import Look, Protocol, choose
-from perflint.verify.race import Course, Race, Recorded
+from perflint.verify.race import Course, Job, Race, Recorded
 from perflint.verify.running import NoProgress, ProgramEnded
 from perflint.verify.same import compare, losses
 from perflint.verify.samples import AGAIN, ORIGINAL, PATCHED, Samples, only, without
@@ -29,9 +29,9 @@ from perflint.verify.variants import FixKey, Variants
 from perflint.verify.verdict import FixVerdict, Hunk, Side, Verdict
 
 _FIRST_LOOK = 0.1  # of the time there is
-_FOR_RACE = 0.5
+_FOR_PARTS = 0.6  # of what is left, to tell fixes apart; the rest goes to the race of those that are kept
 _FIRST_STEP = 600.0  # seconds that a program may take to come to its first step: it may prepare its data
-_AT_ONCE = 3  # fixes that are raced at once, each of them alone and left out
+_AT_ONCE = 3  # runs that are recorded side by side, and fixes that are raced at once, each alone and left out
 
 Tell = Callable[[str], None]
 
@@ -50,9 +50,9 @@ class Examination:
     tell: Tell
     asked: Mapping[str, int] = field(default_factory=dict)
 
-    def protocol(self, look: Look, variants: int, share: float) -> Protocol:
-        """How so many variants are raced in a share of the time."""
-        return replace(choose(look, variants, share * self.budget), **self.asked)  # type: ignore[arg-type]
+    def protocol(self, look: Look, variants: int, seconds: float) -> Protocol:
+        """How so many variants are raced in so many seconds."""
+        return replace(choose(look, variants, seconds), **self.asked)  # type: ignore[arg-type]
 
     def verdict(self) -> Verdict:
         """The verdict, whatever the program does."""
@@ -88,15 +88,17 @@ class _Case:
         self._course, self._variants = examination.course, examination.variants
         self._original = self._variants.with_fixes(ORIGINAL, ())
         self._runs = itertools.count()
+        self._follow = ""  # the folder of the records whose states other runs go on from
+        self._end = time.monotonic() + examination.budget
 
     def verdict(self) -> Verdict:
         everything = self._variants.with_fixes(PATCHED, self._variants.fixes)
-        whole = self._record(everything, self._standard.run)
+        self._standard, whole = self._recorded(everything)
         keys = [key for key in self._variants.fixes if self._variants.is_loaded(key, everything, whole)]
         fixes = [self._seen(number, key, everything, whole) for number, key in enumerate(keys, 1)]
         self._keys = dict(zip((fix.name for fix in fixes), keys, strict=True))
         active = [fix for fix in fixes if fix.activations]
-        graded = {fix.name: replace(fix, likeness=self._alone(fix, active, whole)) for fix in active}
+        graded = {fix.name: fix for fix in self._alone(active, whole)}
         fixes = [graded.get(fix.name, fix) for fix in fixes]
         right = [fix for fix in graded.values() if fix.likeness.keeps(fix.safety, self._own.grade)]
         shared = replace(
@@ -112,11 +114,9 @@ class _Case:
         fixes, race = self._raced(fixes, right)
         kept = [fix for fix in fixes if fix.kept]
         if kept and len(kept) < len(right):
-            race = self._race([self._patched(kept)], _FOR_RACE)
+            race = self._race([self._patched(kept)], 1.0)
         final = (
-            whole
-            if len(kept or right) == len(active)
-            else self._record(self._patched(kept or right), self._standard.run)
+            whole if len(kept or right) == len(active) else self._record([self._job(self._patched(kept or right))])[0]
         )
         return replace(
             shared,
@@ -144,16 +144,17 @@ class _Case:
 
     @cached_property
     def _protocol(self) -> Protocol:
-        return self._of.protocol(self._look, 3, _FOR_RACE)
+        return self._of.protocol(self._look, 3, self._of.budget / 2)
 
-    @cached_property
-    def _standard(self) -> Standard:
-        """The original recorded twice, and in double precision."""
-        self._of.tell("recording what the original computes")
-        run = self._record(self._original, None)
-        again = self._record(replace(self._original, name=AGAIN), run)
-        self._record(replace(self._original, name="reference"), run, reference=True)
-        return Standard(run, again, compare(run.folder, again.folder, self._reference))
+    def _recorded(self, everything: Variant) -> tuple[Standard, Recorded]:
+        """The original, recorded twice and in double precision, and the whole patch."""
+        first = self._job(self._original)
+        self._of.tell("recording what the original and the patch compute")
+        (run,) = self._record([first])
+        self._follow = str(run.folder)
+        reference = self._job(self._original, self._reference)
+        again, whole, _ = self._record([self._job(self._original), self._job(everything), reference])
+        return Standard(run, again, compare(run.folder, again.folder, self._reference)), whole
 
     @cached_property
     def _own(self) -> Likeness:
@@ -174,21 +175,28 @@ class _Case:
         standard = self._standard
         return likeness(standard, run, compare(standard.run.folder, run.folder, self._reference))
 
-    def _record(self, variant: Variant, follow: Recorded | None, reference: bool = False) -> Recorded:
+    def _job(self, variant: Variant, reference: Path | None = None) -> Job:
         horizon = self._protocol.horizon
         restart = tuple(sorted({1, horizon // 2} - {0}))
         full = tuple(sorted({*restart, *(step + 1 for step in restart), horizon}))
-        folder = self._reference if reference else self._of.folder / f"run {next(self._runs)}"
-        recording = Recording(str(folder), full, restart, str(follow.folder) if follow else "", reference)
-        protocol = self._protocol
-        return self._course.record(variant, protocol.unit, recording, horizon, protocol.patience)
+        folder = reference or self._of.folder / f"run {next(self._runs)}"
+        return variant, Recording(str(folder), full, restart, self._follow, reference is not None)
 
-    def _alone(self, fix: FixVerdict, active: Sequence[FixVerdict], whole: Recorded) -> Likeness:
-        """How alike the original is to itself with one fix."""
-        if len(active) == 1:
-            return self._graded(whole)
-        self._of.tell(f"recording what the program computes with {fix.title} alone")
-        return self._graded(self._record(self._patched([fix]), self._standard.run))
+    def _record(self, jobs: Sequence[Job]) -> list[Recorded]:
+        protocol, runs = self._protocol, []
+        for start in range(0, len(jobs), _AT_ONCE):
+            some = jobs[start : start + _AT_ONCE]
+            runs += self._course.record(some, protocol.unit, protocol.horizon, protocol.patience)
+        return runs
+
+    def _alone(self, active: Sequence[FixVerdict], whole: Recorded) -> Iterator[FixVerdict]:
+        """The fixes, each with how alike the original is to itself with that fix alone."""
+        runs = [whole]
+        if len(active) > 1:
+            self._of.tell(f"recording what each of {len(active)} fixes changes alone")
+            runs = self._record([self._job(self._patched([fix])) for fix in active])
+        for fix, run in zip(active, runs, strict=True):
+            yield replace(fix, likeness=self._graded(run))
 
     def _patched(self, fixes: Iterable[FixVerdict], name: str = PATCHED) -> Variant:
         return self._variants.with_fixes(name, [self._keys[fix.name] for fix in fixes])
@@ -208,10 +216,12 @@ class _Case:
         )
 
     def _race(self, others: Sequence[Variant], share: float) -> Race:
-        protocol = self._of.protocol(self._look, len(others) + 2, share)
+        """Race the original, twice, and others, in a share of the time that is left."""
+        seconds = share * max(0.0, self._end - time.monotonic())
+        protocol = self._of.protocol(self._look, len(others) + 2, seconds)
         self._of.tell(f"racing {len(others) + 2} variants, {protocol.rounds} rounds at most")
         again = replace(self._original, name=AGAIN)
-        end = time.monotonic() + share * self._of.budget
+        end = time.monotonic() + seconds
 
         def is_enough(samples: Samples) -> bool:
             return _is_decided(samples) or time.monotonic() > end
@@ -222,10 +232,11 @@ class _Case:
         """The fixes, each kept or not by what those that are right gain, and the last race."""
         patched = self._patched(right)
         known = {fix.name: fix for fix in fixes}
-        race = Race()
+        race, share = Race(), _FOR_PARTS if len(right) > 1 else 1.0
         for start in range(0, len(right), _AT_ONCE):
             group = right[start : start + _AT_ONCE]
-            race = self._race([patched, *self._parts(group, right)], _FOR_RACE * len(group) / len(right))
+            left = len(right) - start  # fixes that share what is left of the time
+            race = self._race([patched, *self._parts(group, right)], share * len(group) / left)
             known |= {fix.name: fix for fix in attributed(group, race.samples)}
         aa = itself(race.samples)
         return list(decided(list(known.values()), self._own.grade, noise_floor(aa) if aa else 0.0)), race

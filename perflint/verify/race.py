@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -17,7 +18,7 @@ from perflint.verify.guardian import Guardian
 from perflint.verify.orders import Orders, Recording
 from perflint.verify.protocol import Look, Passage, Protocol
 from perflint.verify.running import ProgramEnded, Running
-from perflint.verify.samples import Samples, Window
+from perflint.verify.samples import ORIGINAL, PATCHED, Samples, Window
 from perflint.verify.spec import Program, Variant
 from perflint.verify.statistics import LEAST_ROUNDS
 
@@ -25,6 +26,7 @@ _EVENTS = 24  # of a first look at least
 _SLOW = 3  # times as long for a program of slow steps
 
 Enough = Callable[[Samples], bool]
+Job = tuple[Variant, Recording]  # what is to be recorded, and how
 
 
 @dataclass(frozen=True)
@@ -105,24 +107,46 @@ class Course:
                 break
         return race
 
-    def record(self, variant: Variant, unit: str, recording: Recording, steps: int, patience: float) -> Recorded:
-        """Run the first `steps` steps, or all that there are, and record what they compute. Raises NoProgress."""
-        Path(recording.folder).mkdir()
-        with Running(self.program, variant, Orders("", unit, self.seed, recording), self.guardian) as running:
-            folder, code = Path(recording.folder), None
-            try:
-                running.advance(steps, patience)
-            except ProgramEnded as ended:
-                code = ended.code
-            effects = read(Path(running.folder), variant.plan.counters)
-            counts = tuple(map(sum, zip([0] * variant.plan.counters, *(each.counts for each in effects), strict=True)))
-            loaders = sum(bool(each.arguments) for each in made(Path(running.folder)))
-        output, errors = running.printed()  # all of it, now that nobody is left to print
-        return Recorded(folder, code, output, errors, counts, loaders)
+    def record(
+        self, wanted: Sequence[tuple[Variant, Recording]], unit: str, steps: int, patience: float
+    ) -> list[Recorded]:
+        """Run the first `steps` steps of each, or all that there are, side by side, and record what they compute.
+
+        What fails beside others, as memory may be too small for all of them, is run again by itself. Raises NoProgress.
+        """
+        with ExitStack() as stack:
+            begun = []
+            for variant, recording in wanted:
+                Path(recording.folder).mkdir()
+                orders = Orders("", unit, self.seed, recording)
+                begun.append(stack.enter_context(Running(self.program, variant, orders, self.guardian)))
+            seen = [
+                _seen(running, variant, steps, patience) for running, (variant, _) in zip(begun, wanted, strict=True)
+            ]
+        runs = []
+        for running, facts, (variant, recording) in zip(begun, seen, wanted, strict=True):
+            output, errors = running.printed()  # all of it, now that nobody is left to print
+            runs.append(replace(facts, folder=Path(recording.folder), output=output, errors=errors))
+            if runs[-1].code and len(wanted) > 1:
+                shutil.rmtree(recording.folder)
+                runs[-1:] = self.record([(variant, recording)], unit, steps, patience)
+        return runs
 
     def running(self, variant: Variant, unit: str) -> Running:
         """A fresh process of a variant."""
         return Running(self.program, variant, Orders("", unit, self.seed), self.guardian)
+
+
+def _seen(running: Running, variant: Variant, steps: int, patience: float) -> Recorded:
+    """What is seen of a run but for its records and what it prints."""
+    code = None
+    try:
+        running.advance(steps, patience)
+    except ProgramEnded as ended:
+        code = ended.code
+    effects = read(Path(running.folder), variant.plan.counters)
+    counts = tuple(map(sum, zip([0] * variant.plan.counters, *(each.counts for each in effects), strict=True)))
+    return Recorded(Path(), code, "", "", counts, sum(bool(each.arguments) for each in made(Path(running.folder))))
 
 
 def _goes_on(elapsed: float, events: int, seconds: float) -> bool:
@@ -135,16 +159,9 @@ def _windowed_round(
 ) -> Race:
     with ExitStack() as stack:
         order = dice.sample(variants, len(variants))
-        if number:  # how long a start takes is known: they may start side by side, up to their first steps
-            begun = [stack.enter_context(course.running(variant, protocol.unit)) for variant in order]
-        lanes = []
-        for place, variant in enumerate(order):
-            begin = time.monotonic()
-            running = begun[place] if number else stack.enter_context(course.running(variant, protocol.unit))
-            warm = running.advance(protocol.warm_up, protocol.patience)
-            running.pause()
-            seconds = math.nan if number else time.monotonic() - begin
-            lanes.append(_Lane(running, warm, Start(variant.name, seconds, warm.device_bytes, warm.host_bytes)))
+        timed = [variant for variant in order if not number and variant.name in (ORIGINAL, PATCHED)]
+        lanes = [_started(stack, course, [variant], protocol)[0] for variant in timed]
+        lanes += _started(stack, course, [variant for variant in order if variant not in timed], protocol)
         pairs = list(_pairs(lanes, protocol, dice))
         steady = [pair for pair in pairs if not any(window.captures for window in pair)]
         windows = [
@@ -154,6 +171,19 @@ def _windowed_round(
         ]
         starts = tuple(lane.start_and_peak() for lane in lanes)
         return Race(Samples(tuple(windows)), starts, len(pairs) - len(steady))
+
+
+def _started(stack: ExitStack, course: Course, variants: Sequence[Variant], protocol: Protocol) -> list[_Lane]:
+    """The variants, started side by side, warm and paused; only of one by itself it is known how long that took."""
+    begin = time.monotonic()
+    begun = [stack.enter_context(course.running(variant, protocol.unit)) for variant in variants]
+    lanes = []
+    for variant, running in zip(variants, begun, strict=True):
+        warm = running.advance(protocol.warm_up, protocol.patience)
+        running.pause()
+        seconds = time.monotonic() - begin if len(variants) == 1 else math.nan
+        lanes.append(_Lane(running, warm, Start(variant.name, seconds, warm.device_bytes, warm.host_bytes)))
+    return lanes
 
 
 @dataclass

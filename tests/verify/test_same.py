@@ -22,7 +22,7 @@ def recorded(
     course: Course, variant: Variant, folder: Path, follow: Path | None = None, *, exact: bool = False
 ) -> Recorded:
     recording = Recording(str(folder), (1, 2, 3, 4, STEPS), (1, 3), str(follow) if follow else "", exact)
-    return course.record(variant, OPTIMIZER, recording, STEPS, 60.0)
+    return course.record([(variant, recording)], OPTIMIZER, STEPS, 60.0)[0]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,112 @@
+"""Verifies the workloads, and races each against what an expert makes of it: `python -m tests.gpu.measure_verify`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+
+from perflint.config import load
+from perflint.line_map import line_map
+from perflint.shim.plan import PatchedFile, digest
+from perflint.shim.planning import Project
+from perflint.verify import verdicts, won
+from perflint.verify.guardian import Guardian
+from perflint.verify.protocol import choose
+from perflint.verify.race import Course
+from perflint.verify.samples import ORIGINAL, PATCHED
+from perflint.verify.spec import Kind, Program, Variant
+from perflint.verify.statistics import Estimate, compare
+from perflint.verify.variants import Variants
+from perflint.verify.verdict import Verdict
+from perflint.verify.wording import ratio_with_interval
+
+WORKLOADS = Path(__file__).parents[2] / "fixtures" / "workloads"
+BY_HAND = "by hand"
+_LONGER = {  # so many steps that windows of them can be timed
+    "attention": "--steps 4000",
+    "context": "--steps 20000",
+    "greedy": "--batches 4000",
+    "images": "--epochs 20",
+    "seq2seq": "--steps 4000",
+    "reinforce": "--episodes 100000",
+    "unguarded": "--epochs 40",
+    "chatty": "--epochs 40",
+}
+
+
+def arguments(name: str) -> list[str]:
+    """Those of the real size, as the program's docstring has them."""
+    lines = (WORKLOADS / f"{name}.py").read_text("utf-8").splitlines()
+    line = next(line for line in lines if line.startswith("python"))
+    return [*shlex.split(line)[2:], *shlex.split(_LONGER.get(name, ""))]
+
+
+def verified(name: str, folder: Path, typed: Sequence[str], budget: float) -> Verdict:
+    """What `perflint verify` says of a copy of the program in `folder`."""
+    shutil.copy(WORKLOADS / f"{name}.py", folder)
+    (folder / "perflint.toml").touch()  # a project of its own
+    command = [sys.executable, "-m", "perflint", "verify", "--budget", f"{budget:g}s", f"{name}.py", *typed]
+    subprocess.run(command, cwd=folder, check=False)
+    return next(iter(verdicts.read(folder / ".perflint" / won.FILE)))
+
+
+def raced(name: str, folder: Path, typed: Sequence[str], verdict: Verdict, budget: float) -> Mapping[str, Estimate]:
+    """How many times as fast as the original the version by hand is, and as that one what was kept of the patch."""
+    path = folder / f"{name}.py"
+    with tempfile.TemporaryDirectory() as store, closing(Guardian()) as guardian:
+        variants = Variants(Project(folder, folder, load(folder).settings, None), Path(store))
+        kept = {(fix.path, fix.line, fix.rule, fix.title) for fix in verdict.fixes if fix.kept}
+        keys = [key for key in variants.fixes if (key.path, key.line, key.rule, key.title) in kept]
+        original, patched = variants.with_fixes(ORIGINAL, ()), variants.with_fixes(PATCHED, keys)
+        course = Course(Program(Kind.SCRIPT, path.name, tuple(typed), folder), guardian)
+        look = course.look(original, budget / 10, 600.0)
+        samples = course.race([original, patched, _by_hand(path, original)], choose(look, 3, budget), lambda _: False)
+    pairs = {"by hand": (ORIGINAL, BY_HAND), "patch": (ORIGINAL, PATCHED), "patch to by hand": (BY_HAND, PATCHED)}
+    estimates = {what: compare(samples.samples, [before], [after]) for what, (before, after) in pairs.items()}
+    return {what: estimate for what, estimate in estimates.items() if estimate}
+
+
+def _by_hand(path: Path, original: Variant) -> Variant:
+    text = (WORKLOADS / "by_hand" / path.name).read_text("utf-8")
+    calls = tuple(call for file in original.plan.files.values() for call in file.calls)
+    lines = tuple(line_map(text, path.read_text("utf-8")))
+    file = PatchedFile(digest(path.read_bytes()), text, lines, (), (), calls)
+    return Variant(BY_HAND, original.plan._replace(files={str(path): file}))
+
+
+def main() -> None:
+    """Measure and print one line for each program, and keep all verdicts in a file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", default=sorted(each.stem for each in WORKLOADS.glob("*.py")))
+    parser.add_argument("--budget", type=float, default=60.0, help="seconds of each verification")
+    parser.add_argument("--by-hand", type=float, default=30.0, help="seconds of each race against the version by hand")
+    parser.add_argument("--small", action="store_true", help="at the size of the tests")
+    parser.add_argument("--output", type=Path, help="a folder for verdicts and reports")
+    typed = parser.parse_args()
+    for name in typed.names:
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary).resolve()
+            sizes = shlex.split(_LONGER.get(name, "")) if typed.small else arguments(name)
+            verdict = verified(name, folder, sizes, typed.budget)
+            estimates: Mapping[str, Estimate] = {}
+            if verdict.fixes and (WORKLOADS / "by_hand" / f"{name}.py").exists():
+                estimates = raced(name, folder, sizes, verdict, typed.by_hand)
+            said = ", ".join(f"{what} {ratio_with_interval(each)}" for what, each in estimates.items())
+            print(f"=== {name}: {verdict.outcome.value}; {said}", flush=True)
+            if typed.output:
+                shutil.copytree(folder / ".perflint", typed.output / name)
+                content = {what: asdict(each) for what, each in estimates.items()}
+                (typed.output / name / "by_hand.json").write_text(json.dumps(content), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
