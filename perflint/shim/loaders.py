@@ -79,7 +79,7 @@ class Loaders:
             given = inspect.signature(original).bind(*args, **kwargs).arguments
             if "num_workers" in given and "pin_memory" in given:
                 return {}
-            return self._arguments(path, line, args[0], given)
+            return _with_errors_as_raised(self._arguments(path, line, args[0], given), given)
         except TypeError:
             return {}  # torch says what is wrong with the arguments
         except Exception as error:
@@ -120,6 +120,14 @@ class Loaders:
     def _tell(self, made: Made) -> None:
         with (self._run / f"{os.getpid()}{_SUFFIX}").open("a", encoding="utf-8") as file:
             file.write(json.dumps(made) + "\n")
+
+
+def _with_errors_as_raised(added: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
+    if "num_workers" not in added or "worker_init_fn" in given:
+        return added
+    from perflint.runtime.raising import raise_as_they_are
+
+    return {**added, "worker_init_fn": raise_as_they_are}
 
 
 def made(run: Path) -> Iterator[Made]:

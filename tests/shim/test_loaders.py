@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 from perflint.runtime import loader
 from perflint.runtime.loader import Decision, decide
+from perflint.runtime.raising import AsRaised
 from tests.shim.runs import patched, project, python
 
 
@@ -194,3 +196,35 @@ def test_reading_and_choices_of_other_calls_leave_no_trace(tmp_path: Path) -> No
     run = patched(tmp_path, "--unsafe", "reads.py", "--choose")
     assert run.stdout.splitlines()[-1] == python(tmp_path, "reads.py", "--choose").stdout.splitlines()[-1]
     assert not [line for line in run.stderr.splitlines() if line.rstrip().endswith("loader:")]
+
+
+@pytest.mark.parametrize("arguments", [(), ("caught",)])
+def test_errors_of_a_dataset_come_out_of_workers_as_they_were_raised(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    project(tmp_path, "raises.py")
+    command = ("raises.py", *arguments)
+    alone, run = python(tmp_path, *command), patched(tmp_path, "--unsafe", *command)
+    assert (run.stdout, run.returncode) == (alone.stdout, alone.returncode)
+    error, _, summary = run.stderr.partition("perflint: ")
+    assert error.splitlines()[-1] == alone.stderr.splitlines()[-1] == "KeyError: 9"
+    assert 'raises.py", line 22, in __getitem__' in error
+    assert "raises.py:30 loader: num_workers=" in summary or "no cores" in summary
+
+
+class TwoArguments(Exception):
+    def __init__(self, first: int, second: int) -> None:
+        super().__init__(f"{first} {second}")
+
+
+@pytest.mark.parametrize("error", [KeyError(3), OSError(2, "gone", "name"), TwoArguments(1, 2)])
+def test_an_error_that_is_another_one_when_it_is_sent_is_torch_s_to_tell(error: Exception) -> None:
+    try:
+        raise error
+    except Exception:
+        sent = pickle.loads(pickle.dumps(AsRaised(where="in a worker")))
+    kind = RuntimeError if isinstance(error, TwoArguments) else type(error)
+    with pytest.raises(kind) as raised:
+        sent.reraise()
+    assert ("Caught TwoArguments" in str(raised.value)) == isinstance(error, TwoArguments)
+    assert isinstance(error, TwoArguments) or raised.value.args == error.args
