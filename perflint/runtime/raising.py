@@ -22,17 +22,18 @@ class FromWorker(Exception):
         return f"\n{self.args[0]}"
 
 
-class AsRaised(ExceptionWrapper):  # type: ignore[misc]
+class AsRaised(ExceptionWrapper):
     """What a worker sends in place of a batch: an error that is raised again as it was, if it can be sent at all."""
 
     def __init__(self, exc_info: Any = None, where: str = "in background") -> None:
-        super().__init__(exc_info, where)
+        super().__init__(exc_info, where)  # type: ignore[no-untyped-call]
         self._sent = _sent(sys.exc_info()[1])
 
     def reraise(self) -> NoReturn:
         """Raise the error."""
         if self._sent is None:
-            super().reraise()
+            super().reraise()  # type: ignore[no-untyped-call]
+        assert self._sent is not None
         raise pickle.loads(self._sent) from FromWorker(self.exc_msg)
 
 

@@ -3,26 +3,57 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any
 
 from perflint.errors import UserError
 from perflint.shim.session import Shim
+
+if TYPE_CHECKING:
+    from _typeshed.importlib import PathEntryFinderProtocol
 
 _OURS = str(Path(__file__).parents[1])
 
 
 def run_script(path: str, arguments: Sequence[str], shim: Shim | None) -> None:
-    """Run the file at `path` as `python path arguments`."""
-    data = Path(path).read_bytes()
-    full = str(Path(path).absolute())
+    """Run what is at `path` as `python path arguments`: a file, or a folder or archive with a `__main__` in it.
+
+    Raises UserError where that is missing.
+    """
     sys.argv[:] = [path, *arguments]
+    full = os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118  # a Path would lose a slash at the end
+    if finder := _finder(full):
+        _run_inside(full, finder, shim)
+        return
+    data = Path(path).read_bytes()
     _set_path(str(Path(path).resolve().parent))
     main = _main(full, SourceFileLoader("__main__", full), None)
     _execute(main, lambda: (shim and shim.code(full, data)) or compile(data, full, "exec", dont_inherit=True))
+
+
+def _finder(path: str) -> PathEntryFinderProtocol | None:
+    """What finds modules inside of `path`, if that is a folder or an archive: as Python itself asks."""
+    for hook in sys.path_hooks:
+        with suppress(ImportError):
+            return hook(path)
+    return None
+
+
+def _run_inside(path: str, finder: PathEntryFinderProtocol, shim: Shim | None) -> None:
+    spec = finder.find_spec("__main__")
+    if spec is None or spec.origin is None:
+        raise UserError(f"{path}: there is no __main__ to run in it")
+    if shim:
+        shim.swap(spec)
+    sys.path[: not getattr(sys.flags, "safe_path", False)] = [path]
+    loader: Any = spec.loader
+    _execute(_main(spec.origin, loader, spec), lambda: loader.get_code("__main__"))
 
 
 def run_module(name: str, arguments: Sequence[str]) -> None:

@@ -7,7 +7,6 @@ program's name ask for depends on nothing that follows it.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,7 +16,7 @@ from pathlib import Path
 from perflint.shim import plan, store
 from perflint.shim.basis import Basis, Tree
 from perflint.shim.plan import Plan
-from perflint.shim.running import Program
+from perflint.shim.running import Program, folder_of
 
 _MOST_WORDS = 16  # in front of what is the program's; more are read again each time
 
@@ -41,7 +40,7 @@ def find(words: Sequence[str]) -> tuple[Program, Path, Plan] | None:
     for end, word in enumerate(words[:_MOST_WORDS], 1):
         if word.startswith("-"):
             continue
-        folder = Path(os.path.realpath(word)).parent if Path(word).is_file() else Path.cwd()
+        folder = folder_of(word) if "-m" not in words[:end] and Path(word).exists() else Path.cwd()
         with suppress(OSError, ValueError, TypeError):
             return _read(_place(words[:end], folder), word, tuple(words[end:]))
     return None

@@ -17,7 +17,7 @@ from perflint.shim import receipts, run_folder, summary
 from perflint.shim.plan import Plan
 from perflint.shim.plan import load as load_plan
 from perflint.shim.planning import Planned, Project, plan_for
-from perflint.shim.running import Program, launcher, told
+from perflint.shim.running import Program, folder_of, launcher, told
 from perflint.shim.store import project_of
 
 
@@ -46,7 +46,7 @@ class Request:
 
     def launcher(self) -> Callable[[], None]:
         """What runs the program; raises UserError for a user's mistake."""
-        if not self.program.is_module and not Path(self.program.name).is_file():
+        if not self.program.is_module and not Path(self.program.name).exists():
             raise UserError(f"{self.program.name}: there is no such file to run")
         return launcher(self.program, self._find)
 
@@ -64,7 +64,7 @@ def last_lines(name: str) -> Iterator[str]:
 
     Raises UserError where there is none.
     """
-    root = project_of(Path(os.path.realpath(name)).parent if name else Path.cwd())
+    root = project_of(folder_of(name or os.curdir))
     folder = run_folder.latest(root)
     if folder is None:
         raise UserError(f"{root}: no run goes on there, and none was ended from outside")

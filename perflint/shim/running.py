@@ -35,7 +35,13 @@ class Program(NamedTuple):
     @property
     def folder(self) -> Path:
         """Where the program is."""
-        return Path.cwd() if self.is_module else Path(os.path.realpath(self.name)).parent
+        return Path.cwd() if self.is_module else folder_of(self.name)
+
+
+def folder_of(path: str) -> Path:
+    """The folder that `path` is, or is in."""
+    real = Path(os.path.realpath(path))
+    return real if real.is_dir() else real.parent
 
 
 class Run(NamedTuple):

@@ -34,14 +34,14 @@ class Shim:
         self._has_ended = False  # what others have patched since holds on to ours, which then does nothing
         watched: dict[str, Watch] = {
             "runpy": watches.files_run(self.patches, self.code),
-            "importlib.util": watches.files_located(self._swap),
+            "importlib.util": watches.files_located(self.swap),
             graphs.MODULE: graphs.watch(run),
             "torch._dynamo.config": watches.compiler(self._counters.hit),
         }
         if "loaders" in plan.watches:
             watched[loaders.MODULE] = Loaders(plan, run).watch
         self._watched = {module: partial(self._watch, watch) for module, watch in watched.items()}
-        self._finder = Finder(self._swap, self._watched)
+        self._finder = Finder(self.swap, self._watched)
 
     def install(self) -> None:
         """Patch what is imported from now on."""
@@ -78,7 +78,7 @@ class Shim:
         self._counters.hit(first)
         return compiled
 
-    def _swap(self, spec: ModuleSpec) -> None:
+    def swap(self, spec: ModuleSpec) -> None:
         """Have the module of `spec` loaded from its patched code, unless another import hook loads it."""
         if type(spec.loader) is SourceFileLoader and spec.origin is not None and self.patches(spec.origin):
             spec.loader = PatchedLoader(spec.loader.name, spec.loader.path, self.code)

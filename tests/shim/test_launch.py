@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import zipapp
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,23 @@ def test_a_module_is_run_as_by_python_dash_m(tmp_path: Path) -> None:
     assert (run.stdout, run.stderr, run.returncode) == (alone.stdout, alone.stderr, alone.returncode)
 
 
+@pytest.mark.parametrize("name", ["package", "package/", "package.zip"])
+def test_a_folder_or_an_archive_is_run_by_what_is_its_main(tmp_path: Path, name: str) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    project(tmp_path, "identity.py").joinpath("identity.py").rename(package / "__main__.py")
+    zipapp.create_archive(package)
+    shutil.move(tmp_path / "package.pyz", tmp_path / "package.zip")
+    alone, run = python(tmp_path, name, "-x"), patched(tmp_path, "-q", name, "-x")
+    assert (run.stdout, run.stderr, run.returncode) == (alone.stdout, alone.stderr, alone.returncode)
+
+
+def test_the_main_of_a_folder_is_patched(tmp_path: Path) -> None:
+    project(tmp_path, "crashes.py")
+    (tmp_path / "crashes.py").rename(tmp_path / "__main__.py")
+    assert "__main__.py:16 decode-loop: compute all steps at once (1 time)" in patched(tmp_path, ".").stderr
+
+
 @pytest.mark.parametrize("how", ["code", "text", "nothing", "interrupt", "signal", "hook", "pipe", "end"])
 def test_a_program_ends_as_by_python(tmp_path: Path, how: str) -> None:
     project(tmp_path, "exits.py")
@@ -88,8 +107,9 @@ def test_a_traceback_out_of_the_head_of_a_patched_loop_is_the_user_s(tmp_path: P
     assert "ends.py:17 item-in-loop" in summary
 
 
-@pytest.mark.parametrize("arguments", [("missing.py",), ("-m", "missing"), ("-m", "json.missing")])
+@pytest.mark.parametrize("arguments", [("missing.py",), ("missing",), ("-m", "missing"), ("-m", "json.missing")])
 def test_what_is_not_there_is_one_line_and_exit_code_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    (tmp_path / "missing").mkdir()
     run = patched(project(tmp_path, "identity.py"), *arguments)
     assert run.returncode == 2
     assert "missing" in run.stderr
