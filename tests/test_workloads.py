@@ -26,6 +26,7 @@ WORKLOADS = FIXTURES / "workloads"
 DEFECTS = {
     "attention": {"decode-loop"},
     "chatty": {"item-in-loop"},
+    "context": {"repeat-not-broadcast"},
     "greedy": {"decode-loop", "sync-in-loop"},
     "images": {"dataloader-defaults"},
     "seq2seq": {"decode-loop", "repeat-not-broadcast"},
