@@ -18,7 +18,7 @@ from perflint.runtime.probe import Probe, probe
 from perflint.workers import available_cores
 
 ADDED = ("num_workers", "pin_memory")
-_UNPROVEN = "its file does not prove that workers would leave everything else as it is: --unsafe does it"
+_UNREPORTED = "no rule finds them missing here"
 _SHARED = Path("/dev/shm")
 _PREFETCH = 2  # batches that each worker keeps ready, by torch's default
 _MOST_WORKERS = 16
@@ -35,19 +35,25 @@ class Decision:
 
 
 def decide(
-    dataset: Any, given: Mapping[str, Any], *, unsafe: bool = False, proven: Collection[str] = ADDED
+    dataset: Any,
+    given: Mapping[str, Any],
+    *,
+    unsafe: bool = False,
+    proven: Collection[str] = ADDED,
+    doubt: str = "",
 ) -> Decision:
     """What to add to the arguments `given` for a loader of `dataset`, of those that its text has `proven` to be safe.
 
     Trying out a few samples shows what workers would spoil, but not all: what is written to globals stays in the
     workers, and a loader that shuffles draws its order as a loop is entered, no longer as it asks for the first batch.
     And it may itself leave something behind: a count, a generator that has moved on, a file that was opened. So it
-    takes a text that has `proven` the rest, or an `unsafe` mind, which takes samples drawn at random as well.
+    takes a text that has `proven` the rest, or an `unsafe` mind, which takes samples drawn at random as well. `doubt`
+    is why it has not.
     """
     if reason := _unfit(dataset, given):
         return Decision(reason=reason)
     if not (unsafe or "num_workers" in proven or _is_in_memory(dataset)):
-        return Decision(reason="" if "num_workers" in given else _UNPROVEN)
+        return Decision(reason="" if "num_workers" in given else _unproven(doubt))
     try:
         seen = probe(dataset)
     except Exception as error:
@@ -60,7 +66,7 @@ def decide(
     workers = _workers(len(dataset) // max(batch, 1))
     reason = _obstacle(seen, batch, unsafe) or _unsendable(dataset, given) or _too_large(seen, batch, workers)
     if not reason and not (unsafe or "num_workers" in proven):
-        reason = _UNPROVEN
+        reason = _unproven(doubt)
     if not reason and workers < 1:
         reason = "there are no cores for workers"
     if reason:
@@ -77,6 +83,10 @@ def as_measured(decision: Decision, given: Mapping[str, Any], workers: int, pref
         return Decision(rest, "none were worth it when it was tuned")
     ahead = {"prefetch_factor": prefetch} if prefetch != _PREFETCH and "prefetch_factor" not in given else {}
     return Decision({**rest, "num_workers": workers, **ahead})
+
+
+def _unproven(doubt: str) -> str:
+    return f"{doubt or _UNREPORTED}: --unsafe tries it out"
 
 
 def _unfit(dataset: object, given: Mapping[str, Any]) -> str:

@@ -52,11 +52,21 @@ def _calls(path: str, found: Sequence[Diagnostic]) -> Iterator[tuple[Diagnostic,
 
 def _known(found: Diagnostic, call: str, figure: figures.Figure | None) -> KnownLoader:
     proven = tuple(name for name in (WORKERS, PINNED) if any(_proves(name, fix) for fix in found.fixes))
-    if figure is None:
-        return KnownLoader(found.start.line, call, proven, None, 0)
-    return KnownLoader(found.start.line, call, proven, (figure.workers, figure.prefetch), figure.cores)
+    doubt = "" if WORKERS in proven else _doubt(found)
+    measured = (figure.workers, figure.prefetch) if figure else None
+    return KnownLoader(found.start.line, call, proven, doubt, measured, figure.cores if figure else 0)
+
+
+def _doubt(found: Diagnostic) -> str:
+    """Why there are no workers, or none without a proviso, which the title of a fix ends in."""
+    provisos = (fix.title.partition(" (")[2].removesuffix(")") for fix in found.fixes if _adds(WORKERS, fix))
+    return next(provisos, "") or found.message.partition("no workers are added: ")[2] or found.blocked
 
 
 def _proves(name: str, fix: PlacedFix) -> bool:
     """Does the `fix` add this argument without a doubt? Where it has one, that is of the workers."""
-    return any(name in edit.text for edit in fix.edits) and (name == PINNED or fix.safety is not Safety.BEHAVIOUR)
+    return _adds(name, fix) and (name == PINNED or fix.safety is not Safety.BEHAVIOUR)
+
+
+def _adds(name: str, fix: PlacedFix) -> bool:
+    return any(name in edit.text for edit in fix.edits)

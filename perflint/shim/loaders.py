@@ -107,7 +107,8 @@ class Loaders:
         from perflint.runtime.loader import as_measured, decide
 
         known = self._plan.loader_at(path, line)
-        decision = decide(given["dataset"], given, unsafe=self._plan.unsafe, proven=known.proven if known else ())
+        proven, doubt = (known.proven, known.doubt) if known else ((), "")
+        decision = decide(given["dataset"], given, unsafe=self._plan.unsafe, proven=proven, doubt=doubt)
         if known is None or known.measured is None or self._plan.tunes:
             return decision
         return as_measured(decision, given, *known.measured, on=known.cores)

@@ -46,7 +46,7 @@ class PatchedFile(NamedTuple):
 
 
 class Left(NamedTuple):
-    """A defect that is left in a file, and why."""
+    """A defect that is left at a line of a file, and why; of a file that can't be patched at all, without a rule."""
 
     path: str
     line: int
@@ -57,13 +57,15 @@ class Left(NamedTuple):
 class KnownLoader(NamedTuple):
     """A loader that leaves something out, by the line of its call, whose text it is known by.
 
-    `proven` are the arguments that the text alone proves to be safe. `measured` are workers, and batches that each
-    keeps ready, if a run has found out how many are worth it, on as many `cores`.
+    `proven` are the arguments that the text alone proves to be safe, `doubt` is why workers are not among them.
+    `measured` are workers, and batches that each keeps ready, if a run has found out how many are worth it, on as many
+    `cores`.
     """
 
     line: int
     call: str
     proven: tuple[str, ...]
+    doubt: str
     measured: tuple[int, int] | None
     cores: int
 
@@ -134,8 +136,10 @@ def load(path: Path) -> Plan:
     )
 
 
-def _read_loader(line: int, call: str, proven: list[str], measured: list[int] | None, cores: int) -> KnownLoader:
-    return KnownLoader(line, call, tuple(proven), (measured[0], measured[1]) if measured else None, cores)
+def _read_loader(
+    line: int, call: str, proven: list[str], doubt: str, measured: list[int] | None, cores: int
+) -> KnownLoader:
+    return KnownLoader(line, call, tuple(proven), doubt, (measured[0], measured[1]) if measured else None, cores)
 
 
 def _read_file(

@@ -141,6 +141,8 @@ def _patched_files(patches: Sequence[Patch]) -> dict[str, PatchedFile]:
 
 def _left(patches: Sequence[Patch]) -> Iterator[Left]:
     for patch in patches:
+        if patch.problem:
+            yield Left(patch.path, patch.problem.line or 1, "", patch.problem.message)
         for each in (*patch.remaining, *patch.failures):
             yield Left(patch.path, each.start.line, each.rule, each.reason)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from perflint.shim.counters import Process
 from perflint.shim.loaders import Made
-from perflint.shim.plan import Change, Plan
+from perflint.shim.plan import Change, KnownLoader, Plan
 from perflint.shim.tally import Tallied
 
 _MOST_NAMED = 4  # processes in one line
@@ -93,8 +93,20 @@ def preview(plan: Plan) -> Iterator[str]:
             yield f"{os.path.relpath(path)}:{each.line} {each.rule}: {each.title} ({each.safety})"
     if plan.watches:
         yield f"{', '.join(plan.watches)}: decided on as they are made"
+    for path, loaders in plan.loaders.items():
+        for loader in loaders:
+            yield f"{os.path.relpath(path)}:{loader.line} loader: {_expected(loader, plan.unsafe)}"
     for left in plan.left:
-        yield f"{os.path.relpath(left.path)}:{left.line} {left.rule}: left: {left.reason}"
+        rule = f" {left.rule}" if left.rule else ""
+        yield f"{os.path.relpath(left.path)}:{left.line}{rule}: left: {left.reason}"
+
+
+def _expected(loader: KnownLoader, unsafe: bool) -> str:
+    """What may become of a loader, as far as its text tells."""
+    workers = f"; no workers: {loader.doubt}" if loader.doubt else ""
+    if unsafe:
+        return f"tried out{workers.replace('no workers', 'for its text alone, no workers')}"
+    return (f"{' and '.join(loader.proven)}, if its samples allow it" if loader.proven else "left") + workers
 
 
 def _number(count: int, one: str, more: str) -> str:

@@ -151,7 +151,8 @@ def test_random_samples_are_for_those_who_ask() -> None:
 
 
 def test_what_the_text_does_not_prove_is_for_those_who_ask() -> None:
-    assert "does not prove" in decide(Slow(), {"batch_size": 8}, proven=()).reason
+    assert "no rule finds" in decide(Slow(), {"batch_size": 8}, proven=()).reason
+    assert decide(Slow(), {"batch_size": 8}, proven=(), doubt="why").reason == "why: --unsafe tries it out"
     assert decide(Slow(), {"batch_size": 8}, proven=(), unsafe=True).arguments == {"num_workers": 3}
 
 
@@ -186,7 +187,7 @@ def test_a_program_gets_the_same_batches_in_the_same_order(tmp_path: Path) -> No
     assert run.stdout == alone.stdout
     assert "loads.py:24 loader: num_workers=" in run.stderr or "no cores" in run.stderr
     assert "loads.py:26 loader: no workers: each worker" in run.stderr
-    assert "loads.py:28 loader: no workers: its file does not prove" in run.stderr
+    assert "loads.py:28 loader: no workers: `zip(source, target)` would draw its order earlier" in run.stderr
 
 
 def test_reading_and_choices_of_other_calls_leave_no_trace(tmp_path: Path) -> None:
