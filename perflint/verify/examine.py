@@ -24,9 +24,10 @@ from perflint.verify.running import NoProgress, ProgramEnded
 from perflint.verify.same import compare, losses
 from perflint.verify.samples import AGAIN, ORIGINAL, PATCHED, Samples, only, without
 from perflint.verify.spec import Variant
-from perflint.verify.statistics import against_original, is_decided, itself, noise_floor
+from perflint.verify.statistics import against_original, is_decided, itself, noise_floor, step_seconds
 from perflint.verify.variants import FixKey, Variants
 from perflint.verify.verdict import FixVerdict, Hunk, Side, Verdict
+from perflint.verify.wording import count
 
 _FIRST_LOOK = 0.1  # of the time there is
 _FOR_PARTS = 0.6  # of what is left, to tell fixes apart; the rest goes to the race of those that are kept
@@ -90,6 +91,7 @@ class _Case:
         self._runs = itertools.count()
         self._follow = ""  # the folder of the records whose states other runs go on from
         self._end = time.monotonic() + examination.budget
+        self._apart = ""  # why programs that race are kept apart
 
     def verdict(self) -> Verdict:
         everything = self._variants.with_fixes(PATCHED, self._variants.fixes)
@@ -226,7 +228,9 @@ class _Case:
         def is_enough(samples: Samples) -> bool:
             return _is_decided(samples) or time.monotonic() > end
 
-        return self._course.race([self._original, again, *others], protocol, is_enough)
+        race = self._course.race([self._original, again, *others], protocol, is_enough, self._apart)
+        self._apart = race.apart
+        return race
 
     def _raced(self, fixes: Sequence[FixVerdict], right: Sequence[FixVerdict]) -> tuple[list[FixVerdict], Race]:
         """The fixes, each kept or not by what those that are right gain, and the last race."""
@@ -250,11 +254,14 @@ class _Case:
 
 def _side(race: Race, variant: str, recorded: Recorded) -> Side:
     starts = [start for start in race.starts if start.variant == variant]
+    seen = next((start.timeline for start in starts if start.timeline), None)
+    step = step_seconds(race.samples, [variant])
     return Side(
         next((start.seconds for start in starts if not math.isnan(start.seconds)), 0.0),
         max(start.device_bytes for start in starts),
         max(start.host_bytes for start in starts),
         losses=losses(recorded.folder),
+        timeline=seen.scaled(step) if seen and step else None,
     )
 
 
@@ -264,6 +271,6 @@ def _is_decided(samples: Samples) -> bool:
 
 
 def _excluded(race: Race) -> tuple[str, ...]:
-    if not race.unsteady:
-        return ()
-    return (f"{race.unsteady} pairs of windows in which something was compiled or captured",)
+    unsteady = f"{count(race.unsteady, 'pair')} of windows in which something was compiled or captured"
+    apart = f"the programs ran one after the other, for they have no room beside each other: {race.apart}"
+    return (*([unsteady] if race.unsteady else ()), *([apart] if race.apart else ()))

@@ -9,10 +9,23 @@ import resource
 import socket
 import sys
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TextIO
 
+from perflint.verify.codec import decoded, encoded
+from perflint.verify.observe import Observer
+from perflint.verify.timeline import Timeline
+
 _END = 1  # exit code of a process whose verifier is gone
+
+
+@dataclass(frozen=True)
+class Leave:
+    """A process may go on to step number `until`, `observed` or not: whatever observes slows it down."""
+
+    until: int
+    observed: bool = False
 
 
 @dataclass(frozen=True)
@@ -20,7 +33,8 @@ class Arrival:
     """A process stands behind step number `step`, of the kind `kind`, `seconds` after it was let go.
 
     `device_bytes` and `host_bytes` are the most memory that it has held; `captures` counts the graphs that it
-    has captured and the functions that it has compiled: a window in which that happens isn't steady.
+    has captured and the functions that it has compiled: a window in which that happens isn't steady. If it was observed
+    on its way, there is a `timeline`.
     """
 
     step: int
@@ -29,6 +43,7 @@ class Arrival:
     device_bytes: int
     host_bytes: int
     captures: int
+    timeline: Timeline | None = None
 
 
 @dataclass(frozen=True)
@@ -38,7 +53,7 @@ class Hello:
     rank: int
     ranks: int
     device: str
-    versions: dict[str, str]
+    versions: Mapping[str, str]
 
 
 class Gate:
@@ -47,7 +62,9 @@ class Gate:
     def __init__(self, address: str) -> None:
         self._address = address
         self._stream: TextIO | None = None
-        self._steps, self._until = 0, 0
+        self._steps = 0
+        self._leave = Leave(0)
+        self._observer: Observer | None = None
         self._start = 0.0
         self.captures = 0
 
@@ -58,7 +75,9 @@ class Gate:
             self._tell(Hello(*_place(), *_machine()))
             self._wait()
         self._steps += 1
-        if self._steps >= self._until:
+        if self._observer:
+            self._observer.passed()
+        if self._steps >= self._leave.until:
             synchronize()
             arrival = self._arrival(kind, time.perf_counter() - self._start)
             sys.stdout.flush()  # what the program has printed belongs to its steps
@@ -76,17 +95,19 @@ class Gate:
         if not line:
             sys.stdout.flush()
             os._exit(_END)
-        self._until = json.loads(line)["until"]
+        self._leave = decoded(Leave, json.loads(line))
+        self._observer = Observer(synchronize) if self._leave.observed else None
         self._start = time.perf_counter()
 
     def _tell(self, message: Hello | Arrival) -> None:
         assert self._stream is not None
-        self._stream.write(json.dumps(asdict(message)) + "\n")
+        self._stream.write(json.dumps(encoded(message)) + "\n")
         self._stream.flush()
 
     def _arrival(self, kind: str, seconds: float) -> Arrival:
         host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        return Arrival(self._steps, kind, seconds, _device_bytes(), host, self.captures + _compilations())
+        timeline = self._observer.result() if self._observer else None
+        return Arrival(self._steps, kind, seconds, _device_bytes(), host, self.captures + _compilations(), timeline)
 
 
 def _place() -> tuple[int, int]:

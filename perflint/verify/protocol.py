@@ -17,6 +17,8 @@ _ROUNDS, _FEWEST_ROUNDS = 8, 3  # what finds a gain of 5 % nearly always: `pytho
 _WARM_UP = 4  # steps at least: graphs are captured at the second call or the third
 _SETTLED = 1.3  # of the usual time of a step
 _HORIZON = 20  # steps; whoever trains for longer compares chaos
+_OBSERVED = 0.2  # seconds of steps, or a little more: they are drawn, and events kept of all that they do
+_FEWEST_OBSERVED, _MOST_OBSERVED = 3, 10
 _WHOLE = 6  # steps of a program that has too few for windows
 
 
@@ -61,7 +63,7 @@ class Protocol:
     """A measurement: windows of `window` steps, behind `warm_up` steps, `pairs` of them in each of `rounds`.
 
     Without a `unit` whole runs are timed, one a round. `horizon` steps are compared. `patience` is how many seconds a
-    step may take.
+    step may take. Behind the windows of the first round `observed` steps are observed, if there are any.
     """
 
     unit: str
@@ -71,6 +73,7 @@ class Protocol:
     rounds: int
     horizon: int
     patience: float
+    observed: int = 0
 
 
 def choose(look: Look, variants: int, budget: float) -> Protocol:
@@ -88,11 +91,15 @@ def choose(look: Look, variants: int, budget: float) -> Protocol:
     seconds = max(0.0, budget - rounds * start) / (rounds * variants)  # for the windows of one process
     pairs = max(_FEWEST_PAIRS, min(_PAIRS, int(seconds / _WINDOW)))
     window = max(1, math.ceil(min(max(seconds / pairs, _WINDOW), _LONGEST) / usual))
+    observed = 1 + min(max(_FEWEST_OBSERVED, math.ceil(_OBSERVED / usual)), _MOST_OBSERVED)
     if look.is_whole:
         steady = max(1, len(steps) - warm_up)
+        observed = min(observed, steady // 4)
+        steady -= observed
         window = max(1, min(window, steady // _FEWEST_PAIRS))
         pairs = min(pairs, steady // window)
-    return Protocol(look.unit, warm_up, window, pairs, rounds, min(_HORIZON, len(steps)), patience)
+    horizon = min(_HORIZON, len(steps))
+    return Protocol(look.unit, warm_up, window, pairs, rounds, horizon, patience, observed)
 
 
 def _settled(steps: Sequence[float], usual: float) -> int:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import math
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from perflint.shim.counters import read
 from perflint.shim.loaders import made
-from perflint.verify.gate import Arrival
+from perflint.verify import rounds
 from perflint.verify.guardian import Guardian
 from perflint.verify.orders import Orders, Recording
 from perflint.verify.protocol import Look, Passage, Protocol
+from perflint.verify.rounds import Crowded, Round, Start
 from perflint.verify.running import ProgramEnded, Running
-from perflint.verify.samples import ORIGINAL, PATCHED, Samples, Window
+from perflint.verify.samples import Samples
 from perflint.verify.spec import Program, Variant
 from perflint.verify.statistics import LEAST_ROUNDS
+from perflint.verify.units import NOTHING
 
 _EVENTS = 24  # of a first look at least
 _SLOW = 3  # times as long for a program of slow steps
@@ -30,22 +32,16 @@ Job = tuple[Variant, Recording]  # what is to be recorded, and how
 
 
 @dataclass(frozen=True)
-class Start:
-    """One process of a variant: the seconds until it was warm, NaN if it started beside others, and its most memory."""
-
-    variant: str
-    seconds: float
-    device_bytes: int
-    host_bytes: int
-
-
-@dataclass(frozen=True)
 class Race:
-    """All that a race showed. Windows in which a variant captured or compiled something are left out, and counted."""
+    """All that a race showed. Windows in which a variant captured or compiled something are left out, and counted.
+
+    `apart` is why its processes were never there at once, and empty where they were.
+    """
 
     samples: Samples = field(default_factory=Samples)
     starts: tuple[Start, ...] = ()
     unsteady: int = 0
+    apart: str = ""
 
 
 @dataclass(frozen=True)
@@ -91,21 +87,33 @@ class Course:
             hello = running.hello
             return Look(start, tuple(passages), is_whole, *((hello.device, hello.versions) if hello else ()))
 
-    def race(self, variants: Sequence[Variant], protocol: Protocol, enough: Enough) -> Race:
+    def race(self, variants: Sequence[Variant], protocol: Protocol, enough: Enough, apart: str = "") -> Race:
         """Time the windows of all variants until it is `enough`, in as many rounds as there may be, and three at least.
 
-        Raises ProgramEnded, NoProgress.
+        Each round has a process of each variant. They take turns, unless there is a reason to keep them `apart`, or one
+        is found. Raises ProgramEnded, NoProgress.
         """
         dice = random.Random(self.seed)
-        held = _windowed_round if protocol.unit else _whole_round
-        race = Race()
+        race = Race(apart=apart)
         for number in range(protocol.rounds):
-            part = held(self, variants, protocol, number, dice)
-            windows = Samples((*race.samples.windows, *part.samples.windows))
-            race = Race(windows, (*race.starts, *part.starts), race.unsteady + part.unsteady)
+            try:
+                part = self._round(variants, protocol, number, dice, apart=bool(race.apart))
+            except Crowded as crowded:
+                race = replace(race, apart=str(crowded))
+                part = self._round(variants, protocol, number, dice, apart=True)
+            windows = Samples((*race.samples.windows, *part.windows))
+            race = Race(windows, (*race.starts, *part.starts), race.unsteady + part.unsteady, race.apart)
             if number + 1 >= LEAST_ROUNDS and enough(race.samples):
                 break
         return race
+
+    def _round(
+        self, variants: Sequence[Variant], protocol: Protocol, number: int, dice: random.Random, *, apart: bool
+    ) -> Round:
+        begin = partial(self.running, unit=protocol.unit or NOTHING)
+        if not protocol.unit:
+            return rounds.whole(begin, variants, protocol, number, dice)
+        return rounds.windowed(begin, variants, protocol, number, dice, apart=apart)
 
     def record(
         self, wanted: Sequence[tuple[Variant, Recording]], unit: str, steps: int, patience: float
@@ -152,91 +160,3 @@ def _seen(running: Running, variant: Variant, steps: int, patience: float) -> Re
 def _goes_on(elapsed: float, events: int, seconds: float) -> bool:
     """Whether a first look of about so many seconds has not seen enough yet; of slow steps it sees a few more."""
     return elapsed < seconds or (events < _EVENTS and elapsed < _SLOW * seconds)
-
-
-def _windowed_round(
-    course: Course, variants: Sequence[Variant], protocol: Protocol, number: int, dice: random.Random
-) -> Race:
-    with ExitStack() as stack:
-        order = dice.sample(variants, len(variants))
-        timed = [variant for variant in order if not number and variant.name in (ORIGINAL, PATCHED)]
-        lanes = [_started(stack, course, [variant], protocol)[0] for variant in timed]
-        lanes += _started(stack, course, [variant for variant in order if variant not in timed], protocol)
-        pairs = list(_pairs(lanes, protocol, dice))
-        steady = [pair for pair in pairs if not any(window.captures for window in pair)]
-        windows = [
-            Window(each.variant, number, place, each.arrival.seconds, protocol.window)
-            for place, pair in enumerate(steady)
-            for each in pair
-        ]
-        starts = tuple(lane.start_and_peak() for lane in lanes)
-        return Race(Samples(tuple(windows)), starts, len(pairs) - len(steady))
-
-
-def _started(stack: ExitStack, course: Course, variants: Sequence[Variant], protocol: Protocol) -> list[_Lane]:
-    """The variants, started side by side, warm and paused; only of one by itself it is known how long that took."""
-    begin = time.monotonic()
-    begun = [stack.enter_context(course.running(variant, protocol.unit)) for variant in variants]
-    lanes = []
-    for variant, running in zip(variants, begun, strict=True):
-        warm = running.advance(protocol.warm_up, protocol.patience)
-        running.pause()
-        seconds = time.monotonic() - begin if len(variants) == 1 else math.nan
-        lanes.append(_Lane(running, warm, Start(variant.name, seconds, warm.device_bytes, warm.host_bytes)))
-    return lanes
-
-
-@dataclass
-class _Lane:
-    """One variant's process in a round, and where it stands."""
-
-    running: Running
-    last: Arrival
-    start: Start
-
-    @property
-    def variant(self) -> str:
-        return self.start.variant
-
-    def start_and_peak(self) -> Start:
-        return replace(self.start, device_bytes=self.last.device_bytes, host_bytes=self.last.host_bytes)
-
-
-@dataclass(frozen=True)
-class _Lap:
-    variant: str
-    arrival: Arrival
-    captures: int
-
-
-def _pairs(lanes: Sequence[_Lane], protocol: Protocol, dice: random.Random) -> Iterator[list[_Lap]]:
-    for number in range(protocol.pairs):
-        laps = []
-        try:
-            for lane in dice.sample(lanes, len(lanes)):
-                until = protocol.warm_up + (number + 1) * protocol.window
-                arrival = lane.running.advance(until, protocol.patience)
-                lane.running.pause()
-                laps.append(_Lap(lane.variant, arrival, arrival.captures - lane.last.captures))
-                lane.last = arrival
-        except ProgramEnded as ended:
-            if ended.code:
-                raise
-            return
-        yield laps
-
-
-def _whole_round(
-    course: Course, variants: Sequence[Variant], protocol: Protocol, number: int, dice: random.Random
-) -> Race:
-    windows, starts = [], []
-    for variant in dice.sample(variants, len(variants)):
-        begin = time.monotonic()
-        with course.running(variant, "none") as running:
-            code = running.finish(protocol.patience)
-            seconds = time.monotonic() - begin
-            if code:
-                raise running.ended()
-        windows.append(Window(variant.name, number, 0, seconds, 1))
-        starts.append(Start(variant.name, 0.0, 0, 0))
-    return Race(Samples(tuple(windows)), tuple(starts), 0)

@@ -19,7 +19,8 @@ from typing import TextIO
 from perflint.shim import plan
 from perflint.shim.session import PLAN, RUN, SITE
 from perflint.verify import tree
-from perflint.verify.gate import Arrival, Hello
+from perflint.verify.codec import decoded, encoded
+from perflint.verify.gate import Arrival, Hello, Leave
 from perflint.verify.guardian import Guardian
 from perflint.verify.orders import Orders
 from perflint.verify.output import Output
@@ -33,7 +34,8 @@ class ProgramEnded(Exception):
     """The program has come to its end, or to an error, before the step that it was allowed to."""
 
     def __init__(self, code: int, output: str, errors: str) -> None:
-        super().__init__(f"it ended with exit code {code}")
+        last = errors.strip().splitlines()[-1:]
+        super().__init__(": ".join([f"it ended with exit code {code}", *last]))
         self.code, self.output, self.errors = code, output, errors
 
 
@@ -50,9 +52,9 @@ class _Rank:
     hello: Hello | None = None
     arrival: Arrival | None = None
 
-    def allow(self, until: int) -> None:
+    def allow(self, leave: Leave) -> None:
         self.arrival = None
-        self.stream.write(json.dumps({"until": until}) + "\n")
+        self.stream.write(json.dumps(encoded(leave)) + "\n")
         self.stream.flush()
 
 
@@ -68,7 +70,7 @@ class Running:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._server, selectors.EVENT_READ)
         self._ranks: list[_Rank] = []
-        self._until = 0
+        self._leave = Leave(0)
         self._paused = False
         self._process = _started(program, variant, replace(orders, address=self._server.getsockname()), self.folder)
         assert self._process.stdout is not None and self._process.stderr is not None
@@ -85,17 +87,17 @@ class Running:
             each.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def advance(self, until: int, patience: float) -> Arrival:
-        """Let the program go on to step `until`; return how the slowest of its ranks came there.
+    def advance(self, until: int, patience: float, *, observed: bool = False) -> Arrival:
+        """Let the program go on to step `until`, observed or not; return how the slowest of its ranks came there.
 
         Raises ProgramEnded, and NoProgress where it takes longer than `patience` seconds.
         """
-        self._until = until
+        self._leave = Leave(until, observed)
         if self._paused:
             tree.resume(self.folder)
             self._paused = False
         for rank in self._ranks:
-            rank.allow(until)
+            rank.allow(self._leave)
         end = time.monotonic() + patience
         while (arrivals := self._arrivals()) is None:
             if time.monotonic() > end:
@@ -148,10 +150,10 @@ class Running:
         if not line:  # the process is ending: its exit code follows
             self._selector.unregister(rank.connection)
         elif rank.hello is None:
-            rank.hello = Hello(**json.loads(line))
-            rank.allow(self._until)
+            rank.hello = decoded(Hello, json.loads(line))
+            rank.allow(self._leave)
         else:
-            rank.arrival = Arrival(**json.loads(line))
+            rank.arrival = decoded(Arrival, json.loads(line))
 
     def ended(self) -> ProgramEnded:
         """What became of a program that has come to its end."""

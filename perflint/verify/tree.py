@@ -25,6 +25,15 @@ def processes(run: str) -> Iterator[psutil.Process]:
                 yield process
 
 
+def memory(run: str) -> int:
+    """The bytes of memory that the run has for itself: those that would be free without it."""
+    used = 0
+    for process in processes(run):
+        with contextlib.suppress(*_GONE):
+            used += process.memory_full_info().uss
+    return used
+
+
 def pause(run: str) -> None:
     """Stop all, loader workers and other children too, until `resume`; return once they stand still."""
     end = time.monotonic() + _PATIENCE

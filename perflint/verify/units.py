@@ -10,6 +10,7 @@ from typing import Any
 
 OPTIMIZER, BATCH, CALLS = "optimizer steps", "loader batches", "calls"
 KINDS = (OPTIMIZER, BATCH, CALLS)  # the first that a program has is its unit
+NOTHING = "none"  # is counted
 _PATIENCE = 64  # steps of other optimizers until the one that is counted is taken to be done with
 
 Passed = Callable[[str, Any], None]

@@ -13,6 +13,7 @@ from perflint.rule import Safety
 from perflint.verify.grade import Grade, Likeness
 from perflint.verify.samples import ORIGINALS, PATCHED, Samples
 from perflint.verify.statistics import Estimate, Speed, against_original, itself, noise_floor, speed, step_seconds
+from perflint.verify.timeline import Timeline
 
 
 class Outcome(str, Enum):
@@ -72,42 +73,22 @@ class Hunk:
 
 
 @dataclass(frozen=True)
-class Span:
-    """Something that took from `begin` to `end`, in seconds since its timeline began, in the lane of one resource."""
-
-    lane: str  # one of LANES
-    begin: float
-    end: float
-    name: str = ""
-
-
-DEVICE, HOST, LOADER = "GPU busy", "host", "loader wait"
-LANES = (DEVICE, HOST, LOADER)
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """A few consecutive steps; `steps` holds the seconds at which each ended."""
-
-    seconds: float
-    spans: tuple[Span, ...]
-    steps: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
 class Side:
     """What was seen of one program: memory is the peak in bytes, 0 where there was none.
 
-    `setup_seconds` is from the start of its process to the first step that was measured. `busy` is the share of time in
-    which the GPU had work.
+    `setup_seconds` is from the start of its process to the first step that was measured.
     """
 
     setup_seconds: float
     device_bytes: int = 0
     host_bytes: int = 0
-    busy: float | None = None
     losses: tuple[float, ...] = ()
     timeline: Timeline | None = None
+
+    @property
+    def busy(self) -> float | None:
+        """The share of the time in which the GPU had work; None where it was not observed."""
+        return self.timeline.busy if self.timeline else None
 
 
 @dataclass(frozen=True)

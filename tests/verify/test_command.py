@@ -12,6 +12,7 @@ import pytest
 from perflint.verify import verdicts
 from perflint.verify.grade import Grade
 from perflint.verify.samples import AGAIN, ORIGINAL, PATCHED
+from perflint.verify.timeline import HOST, LOADER
 from perflint.verify.units import CALLS
 from perflint.verify.won import FILE
 from tests.verify.courses import PROGRAMS
@@ -42,6 +43,9 @@ def test_a_lifted_loop_is_verified_from_first_look_to_report(tmp_path: Path) -> 
     assert verdict.fixes[0].activations > 0
     assert any("-        for t in range(tokens.size(1)):" in hunk.text for hunk in verdict.hunks)
     assert {window.variant for window in verdict.samples.windows} == {ORIGINAL, AGAIN, PATCHED}
+    for side in (verdict.before, verdict.after):
+        assert side.timeline is not None and side.timeline.lanes == (HOST, LOADER)
+        assert side.timeline.share(HOST) + side.timeline.share(LOADER) == pytest.approx(1)
     assert "<html" in (tmp_path / ".perflint" / "report.html").read_text(encoding="utf-8")
 
 

@@ -14,7 +14,9 @@ import pytest
 from perflint.verify.grade import Grade, Likeness
 from perflint.verify.report import page
 from perflint.verify.samples import Samples
-from perflint.verify.verdict import DEVICE, Hunk, Side, Span, Timeline, Verdict
+from perflint.verify.timeline import DEVICE, HOST, Span, Timeline
+from perflint.verify.timeline import timeline as observed
+from perflint.verify.verdict import Hunk, Side, Verdict
 from perflint.verify.wording import sentence
 from tests.verify.verdicts import DIFF, fix, losses, timeline, verdict
 
@@ -132,17 +134,25 @@ def test_before_and_after_are_drawn_on_one_scale_of_time() -> None:
 
 
 def test_work_too_fine_to_be_seen_is_drawn_as_one_block_as_pale_as_it_is_sparse() -> None:
-    spans = tuple(Span(DEVICE, number * 1e-5, number * 1e-5 + 2.5e-6, "kernel") for number in range(6000))
-    busy = Side(1.0, timeline=Timeline(0.06, spans))
+    busy = Side(1.0, timeline=Timeline(0.06, (Span(DEVICE, 0.0, 0.06, 0.25),), (0.06,)))
     text = page(verdict(before=busy, after=busy))
     blocks = [given for _, given in _elements(text).found if given.get("class") == "lane0"]
     assert [each["fill-opacity"] for each in blocks] == ["0.25", "0.25"]
     assert "GPU busy 25 %" in text
 
 
-def test_spans_that_overlap_count_once() -> None:
-    spans = (Span(DEVICE, 0.0, 0.02), Span(DEVICE, 0.01, 0.03), Span(DEVICE, 0.015, 0.016))
-    assert "GPU busy 75 %" in page(verdict(after=Side(1.0, timeline=Timeline(0.04, spans))))
+def test_lanes_that_were_not_observed_are_not_drawn() -> None:
+    side = Side(1.0, timeline=replace(timeline(0.02, 0.5), lanes=(HOST,)))
+    text = page(verdict(before=side, after=side))
+    assert text.count('class="lane"') == 4  # two names, two bars
+    assert "GPU busy" not in text
+
+
+def test_how_much_longer_steps_took_while_they_were_observed_is_said() -> None:
+    side = Side(1.0, timeline=timeline(0.03, 0.5).scaled(0.02))
+    text = page(verdict(before=side, after=side))
+    assert "Before: 3 steps in 60.0 ms, 50 % longer while observed" in text
+    assert "GPU busy 75 %" in text  # of a timed step
 
 
 def test_losses_that_are_the_same_are_said_to_be_and_not_drawn_twice() -> None:
@@ -179,8 +189,8 @@ def test_what_was_not_measured_has_no_place() -> None:
 
 
 def test_a_report_of_forty_fixes_and_long_timelines_stays_small() -> None:
-    spans = tuple(Span(DEVICE, number * 1e-5, number * 1e-5 + 5e-6, f"kernel {number}") for number in range(6000))
-    side = Side(1.0, timeline=Timeline(0.06, (*spans, *timeline(0.02, 0.5).spans)))
+    kernels = [(number * 1e-5, number * 1e-5 + 5e-6) for number in range(6000)]
+    side = Side(1.0, timeline=observed(0.0, [0.02, 0.04, 0.06], kernels, kernels, kernels))
     assert len(page(verdict(fixes=FORTY, before=side, after=side))) < 200_000
 
 

@@ -12,7 +12,8 @@ from perflint.verify.decide import attributed, decided
 from perflint.verify.grade import Grade, Likeness
 from perflint.verify.samples import PATCHED, only, without
 from perflint.verify.statistics import itself, noise_floor
-from perflint.verify.verdict import DEVICE, HOST, LOADER, FixVerdict, Hunk, Side, Span, Timeline, Verdict
+from perflint.verify.timeline import DEVICE, HOST, LOADER, Span, Timeline
+from perflint.verify.verdict import FixVerdict, Hunk, Side, Verdict
 from tests.verify.races import CALM, race
 
 BITWISE = Likeness(
@@ -50,9 +51,9 @@ def timeline(step: float, busy: float) -> Timeline:
         span
         for begin in (0.0, step, 2 * step)
         for span in (
-            Span(LOADER, begin, begin + 0.2 * step, "next(loader)"),
-            Span(HOST, begin + 0.2 * step, begin + step, "forward, backward"),
-            Span(DEVICE, begin + (1 - busy) * step, begin + step, "kernels"),
+            Span(LOADER, begin, begin + 0.2 * step),
+            Span(HOST, begin + 0.2 * step, begin + step),
+            Span(DEVICE, begin + (1 - busy) * step, begin + step),
         )
     ]
     return Timeline(3 * step, tuple(spans), (step, 2 * step, 3 * step))
@@ -73,8 +74,8 @@ def verdict(speedup: float = 1.5, fixes: tuple[FixVerdict, ...] | None = None, *
     samples = race(np.random.default_rng(0), CALM, rounds=5, pairs=8, speedups=speedups)
     aa = itself(samples)
     assert aa is not None
-    before = Side(12.0, 2_031_000_000, 3_100_000_000, 0.31, losses(0), timeline(0.02, 0.31))
-    after = Side(14.0, 1_494_000_000, 3_200_000_000, 0.96, losses(2), timeline(0.02 / speedup, 0.96))
+    before = Side(12.0, 2_031_000_000, 3_100_000_000, losses(0), timeline(0.02, 0.31))
+    after = Side(14.0, 1_494_000_000, 3_200_000_000, losses(2), timeline(0.02 / speedup, 0.96))
     made = Verdict(
         program="train.py --epochs 1",
         date="2026-11-21T18:00:00+00:00",

@@ -1,0 +1,179 @@
+"""One round of a race: fresh processes that take turns, or run one after the other, or whole runs."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+
+import psutil
+
+from perflint.verify import tree
+from perflint.verify.protocol import Protocol
+from perflint.verify.running import NoProgress, ProgramEnded, Running
+from perflint.verify.samples import ORIGINAL, PATCHED, Window
+from perflint.verify.spec import Variant
+from perflint.verify.timeline import Timeline
+from perflint.verify.wording import size
+
+_SHOWN = (ORIGINAL, PATCHED)  # whose start is timed, and which are observed
+
+Begin = Callable[[Variant], Running]
+
+
+class Crowded(Exception):
+    """One of several processes that are there at once doesn't come as far as it may; by itself it might."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """One process of a variant: the seconds until it was warm, NaN if it started beside others, and its most memory.
+
+    If it was observed behind its windows, there is a `timeline`.
+    """
+
+    variant: str
+    seconds: float
+    device_bytes: int
+    host_bytes: int
+    timeline: Timeline | None = None
+
+
+@dataclass(frozen=True)
+class Round:
+    """Windows, each with one of every other variant, and how many are left out: something was compiled or captured."""
+
+    windows: tuple[Window, ...]
+    starts: tuple[Start, ...]
+    unsteady: int = 0
+
+
+@dataclass(frozen=True)
+class _Lap:
+    variant: str
+    number: int
+    seconds: float
+    captures: int
+
+
+class _Lane:
+    """One variant's process, which is paused but for its turns."""
+
+    def __init__(self, variant: Variant, running: Running, protocol: Protocol) -> None:
+        self._name, self._running, self._protocol = variant.name, running, protocol
+        self._begin = time.monotonic()
+
+    def warm_up(self, *, alone: bool) -> None:
+        """Pass the steps before the first window; how long that takes is of interest if it is `alone`."""
+        self._advance(self._protocol.warm_up)
+        self._seconds = time.monotonic() - self._begin if alone else math.nan
+
+    def lap(self, number: int) -> _Lap | None:
+        """The window of that number; None where the program has come to its end."""
+        captures = self._last.captures
+        try:
+            self._advance(self._protocol.warm_up + (number + 1) * self._protocol.window)
+        except ProgramEnded as ended:
+            if ended.code:
+                raise
+            return None
+        return _Lap(self._name, number, self._last.seconds, self._last.captures - captures)
+
+    def start(self, *, observed: bool) -> Start:
+        """What is known of the process in the end; it may be `observed` for some more steps, if there are any."""
+        timed = self._last
+        if observed and self._protocol.observed and self._name in _SHOWN:
+            with suppress(ProgramEnded, NoProgress):
+                self._advance(timed.step + self._protocol.observed, observed=True)
+        return Start(self._name, self._seconds, timed.device_bytes, timed.host_bytes, self._last.timeline)
+
+    def memory(self) -> int:
+        """The bytes of the host that it has for itself, with all its children."""
+        return tree.memory(self._running.folder)
+
+    def _advance(self, until: int, *, observed: bool = False) -> None:
+        self._last = self._running.advance(until, self._protocol.patience, observed=observed)
+        self._running.pause()
+
+
+def windowed(
+    begin: Begin, variants: Sequence[Variant], protocol: Protocol, number: int, dice: random.Random, *, apart: bool
+) -> Round:
+    """The round of that number, of processes that take turns, or, `apart`, that are never there at once.
+
+    Raises ProgramEnded and NoProgress, or instead Crowded where there were other processes.
+    """
+    order = dice.sample(variants, len(variants))
+    laps: list[_Lap] = []
+    starts: list[Start] = []
+    for group in [[variant] for variant in order] if apart else [order]:
+        with ExitStack() as stack:
+            try:
+                lanes = _warmed(stack, begin, group, protocol, number)
+                laps += _in_turn(lanes, protocol.pairs, dice)
+            except (ProgramEnded, NoProgress) as error:
+                if len(group) == 1:
+                    raise
+                raise Crowded(str(error)) from error
+            starts += [lane.start(observed=number == 0) for lane in lanes]
+    return _paired(laps, starts, number, protocol.window)
+
+
+def whole(begin: Begin, variants: Sequence[Variant], protocol: Protocol, number: int, dice: random.Random) -> Round:
+    """The round of that number, of whole runs, one after the other; raises ProgramEnded, NoProgress."""
+    windows, starts = [], []
+    for variant in dice.sample(variants, len(variants)):
+        since = time.monotonic()
+        with begin(variant) as running:
+            code = running.finish(protocol.patience)
+            seconds = time.monotonic() - since
+            if code:
+                raise running.ended()
+        windows.append(Window(variant.name, number, 0, seconds, 1))
+        starts.append(Start(variant.name, 0.0, 0, 0))
+    return Round(tuple(windows), tuple(starts))
+
+
+def _warmed(stack: ExitStack, begin: Begin, group: Sequence[Variant], protocol: Protocol, number: int) -> list[_Lane]:
+    """Lanes that are warm, which started side by side, but for those whose start is timed, in the first round."""
+    first = [variant for variant in group if number == 0 and variant.name in _SHOWN]
+    rest = [variant for variant in group if variant not in first]
+    lanes: list[_Lane] = []
+    for some in [*([variant] for variant in first), rest]:
+        begun = [_Lane(variant, stack.enter_context(begin(variant)), protocol) for variant in some]
+        for lane in begun:
+            lane.warm_up(alone=len(some) == 1)
+        lanes += begun
+        _make_sure_of_room(lanes[0], len(group) - len(lanes))
+    return lanes
+
+
+def _make_sure_of_room(lane: _Lane, others: int) -> None:
+    """Raise Crowded if the host's memory won't do for so many others like this one."""
+    if not others:
+        return
+    needed, available = others * lane.memory(), psutil.virtual_memory().available
+    if needed > available:
+        raise Crowded(f"{others} more would take {size(needed)} of memory, and {size(available)} are left")
+
+
+def _in_turn(lanes: Sequence[_Lane], pairs: int, dice: random.Random) -> Iterator[_Lap]:
+    for number in range(pairs):
+        for lane in dice.sample(lanes, len(lanes)):
+            lap = lane.lap(number)
+            if lap is None:
+                return
+            yield lap
+
+
+def _paired(laps: Sequence[_Lap], starts: Sequence[Start], number: int, steps: int) -> Round:
+    pairs: dict[int, list[_Lap]] = {}
+    for lap in laps:
+        pairs.setdefault(lap.number, []).append(lap)
+    whole = [pair for pair in pairs.values() if len(pair) == len(starts)]
+    steady = [pair for pair in whole if not any(lap.captures for lap in pair)]
+    windows = (Window(lap.variant, number, lap.number, lap.seconds, steps) for pair in steady for lap in pair)
+    return Round(tuple(windows), tuple(starts), len(whole) - len(steady))
