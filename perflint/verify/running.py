@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
@@ -54,8 +55,9 @@ class _Rank:
 
     def allow(self, leave: Leave) -> None:
         self.arrival = None
-        self.stream.write(json.dumps(encoded(leave)) + "\n")
-        self.stream.flush()
+        with suppress(BrokenPipeError):  # it has ended meanwhile: its exit code tells how
+            self.stream.write(json.dumps(encoded(leave)) + "\n")
+            self.stream.flush()
 
 
 class Running:

@@ -1,0 +1,66 @@
+"""Races: the variants take turns, or run one after the other where they have no room beside each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from perflint.verify.protocol import Protocol
+from perflint.verify.running import ProgramEnded
+from perflint.verify.samples import AGAIN, ORIGINAL
+from perflint.verify.timeline import HOST, LOADER
+from perflint.verify.units import OPTIMIZER
+from tests.verify.courses import changed, course, original
+
+SHORT = Protocol(OPTIMIZER, warm_up=2, window=2, pairs=2, rounds=1, horizon=2, patience=60.0, observed=3)
+
+
+def test_a_race_times_pairs_of_windows_and_observes_what_follows_them(tmp_path: Path) -> None:
+    first = original(tmp_path)
+    with course("train.py", "100") as races:
+        race = races.race([first, replace(first, name=AGAIN)], SHORT, lambda _: True)
+    assert [(each.number, each.steps) for each in race.samples.windows] == [(0, 2), (0, 2), (1, 2), (1, 2)]
+    assert {each.variant for each in race.samples.windows} == {ORIGINAL, AGAIN}
+    assert not race.apart
+    for start in race.starts:
+        assert start.timeline is not None
+        assert len(start.timeline.steps) == 2  # the first one is not shown
+        assert start.timeline.lanes == (HOST, LOADER)
+
+
+def test_a_program_that_ends_meanwhile_is_raced_as_far_as_it_goes(tmp_path: Path) -> None:
+    first = original(tmp_path)
+    with course("train.py", "5") as races:
+        race = races.race([first, replace(first, name=AGAIN)], SHORT, lambda _: True)
+    assert [each.number for each in race.samples.windows] == [0, 0]
+    assert [start.timeline for start in race.starts] == [None, None]
+
+
+def test_programs_without_memory_for_each_other_run_one_after_the_other(tmp_path: Path) -> None:
+    first = original(tmp_path)
+    (tmp_path / "alive").mkdir()
+    with course("crowded.py", str(tmp_path / "alive")) as races:
+        race = races.race([first, replace(first, name=AGAIN)], SHORT, lambda _: True)
+    assert len(race.samples.windows) == 4
+    assert "OutOfMemoryError: CUDA out of memory." in race.apart
+
+
+def test_what_fails_by_itself_has_failed(tmp_path: Path) -> None:
+    wrong = changed(tmp_path, "train.py", "optimizer.step()\n", "optimizer.step()\n    assert step < 3\n")
+    with course("train.py", "100") as races, pytest.raises(ProgramEnded, match="1: AssertionError"):
+        races.race([original(tmp_path), wrong], SHORT, lambda _: True)
+
+
+def test_programs_that_would_use_up_the_memory_of_the_host_are_not_started_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=2**20))
+    first = original(tmp_path)
+    with course("train.py", "100") as races:
+        race = races.race([first, replace(first, name=AGAIN)], SHORT, lambda _: True)
+    assert "1 more would take" in race.apart
+    assert len(race.samples.windows) == 4
