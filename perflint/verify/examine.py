@@ -14,6 +14,7 @@ from pathlib import Path
 
 from perflint import __version__
 from perflint.verify.decide import attributed, decided
+from perflint.verify.disturbance import Monitor, disturbances, facts
 from perflint.verify.grade import Grade, Likeness
 from perflint.verify.hunks import hunks
 from perflint.verify.judge import Standard, likeness
@@ -49,6 +50,7 @@ class Examination:
     budget: float
     folder: Path
     tell: Tell
+    monitor: Monitor
     asked: Mapping[str, int] = field(default_factory=dict)
 
     def protocol(self, look: Look, variants: int, seconds: float) -> Protocol:
@@ -92,6 +94,7 @@ class _Case:
         self._follow = ""  # the folder of the records whose states other runs go on from
         self._end = time.monotonic() + examination.budget
         self._apart = ""  # why programs that race are kept apart
+        self._since = 0.0  # the time, in seconds since 1970, at which the last race began
 
     def verdict(self) -> Verdict:
         everything = self._variants.with_fixes(PATCHED, self._variants.fixes)
@@ -120,8 +123,10 @@ class _Case:
         final = (
             whole if len(kept or right) == len(active) else self._record([self._job(self._patched(kept or right))])[0]
         )
+        read = self._of.monitor.readings(self._look.gpus, self._since)
         return replace(
             shared,
+            environment={**shared.environment, **facts(read)},
             samples=race.samples,
             likeness=self._graded(final),
             before=_side(race, ORIGINAL, self._standard.run),
@@ -129,7 +134,9 @@ class _Case:
             again=_side(race, AGAIN, self._standard.run),
             fixes=tuple(fixes),
             hunks=tuple(self._hunks(kept or right)),
-            excluded=_excluded(race),
+            excluded=(*_excluded(race), *disturbances(self._look.gpus, read)),
+            readings=read,
+            strangers=self._of.monitor.strangers(self._look.gpus),
         )
 
     def _hunks(self, fixes: Sequence[FixVerdict]) -> Iterator[Hunk]:
@@ -141,6 +148,7 @@ class _Case:
 
     @cached_property
     def _look(self) -> Look:
+        self._of.monitor.look_around()
         self._of.tell("taking a first look at the program")
         return self._course.look(self._original, self._of.budget * _FIRST_LOOK, max(_FIRST_STEP, self._of.budget))
 
@@ -223,9 +231,10 @@ class _Case:
         protocol = self._of.protocol(self._look, len(others) + 2, seconds)
         self._of.tell(f"racing {len(others) + 2} variants, {protocol.rounds} rounds at most")
         again = replace(self._original, name=AGAIN)
-        end = time.monotonic() + seconds
+        end, self._since = time.monotonic() + seconds, time.time()
 
         def is_enough(samples: Samples) -> bool:
+            self._of.monitor.look_around()
             return _is_decided(samples) or time.monotonic() > end
 
         race = self._course.race([self._original, again, *others], protocol, is_enough, self._apart)

@@ -48,12 +48,16 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Hello:
-    """A process that has come to its first step: its rank, how many ranks there are, and what it runs on."""
+    """A process that has come to its first step: its rank, how many ranks there are, and what it runs on.
+
+    `gpu` is the end of its GPU's UUID, empty where torch doesn't tell, and None where there is no GPU in use.
+    """
 
     rank: int
     ranks: int
     device: str
     versions: Mapping[str, str]
+    gpu: str | None = None
 
 
 class Gate:
@@ -72,7 +76,7 @@ class Gate:
         """One more step is done: wait if it is the last one allowed."""
         if self._stream is None:
             self._stream = self._connected()
-            self._tell(Hello(*_place(), *_machine()))
+            self._tell(_hello())
             self._wait()
         self._steps += 1
         if self._observer:
@@ -110,19 +114,20 @@ class Gate:
         return Arrival(self._steps, kind, seconds, _device_bytes(), host, self.captures + _compilations(), timeline)
 
 
+def _hello() -> Hello:
+    torch = sys.modules["torch"]
+    versions = {"torch": str(torch.__version__), "python": platform.python_version(), "system": platform.platform()}
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+        return Hello(*_place(), f"CPU, {os.cpu_count()} cores", versions)
+    gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return Hello(*_place(), gpu.name, {**versions, "cuda": str(torch.version.cuda)}, str(getattr(gpu, "uuid", "")))
+
+
 def _place() -> tuple[int, int]:
     group = sys.modules.get("torch.distributed")
     if group and group.is_available() and group.is_initialized():
         return group.get_rank(), group.get_world_size()
     return 0, 1
-
-
-def _machine() -> tuple[str, dict[str, str]]:
-    torch = sys.modules["torch"]
-    versions = {"torch": str(torch.__version__), "python": platform.python_version(), "system": platform.platform()}
-    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
-        return f"CPU, {os.cpu_count()} cores", versions
-    return torch.cuda.get_device_name(), {**versions, "cuda": str(torch.version.cuda)}
 
 
 def synchronize() -> None:

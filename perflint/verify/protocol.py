@@ -39,6 +39,7 @@ class Look:
     is_whole: bool
     device: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    gpus: tuple[str, ...] = ()
 
     @property
     def unit(self) -> str:

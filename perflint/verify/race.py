@@ -85,13 +85,14 @@ class Course:
                 is_whole = True
                 start = start or time.monotonic() - begin
             hello = running.hello
-            return Look(start, tuple(passages), is_whole, *((hello.device, hello.versions) if hello else ()))
+            seen = (hello.device, hello.versions, running.gpus) if hello else ()
+            return Look(start, tuple(passages), is_whole, *seen)
 
     def race(self, variants: Sequence[Variant], protocol: Protocol, enough: Enough, apart: str = "") -> Race:
         """Time the windows of all variants until it is `enough`, in as many rounds as there may be, and three at least.
 
-        Each round has a process of each variant. They take turns, unless there is a reason to keep them `apart`, or one
-        is found. Raises ProgramEnded, NoProgress.
+        That is asked behind each round, when no program is left. Each round has a process of each variant. They take
+        turns, unless there is a reason to keep them `apart`, or one is found. Raises ProgramEnded, NoProgress.
         """
         dice = random.Random(self.seed)
         race = Race(apart=apart)
@@ -103,7 +104,7 @@ class Course:
                 part = self._round(variants, protocol, number, dice, apart=True)
             windows = Samples((*race.samples.windows, *part.windows))
             race = Race(windows, (*race.starts, *part.starts), race.unsteady + part.unsteady, race.apart)
-            if number + 1 >= LEAST_ROUNDS and enough(race.samples):
+            if enough(race.samples) and number + 1 >= LEAST_ROUNDS:
                 break
         return race
 

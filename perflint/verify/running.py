@@ -112,6 +112,11 @@ class Running:
         """What the first of its ranks said of itself; None before its first step."""
         return next((rank.hello for rank in self._ranks if rank.hello), None)
 
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """The GPUs that its ranks use."""
+        return tuple(sorted({rank.hello.gpu for rank in self._ranks if rank.hello and rank.hello.gpu is not None}))
+
     def pause(self) -> None:
         """Stop the program and all its children where they are."""
         tree.pause(self.folder)

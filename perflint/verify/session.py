@@ -16,6 +16,7 @@ from perflint.figures import FOLDER
 from perflint.shim.planning import Project
 from perflint.shim.store import project_of
 from perflint.verify import verdicts, won
+from perflint.verify.disturbance import Monitor
 from perflint.verify.examine import Examination, Tell
 from perflint.verify.guardian import Guardian
 from perflint.verify.race import Course
@@ -43,11 +44,15 @@ class Session:
         source: dict[str, Any] = {"isolated": self._typed["isolated"], "config_path": self._typed["config"]}
         settings = load(self._start, **source, overrides=options.overrides(self._typed)).settings
         asked = {name: self._typed[name] for name in _ASKED if self._typed[name] is not None}
-        with tempfile.TemporaryDirectory(prefix="perflint-") as folder, closing(Guardian()) as guardian:
+        with (
+            tempfile.TemporaryDirectory(prefix="perflint-") as folder,
+            closing(Guardian()) as guardian,
+            closing(Monitor()) as monitor,
+        ):
             tell("looking for fixes")
             variants = Variants(Project(self._start, self._root, settings, self._typed["config"]), Path(folder))
             course = Course(self._program, guardian, self._typed["seed"])
-            verdict = Examination(course, variants, self._typed["budget"], Path(folder), tell, asked).verdict()
+            verdict = Examination(course, variants, self._typed["budget"], Path(folder), tell, monitor, asked).verdict()
         self._keep(verdict)
         return verdict
 

@@ -10,6 +10,7 @@ from functools import cached_property
 from math import ceil
 
 from perflint.rule import Safety
+from perflint.verify.disturbance import Reading, Stranger
 from perflint.verify.grade import Grade, Likeness
 from perflint.verify.samples import ORIGINALS, PATCHED, Samples
 from perflint.verify.statistics import Estimate, Speed, against_original, itself, noise_floor, speed, step_seconds
@@ -97,7 +98,8 @@ class Verdict:
 
     `own` is how alike two runs of the original are, `likeness` that of original and patch. `warm_up` is how many steps
     came before the first measured one. `excluded` says in sentences what was left out, or disturbed the measurement,
-    and why; `failure`, why there is no verdict.
+    and why; `failure`, why there is no verdict. `readings` are of the GPUs during the race; while there are `strangers`
+    on them, nobody can tell how fast the program is.
     """
 
     program: str
@@ -116,6 +118,8 @@ class Verdict:
     hunks: tuple[Hunk, ...] = ()
     excluded: tuple[str, ...] = ()
     failure: str = ""
+    readings: tuple[Reading, ...] = ()
+    strangers: tuple[Stranger, ...] = ()
 
     @cached_property
     def speed(self) -> Estimate | None:
@@ -135,7 +139,7 @@ class Verdict:
     @property
     def is_faster(self) -> bool:
         """Is the patch faster, noise and all?"""
-        return self.speed is not None and speed(self.speed, self.floor) is Speed.FASTER
+        return self._speed is Speed.FASTER
 
     @property
     def is_same(self) -> bool:
@@ -156,7 +160,11 @@ class Verdict:
             return Outcome.UNCHECKED
         if not self.is_same:
             return Outcome.DIFFERENT
-        return Outcome(str(speed(self.speed, self.floor))) if self.speed else Outcome.UNSURE
+        return Outcome(str(self._speed))
+
+    @property
+    def _speed(self) -> Speed:
+        return speed(self.speed, self.floor) if self.speed and not self.strangers else Speed.UNSURE
 
     @property
     def step_seconds(self) -> tuple[float, float] | None:

@@ -34,6 +34,9 @@ def sentence(verdict: Verdict) -> str:
 def _sentence_on_speed(verdict: Verdict, same: str) -> str:
     if verdict.speed is None:
         return f"Can't tell: {same}, but its speed was not measured."
+    if verdict.strangers:
+        others = ", ".join(map(str, verdict.strangers))
+        return f"Can't tell: {same}, but how fast it is can't be measured while others use the GPU: {others}."
     as_fast = f"{ratio_with_interval(verdict.speed)} as fast"
     match verdict.outcome:
         case Outcome.FASTER:

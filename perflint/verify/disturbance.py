@@ -1,0 +1,167 @@
+"""What disturbs a race on GPUs: clocks that are held back, and programs of others. As nvidia-smi tells, where it is."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import statistics
+import subprocess
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from perflint.verify.output import Output
+
+_COMMAND = "nvidia-smi"
+_FORMAT = "--format=csv,noheader,nounits"
+_READ = "timestamp,uuid,driver_version,clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_event_reasons.active"
+_USED = "gpu_uuid,pid,used_memory,process_name"
+_EVERY = 500  # milliseconds
+_PATIENCE = 10.0  # seconds for an answer
+_LEAVING = 1.0  # seconds that a program that has ended may be listed on
+_REASONS = {
+    0x04: "power limit",
+    0x08: "hardware slowdown",
+    0x20: "heat",
+    0x40: "heat, by the hardware",
+    0x80: "power brake",
+}  # of NVML's clocksEventReasons; others, as being idle or set by hand, disturb nobody
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The GPU of the UUID `gpu` at a `time` in seconds since 1970: MHz, W and °C, not a number where it doesn't tell.
+
+    `reasons` are the bits of NVML that say why its clocks are held back.
+    """
+
+    time: float
+    gpu: str
+    driver: str
+    sm_mhz: float
+    memory_mhz: float
+    watts: float
+    celsius: float
+    reasons: int
+
+
+@dataclass(frozen=True)
+class Stranger:
+    """A program on the GPU of the UUID `gpu` that isn't ours."""
+
+    gpu: str
+    pid: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"process {self.pid} ({self.name})"
+
+
+class Monitor:
+    """Reads all GPUs of this machine, from now on until it is closed."""
+
+    def __init__(self) -> None:
+        self._strangers: frozenset[Stranger] = frozenset()
+        self._output: Output | None = None
+        with suppress(OSError):
+            self._process = subprocess.Popen(
+                [_COMMAND, f"--query-gpu={_READ}", _FORMAT, "-lms", str(_EVERY)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+            assert self._process.stdout is not None
+            self._output = Output(self._process.stdout)
+
+    def close(self) -> None:
+        """Read no more."""
+        if self._output:
+            self._process.kill()
+            self._process.wait()
+
+    def look_around(self) -> None:
+        """Note who is on the GPUs, at a time when no program of ours is."""
+        if not self._output:
+            return
+        found = _users()
+        if found - self._strangers:
+            time.sleep(_LEAVING)
+            found &= _users()
+        self._strangers |= found
+
+    def readings(self, gpus: Collection[str], since: float) -> tuple[Reading, ...]:
+        """What was read of GPUs, named by the ends of their UUIDs, since a time in seconds since 1970."""
+        text = self._output.text if self._output else ""
+        return tuple(each for each in readings(text) if each.time >= since and _is_one(each.gpu, gpus))
+
+    def strangers(self, gpus: Collection[str]) -> tuple[Stranger, ...]:
+        """All who have been on these GPUs."""
+        found = (each for each in self._strangers if _is_one(each.gpu, gpus))
+        return tuple(sorted(found, key=lambda each: (each.gpu, each.pid)))
+
+
+def readings(text: str) -> Iterator[Reading]:
+    """The readings that nvidia-smi has printed; lines that are none are passed over."""
+    for line in text.splitlines():
+        with suppress(ValueError):
+            moment, gpu, driver, *numbers, reasons = line.split(", ")
+            sm, memory, watts, celsius = map(_number, numbers)
+            seconds = datetime.datetime.strptime(moment, "%Y/%m/%d %H:%M:%S.%f").timestamp()
+            bits = int(reasons, 16) if reasons.startswith("0x") else 0
+            yield Reading(seconds, gpu, driver, sm, memory, watts, celsius, bits)
+
+
+def facts(read: Sequence[Reading]) -> Mapping[str, str]:
+    """The readings of a race for humans."""
+    known = {
+        "GPU clock": _range([each.sm_mhz for each in read], "MHz"),
+        "GPU memory clock": _range([each.memory_mhz for each in read], "MHz"),
+        "GPU power": _range([each.watts for each in read], "W"),
+        "GPU temperature": _range([each.celsius for each in read], "°C"),
+        "driver": ", ".join(sorted({each.driver for each in read})),
+    }
+    return {name: text for name, text in known.items() if text}
+
+
+def disturbances(gpus: Collection[str], read: Sequence[Reading]) -> Iterator[str]:
+    """In sentences what disturbed a race on these GPUs, or can't be told."""
+    if gpus and not read:
+        yield f"{_COMMAND} tells nothing of the clocks of the GPU, nor whether others use it"
+    held = [each.reasons for each in read if each.reasons & sum(_REASONS)]
+    reasons = [name for bit, name in _REASONS.items() if any(bits & bit for bits in held)]
+    if held:
+        yield f"in {len(held)} of {len(read)} readings the clocks of the GPU were held back by {', '.join(reasons)}"
+
+
+def _users() -> frozenset[Stranger]:
+    try:
+        asked = subprocess.run(
+            [_COMMAND, f"--query-compute-apps={_USED}", _FORMAT],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return frozenset()
+    rows = (line.split(", ", 3) for line in asked.stdout.splitlines() if asked.returncode == 0)
+    return frozenset(Stranger(row[0], row[1], row[3]) for row in rows if len(row) == 4)
+
+
+def _is_one(gpu: str, gpus: Collection[str]) -> bool:
+    return any(gpu.endswith(each) for each in gpus)
+
+
+def _number(text: str) -> float:
+    """A number of nvidia-smi's, which says [N/A] where it has none."""
+    return math.nan if text.startswith("[") else float(text)
+
+
+def _range(values: Iterable[float], unit: str) -> str:
+    known = [value for value in values if not math.isnan(value)]
+    if not known:
+        return ""
+    middle, low, high = (f"{value:.0f}" for value in (statistics.median(known), min(known), max(known)))
+    return f"{middle} {unit}" if low == high else f"{middle} {unit} ({low} to {high})"
