@@ -13,7 +13,8 @@ from functools import cached_property
 from pathlib import Path
 
 from perflint import __version__
-from perflint.verify.decide import attributed, decided
+from perflint.verify.contest import Contest
+from perflint.verify.decide import decided
 from perflint.verify.disturbance import Monitor, disturbances, facts
 from perflint.verify.grade import Grade, Likeness
 from perflint.verify.hunks import hunks
@@ -23,17 +24,16 @@ from perflint.verify.protocol import Look, Protocol, choose
 from perflint.verify.race import Course, Job, Race, Recorded
 from perflint.verify.running import NoProgress, ProgramEnded
 from perflint.verify.same import compare, losses
-from perflint.verify.samples import AGAIN, ORIGINAL, PATCHED, Samples, only, without
+from perflint.verify.samples import AGAIN, ORIGINAL, PATCHED, Samples
 from perflint.verify.spec import Variant
-from perflint.verify.statistics import against_original, is_decided, itself, noise_floor, step_seconds
+from perflint.verify.statistics import step_seconds
 from perflint.verify.variants import FixKey, Variants
 from perflint.verify.verdict import FixVerdict, Hunk, Side, Verdict
 from perflint.verify.wording import count
 
 _FIRST_LOOK = 0.1  # of the time there is
-_FOR_PARTS = 0.6  # of what is left, to tell fixes apart; the rest goes to the race of those that are kept
 _FIRST_STEP = 600.0  # seconds that a program may take to come to its first step: it may prepare its data
-_AT_ONCE = 3  # runs that are recorded side by side, and fixes that are raced at once, each alone and left out
+_AT_ONCE = 3  # runs that are recorded side by side
 
 Tell = Callable[[str], None]
 
@@ -93,8 +93,6 @@ class _Case:
         self._runs = itertools.count()
         self._follow = ""  # the folder of the records whose states other runs go on from
         self._end = time.monotonic() + examination.budget
-        self._apart = ""  # why programs that race are kept apart
-        self._since = 0.0  # the time, in seconds since 1970, at which the last race began
 
     def verdict(self) -> Verdict:
         everything = self._variants.with_fixes(PATCHED, self._variants.fixes)
@@ -116,14 +114,13 @@ class _Case:
         )
         if not right:
             return replace(shared, likeness=self._graded(whole), fixes=decided(fixes, self._own.grade, 0.0))
-        fixes, race = self._raced(fixes, right)
-        kept = [fix for fix in fixes if fix.kept]
-        if kept and len(kept) < len(right):
-            race = self._race([self._patched(kept)], 1.0)
+        contest = self._contest()
+        settled, race = contest.settle(fixes, right)
+        kept = [fix for fix in settled if fix.kept]
         final = (
             whole if len(kept or right) == len(active) else self._record([self._job(self._patched(kept or right))])[0]
         )
-        read = self._of.monitor.readings(self._look.gpus, self._since)
+        read = self._of.monitor.readings(self._look.gpus, contest.since)
         return replace(
             shared,
             environment={**shared.environment, **facts(read)},
@@ -132,11 +129,26 @@ class _Case:
             before=_side(race, ORIGINAL, self._standard.run),
             after=_side(race, PATCHED, final),
             again=_side(race, AGAIN, self._standard.run),
-            fixes=tuple(fixes),
+            fixes=tuple(settled),
             hunks=tuple(self._hunks(kept or right)),
             excluded=(*_excluded(race), *disturbances(self._look.gpus, read)),
             readings=read,
             strangers=self._of.monitor.strangers(self._look.gpus),
+        )
+
+    def _contest(self) -> Contest:
+        def protocol(variants: int, seconds: float) -> Protocol:
+            return self._of.protocol(self._look, variants, seconds)
+
+        return Contest(
+            self._course,
+            self._original,
+            self._patched,
+            protocol,
+            self._own.grade,
+            self._end,
+            self._of.tell,
+            self._of.monitor.look_around,
         )
 
     def _hunks(self, fixes: Sequence[FixVerdict]) -> Iterator[Hunk]:
@@ -225,41 +237,6 @@ class _Case:
             self._variants.activations(key, everything, whole),
         )
 
-    def _race(self, others: Sequence[Variant], share: float) -> Race:
-        """Race the original, twice, and others, in a share of the time that is left."""
-        seconds = share * max(0.0, self._end - time.monotonic())
-        protocol = self._of.protocol(self._look, len(others) + 2, seconds)
-        self._of.tell(f"racing {len(others) + 2} variants, {protocol.rounds} rounds at most")
-        again = replace(self._original, name=AGAIN)
-        end, self._since = time.monotonic() + seconds, time.time()
-
-        def is_enough(samples: Samples) -> bool:
-            self._of.monitor.look_around()
-            return _is_decided(samples) or time.monotonic() > end
-
-        race = self._course.race([self._original, again, *others], protocol, is_enough, self._apart)
-        self._apart = race.apart
-        return race
-
-    def _raced(self, fixes: Sequence[FixVerdict], right: Sequence[FixVerdict]) -> tuple[list[FixVerdict], Race]:
-        """The fixes, each kept or not by what those that are right gain, and the last race."""
-        patched = self._patched(right)
-        known = {fix.name: fix for fix in fixes}
-        race, share = Race(), _FOR_PARTS if len(right) > 1 else 1.0
-        for start in range(0, len(right), _AT_ONCE):
-            group = right[start : start + _AT_ONCE]
-            left = len(right) - start  # fixes that share what is left of the time
-            race = self._race([patched, *self._parts(group, right)], share * len(group) / left)
-            known |= {fix.name: fix for fix in attributed(group, race.samples)}
-        aa = itself(race.samples)
-        return list(decided(list(known.values()), self._own.grade, noise_floor(aa) if aa else 0.0)), race
-
-    def _parts(self, group: Sequence[FixVerdict], right: Sequence[FixVerdict]) -> Iterator[Variant]:
-        """Each fix of a group alone, and all that are right without it, where that isn't the whole patch."""
-        for fix in group if len(right) > 1 else ():
-            yield self._patched([fix], only(fix.name))
-            yield self._patched([other for other in right if other is not fix], without(fix.name))
-
 
 def _side(race: Race, variant: str, recorded: Recorded) -> Side:
     starts = [start for start in race.starts if start.variant == variant]
@@ -272,11 +249,6 @@ def _side(race: Race, variant: str, recorded: Recorded) -> Side:
         losses=losses(recorded.folder),
         timeline=seen.scaled(step) if seen and step else None,
     )
-
-
-def _is_decided(samples: Samples) -> bool:
-    estimate, aa = against_original(samples, PATCHED), itself(samples)
-    return estimate is not None and aa is not None and is_decided(estimate, noise_floor(aa))
 
 
 def _excluded(race: Race) -> tuple[str, ...]:

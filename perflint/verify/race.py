@@ -43,6 +43,17 @@ class Race:
     unsteady: int = 0
     apart: str = ""
 
+    def renamed(self, old: str, new: str) -> Race:
+        """The race without the variant `new`, whose name goes to the variant `old`."""
+        windows = (each for each in self.samples.windows if each.variant != new)
+        starts = (each for each in self.starts if each.variant != new)
+        names = {old: new}
+        return replace(
+            self,
+            samples=Samples(tuple(replace(each, variant=names.get(each.variant, each.variant)) for each in windows)),
+            starts=tuple(replace(each, variant=names.get(each.variant, each.variant)) for each in starts),
+        )
+
 
 @dataclass(frozen=True)
 class Recorded:

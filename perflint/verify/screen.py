@@ -67,7 +67,8 @@ def _fix(fix: FixVerdict) -> str:
     gain = ratio(fix.alone.ratio) if fix.alone else "-"
     place = printable(fix.place)
     shown = crop(place, max(0, cells(place) - _PLACE), _PLACE)  # the end of a long path tells more than its beginning
-    return f"{gain:>6}  {shown}  {fix.likeness.grade if fix.kept else fix.reason}"
+    kept = f"{fix.likeness.grade}, gains with others" if fix.is_joint else str(fix.likeness.grade)
+    return f"{gain:>6}  {shown}  {kept if fix.kept else fix.reason}"
 
 
 def _excluded(sentences: Sequence[str]) -> list[str]:

@@ -56,6 +56,7 @@ class FixVerdict:
     without: Estimate | None = None
     kept: bool = False
     reason: str = ""
+    is_joint: bool = False
 
     @property
     def place(self) -> str:
