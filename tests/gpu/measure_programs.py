@@ -66,7 +66,7 @@ class Program:
 def run(folder: Path, arguments: Sequence[str]) -> tuple[float, subprocess.CompletedProcess[str]]:
     """Run Python with `arguments` in `folder`; the seconds that it took, and what it printed."""
     start = time.perf_counter()
-    environment = {**os.environ, "PYTHONPATH": str(HERE)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run([sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{shlex.join(arguments)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
