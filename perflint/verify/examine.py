@@ -77,8 +77,7 @@ class Examination:
         try:
             return _Case(self, blank).verdict()
         except ProgramEnded as ended:
-            last = ended.errors.strip().splitlines()[-1:]
-            return replace(blank, failure=": ".join(["the program ends with exit code " + str(ended.code), *last]))
+            return replace(blank, failure=f"the program failed: {ended}")
         except NoProgress as stuck:
             return replace(blank, failure=f"the program hangs: {stuck}")
 

@@ -118,15 +118,16 @@ def _hello() -> Hello:
     torch = sys.modules["torch"]
     versions = {"torch": str(torch.__version__), "python": platform.python_version(), "system": platform.platform()}
     if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
-        return Hello(*_place(), f"CPU, {os.cpu_count()} cores", versions)
+        return Hello(*place(), f"CPU, {os.cpu_count()} cores", versions)
     gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
-    return Hello(*_place(), gpu.name, {**versions, "cuda": str(torch.version.cuda)}, str(getattr(gpu, "uuid", "")))
+    return Hello(*place(), gpu.name, {**versions, "cuda": str(torch.version.cuda)}, str(getattr(gpu, "uuid", "")))
 
 
-def _place() -> tuple[int, int]:
+def place() -> tuple[int, int]:
+    """The rank of this process, and how many there are on this host."""
     group = sys.modules.get("torch.distributed")
     if group and group.is_available() and group.is_initialized():
-        return group.get_rank(), group.get_world_size()
+        return group.get_rank(), int(os.environ.get("LOCAL_WORLD_SIZE", group.get_world_size()))
     return 0, 1
 
 

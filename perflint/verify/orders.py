@@ -46,6 +46,11 @@ class Orders:
         return variables
 
 
+def of_rank(folder: str, rank: int) -> str:
+    """Where a rank records: the first one in `folder` itself, if there is one, the others below."""
+    return os.path.join(folder, f"rank {rank}") if folder and rank else folder  # noqa: PTH118
+
+
 def orders() -> Orders | None:
     """The orders that this process has, if any."""
     given = os.environ.get(ORDERS)

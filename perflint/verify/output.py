@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import IO
 
+_EXCEPTION = re.compile(r"(?:\[rank\d+\]: )?(?P<what>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)\b.*)")
 _KEPT = 2**20  # bytes from the beginning that are kept, and as many from the end
+
+
+def last_words(errors: str) -> str:
+    """The line that tells why a program has failed: of an exception, but not of a launcher's on its ranks."""
+    lines = errors.strip().splitlines()
+    found = (match for line in reversed(lines) if (match := _EXCEPTION.match(line)))
+    told = next((match["what"] for match in found if "ChildFailedError" not in match["what"]), "")
+    return told or (lines[-1] if lines else "")
 
 
 class Output:

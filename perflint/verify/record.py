@@ -7,11 +7,13 @@ import gc
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perflint.verify.orders import Recording
+from perflint.verify.gate import place
+from perflint.verify.orders import Recording, of_rank
 
 if TYPE_CHECKING:
     from perflint.verify.reference import Reference
@@ -23,7 +25,7 @@ class Recorder:
     """Writes one file for each step, as it is ordered."""
 
     def __init__(self, recording: Recording) -> None:
-        self._recording = recording
+        self._orders = recording
         self._reference: Reference | None = None  # behind a restart, where one is wanted
         self._step = 0
         self._batches: list[str] = []
@@ -40,6 +42,14 @@ class Recorder:
     def note_output(self, result: object) -> None:
         """Note what a function returned."""
         self._outputs.append(self._copies(tensors_in(result)))
+
+    @functools.cached_property
+    def _recording(self) -> Recording:
+        """The orders for this rank, which is known by its first step."""
+        rank, _ = place()
+        folder, follow = (of_rank(folder, rank) for folder in (self._orders.folder, self._orders.follow))
+        Path(folder).mkdir(exist_ok=True)
+        return replace(self._orders, folder=folder, follow=follow)
 
     def passed(self, optimizer: Any) -> None:
         """Write down a step, at the end of which `optimizer` has just stepped, if there is one."""

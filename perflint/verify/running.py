@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,9 +24,10 @@ from perflint.verify.codec import decoded, encoded
 from perflint.verify.gate import Arrival, Hello, Leave
 from perflint.verify.guardian import Guardian
 from perflint.verify.orders import Orders
-from perflint.verify.output import Output
+from perflint.verify.output import Output, last_words
 from perflint.verify.spec import Program, Variant
 
+_OWN_PORT = {"PET_STANDALONE": "1"}  # has torchrun choose a free one: it is started several times at once
 _GLANCE = 0.05  # seconds between two looks at whether a process has ended
 _LAST_WORDS = 5.0  # seconds that a process that has ended has to be read
 
@@ -35,8 +36,7 @@ class ProgramEnded(Exception):
     """The program has come to its end, or to an error, before the step that it was allowed to."""
 
     def __init__(self, code: int, output: str, errors: str) -> None:
-        last = errors.strip().splitlines()[-1:]
-        super().__init__(": ".join([f"it ended with exit code {code}", *last]))
+        super().__init__(": ".join(filter(None, [f"it ended with exit code {code}", last_words(errors)])))
         self.code, self.output, self.errors = code, output, errors
 
 
@@ -105,7 +105,7 @@ class Running:
             if time.monotonic() > end:
                 raise NoProgress(f"it came to no step for {patience:.0f} s")
             self._listen()
-        return max(arrivals, key=lambda arrival: arrival.seconds)
+        return slowest(arrivals)
 
     @property
     def hello(self) -> Hello | None:
@@ -173,12 +173,22 @@ class Running:
         return self.output.text, self.errors.text
 
 
+def slowest(arrivals: Sequence[Arrival]) -> Arrival:
+    """How the slowest of all ranks came there, with the most memory that one of them held, and all their captures."""
+    return replace(
+        max(arrivals, key=lambda arrival: arrival.seconds),
+        device_bytes=max(arrival.device_bytes for arrival in arrivals),
+        host_bytes=max(arrival.host_bytes for arrival in arrivals),
+        captures=sum(arrival.captures for arrival in arrivals),
+    )
+
+
 def _started(program: Program, variant: Variant, orders: Orders, folder: str) -> subprocess.Popen[bytes]:
     path = Path(folder) / "plan.json"
     plan.save(variant.plan, path)
     joined = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     paths = os.pathsep.join(each for each in joined if each != SITE)  # it would join by itself, before it is started
-    given: Mapping[str, str] = {PLAN: str(path), RUN: folder, "PYTHONPATH": paths, **orders.environment()}
+    given: Mapping[str, str] = {PLAN: str(path), RUN: folder, "PYTHONPATH": paths, **_OWN_PORT, **orders.environment()}
     return subprocess.Popen(
         [sys.executable, "-m", "perflint.verify.start", program.kind.value, program.name, *program.arguments],
         cwd=program.folder,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,31 @@ class Comparison:
 
 
 def compare(before: Path, after: Path, reference: Path | None = None) -> Comparison:
-    """Compare the records in two folders; the runs went on from the same state behind each restart."""
+    """Compare the records of all ranks in two folders; the runs went on from the same state behind each restart."""
+    ranks = sorted({path.name for folder in (before, after) for path in folder.glob("rank *")})
+    parts = [_compare(before, after, reference)]
+    for rank in ranks:
+        folders = (before / rank, after / rank, reference / rank if reference else None)
+        parts.append(_named(_compare(*folders), rank))
+    return Comparison(
+        parts[0].steps,
+        sum(part.values for part in parts),
+        tuple(each for part in parts for each in part.parted),
+        tuple(each for part in parts for each in part.differences),
+        any(part.referenced for part in parts),
+    )
+
+
+def _named(part: Comparison, rank: str) -> Comparison:
+    """The comparison of a rank, whatever is told of it by its name."""
+    return replace(
+        part,
+        parted=tuple(f"{rank}: {each}" for each in part.parted),
+        differences=tuple(replace(each, name=f"{each.name} of {rank}") for each in part.differences),
+    )
+
+
+def _compare(before: Path, after: Path, reference: Path | None) -> Comparison:
     parted: list[str] = []
     differences: list[Difference] = []
     values, referenced = 0, False

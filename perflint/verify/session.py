@@ -25,6 +25,7 @@ from perflint.verify.variants import Variants
 from perflint.verify.verdict import Verdict
 
 REPORT = "report.html"
+_LAUNCHER = ("torchrun", "torch.distributed.run")  # a command, and the module that it is
 _ASKED = ("warm_up", "window", "pairs", "rounds", "horizon")
 
 
@@ -33,6 +34,8 @@ class Session:
 
     def __init__(self, name: str, arguments: tuple[str, ...], typed: Mapping[str, Any]) -> None:
         kind = Kind.CALL if typed["call"] else Kind.MODULE if typed["is_module"] else Kind.SCRIPT
+        if (kind, name) == (Kind.SCRIPT, _LAUNCHER[0]):
+            kind, name = Kind.MODULE, _LAUNCHER[1]
         self._typed = typed
         self._program = Program(kind, name, arguments, Path.cwd())
         self._start = Path(os.path.realpath(name)).parent if kind is Kind.SCRIPT else Path.cwd()

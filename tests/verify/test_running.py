@@ -14,7 +14,7 @@ import pytest
 from perflint.shim.session import SITE
 from perflint.verify import tree
 from perflint.verify.orders import Orders, Recording, orders
-from perflint.verify.output import Output
+from perflint.verify.output import Output, last_words
 from perflint.verify.running import NoProgress, ProgramEnded
 from perflint.verify.units import OPTIMIZER
 from tests.verify.courses import course, original
@@ -51,6 +51,14 @@ def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None
             running.advance(2, 1.0)
         folder = running.folder
     assert not list(tree.processes(folder))
+
+
+def test_of_what_a_failed_program_prints_the_exception_counts() -> None:
+    told = "Traceback (most recent call last):\n  File\n[rank1]: torch.OutOfMemoryError: CUDA out of memory.\n"
+    launcher = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n=======\n"
+    assert last_words(told + launcher) == "torch.OutOfMemoryError: CUDA out of memory."
+    assert last_words("usage: train.py\ntrain.py: no such data\n") == "train.py: no such data"
+    assert last_words("") == ""
 
 
 def test_what_is_printed_is_kept_up_to_a_limit(tmp_path: Path) -> None:
