@@ -6,21 +6,21 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from types import CodeType
 
-from perflint.shim.counters import CALL, HIT
+from perflint.shim.counters import CALL
 from perflint.shim.plan import PatchedFile
 
 _DESCRIPTORS = ("staticmethod", "classmethod", "property")
 
 
-def compiled(file: PatchedFile, filename: str, first: int) -> CodeType:
-    """The code of `file`, its counters numbered from `first`; raises what compiling raises."""
-    code: CodeType = compile(_tree(file, first), filename, "exec", dont_inherit=True)
+def compiled(file: PatchedFile, filename: str) -> CodeType:
+    """The code of `file`; raises what compiling raises."""
+    code: CodeType = compile(_tree(file), filename, "exec", dont_inherit=True)
     return code
 
 
-def _tree(file: PatchedFile, first: int) -> ast.Module:
+def _tree(file: PatchedFile) -> ast.Module:
     tree = ast.parse(file.text)
-    _add_probes(tree, {line: first + number for line, number in file.probes})
+    _add_probes(tree, dict(file.probes), file.counter)
     for name, function in functions(tree):
         if name in file.calls:
             _tell_calls(function)
@@ -30,19 +30,19 @@ def _tree(file: PatchedFile, first: int) -> ast.Module:
     return tree
 
 
-def _add_probes(tree: ast.Module, numbers: Mapping[int, int]) -> None:
+def _add_probes(tree: ast.Module, numbers: Mapping[int, int], counter: str) -> None:
     for node in list(ast.walk(tree)) if numbers else ():
         for name in ("body", "orelse", "finalbody"):
             block = getattr(node, name, None)
             if isinstance(block, list):
-                block[:] = [each for statement in block for each in _probed(statement, numbers)]
+                block[:] = [each for statement in block for each in _probed(statement, numbers, counter)]
 
 
-def _probed(statement: ast.stmt, numbers: Mapping[int, int]) -> Sequence[ast.stmt]:
+def _probed(statement: ast.stmt, numbers: Mapping[int, int], counter: str) -> Sequence[ast.stmt]:
     number = numbers.get(statement.lineno)
     if number is None:
         return (statement,)
-    probe = ast.Expr(ast.Call(ast.Name(HIT, ast.Load()), [ast.Constant(number)], []))
+    probe = ast.Expr(ast.Call(ast.Name(counter, ast.Load()), [ast.Constant(number)], []))
     for node in ast.walk(probe):
         ast.copy_location(node, statement)
     return (probe, statement)

@@ -6,36 +6,42 @@ import mmap
 import os
 import struct
 from array import array
-from collections.abc import Iterator, MutableSequence
+from collections.abc import Callable, Iterator, MutableSequence
 from pathlib import Path
 from typing import NamedTuple
 
-HIT = "__perflint_hit__"  # the global function by which patched code counts
 CALL = "__perflint_call__"  # the global decorator by which the verifier is told of calls
 
 _SUFFIX = ".counts"
 _BYTES = struct.calcsize("Q")
+_NONE: MutableSequence[int] = array("Q")
 
 
 class Counters:
-    """The counters of a process, by its name if it has one; those that it forks count for themselves."""
+    """The `count` counters of a process, by its name if it has one, in a file that is there once it has counted.
+
+    Processes that it forks count for themselves.
+    """
 
     def __init__(self, folder: Path, count: int, name: str = "") -> None:
-        numbers = _counts(folder, count, name)
+        self._place = folder, count
+        self._name = name
+        self._numbers: MutableSequence[int] = _NONE
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._begin_anew)
+
+    def of(self, first: int) -> Callable[[int], None]:
+        """What counts one more of the counters from `first` on: a function by itself, as torch.compile wants it."""
 
         def hit(number: int) -> None:
-            numbers[number] += 1
+            if self._numbers is _NONE:
+                self._numbers = _counts(*self._place, self._name)
+            self._numbers[first + number] += 1
 
-        def begin_anew() -> None:
-            nonlocal numbers
-            try:
-                numbers = _counts(folder, count, "")
-            except OSError:  # there is no room
-                numbers = unheard(count)
+        return hit
 
-        self.hit = hit  # counts one more; a function by itself, as torch.compile wants it
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=begin_anew)
+    def _begin_anew(self) -> None:
+        self._numbers, self._name = _NONE, ""
 
 
 class Process(NamedTuple):
@@ -53,14 +59,14 @@ def read(folder: Path, count: int) -> Iterator[Process]:
     named = {file: file.name.partition(".")[0] for file in folder.glob(f"*{_SUFFIX}")}
     for file, name in sorted(named.items(), key=lambda item: (item[1].isdigit(), len(item[1]), item[0].name)):
         content = file.read_bytes()
-        if len(content) == _size(count) and any(content):
+        if len(content) == _size(count):
             yield Process(name, struct.unpack(f"{len(content) // _BYTES}Q", content)[:count])
 
 
 def _counts(folder: Path, count: int, name: str) -> MutableSequence[int]:
     try:
         return mapped(folder / f"{name or os.getpid()}.{os.urandom(4).hex()}{_SUFFIX}", count)  # numbers come again
-    except FileNotFoundError:  # the run is over, and this process goes on without it
+    except OSError:  # the run is over, and this process goes on without it, or there is no room
         return unheard(count)
 
 

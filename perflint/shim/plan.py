@@ -40,6 +40,11 @@ class PatchedFile(NamedTuple):
     calls: tuple[str, ...] = ()
 
     @property
+    def counter(self) -> str:
+        """The global function by which the patched code counts, by the numbers of its changes; of this patch alone."""
+        return f"__perflint_hit_{digest(repr((self.text, self.probes)).encode('utf-8', 'surrogatepass'))}__"
+
+    @property
     def digest(self) -> str:
         """Names this very patch."""
         return digest(json.dumps(self).encode("ascii"))

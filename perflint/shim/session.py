@@ -12,7 +12,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 from perflint.shim import code, fault, graphs, loaders, watches
-from perflint.shim.counters import HIT, Counters
+from perflint.shim.counters import Counters
 from perflint.shim.hook import Finder, PatchedLoader
 from perflint.shim.loaders import Loaders
 from perflint.shim.plan import Plan, digest, load
@@ -28,15 +28,16 @@ class Shim:
 
     def __init__(self, plan: Plan, run: Path, name: str = "") -> None:
         self.plan = plan
-        self._slots = plan.slots
-        self._counters = Counters(run, plan.counters, name)
+        counters, slots = Counters(run, plan.counters, name), plan.slots
+        self._hits = {path: counters.of(slots[path]) for path in plan.files}
         self._undo: list[Undo] = []
         self._has_ended = False  # what others have patched since holds on to ours, which then does nothing
         watched: dict[str, Watch] = {
             "runpy": watches.files_run(self.patches, self.code),
             "importlib.util": watches.files_located(self.swap),
             graphs.MODULE: graphs.watch(run),
-            "torch._dynamo.config": watches.compiler(self._counters.hit),
+            "torch._dynamo.config": watches.compiler(self._hits.values()),
+            "torch.export._trace": watches.exporter(self._hits.values()),
         }
         if "loaders" in plan.watches:
             watched[loaders.MODULE] = Loaders(plan, run).watch
@@ -45,7 +46,8 @@ class Shim:
 
     def install(self) -> None:
         """Patch what is imported from now on."""
-        setattr(builtins, HIT, self._counters.hit)
+        for path, hit in self._hits.items():
+            setattr(builtins, self.plan.files[path].counter, hit)
         sys.meta_path.insert(0, self._finder)
         for name, watch in self._watched.items():
             if name in sys.modules:
@@ -69,13 +71,12 @@ class Shim:
         file = self.plan.files.get(real)
         if file is None or file.source != digest(data):
             return None
-        first = self._slots[real]
         try:
-            compiled = code.code_of(file, path, first, Path(self.plan.store))
+            compiled = code.code_of(file, path, Path(self.plan.store))
         except Exception as error:
             fault.tell(f"leaves {path} unpatched: {error!r}")
             return None
-        self._counters.hit(first)
+        self._hits[real](0)
         return compiled
 
     def swap(self, spec: ModuleSpec) -> None:

@@ -37,13 +37,25 @@ def undo_all(changes: Iterable[Undo]) -> Undo:
     return undo
 
 
-def compiler(hit: Callable[[int], None]) -> Watch:
+def compiler(hits: Iterable[Callable[[int], None]]) -> Watch:
     """Let torch.compile take the counters for what is called beside a graph, and need not end it."""
 
     def watch(config: ModuleType) -> Undo:
         others = set(getattr(config, "reorderable_logging_functions", ()))
-        config.reorderable_logging_functions = {*others, hit}  # type: ignore[attr-defined]
+        config.reorderable_logging_functions = {*others, *hits}  # type: ignore[attr-defined]
         return lambda: setattr(config, "reorderable_logging_functions", others)
+
+    return watch
+
+
+def exporter(hits: Iterable[Callable[[int], None]]) -> Watch:
+    """The same for torch.export, which has a configuration of its own."""
+
+    def watch(trace: ModuleType) -> Undo:
+        config = getattr(trace, "DEFAULT_EXPORT_DYNAMO_CONFIG", None)
+        functions: set[object] = getattr(config, "reorderable_logging_functions", set())
+        functions.update(hits)
+        return lambda: functions.difference_update(hits)
 
     return watch
 

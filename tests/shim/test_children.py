@@ -36,6 +36,13 @@ def test_a_child_runs_the_patched_program(tmp_path: Path, method: str) -> None:
     assert re.search(r"\(2 times: 1 in main, 1 in \d+\)", run.stderr)
 
 
+def test_children_that_run_nothing_patched_note_nothing(tmp_path: Path) -> None:
+    project(tmp_path, "decoders.py")
+    forks = "import glob, os, sys\nimport decoders\n\nfor _ in range(9):\n    os.fork() or os._exit(0)\n    os.wait()\n"
+    (tmp_path / "forks.py").write_text(f"{forks}print(len(glob.glob(os.environ['PERFLINT_RUN'] + '/*.counts')))\n")
+    assert patched(tmp_path, "forks.py").stdout == "1\n"
+
+
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_a_child_runs_the_patched_script(tmp_path: Path, method: str) -> None:
     project(tmp_path)

@@ -51,6 +51,16 @@ def test_modules_imported_inside_are_patched_and_compute_the_same(folder: Path) 
         assert "(1 time)" in run.lines()[1]
 
 
+def test_what_an_earlier_block_patched_counts_on_for_that_block(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with installed(folder) as first:
+        module = importlib.import_module("decoders")
+        with installed(project(tmp_path_factory.mktemp("other"), "identity.py")):
+            module.Decoder()(torch.ones(2, 3, 4))
+        assert "(1 time)" in first.lines()[1]
+
+
 def test_everything_is_as_before_behind_the_block(folder: Path) -> None:
     finders, environment = list(sys.meta_path), dict(os.environ)
     with installed(folder):

@@ -121,6 +121,21 @@ def test_compiled_functions_are_compiled_whole(tmp_path: Path) -> None:
     assert "compiled.py:9 repeat-not-broadcast" in run.stderr
 
 
+def test_patched_code_can_be_exported(tmp_path: Path) -> None:
+    run = patched(project(tmp_path, "compiled.py", "exports.py"), "exports.py")
+    assert (run.stdout, run.returncode) == ("1 graph\n2\n", 0), run.stderr
+
+
+def test_a_run_inside_of_a_run_counts_for_itself(tmp_path: Path) -> None:
+    project(tmp_path, "decoders.py", "identity.py", "crashes.py")
+    inner = "import decoders, torch\n\nprint(tuple(decoders.Decoder()(torch.ones(2, 3, 4)).shape))\n"
+    (tmp_path / "inner.py").write_text(inner)
+    outer = "[sys.executable, '-m', 'perflint', 'run', '-q', '--ignore', 'decode-loop', 'inner.py']"
+    (tmp_path / "outer.py").write_text(f"import subprocess, sys\n\nsubprocess.run({outer}, check=True)\n")
+    run = patched(tmp_path, "outer.py")
+    assert (run.stdout, run.returncode) == ("(2, 3, 4)\n", 0), run.stderr
+
+
 def test_what_the_cache_holds_for_long_makes_room_for_a_new_plan(tmp_path: Path) -> None:
     store = project(tmp_path, "identity.py") / ".perflint_cache" / "run"
     store.mkdir(parents=True)
