@@ -1,23 +1,4 @@
-"""The file of verdicts, `verdicts.json`: the last one for each program on each device, with all that was measured.
-
-It holds an object with `version`, which is 1, and `verdicts`, a list of objects, the newest first. Such an object has
-the fields of `perflint.verify.verdict.Verdict`, nested as the data is there; times are in seconds, memory in bytes, and
-a number that isn't finite is the string "nan", "inf" or "-inf". Its `result` repeats what follows from the rest:
-
-    sentence            the verdict in one sentence
-    outcome             "faster", "slower", "nothing to gain", "can't tell", "different", "not checkable",
-                        "nothing to fix" or "failed"
-    is_same, is_faster  whether the patch keeps what its fixes promise, and is faster than noise explains
-    speed, aa           how many times as fast the patch is, and the original against itself: `ratio`, `low` and `high`
-                        (its 95 % interval), `pairs` of windows, `rounds`; null where it was not measured
-    floor               the noise floor: how far from 1 the original is against itself
-    step_seconds        the median time of a step before and after
-    break_even_steps    how many steps win back what the patch takes longer to set up
-
-A window in `samples` has `variant`, `round`, `number`, `seconds` and `steps`. Variants are "original", "original
-again", "patched", and "only NAME" or "without NAME" for the fix of that name by itself and the patch without it. New
-fields may be added to version 1; whoever reads it is to pass over what they don't know.
-"""
+"""The file of verdicts, `verdicts.json`: the last one on each program and device. `verdicts.md` has its fields."""
 
 from __future__ import annotations
 
@@ -72,6 +53,7 @@ def as_object(verdict: Verdict) -> dict[str, Any]:
         "floor": verdict.floor,
         "step_seconds": verdict.step_seconds,
         "break_even_steps": verdict.break_even_steps,
+        "busy": (verdict.before.busy, verdict.after.busy),
     }
     values: dict[str, Any] = encoded(verdict)
     return {"result": encoded(result), **values}
