@@ -15,7 +15,7 @@ _WIDTH = 80  # where the output is not a terminal
 _HEIGHT = 22  # of the smallest terminal, less a line for the prompt and one for where the report is
 _EXCLUDED = 3  # of what is excluded, this much is shown
 _SENTENCE = 4  # lines of it
-_PLACE = 40  # cells of where a fix is
+_PLACE, _LEAST_PATH = 44, 20  # cells of a fix's rule and place together, and of its place at least
 _LOOKS = {
     Outcome.FASTER: "bold green",
     Outcome.LEVEL: "bold",
@@ -65,8 +65,9 @@ def _fixes(fixes: Sequence[FixVerdict], style: Style, width: int, room: int) -> 
 
 def _fix(fix: FixVerdict) -> str:
     gain = ratio(fix.alone.ratio) if fix.alone else "-"
-    place = printable(fix.place)
-    shown = crop(place, max(0, cells(place) - _PLACE), _PLACE)  # the end of a long path tells more than its beginning
+    rule, _, path = printable(fix.place).partition(" ")
+    room = max(_PLACE - cells(rule) - 1, _LEAST_PATH)
+    shown = f"{rule} {crop(path, max(0, cells(path) - room), room)}"  # a path's end tells more than its beginning
     kept = f"{fix.likeness.grade}, gains with others" if fix.is_joint else str(fix.likeness.grade)
     return f"{gain:>6}  {shown}  {kept if fix.kept else fix.reason}"
 

@@ -21,13 +21,13 @@ def sentence(verdict: Verdict) -> str:
     """The verdict in one sentence."""
     outcome = verdict.outcome
     if outcome is Outcome.FAILED:
-        return f"No verdict: {verdict.failure}."
+        return closed(f"No verdict: {verdict.failure}")
     if outcome is Outcome.UNFIXED:
         return "Nothing to fix: perflint has no fix for this program."
     if outcome is Outcome.UNCHECKED:
-        return f"No verdict: whether the results stay the same can't be checked{_why(verdict)}."
+        return closed(f"No verdict: whether the results stay the same can't be checked{_why(verdict)}")
     if outcome is Outcome.DIFFERENT:
-        return f"Rejected: the patch changes the results{_because(verdict.likeness)}."
+        return closed(f"Rejected: the patch changes the results{_because(verdict.likeness)}")
     return _sentence_on_speed(verdict, f"the patched program {_LIKENESS[verdict.likeness.grade]}")
 
 
@@ -54,6 +54,11 @@ def _why(verdict: Verdict) -> str:
 
 def _because(likeness: Likeness) -> str:
     return f": {likeness.evidence[0]}" if likeness.evidence else ""
+
+
+def closed(text: str) -> str:
+    """A sentence with its full stop, which what it quotes may have brought along."""
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def ratio_with_interval(estimate: Estimate) -> str:

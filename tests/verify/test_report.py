@@ -113,6 +113,13 @@ def test_the_report_says_what_the_verdict_says() -> None:
     assert "2 of 40 windows, in which the patched program captured a graph." in text
 
 
+def test_what_is_quoted_with_its_full_stop_gets_no_second_one() -> None:
+    text = _elements(page(verdict(failure="it failed: out of memory.", excluded=("it has no room.", "a window")))).text
+    assert "No verdict: it failed: out of memory." in text
+    assert "it has no room." in text and "a window." in text
+    assert ".." not in text
+
+
 def test_beside_each_hunk_stands_what_its_fix_gained() -> None:
     made = verdict()
     text = _elements(page(made)).text

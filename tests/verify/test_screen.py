@@ -76,6 +76,16 @@ def test_the_end_of_a_long_path_is_shown() -> None:
     assert "train.py:10  it never ran" in summary(verdict(fixes=(ODD, fix(1))), Style())
 
 
+def test_the_rule_is_shown_beside_a_long_path() -> None:
+    long = fix(path="/" + "very/long/" * 40 + "train.py")
+    assert re.search(r"item-in-loop \.\.\.\S*/train\.py:10  bitwise", summary(verdict(fixes=(long, fix(1))), Style()))
+
+
+def test_ten_fixes_fit_on_a_screen() -> None:
+    made = verdict(fixes=tuple(fix(number) for number in range(10)))
+    assert len(summary(made, Style(width=80)).splitlines()) <= 22
+
+
 def test_a_dropped_fix_says_why() -> None:
     wrong = Likeness(Grade.DIFFERENT, ("the loss is nan",))
     text = summary(verdict(fixes=(fix(0), fix(1, safety=Safety.ROUNDING, likeness=wrong))), Style(width=120))
