@@ -6,7 +6,9 @@ import multiprocessing
 import os
 import pickle
 import sys
+import weakref
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,10 +20,10 @@ from perflint.runtime.probe import Probe, probe
 from perflint.workers import available_cores
 
 ADDED = ("num_workers", "pin_memory")
-_UNREPORTED = "no rule finds them missing here"
 _SHARED = Path("/dev/shm")
 _PREFETCH = 2  # batches that each worker keeps ready, by torch's default
 _MOST_WORKERS = 16
+_probes: dict[int, tuple[weakref.ref[Any], object, Probe]] = {}  # by the numbers of datasets, which come again
 _WORTH_S = 2e-3  # of reading a batch; passing one from a worker takes about half a millisecond
 
 
@@ -40,7 +42,7 @@ def decide(
     *,
     unsafe: bool = False,
     proven: Collection[str] = ADDED,
-    doubt: str = "",
+    doubt: str = "it is not proven",
 ) -> Decision:
     """What to add to the arguments `given` for a loader of `dataset`, of those that its text has `proven` to be safe.
 
@@ -55,7 +57,7 @@ def decide(
     if not (unsafe or "num_workers" in proven or _is_in_memory(dataset)):
         return Decision(reason="" if "num_workers" in given else _unproven(doubt))
     try:
-        seen = probe(dataset)
+        seen = _probed(dataset, given)
     except Exception as error:
         return Decision(reason=f"its samples can't be tried out: {error!r}")
     pins = "pin_memory" in proven and "pin_memory" not in given and _can_pin(seen)
@@ -86,7 +88,7 @@ def as_measured(decision: Decision, given: Mapping[str, Any], workers: int, pref
 
 
 def _unproven(doubt: str) -> str:
-    return f"{doubt or _UNREPORTED}: --unsafe tries it out"
+    return f"{doubt}: --unsafe tries it out"
 
 
 def _unfit(dataset: object, given: Mapping[str, Any]) -> str:
@@ -126,10 +128,32 @@ def _obstacle(seen: Probe, batch: int, unsafe: bool) -> str:
     return ""
 
 
+def _probed(dataset: Any, given: Mapping[str, Any]) -> Probe:
+    """What reading samples shows, each dataset's once."""
+    collate = given.get("collate_fn")
+    seen, others, found = _probes.get(id(dataset), (None, None, None))
+    if seen is not None and seen() is dataset and others is collate and found is not None:
+        return found
+    whole = collate if given.get("batch_size", 1) is not None or "batch_sampler" in given else None
+    found = probe(dataset, whole)
+    with suppress(TypeError):
+        _probes[id(dataset)] = weakref.ref(dataset), collate, found
+    return found
+
+
+def start_method(given: Mapping[str, Any]) -> str:
+    """How the workers of a loader are started; asked so that the program may still choose the method for itself."""
+    context = given.get("multiprocessing_context")
+    if isinstance(context, str):
+        return context
+    if context is not None:
+        return str(context.get_start_method())
+    return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+
+
 def _unsendable(dataset: object, given: Mapping[str, Any]) -> str:
     """Why spawned workers could not be given what they need; forked ones have it."""
-    context = given.get("multiprocessing_context")
-    method = context if isinstance(context, str) else multiprocessing.get_start_method()
+    method = start_method(given)
     if method == "fork":
         return ""
     try:

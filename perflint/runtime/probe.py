@@ -31,8 +31,8 @@ class Probe:
     """What reading samples showed: seconds for one (the first may be slower, and is left out), bytes of its tensors.
 
     `draws`: it takes random numbers; `changes`: the dataset is another one afterwards; `device`: it holds or gives
-    tensors on a device; `recorded`: those that it gives require gradients; `handle`: the type of an open file or
-    connection that it holds, or "".
+    tensors on a device, as they are or collated; `recorded`: those that it gives require gradients; `handle`: the type
+    of an open file or connection that it holds, or "".
     """
 
     seconds: float
@@ -44,27 +44,30 @@ class Probe:
     handle: str
 
 
-def probe(dataset: Any) -> Probe:
-    """Read the first samples of a dataset with indices; raises what it raises."""
+def probe(dataset: Any, collate: Callable[[list[Any]], Any] | None = None) -> Probe:
+    """Read the first samples of a dataset with indices, and `collate` them; raises what that raises."""
     parts = list(_parts(dataset))
     before = _state(parts)
     times: list[float] = []
+    samples = []
     with _same_random_numbers() as has_drawn, redirect_stdout(io.StringIO()):
         for index in range(min(_SAMPLES, len(dataset))):
             start = time.perf_counter()
-            sample = dataset[index]
+            samples.append(dataset[index])
             times.append(time.perf_counter() - start)
             if sum(times) > _ENOUGH_S:
                 break
+        given = collate(samples) if collate else samples[-1]
         draws = has_drawn() or any(_name(each) in _GENERATORS for each in parts)
-    tensors = [each for each in _parts(sample) if isinstance(each, Tensor)]
+    tensors = [each for each in _parts(samples[-1]) if isinstance(each, Tensor)]
+    sent = [*tensors, *(each for each in _parts(given) if isinstance(each, Tensor))]
     return Probe(
         seconds=min(times),
         bytes=sum(tensor.nbytes for tensor in tensors),
         draws=draws,
         changes=_state(_parts(dataset)) != before,
-        device=any(isinstance(each, Tensor) and each.device.type != "cpu" for each in (*parts, *tensors)),
-        recorded=any(each.requires_grad for each in tensors),
+        device=any(isinstance(each, Tensor) and each.device.type != "cpu" for each in (*parts, *sent)),
+        recorded=any(each.requires_grad for each in sent),
         handle=next((_name(each) for each in parts if _is_handle(each)), ""),
     )
 

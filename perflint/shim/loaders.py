@@ -6,7 +6,6 @@ import functools
 import json
 import os
 import sys
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +13,7 @@ from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perflint.shim import fault
-from perflint.shim.plan import Plan
+from perflint.shim.plan import KnownLoader, Plan
 from perflint.shim.watches import Undo, replace
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ class Loaders:
 
     def __init__(self, plan: Plan, run: Path) -> None:
         self._plan, self._run = plan, run
-        self._known: dict[tuple[str, int, frozenset[str]], tuple[weakref.ref[Any], Decision]] = {}
+        self._told: set[str] = set()
         self._tuning = self._new_tuning() if plan.tunes else None
         self._has_ended = False
 
@@ -73,43 +72,36 @@ class Loaders:
         import inspect  # here: torch has it, and a process without torch need not
 
         path, line = frame.f_code.co_filename, frame.f_lineno
-        if not self._plan.owns(path):
+        known = self._plan.loader_at(path, line)
+        if known is None:
             return {}
         try:
             given = inspect.signature(original).bind(*args, **kwargs).arguments
             if "num_workers" in given and "pin_memory" in given:
                 return {}
-            return _with_errors_as_raised(self._arguments(path, line, args[0], given), given)
+            return _as_without_workers(self._arguments(path, known, args[0], given), given)
         except TypeError:
             return {}  # torch says what is wrong with the arguments
         except Exception as error:
             fault.tell(f"leaves the loader at {path}:{line} alone: {error!r}")
             return {}
 
-    def _arguments(self, path: str, line: int, loader: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        dataset = given["dataset"]
-        place = (path, line, frozenset(given))  # a line may be run with other arguments
-        seen, decision = self._known.get(place, (None, None))
-        is_new = decision is None or seen is None or seen() is not dataset
-        if decision is None or is_new:
-            decision = self._decided(path, line, given)
-            if hasattr(dataset, "__weakref__"):
-                self._known[place] = (weakref.ref(dataset), decision)
+    def _arguments(self, path: str, known: KnownLoader, loader: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        decision = self._decided(known, given)
         if self._tuning and "num_workers" in decision.arguments:
-            if self._tuning.begin(loader, path, line, given, decision):
-                self._tell(Made(path, line, {}, "", _PENDING))
+            if self._tuning.begin(loader, path, known.line, given, decision):
+                self._tell(Made(path, known.line, {}, "", _PENDING))
             return {name: value for name, value in decision.arguments.items() if name != "num_workers"}
-        if is_new and (decision.arguments or decision.reason):
-            self._tell(Made(path, line, dict(decision.arguments), decision.reason))
+        if decision.arguments or decision.reason:
+            self._tell(Made(path, known.line, dict(decision.arguments), decision.reason))
         return decision.arguments
 
-    def _decided(self, path: str, line: int, given: Mapping[str, Any]) -> Decision:
+    def _decided(self, known: KnownLoader, given: Mapping[str, Any]) -> Decision:
         from perflint.runtime.loader import as_measured, decide
 
-        known = self._plan.loader_at(path, line)
-        proven, doubt = (known.proven, known.doubt) if known else ((), "")
-        decision = decide(given["dataset"], given, unsafe=self._plan.unsafe, proven=proven, doubt=doubt)
-        if known is None or known.measured is None or self._plan.tunes:
+        unsafe = self._plan.unsafe
+        decision = decide(given["dataset"], given, unsafe=unsafe, proven=known.proven, doubt=known.doubt)
+        if known.measured is None or self._plan.tunes:
             return decision
         return as_measured(decision, given, *known.measured, on=known.cores)
 
@@ -119,16 +111,25 @@ class Loaders:
         return Tuning(self._plan, lambda path, line, note: self._tell(Made(path, line, {}, "", note)))
 
     def _tell(self, made: Made) -> None:
-        with (self._run / f"{os.getpid()}{_SUFFIX}").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(made) + "\n")
+        line = json.dumps(made)
+        if line not in self._told:
+            self._told.add(line)
+            with (self._run / f"{os.getpid()}{_SUFFIX}").open("a", encoding="utf-8") as file:
+                file.write(f"{line}\n")
 
 
-def _with_errors_as_raised(added: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
-    if "num_workers" not in added or "worker_init_fn" in given:
+def _as_without_workers(added: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is `added`, and what else a program that has chosen no workers needs to run on as it did.
+
+    Errors of the dataset come out as they were raised, and how processes are started is still to be chosen.
+    """
+    if "num_workers" not in added:
         return added
+    from perflint.runtime.loader import start_method
     from perflint.runtime.raising import raise_as_they_are
 
-    return {**added, "worker_init_fn": raise_as_they_are}
+    rest = {"worker_init_fn": raise_as_they_are, "multiprocessing_context": start_method(given)}
+    return {**added, **{name: value for name, value in rest.items() if name not in given}}
 
 
 def made(run: Path) -> Iterator[Made]:

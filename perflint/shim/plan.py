@@ -110,11 +110,6 @@ class Plan(NamedTuple):
         known = [each for each in self.loaders.get(os.path.realpath(path), ()) if each.line == line]
         return known[0] if len(known) == 1 else None
 
-    def owns(self, path: str) -> bool:
-        """Whether the file at `path` is the user's: inside of the project, and of no environment there."""
-        real = os.path.realpath(path)
-        return real.startswith(f"{self.root}{os.sep}") and "site-packages" not in real
-
 
 def digest(data: bytes) -> str:
     """What tells the content of a file from any other."""

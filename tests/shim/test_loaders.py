@@ -151,7 +151,6 @@ def test_random_samples_are_for_those_who_ask() -> None:
 
 
 def test_what_the_text_does_not_prove_is_for_those_who_ask() -> None:
-    assert "no rule finds" in decide(Slow(), {"batch_size": 8}, proven=()).reason
     assert decide(Slow(), {"batch_size": 8}, proven=(), doubt="why").reason == "why: --unsafe tries it out"
     assert decide(Slow(), {"batch_size": 8}, proven=(), unsafe=True).arguments == {"num_workers": 3}
 
@@ -197,6 +196,29 @@ def test_reading_and_choices_of_other_calls_leave_no_trace(tmp_path: Path) -> No
     run = patched(tmp_path, "--unsafe", "reads.py", "--choose")
     assert run.stdout.splitlines()[-1] == python(tmp_path, "reads.py", "--choose").stdout.splitlines()[-1]
     assert not [line for line in run.stderr.splitlines() if line.rstrip().endswith("loader:")]
+
+
+def test_each_loader_is_decided_on_by_itself_and_chooses_nothing_for_the_program(tmp_path: Path) -> None:
+    project(tmp_path, "chooses.py")
+    alone, run = python(tmp_path, "chooses.py"), patched(tmp_path, "--unsafe", "chooses.py")
+    assert (run.stdout, run.returncode) == (alone.stdout, alone.returncode), run.stderr
+    assert "chooses.py:29 loader: num_workers=" in run.stderr or "no cores" in run.stderr
+    assert "chooses.py:23 loader: no workers: it has a worker_init_fn, which would be run" in run.stderr
+
+
+def test_a_loader_that_the_user_has_excepted_is_left_alone(tmp_path: Path) -> None:
+    project(tmp_path, "loads.py")
+    script = tmp_path / "loads.py"
+    script.write_text(script.read_text().replace("shuffle=True):", "shuffle=True):  # perflint: ignore"))
+    run = patched(tmp_path, "--unsafe", "loads.py")
+    assert "loads.py:24" not in run.stderr
+    assert "loads.py:28" in run.stderr
+
+
+def test_what_collating_makes_counts_as_well() -> None:
+    weight = torch.nn.Parameter(torch.ones(8))
+    decision = decided(Slow(), collate_fn=lambda samples: torch.stack(samples) * weight)
+    assert "record gradients" in decision.reason
 
 
 @pytest.mark.parametrize("arguments", [(), ("caught",)])
