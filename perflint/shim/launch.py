@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from perflint.shim.session import Shim
 if TYPE_CHECKING:
     from _typeshed.importlib import PathEntryFinderProtocol
 
+_SHIM = str(Path(__file__).parent)
 _OURS = str(Path(__file__).parents[1])
 
 
@@ -58,29 +58,13 @@ def _run_inside(path: str, finder: PathEntryFinderProtocol, shim: Shim | None) -
 
 def run_module(name: str, arguments: Sequence[str]) -> None:
     """Run a module, or a package's `__main__`, as `python -m name arguments`; raises UserError if there is none."""
+    import runpy  # here: a script needs none of it
+
     sys.argv[:] = ["-m", *arguments]
     _set_path(str(Path.cwd()))
-    spec = _spec(name)
-    loader = spec.loader
-    if spec.origin is None or loader is None or not hasattr(loader, "get_code"):
-        raise UserError(f"{name} can't be run as a module")
+    _, spec, code = runpy._get_module_details(name, UserError)  # type: ignore[attr-defined]
     sys.argv[0] = spec.origin
-    main = _main(spec.origin, loader, spec)
-    _execute(main, lambda: loader.get_code(spec.name))
-
-
-def _spec(name: str) -> ModuleSpec:
-    spec = None
-    try:
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.submodule_search_locations is not None:
-            spec = importlib.util.find_spec(f"{name}.__main__")
-    except ModuleNotFoundError as error:
-        if not name.startswith(error.name or "\0"):
-            raise
-    if spec is None:
-        raise UserError(f"there is no module {name} to run")
-    return spec
+    _execute(_main(spec.origin, spec.loader, spec), lambda: code)
 
 
 def _main(file: str, loader: object, spec: ModuleSpec | None) -> ModuleType:
@@ -102,21 +86,37 @@ def _set_path(folder: str) -> None:
 def _execute(main: ModuleType, code: Callable[[], CodeType | None]) -> None:
     try:
         exec(code() or "", vars(main))
-    except SystemExit:
-        raise
     except BaseException as error:
-        error = error.with_traceback(_theirs(error.__traceback__))
-        sys.excepthook(type(error), error, error.__traceback__)
-        sys.excepthook = _silent  # Python's own end follows: the exit code, or the signal
+        sys.excepthook = _hook(sys.excepthook, error)
         raise
 
 
-def _theirs(traceback: TracebackType | None) -> TracebackType | None:
-    """The traceback from the program's own frames on."""
-    while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(_OURS):
+def _hook(theirs: Callable[..., object], error: BaseException) -> Callable[..., object]:
+    """An excepthook that shows `error` to `theirs` as if nothing of ours lay around the program."""
+
+    shown = _without_ours(error.__traceback__)  # here: what lies below this is not the program's either
+
+    def hook(kind: type[BaseException], value: BaseException, traceback: TracebackType | None) -> None:
+        sys.excepthook = theirs
+        if value is error:
+            sys.last_traceback = traceback = shown
+            value = value.with_traceback(shown)
+        theirs(kind, value, traceback)
+
+    return hook
+
+
+def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
+    """The traceback from the program's own frames on, and without those of the shim among them."""
+    while traceback is not None and _file(traceback).startswith(_OURS):
         traceback = traceback.tb_next
+    each = traceback
+    while each is not None:
+        while each.tb_next is not None and _file(each.tb_next).startswith(_SHIM):
+            each.tb_next = each.tb_next.tb_next
+        each = each.tb_next
     return traceback
 
 
-def _silent(*_: object) -> None:
-    pass
+def _file(traceback: TracebackType) -> str:
+    return traceback.tb_frame.f_code.co_filename

@@ -90,6 +90,30 @@ def test_a_program_ends_as_by_python(tmp_path: Path, how: str) -> None:
     assert (run.stdout, run.stderr, run.returncode) == (alone.stdout, alone.stderr, alone.returncode)
 
 
+@pytest.mark.parametrize("how", ["as by default", "with a hook"])
+def test_an_error_looks_as_by_python_to_whoever_looks_at_it(tmp_path: Path, how: str) -> None:
+    project(tmp_path, "fails.py")
+    alone, run = python(tmp_path, "fails.py", how), patched(tmp_path, "-q", "fails.py", how)
+    assert (run.stdout, run.stderr, run.returncode) == (alone.stdout, alone.stderr, alone.returncode)
+
+
+def test_a_hook_that_fails_is_called_once(tmp_path: Path) -> None:
+    project(tmp_path, "fails.py")
+    alone, run = python(tmp_path, "fails.py", "raises"), patched(tmp_path, "-q", "fails.py", "raises")
+    assert (run.stdout, run.returncode) == (alone.stdout, alone.returncode)
+    assert run.stderr.count("RuntimeError: in the hook") == 1
+
+
+def test_a_module_that_its_package_has_imported_is_warned_of_as_by_python(tmp_path: Path) -> None:
+    package = project(tmp_path) / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("import package.module\n")
+    (package / "module.py").write_text("print(__name__)\n")
+    alone, run = python(tmp_path, "-m", "package.module"), patched(tmp_path, "-q", "-m", "package.module")
+    assert "RuntimeWarning" in alone.stderr
+    assert (run.stdout, run.stderr, run.returncode) == (alone.stdout, alone.stderr, alone.returncode)
+
+
 def test_a_traceback_out_of_patched_code_shows_the_lines_of_the_user_s_file(tmp_path: Path) -> None:
     project(tmp_path, "crashes.py")
     alone, run = python(tmp_path, "crashes.py"), patched(tmp_path, "crashes.py")
@@ -107,10 +131,12 @@ def test_a_traceback_out_of_the_head_of_a_patched_loop_is_the_user_s(tmp_path: P
     assert "ends.py:17 item-in-loop" in summary
 
 
-@pytest.mark.parametrize("arguments", [("missing.py",), ("missing",), ("-m", "missing"), ("-m", "json.missing")])
+@pytest.mark.parametrize(
+    "arguments", [("missing.py",), ("missing",), ("-m", "missing"), ("-m", "json.missing"), ("-m", "sys")]
+)
 def test_what_is_not_there_is_one_line_and_exit_code_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     (tmp_path / "missing").mkdir()
     run = patched(project(tmp_path, "identity.py"), *arguments)
     assert run.returncode == 2
-    assert "missing" in run.stderr
+    assert arguments[-1].rpartition(".")[2] in run.stderr
     assert "Traceback" not in run.stderr
