@@ -6,7 +6,7 @@ import functools
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -14,6 +14,9 @@ from perflint.verify.timeline import Interval, Timeline, timeline
 
 _ZERO = time.time_ns()
 _WAITS = ("Synchronize", "Memcpy")  # in the names of calls of CUDA that come back once the device is so far
+_LAUNCHES = ("Launch", "Memcpy", "Memset")  # in the names of those that give it work
+_LEAST = 0.95  # of its work that has to be told of
+_LAG = 0.1  # seconds by which the clock of the device may be behind: what seems to come before the start isn't told of
 
 
 class Observer:
@@ -37,7 +40,8 @@ class Observer:
         """What was observed, to be asked for once the device is idle; None if that was nothing."""
         end = _now()
         self._stop_fetches()
-        busy, blocked = _seen(self._profile) if self._profile else (None, [])
+        device = sys.modules["torch"].autograd.DeviceType.CUDA
+        busy, blocked = seen(_events(self._profile), device) if self._profile else (None, [])
         begin, *ends = self._marks
         return timeline(begin, [*ends[:-1], end], busy, blocked, self._fetches) if ends else None
 
@@ -79,20 +83,42 @@ def _profile() -> Any:
     with suppress(RuntimeError):
         profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
         profile.start()
+        time.sleep(_LAG)
         return profile
     return None
 
 
-def _seen(profile: Any) -> tuple[list[Interval], list[Interval]]:
-    """When the device had work, and when the host waited for it."""
+def _events(profile: Any) -> Sequence[Any]:
     profile.stop()
-    device = sys.modules["torch"].autograd.DeviceType.CUDA
-    busy, blocked = [], []
-    for event in profile.profiler.kineto_results.events():
-        begin = event.start_ns()
-        interval = (_seconds(begin), _seconds(begin + event.duration_ns()))
-        if event.device_type() != device:
-            blocked += [interval] if any(word in event.name() for word in _WAITS) else []
-        elif "annotation" not in getattr(event, "activity_type", str)():  # a range that the user names is no work
-            busy.append(interval)
-    return busy, blocked
+    return profile.profiler.kineto_results.events()  # type: ignore[no-any-return]
+
+
+def seen(events: Sequence[Any], device: object) -> tuple[list[Interval] | None, list[Interval]]:
+    """When the device had work, None where some of it was lost, and when the host waited for it.
+
+    The clock of the device may be behind or ahead: no work begins before it is launched, and an idle device begins what
+    it is given at once.
+    """
+    calls = [event for event in events if event.device_type() != device]
+    work = [event for event in events if event.device_type() == device and _is_work(event)]
+    launches = {event.correlation_id(): event.start_ns() for event in calls if _has(event, _LAUNCHES)}
+    waits = [_interval(event) for event in calls if _has(event, _WAITS)]
+    if len(work) < _LEAST * len(launches) or not work:
+        return None, waits
+    known = (event for event in work if event.correlation_id() in launches)
+    lag = min((event.start_ns() - launches[event.correlation_id()] for event in known), default=0)
+    return [_interval(event, lag) for event in work], waits
+
+
+def _has(event: Any, words: Sequence[str]) -> bool:
+    return any(word in event.name() for word in words)
+
+
+def _is_work(event: Any) -> bool:
+    """Whether it is that, and no range that the user has named."""
+    return "annotation" not in getattr(event, "activity_type", str)()
+
+
+def _interval(event: Any, lag: int = 0) -> Interval:
+    begin = event.start_ns() - lag
+    return _seconds(begin), _seconds(begin + event.duration_ns())

@@ -1,0 +1,90 @@
+"""What a profiler tells of a device comes onto the host's clock, and is believed only where it is whole."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import pytest
+
+from perflint.verify.observe import seen
+from perflint.verify.timeline import Interval
+
+CPU, CUDA = "cpu", "cuda"
+ZERO = time.time_ns()
+
+
+@dataclass(frozen=True)
+class Event:
+    """An event as the profiler has them, in nanoseconds."""
+
+    kind: str
+    call: str
+    correlation: int
+    start: int
+    duration: int
+    activity: str = "kernel"
+
+    def device_type(self) -> str:
+        return self.kind
+
+    def name(self) -> str:
+        return self.call
+
+    def correlation_id(self) -> int:
+        return self.correlation
+
+    def start_ns(self) -> int:
+        return ZERO + self.start
+
+    def duration_ns(self) -> int:
+        return self.duration
+
+    def activity_type(self) -> str:
+        return self.activity
+
+
+LAUNCHES = [Event(CPU, "cudaLaunchKernel", number, 1000 * number, 10) for number in range(1, 5)]
+SYNC = Event(CPU, "cudaStreamSynchronize", 9, 5000, 700)
+
+
+def kernels(lag: int) -> list[Event]:
+    """One behind each launch, the second one as soon as may be, by a clock that is so far ahead."""
+    delays = (1, 0, 1, 4)
+    return [
+        Event(CUDA, "add", each.correlation, each.start + delay + lag, 500)
+        for each, delay in zip(LAUNCHES, delays, strict=True)
+    ]
+
+
+def lengths(intervals: list[Interval]) -> list[float]:
+    return [round(1e9 * (end - begin)) for begin, end in intervals]
+
+
+@pytest.mark.parametrize("lag", [0, 3_000_000, -3_000_000])
+def test_the_clock_of_the_device_is_set_by_its_quickest_launch(lag: int) -> None:
+    busy, waits = seen([*LAUNCHES, SYNC, *kernels(lag)], CUDA)
+    assert busy is not None
+    assert lengths(busy) == [500] * 4
+    assert lengths(waits) == [700]
+    (wait,) = waits
+    assert [round(1e9 * (wait[0] - begin)) for begin, _ in busy] == [3999, 3000, 1999, 996]
+
+
+def test_where_work_was_lost_nothing_is_said_of_the_device() -> None:
+    busy, waits = seen([*LAUNCHES, SYNC, *kernels(0)[2:]], CUDA)
+    assert busy is None
+    assert lengths(waits) == [700]
+    assert seen([], CUDA) == (None, [])
+
+
+def test_a_graph_is_one_launch_of_much_work() -> None:
+    launch = Event(CPU, "cudaGraphLaunch", 1, 0, 10)
+    busy, _ = seen([launch, *(Event(CUDA, "add", 1, number, 1) for number in range(100))], CUDA)
+    assert busy is not None and len(busy) == 100
+
+
+def test_a_range_that_the_user_has_named_is_no_work() -> None:
+    named = Event(CUDA, "Optimizer.step", 1, 0, 10**9, "gpu_user_annotation")
+    busy, _ = seen([*LAUNCHES, *kernels(0), named], CUDA)
+    assert busy is not None and len(busy) == 4
