@@ -12,25 +12,30 @@ from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perflint.shim import plan, store
 from perflint.shim.basis import Basis, Tree
 from perflint.shim.plan import Plan
 from perflint.shim.running import Program, folder_of
 
+if TYPE_CHECKING:
+    from perflint.shim.planning import Planned
+
 _MOST_WORDS = 16  # in front of what is the program's; more are read again each time
 
 
-def keep(words: Sequence[str], program: Program, path: Path, basis: Basis) -> None:
-    """Remember that `words` asked for `program`, whose plan is at `path` and holds while `basis` looks as it does now.
+def keep(words: Sequence[str], program: Program, planned: Planned) -> None:
+    """Remember that `words` asked for `program`, and with them the plan that was made for it.
 
     Nothing is kept of a plan that is not in the cache of its project.
     """
     place = _place(words, program.folder)
-    if path.parent != place.parent:
+    if planned.path.parent != place.parent:
         return
+    basis = planned.basis
     trees = [(tree.folder, tree.endings, sorted(tree.skipped)) for tree in basis.trees]
-    content = [program.is_module, program.quiet, path.name, basis.look().digest]
+    content = [program.is_module, program.quiet, planned.path.name, planned.look.digest]
     with suppress(OSError):
         store.write(place, json.dumps([*content, trees, basis.distributions, basis.files]).encode("ascii"))
 

@@ -55,7 +55,7 @@ class Request:
         run_folder.sweep()
         words = _typed(sys.argv, self.program)
         if words and planned.holds:
-            receipts.keep(words, self.program, planned.path, planned.basis)
+            receipts.keep(words, self.program, planned)
         return planned.found
 
 

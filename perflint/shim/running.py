@@ -79,13 +79,13 @@ def begin(find: Find, *, tells: bool = True) -> Run:
         about = About(plan.root, str(path), str(start), tells)
         folder.describe(about)
         shim = Shim(plan, folder.path, first_name())
+        shim.install()
     except BaseException:
         folder.leave()
         raise
     joining = {**environment(path, folder.path), FIRST: str(os.getpid())}
     before = {name: os.environ.get(name) for name in joining}
     os.environ.update(joining)
-    shim.install()
     return Run(shim, folder, about, joining, before)
 
 
@@ -140,7 +140,12 @@ def _tell_at_end(run: Run) -> None:
 def _end(run: Run, process: int) -> None:
     if os.getpid() != process:
         return  # a child that was forked
-    if run.about.tells and os.environ.get("LOCAL_RANK", "0") == "0" and sys.stderr is not None:
+    try:
+        lines = run.lines() if run.about.tells and os.environ.get("LOCAL_RANK", "0") == "0" else []
         with suppress(OSError, ValueError):  # nobody listens any more
-            print(*run.lines(), sep="\n", file=sys.stderr, flush=True)
-    run.end()
+            if lines and sys.stderr is not None:
+                print(*lines, sep="\n", file=sys.stderr, flush=True)
+    except Exception as error:
+        fault.tell(f"can't say what took effect: {error!r}")
+    finally:
+        run.end()

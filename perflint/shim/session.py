@@ -30,6 +30,7 @@ class Shim:
         self.plan = plan
         counters, slots = Counters(run, plan.counters, name), plan.slots
         self._hits = {path: counters.of(slots[path]) for path in plan.files}
+        self._names = frozenset(map(os.path.basename, plan.files))
         self._undo: list[Undo] = []
         self._has_ended = False  # what others have patched since holds on to ours, which then does nothing
         watched: dict[str, Watch] = {
@@ -62,8 +63,10 @@ class Shim:
             self._undo.pop()()
 
     def patches(self, path: str) -> bool:
-        """Whether the file at `path` is one to be patched."""
-        return not self._has_ended and (path in self.plan.files or os.path.realpath(path) in self.plan.files)
+        """Whether the file at `path` is one to be patched, be it through a link of the same name."""
+        if self._has_ended or os.path.basename(path) not in self._names:  # noqa: PTH119  # of each module imported
+            return False
+        return path in self.plan.files or os.path.realpath(path) in self.plan.files
 
     def code(self, path: str, data: bytes) -> CodeType | None:
         """The patched code of the file at `path` that holds `data`: None where it is left alone, or we fail."""
@@ -105,8 +108,8 @@ def first_name() -> str:
 def join() -> None:
     """Join the run that the environment names; a process that can't does without, and says so once."""
     plan, run = os.environ.get(PLAN), os.environ.get(RUN)
-    if not plan or not run or os.environ.get(OFF) == "1":
-        return
+    if not plan or not run or os.environ.get(OFF) == "1" or not os.path.isdir(run):  # noqa: PTH112
+        return  # without its folder, a run is over
     from perflint.shim import mains
 
     is_first = os.environ.get(FIRST) == str(os.getpid())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,26 @@ def test_a_script_that_is_started_sees_itself_as_python_would_show_it(tmp_path: 
     alone, run = python(tmp_path, *command), patched(tmp_path, *command)
     assert (run.stdout, run.returncode) == (alone.stdout, alone.returncode)
     assert "perflint: 1 fix took effect" in run.stderr
+
+
+def test_what_is_left_running_behind_the_end_of_a_run_goes_on_without_it(tmp_path: Path) -> None:
+    project(tmp_path, "decoders.py")
+    (tmp_path / "late.py").write_text(
+        "import os, pathlib, subprocess, sys, time\n"
+        "while pathlib.Path(os.environ['PERFLINT_RUN']).exists():\n    time.sleep(0.02)\n"
+        "code = 'import decoders; print(type(decoders.__loader__).__name__)'\n"
+        "done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)\n"
+        "pathlib.Path('new.txt').write_text(done.stdout + done.stderr)\n"
+        "pathlib.Path('new.txt').rename('said.txt')\n"
+    )
+    start = "import subprocess, sys\n\nsubprocess.Popen([sys.executable, 'late.py'], stderr=subprocess.DEVNULL)\n"
+    (tmp_path / "main.py").write_text(start)
+    patched(tmp_path, "main.py")
+    said = tmp_path / "said.txt"
+    end = time.monotonic() + 60
+    while not said.exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert said.read_text() == "SourceFileLoader\n"
 
 
 def test_the_switch_leaves_a_child_alone(tmp_path: Path) -> None:
