@@ -19,7 +19,7 @@ _READ = "timestamp,uuid,driver_version,clocks.sm,clocks.mem,power.draw,temperatu
 _USED = "gpu_uuid,pid,used_memory,process_name"
 _EVERY = 500  # milliseconds
 _PATIENCE = 10.0  # seconds for an answer
-_LEAVING = 1.0  # seconds that a program that has ended may be listed on
+_LEAVING, _LOOKS = 1.0, 5  # seconds between so many looks at programs of ours that have ended and may still be listed
 _REASONS = {
     0x04: "power limit",
     0x08: "hardware slowdown",
@@ -85,7 +85,9 @@ class Monitor:
         if not self._output:
             return
         found = _users()
-        if found - self._strangers:
+        for _ in range(_LOOKS):
+            if found <= self._strangers:  # those that are known stay, those that are leaving have gone
+                break
             time.sleep(_LEAVING)
             found &= _users()
         self._strangers |= found
