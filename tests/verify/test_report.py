@@ -120,6 +120,13 @@ def test_what_is_quoted_with_its_full_stop_gets_no_second_one() -> None:
     assert ".." not in text
 
 
+def test_the_gain_of_the_only_fix_is_drawn_once() -> None:
+    bars = [
+        given for _, given in _elements(page(verdict(fixes=(fix(0),)))).found if "bar" in (given.get("class") or "")
+    ]
+    assert [each["class"] for each in bars] == ["bar alone gain"]
+
+
 def test_beside_each_hunk_stands_what_its_fix_gained() -> None:
     made = verdict()
     text = _elements(page(made)).text

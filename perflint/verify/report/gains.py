@@ -24,7 +24,8 @@ def scaled(fixes: Sequence[FixVerdict]) -> Callable[[FixVerdict], Markup | str]:
 
 
 def _bars(fix: FixVerdict, axis: Axis) -> Markup | str:
-    measured = [(look, estimate) for look, estimate in (("alone", fix.alone), ("without", fix.without)) if estimate]
+    on_top = fix.without if fix.without != fix.alone else None  # the only fix of a patch has nobody to be on top of
+    measured = [(look, estimate) for look, estimate in (("alone", fix.alone), ("without", on_top)) if estimate]
     if not measured:
         return ""
     height = len(measured) * (_BAR + _GAP) + _GAP
