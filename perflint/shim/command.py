@@ -18,6 +18,7 @@ CLEAN = 0
 @click.option("-m", "is_module", is_flag=True, help="Run a module, as python -m does.")
 @click.option("--dry-run", is_flag=True, help="Print what would be applied, and run nothing.")
 @click.option("--tune-loader", is_flag=True, help="Measure how many workers loaders need; later runs have them.")
+@click.option("--compile", is_flag=True, help="Compile modules that are called again and again, which may not pay.")
 @click.option("--last", is_flag=True, help="Print the summary of the latest run that was killed, or still goes on.")
 @click.option("-q", "--quiet", is_flag=True, help="No summary.")
 @options.UNSAFE

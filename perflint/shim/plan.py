@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 from perflint.shim import store
 
+COMPILE = "compile"  # stands for a rule, where modules are left that --compile asks for
+
 
 class Change(NamedTuple):
     """A fix that is applied: its rule, title and safety, and the line of the user's file that its finding begins at."""
@@ -80,6 +82,7 @@ class Plan(NamedTuple):
 
     `root` is the project's folder; `watches` names what is fixed as the program runs, by `unsafe` means as well or not;
     `loaders` holds by real paths what is known of loaders, which the run `tunes` or makes as they were tuned.
+    `compiles`: modules that are called again and again are compiled.
     """
 
     root: str
@@ -90,6 +93,7 @@ class Plan(NamedTuple):
     unsafe: bool
     tunes: bool
     store: str
+    compiles: bool = False
 
     @property
     def slots(self) -> dict[str, int]:
@@ -123,7 +127,7 @@ def save(plan: Plan, path: Path) -> None:
 
 def load(path: Path) -> Plan:
     """The plan that was saved at `path`; raises OSError or ValueError where there is none, or a damaged one."""
-    root, files, left, watches, loaders, unsafe, tunes, folder = json.loads(store.read(path))
+    root, files, left, watches, loaders, unsafe, tunes, folder, compiles = json.loads(store.read(path))
     return Plan(
         root,
         {name: _read_file(*file) for name, file in files.items()},
@@ -133,6 +137,7 @@ def load(path: Path) -> Plan:
         unsafe,
         tunes,
         folder,
+        compiles,
     )
 
 

@@ -26,7 +26,7 @@ from perflint.rule import Edit, Rule
 from perflint.shim.basis import Basis, Look
 from perflint.shim.dependencies import basis_of
 from perflint.shim.known_loaders import known_loaders
-from perflint.shim.plan import Change, Left, PatchedFile, Plan, digest, load, save
+from perflint.shim.plan import COMPILE, Change, Left, PatchedFile, Plan, digest, load, save
 from perflint.shim.store import RUNS, sweep
 
 
@@ -54,7 +54,8 @@ class Planned:
 class Project:
     """The project at `root` of a program in its folder `start`, and how it is to be run.
 
-    `settings` are those of the file `config`, if one was asked for. `tunes`: to find out about its loaders.
+    `settings` are those of the file `config`, if one was asked for. `tunes`: to find out about its loaders. `compiles`:
+    with the modules compiled that are called again and again.
     """
 
     start: Path
@@ -62,6 +63,7 @@ class Project:
     settings: Settings
     config: Path | None = None
     tunes: bool = False
+    compiles: bool = False
 
 
 def plan_for(project: Project, folder: Path) -> Planned:
@@ -73,7 +75,8 @@ def plan_for(project: Project, folder: Path) -> Planned:
     rules = selected_rules(settings.selection)
     basis = basis_of(project.start, root, discovery, settings, rules, project.config)
     look = basis.look()
-    seed = repr((str(root), settings.per_file_ignores, settings.unsafe, project.tunes, load_figures(nearest(root))))
+    figures, how = load_figures(nearest(root)), (settings.unsafe, project.tunes, project.compiles)
+    seed = repr((str(root), settings.per_file_ignores, how, figures))
     key = keys_for(rules, settings.rules, source_digest(rules) + seed.encode())
     parts = [f"{file}\0{digest(_bytes(file))}" for file in discovery.files]
     name = f"plan-{key.key('plan.py', os.fsencode(chr(0).join(parts))).hex()}.json"
@@ -116,16 +119,26 @@ def _plan(project: Project, discovery: Discovery, rules: Sequence[Rule], store: 
     watched = [rule for rule in rules if rule.at_run_time]
     rest = replace(settings, ignore=(*settings.ignore, *(rule.name for rule in watched)))
     patches = patch_files(discovery, rest) if len(watched) < len(rules) else ()
+    against = tuple(_against_compiling(discovery)) if project.compiles else ()
     return Plan(
         os.path.realpath(project.root),
         _patched_files(patches),
-        tuple(_left(patches)),
+        (*_left(patches), *against),
         tuple(sorted({rule.at_run_time for rule in watched})),
         known_loaders(project.root, discovery, settings, watched),
         settings.unsafe,
         project.tunes,
         str(store),
+        project.compiles and not against,
     )
+
+
+def _against_compiling(discovery: Discovery) -> Iterator[Left]:
+    """Where the program goes backward through its gradients, which nothing that was compiled can do."""
+    for file in discovery.files:
+        before, found, _ = _bytes(file).partition(b"create_graph")
+        if found:
+            yield Left(str(file), before.count(b"\n") + 1, COMPILE, "it may differentiate gradients: create_graph")
 
 
 def _bytes(path: Path) -> bytes:

@@ -36,8 +36,8 @@ class Request:
     def plan(self, folder: Path) -> Planned:
         """The plan for the program; in `folder` if the project's cache does not do. Raises UserError."""
         start = self.program.folder
-        config, tunes = self.typed["config"], self.typed["tune_loader"]
-        return plan_for(Project(start, project_of(start), self.settings(), config, tunes), folder)
+        given = (self.typed[name] for name in ("config", "tune_loader", "compile"))
+        return plan_for(Project(start, project_of(start), self.settings(), *given), folder)
 
     def preview(self) -> Iterator[str]:
         """The lines that say what a run would change, and what it would leave and why."""

@@ -17,9 +17,10 @@ from perflint.shim import fault, launch, run_folder, summary
 from perflint.shim.counters import read
 from perflint.shim.graphs import graphed
 from perflint.shim.loaders import made
-from perflint.shim.plan import Plan
+from perflint.shim.plan import COMPILE, Plan
 from perflint.shim.run_folder import About, RunFolder
 from perflint.shim.session import FIRST, OFF, Shim, environment, first_name
+from perflint.shim.tally import tallied
 
 Find = Callable[[Path], "tuple[Path, Plan]"]  # of the folder of a run: where its plan is, and what it says
 
@@ -108,7 +109,8 @@ def go_on(shim: Shim, folder: Path) -> None:
 def told(plan: Plan, folder: Path, about: About) -> Iterator[str]:
     """The summary of what the processes of a run have noted in its folder so far."""
     processes = list(read(folder, plan.counters))
-    return summary.summary(plan, processes, list(made(folder)), graphed(folder), Path(about.start))
+    noted = summary.Noted(processes, list(made(folder)), list(graphed(folder)), tallied(folder, COMPILE))
+    return summary.summary(plan, noted, Path(about.start))
 
 
 def _begun(program: Program, find: Find) -> Run | None:

@@ -42,6 +42,10 @@ class Shim:
         }
         if "loaders" in plan.watches:
             watched[loaders.MODULE] = Loaders(plan, run).watch
+        if plan.compiles:
+            from perflint.shim import compiled  # here: few runs do
+
+            watched[compiled.MODULE] = compiled.watch(run)
         self._watched = {module: partial(self._watch, watch) for module, watch in watched.items()}
         self._finder = Finder(self.swap, self._watched)
 
@@ -75,12 +79,12 @@ class Shim:
         if file is None or file.source != digest(data):
             return None
         try:
-            compiled = code.code_of(file, path, Path(self.plan.store))
+            patched = code.code_of(file, path, Path(self.plan.store))
         except Exception as error:
             fault.tell(f"leaves {path} unpatched: {error!r}")
             return None
         self._hits[real](0)
-        return compiled
+        return patched
 
     def swap(self, spec: ModuleSpec) -> None:
         """Have the module of `spec` loaded from its patched code, unless another import hook loads it."""

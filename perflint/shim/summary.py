@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from perflint.shim.counters import Process
 from perflint.shim.loaders import Made
-from perflint.shim.plan import Change, KnownLoader, Plan
+from perflint.shim.plan import COMPILE, Change, KnownLoader, Plan
 from perflint.shim.tally import Tallied
 
 _MOST_NAMED = 4  # processes in one line
@@ -41,13 +41,21 @@ def _times(processes: Sequence[Process], slot: int) -> dict[str, int]:
     return times
 
 
-def summary(
-    plan: Plan, processes: Sequence[Process], loaders: Sequence[Made], graphs: Iterable[Tallied], start: Path
-) -> Iterator[str]:
+class Noted(NamedTuple):
+    """What the processes of a run have noted: of themselves, of loaders, of graphs and of compiled modules."""
+
+    processes: Sequence[Process]
+    loaders: Sequence[Made]
+    graphs: Sequence[Tallied]
+    compiled: Sequence[Tallied]
+
+
+def summary(plan: Plan, noted: Noted, start: Path) -> Iterator[str]:
     """The lines of the summary of a run that began in the folder `start`."""
-    seen, unloaded = _parted(effects(plan, processes))
-    number = sum(bool(each.times) for each in seen) + sum(bool(each.arguments) for each in loaders)
-    names = {each.name for each in processes}
+    seen, unloaded = _parted(effects(plan, noted.processes))
+    number = sum(bool(each.times) for each in seen) + sum(bool(each.arguments) for each in noted.loaders)
+    number += sum(bool(each.times) for each in noted.compiled)
+    names = {each.name for each in noted.processes}
     where = f" in {len(names)} processes" if len(names) > 1 else ""
     yield f"perflint: {_number(number, 'fix', 'fixes')} took effect{where}"
     for each in seen:
@@ -56,14 +64,25 @@ def summary(
     if unloaded:
         fixes = _number(len(unloaded), "fix", "fixes")
         yield f"  not applied: {fixes} in files that were not loaded, or were changed meanwhile"
-    for graph in graphs:
+    yield from _of_run_time(plan, noted, start)
+
+
+def _of_run_time(plan: Plan, noted: Noted, start: Path) -> Iterator[str]:
+    for graph in noted.graphs:
         replays = _number(graph.times, "time", "times")
         yield f"  graphs of {graph.name}: replayed {replays}" + ("" if graph.times else f": {graph.remark}")
-    for loader in loaders:
+    for loader in noted.loaders:
         added = ", ".join(f"{name}={value}" for name, value in loader.arguments.items())
         rest = f"no workers: {loader.reason}" if loader.reason else ""
         said = "; ".join(filter(None, [added, rest, loader.note]))
         yield f"  {os.path.relpath(loader.path, start)}:{loader.line} loader: {said}"
+    for module in noted.compiled:
+        yield f"  compile {module.name}: {module.remark} ({_number(module.times, 'call', 'calls')})"
+    if plan.compiles and not noted.compiled:
+        yield "  compile: never took effect: no module was called often enough"
+    for left in plan.left:
+        if left.rule == COMPILE:
+            yield f"  {os.path.relpath(left.path, start)}:{left.line} compile: never took effect: {left.reason}"
 
 
 def _parted(found: Iterable[Effect]) -> tuple[list[Effect], list[Effect]]:
@@ -93,6 +112,8 @@ def preview(plan: Plan) -> Iterator[str]:
             yield f"{os.path.relpath(path)}:{each.line} {each.rule}: {each.title} ({each.safety})"
     if plan.watches:
         yield f"{', '.join(plan.watches)}: decided on as they are made"
+    if plan.compiles:
+        yield "modules: compiled once they have been called again and again (rounding)"
     for path, loaders in plan.loaders.items():
         for loader in loaders:
             yield f"{os.path.relpath(path)}:{loader.line} loader: {_expected(loader, plan.unsafe)}"

@@ -1,0 +1,141 @@
+"""Compiles the modules that a program calls again and again, in place: the outermost ones, from their third call on.
+
+They keep their types and the keys of their checkpoints. Random numbers are eager mode's. What can't be compiled stays
+eager: where tracing a frame or compiling a graph fails, that runs as it would have.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import weakref
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from perflint.shim import fault
+from perflint.shim.plan import COMPILE
+from perflint.shim.tally import Tally
+from perflint.shim.watches import Undo, Watch, replace
+
+MODULE = "torch.nn.modules.module"
+_ENOUGH = 3  # calls, after which it is compiled
+_SHARDED = ("FullyShardedDataParallel", "FSDPModule")
+_WRAPPERS = ("DataParallel", "DistributedDataParallel")
+
+
+def watch(run: Path) -> Watch:
+    """Count the calls of modules, and compile those that are worth it; what became of them is noted in `run`."""
+
+    def see(module: ModuleType) -> Undo:
+        modules = _Modules(run)
+
+        def call(each: Any, *args: Any, **kwargs: Any) -> Any:
+            modules.called(each)
+            return each._call_impl(*args, **kwargs)
+
+        return replace(module.Module, "_compiled_call_impl", call)  # which a module that is compiled has of its own
+
+    return see
+
+
+class _Modules:
+    """The modules of this process that have been called."""
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._calls: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._settled = set[int]()  # numbers of modules: inner ones of those that were called, and decided ones
+
+    def called(self, module: Any) -> None:
+        """Count a call of `module`, which is compiled from the next one on if it is worth it."""
+        if id(module) in self._settled or not _is_plain_call():
+            return
+        calls = self._calls[module] = self._calls.get(module, 0) + 1
+        if calls == 1:
+            self._settled.update(id(inner) for inner in module.modules() if inner is not module)
+        elif calls == _ENOUGH:
+            self._settled.add(id(module))
+            self._decide(module)
+
+    def _decide(self, module: Any) -> None:
+        if not any(True for _ in module.parameters()):
+            return  # a loss, or the like
+        tally = Tally(self._run, COMPILE, type(module).__qualname__)
+        if reason := _obstacle(module):
+            tally.remark(f"left eager: {reason}")
+            return
+        try:
+            _compile(module, tally)
+        except Exception as error:
+            _give_up(module, tally, error)
+
+
+def _is_plain_call() -> bool:
+    """Whether nothing looks at this call: no capture, compiler, tracer, transform, mode or checkpoint."""
+    torch = sys.modules["torch"]
+    return (
+        not torch.compiler.is_compiling()
+        and not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+        and torch._C._len_torch_dispatch_stack() == 0
+        and torch._C._len_torch_function_stack() == 0
+        and torch._C._get_tracing_state() is None
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and torch._C._autograd._top_saved_tensors_default_hooks(True) is None
+    )
+
+
+def _obstacle(module: Any) -> str:
+    """Why a module had better be left alone."""
+    torch = sys.modules["torch"]
+    kinds = {kind.__name__ for each in module.modules() for kind in type(each).__mro__}
+    if kinds & {*_SHARDED}:
+        return "its parameters are sharded"
+    if kinds & {*_WRAPPERS}:
+        return "it is called by way of copies or of other processes"
+    if any(isinstance(each, torch.jit.ScriptModule) for each in module.modules()):
+        return "it is scripted"
+    if any("_compiled_call_impl" in vars(each) or hasattr(each, "_orig_mod") for each in module.modules()):
+        return "the program compiles it itself"
+    return ""
+
+
+def _compile(module: Any, tally: Tally) -> None:
+    import torch._dynamo.config as tracing
+    import torch._functorch.config as gradients
+    from torch._inductor import compile_fx
+
+    tracing.suppress_errors = True  # a frame that can't be traced is run as it is
+    tracing.skip_nnmodule_hook_guards = False  # hooks that come later are called
+    gradients.donated_buffer = False  # which could not be gone through twice
+    spent = 0.0
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        nonlocal spent
+        start = time.perf_counter()
+        try:
+            fast = compile_fx.compile_fx(graph, inputs, config_patches={"fallback_random": True})
+        except Exception as error:
+            _give_up(module, tally, error)
+            return graph.forward
+        spent += time.perf_counter() - start
+        tally.remark(f"compiling took {spent:.1f} s")
+        return fast
+
+    module.compile(backend=backend)
+    compiled = module._compiled_call_impl
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not _is_plain_call():
+            return module._call_impl(*args, **kwargs)
+        tally.add()
+        return compiled(*args, **kwargs)
+
+    module._compiled_call_impl = call
+
+
+def _give_up(module: Any, tally: Tally, error: Exception) -> None:
+    """Run `module` eagerly from the next call on, and say so."""
+    module._compiled_call_impl = None
+    tally.remark(f"left eager: {error!r}")
+    fault.tell(f"leaves {type(module).__qualname__} eager: compiling it failed: {error!r}")
