@@ -29,6 +29,20 @@ class Leave:
 
 
 @dataclass(frozen=True)
+class Platform:
+    """What a process runs on: its rank, how many ranks there are on this host, its device, and versions.
+
+    `gpu` is the end of its GPU's UUID, empty where torch doesn't tell, and None while there is no GPU in use.
+    """
+
+    rank: int
+    ranks: int
+    device: str
+    versions: Mapping[str, str]
+    gpu: str | None = None
+
+
+@dataclass(frozen=True)
 class Arrival:
     """A process stands behind step number `step`, of the kind `kind`, `seconds` after it was let go.
 
@@ -43,21 +57,8 @@ class Arrival:
     device_bytes: int
     host_bytes: int
     captures: int
+    platform: Platform
     timeline: Timeline | None = None
-
-
-@dataclass(frozen=True)
-class Hello:
-    """A process that has come to its first step: its rank, how many ranks there are, and what it runs on.
-
-    `gpu` is the end of its GPU's UUID, empty where torch doesn't tell, and None where there is no GPU in use.
-    """
-
-    rank: int
-    ranks: int
-    device: str
-    versions: Mapping[str, str]
-    gpu: str | None = None
 
 
 class Gate:
@@ -76,7 +77,6 @@ class Gate:
         """One more step is done: wait if it is the last one allowed."""
         if self._stream is None:
             self._stream = self._connected()
-            self._tell(_hello())
             self._wait()
         self._steps += 1
         if self._observer:
@@ -103,32 +103,34 @@ class Gate:
         self._observer = Observer(synchronize) if self._leave.observed else None
         self._start = time.perf_counter()
 
-    def _tell(self, message: Hello | Arrival) -> None:
+    def _tell(self, arrival: Arrival) -> None:
         assert self._stream is not None
-        self._stream.write(json.dumps(encoded(message)) + "\n")
+        self._stream.write(json.dumps(encoded(arrival)) + "\n")
         self._stream.flush()
 
     def _arrival(self, kind: str, seconds: float) -> Arrival:
         host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        captures = self.captures + _compilations()
         timeline = self._observer.result() if self._observer else None
-        return Arrival(self._steps, kind, seconds, _device_bytes(), host, self.captures + _compilations(), timeline)
+        return Arrival(self._steps, kind, seconds, _device_bytes(), host, captures, _platform(), timeline)
 
 
-def _hello() -> Hello:
+def _platform() -> Platform:
     torch = sys.modules["torch"]
     versions = {"torch": str(torch.__version__), "python": platform.python_version(), "system": platform.platform()}
     if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
-        return Hello(*place(), f"CPU, {os.cpu_count()} cores", versions)
+        return Platform(*place(), f"CPU, {os.cpu_count()} cores", versions)
     gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
-    return Hello(*place(), gpu.name, {**versions, "cuda": str(torch.version.cuda)}, str(getattr(gpu, "uuid", "")))
+    return Platform(*place(), gpu.name, {**versions, "cuda": str(torch.version.cuda)}, str(getattr(gpu, "uuid", "")))
 
 
 def place() -> tuple[int, int]:
     """The rank of this process, and how many there are on this host."""
+    ranks, rank = (int(os.environ.get(name, "0")) for name in ("LOCAL_WORLD_SIZE", "RANK"))
     group = sys.modules.get("torch.distributed")
     if group and group.is_available() and group.is_initialized():
-        return group.get_rank(), int(os.environ.get("LOCAL_WORLD_SIZE", group.get_world_size()))
-    return 0, 1
+        return group.get_rank(), ranks or group.get_world_size()
+    return rank, ranks or 1
 
 
 def synchronize() -> None:

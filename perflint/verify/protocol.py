@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from perflint.verify.gate import Platform
 from perflint.verify.units import KINDS
 
 _WINDOW = 0.25  # seconds that a window lasts at least, so that a stall of a few milliseconds is no 5 % of it
@@ -32,14 +33,30 @@ class Passage:
 
 @dataclass(frozen=True)
 class Look:
-    """A first run of the original: how long it took to its first step, its steps, and whether that was all of them."""
+    """A first run of the original: how long it took to its first step, its steps, and whether that was all of them.
+
+    There is a platform for each of its ranks.
+    """
 
     start: float
     passages: tuple[Passage, ...]
     is_whole: bool
-    device: str = ""
-    versions: Mapping[str, str] = field(default_factory=dict)
-    gpus: tuple[str, ...] = ()
+    platforms: tuple[Platform, ...] = ()
+
+    @property
+    def device(self) -> str:
+        """What the first rank runs on."""
+        return next((each.device for each in self.platforms), "")
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Those of the first rank, by their names."""
+        return next((each.versions for each in self.platforms), {})
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """The GPUs that are in use."""
+        return tuple(sorted({each.gpu for each in self.platforms if each.gpu is not None}))
 
     @property
     def unit(self) -> str:

@@ -95,9 +95,7 @@ class Course:
                     raise
                 is_whole = True
                 start = start or time.monotonic() - begin
-            hello = running.hello
-            seen = (hello.device, hello.versions, running.gpus) if hello else ()
-            return Look(start, tuple(passages), is_whole, *seen)
+            return Look(start, tuple(passages), is_whole, running.platforms)
 
     def race(self, variants: Sequence[Variant], protocol: Protocol, enough: Enough, apart: str = "") -> Race:
         """Time the windows of all variants until it is `enough`, in as many rounds as there may be, and three at least.

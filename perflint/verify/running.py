@@ -21,7 +21,7 @@ from perflint.shim import plan
 from perflint.shim.session import PLAN, RUN, SITE
 from perflint.verify import tree
 from perflint.verify.codec import decoded, encoded
-from perflint.verify.gate import Arrival, Hello, Leave
+from perflint.verify.gate import Arrival, Leave, Platform
 from perflint.verify.guardian import Guardian
 from perflint.verify.orders import Orders
 from perflint.verify.output import Output, last_words
@@ -50,7 +50,7 @@ class _Rank:
 
     connection: socket.socket
     stream: TextIO
-    hello: Hello | None = None
+    platform: Platform | None = None
     arrival: Arrival | None = None
 
     def allow(self, leave: Leave) -> None:
@@ -108,14 +108,10 @@ class Running:
         return slowest(arrivals)
 
     @property
-    def hello(self) -> Hello | None:
-        """What the first of its ranks said of itself; None before its first step."""
-        return next((rank.hello for rank in self._ranks if rank.hello), None)
-
-    @property
-    def gpus(self) -> tuple[str, ...]:
-        """The GPUs that its ranks use."""
-        return tuple(sorted({rank.hello.gpu for rank in self._ranks if rank.hello and rank.hello.gpu is not None}))
+    def platforms(self) -> tuple[Platform, ...]:
+        """What its ranks run on, the first rank first; nothing is known before their first step."""
+        known = (rank.platform for rank in self._ranks if rank.platform)
+        return tuple(sorted(known, key=lambda platform: platform.rank))
 
     def pause(self) -> None:
         """Stop the program and all its children where they are."""
@@ -132,8 +128,8 @@ class Running:
 
     def _arrivals(self) -> list[Arrival] | None:
         """The arrivals of all ranks, once all are there."""
-        expected = max((rank.hello.ranks for rank in self._ranks if rank.hello), default=1)
         arrivals = [rank.arrival for rank in self._ranks if rank.arrival]
+        expected = max((arrival.platform.ranks for arrival in arrivals), default=1)
         return arrivals if len(arrivals) >= expected else None
 
     def _listen(self) -> None:
@@ -151,16 +147,15 @@ class Running:
         rank = _Rank(connection, connection.makefile("rw", encoding="utf-8"))
         self._ranks.append(rank)
         self._selector.register(connection, selectors.EVENT_READ, rank)
+        rank.allow(self._leave)
 
     def _hear(self, rank: _Rank) -> None:
         line = rank.stream.readline()
         if not line:  # the process is ending: its exit code follows
             self._selector.unregister(rank.connection)
-        elif rank.hello is None:
-            rank.hello = decoded(Hello, json.loads(line))
-            rank.allow(self._leave)
         else:
-            rank.arrival = decoded(Arrival, json.loads(line))
+            arrival = decoded(Arrival, json.loads(line))
+            rank.arrival, rank.platform = arrival, arrival.platform
 
     def ended(self) -> ProgramEnded:
         """What became of a program that has come to its end."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perflint.verify.gate import Arrival
+from perflint.verify.gate import Arrival, Platform
 from perflint.verify.guardian import Guardian
 from perflint.verify.orders import Recording
 from perflint.verify.race import Course
@@ -58,5 +58,6 @@ def test_what_one_rank_does_otherwise_is_told_of_it(recorded: list[Path]) -> Non
 
 
 def test_the_slowest_rank_counts() -> None:
-    arrivals = [Arrival(8, OPTIMIZER, 1.0, 30, 10, 1), Arrival(8, OPTIMIZER, 2.0, 20, 40, 2)]
-    assert slowest(arrivals) == Arrival(8, OPTIMIZER, 2.0, 30, 40, 3)
+    first, second = (Platform(rank, 2, "CPU", {}) for rank in range(2))
+    arrivals = [Arrival(8, OPTIMIZER, 1.0, 30, 10, 1, first), Arrival(8, OPTIMIZER, 2.0, 20, 40, 2, second)]
+    assert slowest(arrivals) == Arrival(8, OPTIMIZER, 2.0, 30, 40, 3, second)

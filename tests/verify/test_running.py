@@ -36,6 +36,16 @@ def test_a_program_goes_as_far_as_it_may_and_stands_still_while_it_is_paused(
     assert not list(tree.processes(folder))
 
 
+def test_what_a_program_runs_on_is_known_from_its_first_step_on(tmp_path: Path) -> None:
+    with course("train.py", "5") as races, races.running(original(tmp_path), OPTIMIZER) as running:
+        assert not running.platforms
+        running.advance(1, PATIENCE)
+        (platform,) = running.platforms
+    assert (platform.rank, platform.ranks, platform.gpu) == (0, 1, None)
+    assert platform.device.startswith("CPU, ")
+    assert {"torch", "python"} <= set(platform.versions)
+
+
 def test_a_program_that_ends_says_how(tmp_path: Path) -> None:
     with course("fails.py") as races, races.running(original(tmp_path), OPTIMIZER) as running:
         with pytest.raises(ProgramEnded) as ended:
