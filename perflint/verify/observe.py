@@ -41,7 +41,7 @@ class Observer:
         end = _now()
         self._stop_fetches()
         device = sys.modules["torch"].autograd.DeviceType.CUDA
-        busy, blocked = seen(_events(self._profile), device) if self._profile else (None, [])
+        busy, blocked = seen(events(self._profile), device) if self._profile else (None, [])
         begin, *ends = self._marks
         return timeline(begin, [*ends[:-1], end], busy, blocked, self._fetches) if ends else None
 
@@ -88,7 +88,8 @@ def _profile() -> Any:
     return None
 
 
-def _events(profile: Any) -> Sequence[Any]:
+def events(profile: Any) -> Sequence[Any]:
+    """Those of a profiler, which is stopped: kineto's own, of which there may be hundreds of thousands."""
     profile.stop()
     return profile.profiler.kineto_results.events()  # type: ignore[no-any-return]
 

@@ -6,8 +6,9 @@ import time
 from dataclasses import dataclass
 
 import pytest
+import torch
 
-from perflint.verify.observe import seen
+from perflint.verify.observe import events, seen
 from perflint.verify.timeline import Interval
 
 CPU, CUDA = "cpu", "cuda"
@@ -69,6 +70,16 @@ def test_the_clock_of_the_device_is_set_by_its_quickest_launch(lag: int) -> None
     assert lengths(waits) == [700]
     (wait,) = waits
     assert [round(1e9 * (wait[0] - begin)) for begin, _ in busy] == [3999, 3000, 1999, 996]
+
+
+def test_what_torch_s_profiler_tells_is_understood() -> None:
+    profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+    profile.start()
+    torch.ones(64, 64) @ torch.ones(64, 64)
+    device = torch.autograd.DeviceType.CPU  # type: ignore[attr-defined]  # as if it were one
+    busy, waits = seen(events(profile), device)
+    assert busy and all(0 <= end - begin < 60 for begin, end in busy)
+    assert not waits
 
 
 def test_where_work_was_lost_nothing_is_said_of_the_device() -> None:

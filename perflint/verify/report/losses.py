@@ -11,7 +11,7 @@ from perflint.verify.report.svg import Axis, drawing, element
 from perflint.verify.verdict import Verdict
 from perflint.verify.wording import count
 
-_HEIGHT = 160  # pixels
+_HEIGHT, _FIRST_LINE = 160, 10  # pixels
 
 
 def chart(verdict: Verdict) -> Sequence[tuple[str, str, Markup]]:
@@ -74,10 +74,11 @@ def _grid(axis: Axis) -> Iterator[Markup]:
 def _labels(axis: Axis, steps: Axis) -> Iterator[Markup]:
     for tick in axis.ticks(4):
         y = _HEIGHT * (1 - axis.place(tick) / 100)
-        yield element("text", f"{tick:.6g}", class_="value", x=0, y=f"{y - 3:.1f}")
+        yield element("text", f"{tick:.6g}", class_="value", x=0, y=f"{max(y - 3, _FIRST_LINE):.1f}")
     for tick in steps.ticks():
         if tick == int(tick):
-            yield element("text", f"step {tick + 1:.0f}", class_="tick", x=steps.x(tick), y=_HEIGHT + 14)
+            look = "tick" if tick else "tick first"
+            yield element("text", f"step {tick + 1:.0f}", class_=look, x=steps.x(tick), y=_HEIGHT + 14)
 
 
 def _trace(look: str, values: Sequence[float], steps: Axis, axis: Axis) -> Iterator[Markup]:
