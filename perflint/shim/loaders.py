@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from perflint.shim.tuned import Tuning
 
 MODULE = "torch.utils.data.dataloader"
+LOADERS = "loaders"  # what rules name that have them watched
 _SUFFIX = ".loaders"
 _PENDING = "not tuned: it was read too seldom"
 

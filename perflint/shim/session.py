@@ -40,7 +40,7 @@ class Shim:
             "torch._dynamo.config": watches.compiler(self._hits.values()),
             "torch.export._trace": watches.exporter(self._hits.values()),
         }
-        if "loaders" in plan.watches:
+        if loaders.LOADERS in plan.watches:
             watched[loaders.MODULE] = Loaders(plan, run).watch
         if plan.compiles:
             from perflint.shim import compiled  # here: few runs do

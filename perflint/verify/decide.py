@@ -74,7 +74,7 @@ def _rivalry(fix: FixVerdict, winner: FixVerdict) -> str:
 def _wrong(fix: FixVerdict, own: Grade, floor: float) -> str:
     """Why a fix is dropped whatever the others do; empty where it need not be."""
     if not fix.activations:
-        return "it never ran"
+        return fix.reason or "it never ran"
     if not fix.likeness.keeps(fix.safety, own):
         evidence = next(iter(fix.likeness.evidence), f"the results are {fix.likeness.grade}")
         return f"it promised {fix.safety} results, but {evidence}"

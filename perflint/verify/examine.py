@@ -234,6 +234,8 @@ class _Case:
             self._variants.fingerprint(key),
             Likeness(Grade.UNKNOWN),
             self._variants.activations(key, everything, whole),
+            reason=self._variants.obstacle(key, whole),
+            at_run_time=key.at_run_time,
         )
 
 

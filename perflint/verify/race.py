@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from perflint.shim.counters import read
-from perflint.shim.loaders import made
+from perflint.shim.loaders import Made, made
 from perflint.verify import rounds
 from perflint.verify.guardian import Guardian
 from perflint.verify.orders import Orders, Recording
@@ -59,7 +59,7 @@ class Race:
 class Recorded:
     """Where a run's records are, its exit code if it came to its end, and what it printed so far.
 
-    `counts` are those of the counters of its plan, `loaders` is how many loaders were given arguments.
+    `counts` are those of the counters of its plan, `loaders` are those that were made where the plan has some.
     """
 
     folder: Path
@@ -67,7 +67,7 @@ class Recorded:
     output: str
     errors: str
     counts: tuple[int, ...] = ()
-    loaders: int = 0
+    loaders: tuple[Made, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def _seen(running: Running, variant: Variant, steps: int, patience: float) -> Re
         code = ended.code
     effects = read(Path(running.folder), variant.plan.counters)
     counts = tuple(map(sum, zip([0] * variant.plan.counters, *(each.counts for each in effects), strict=True)))
-    return Recorded(Path(), code, "", "", counts, sum(bool(each.arguments) for each in made(Path(running.folder))))
+    return Recorded(Path(), code, "", "", counts, tuple(made(Path(running.folder))))
 
 
 def _goes_on(elapsed: float, events: int, seconds: float) -> bool:

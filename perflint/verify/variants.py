@@ -17,6 +17,8 @@ from perflint.rule import Safety
 from perflint.run import check_files
 from perflint.selection import RulesByFile
 from perflint.shim.compiling import functions
+from perflint.shim.known_loaders import WORKERS
+from perflint.shim.loaders import LOADERS, Made
 from perflint.shim.plan import PatchedFile, Plan
 from perflint.shim.planning import Project, patched, plan_for
 from perflint.verify.race import Recorded
@@ -25,13 +27,14 @@ from perflint.verify.spec import Variant
 
 @dataclass(frozen=True, order=True)
 class FixKey:
-    """One fix of a plan: the real path and the line of the user's file, 0 for what is decided as the program runs."""
+    """One fix of a plan, for what was found at a line of the user's file; some are made as the program runs."""
 
     path: str
     line: int
     rule: str
     title: str
     safety: Safety
+    at_run_time: bool = False
 
 
 class Variants:
@@ -53,27 +56,36 @@ class Variants:
         """The variant that has just these fixes, none for the original. Functions with fixes tell of their calls."""
         wanted = frozenset(keys)
         files = {}
-        for path in sorted({key.path for key in self.fixes if key.line}):
+        for path in sorted({key.path for key in self.fixes if not key.at_run_time}):
             document = read(Path(path))
             calls = _functions_around(document.text, {key.line for key in self.fixes if key.path == path})
             files[path] = self._patched(document, wanted)._replace(calls=calls)
-        watches = self.whole.watches if any(not key.line for key in wanted) else ()
-        return Variant(name, self.whole._replace(files=files, watches=watches))
+        places = {(key.path, key.line) for key in wanted if key.at_run_time}
+        loaders = {
+            path: tuple(each for each in known if (path, each.line) in places)
+            for path, known in self.whole.loaders.items()
+        }
+        return Variant(name, self.whole._replace(files=files, loaders=loaders))
 
     @staticmethod
     def is_loaded(key: FixKey, variant: Variant, run: Recorded) -> bool:
-        """Whether a run came by the place of a fix at all: it loaded the file, or made a loader."""
-        return bool(run.counts[variant.plan.slots[key.path]] if key.line else run.loaders)
+        """Whether a run came by the place of a fix at all: it loaded the file, or made a loader there."""
+        return bool(_made(key, run) if key.at_run_time else run.counts[variant.plan.slots[key.path]])
 
     @staticmethod
     def activations(key: FixKey, variant: Variant, run: Recorded) -> int:
         """How often a fix took effect in a run of a variant that has it."""
-        if not key.line:
-            return run.loaders
+        if key.at_run_time:
+            return sum(bool(each.arguments) for each in _made(key, run))
         file, first = variant.plan.files[key.path], variant.plan.slots[key.path]
         places = [(change.rule, change.line, change.title) for change in file.changes]
         slots = (first + number for number, place in enumerate(places, 1) if place == (key.rule, key.line, key.title))
         return sum(run.counts[slot] for slot in slots)
+
+    @staticmethod
+    def obstacle(key: FixKey, run: Recorded) -> str:
+        """Why a fix that is made as the program runs was not made; empty where nothing is said of it."""
+        return next((each.reason for each in _made(key, run) if each.reason), "")
 
     def fingerprint(self, key: FixKey) -> str:
         """What the finding that was fixed is known by, wherever it moves."""
@@ -81,7 +93,7 @@ class Variants:
 
     def _patched(self, document: Document, wanted: frozenset[FixKey]) -> PatchedFile:
         path = os.path.realpath(document.path)
-        places = {(key.rule, key.line, key.title) for key in wanted if key.path == path}
+        places = {(key.rule, key.line, key.title) for key in wanted if key.path == path and not key.at_run_time}
         context = self._contexts.get(path, ALONE)
         rules = RulesByFile(self._settings).at(Path(path))
         patch = patch_document(document, rules, self._settings.rules, unsafe=True, context=context, wanted=places)
@@ -102,6 +114,12 @@ def _fixes(plan: Plan) -> Iterator[FixKey]:
     for path, file in plan.files.items():
         for change in file.changes:
             yield FixKey(path, change.line, change.rule, change.title, Safety(change.safety))
-    for watch in plan.watches:
-        rule = next(rule.name for rule in all_rules() if rule.at_run_time == watch)
-        yield FixKey(plan.root, 0, rule, f"{watch}, as the program makes them", Safety.EXACT)
+    rules = [rule.name for rule in all_rules() if rule.at_run_time == LOADERS and LOADERS in plan.watches]
+    for path, loaders in plan.loaders.items() if rules else ():
+        for each in loaders:
+            safety = Safety.EXACT if WORKERS in each.proven else Safety.BEHAVIOUR
+            yield FixKey(path, each.line, rules[0], "what was left out of the loader, as it is made", safety, True)
+
+
+def _made(key: FixKey, run: Recorded) -> list[Made]:
+    return [each for each in run.loaders if (os.path.realpath(each.path), each.line) == (key.path, key.line)]

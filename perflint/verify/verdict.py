@@ -57,12 +57,12 @@ class FixVerdict:
     kept: bool = False
     reason: str = ""
     is_joint: bool = False
+    at_run_time: bool = False
 
     @property
     def place(self) -> str:
         """The fix for humans: its rule, and where it is, seen from the working directory."""
-        path = os.path.relpath(self.path)
-        return f"{self.rule} {path}:{self.line}" if self.line else f"{self.rule} {path}"
+        return f"{self.rule} {os.path.relpath(self.path)}:{self.line}"
 
 
 @dataclass(frozen=True)

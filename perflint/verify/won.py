@@ -38,7 +38,7 @@ class Won:
         """For each file, what of its findings is to be fixed: those whose code is as it was verified."""
         return {
             file.path: frozenset(
-                (each.rule, each.start.line, fix.title if fix.line else ANY)
+                (each.rule, each.start.line, ANY if fix.at_run_time else fix.title)
                 for each in file.diagnostics
                 for fix, verdict in self._of(each)
                 if fix.kept and verdict.outcome is Outcome.FASTER
@@ -57,10 +57,7 @@ class Won:
     def _of(self, diagnostic: Diagnostic) -> Iterator[tuple[FixVerdict, Verdict]]:
         path = os.path.realpath(diagnostic.path)
         for fix, verdict in self.fixes:
-            is_anywhere = not fix.line and Path(path).is_relative_to(fix.path)  # decided as the program ran
-            if fix.rule == diagnostic.rule and (
-                is_anywhere or (fix.path, fix.fingerprint) == (path, diagnostic.fingerprint)
-            ):
+            if (fix.rule, fix.path, fix.fingerprint) == (diagnostic.rule, path, diagnostic.fingerprint):
                 yield fix, verdict
 
     def _gain(self, diagnostic: Diagnostic) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from perflint.config import Settings
 from perflint.files import discover
+from perflint.patch import ANY
 from perflint.patching import patch_files
 from perflint.results import Diagnostic, RunResult
 from perflint.run import check_files
@@ -41,7 +42,7 @@ def finding(folder: Path) -> Diagnostic:
     return diagnostic
 
 
-def verified(folder: Path, *, speedup: float = 2.0, kept: bool = True) -> Won:
+def verified(folder: Path, *, speedup: float = 2.0, kept: bool = True, **changes: Any) -> Won:
     """What is known after a verification of the program in `folder`."""
     found = finding(folder)
     place: dict[str, Any] = {
@@ -50,7 +51,7 @@ def verified(folder: Path, *, speedup: float = 2.0, kept: bool = True) -> Won:
         "line": found.start.line,
         "fingerprint": found.fingerprint,
     }
-    made = verdict(speedup, (fix(title=found.fixes[0].title, **place),))
+    made = verdict(speedup, (fix(**{"title": found.fixes[0].title, **place, **changes}),))
     (measured,) = made.fixes
     verdicts.add(folder / FILE, replace(made, fixes=(replace(measured, kept=kept),)))
     return Won.read(folder / FILE)
@@ -89,3 +90,11 @@ def test_findings_show_what_their_fixes_have_gained(folder: Path) -> None:
     (file,) = verified(folder).with_gains(checked(folder)).files
     (shown,) = (each.measured for each in file.diagnostics)
     assert re.fullmatch(r"(1\.9\d|2\.0\d)x as fast on NVIDIA H200, 2026-11-21", shown)
+
+
+def test_what_won_as_the_program_ran_is_applied_by_whatever_its_finding_offers(folder: Path) -> None:
+    won = verified(folder, title="as it is made", at_run_time=True)
+    (places,) = won.places(checked(folder)).values()
+    assert places == {(finding(folder).rule, finding(folder).start.line, ANY)}
+    (places,) = verified(folder, title="another").places(checked(folder)).values()
+    assert (finding(folder).rule, finding(folder).start.line, "another") in places

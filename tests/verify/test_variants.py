@@ -1,0 +1,49 @@
+"""Each loader that lacks something is a fix of its own, made as the program runs."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from perflint.config import load
+from perflint.shim.planning import Project
+from perflint.verify.orders import Recording
+from perflint.verify.units import OPTIMIZER
+from perflint.verify.variants import FixKey, Variants
+from tests.verify.courses import PROGRAMS, course
+
+
+@pytest.fixture
+def variants(tmp_path: Path) -> Variants:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "perflint.toml").touch()
+    shutil.copy(PROGRAMS / "loads.py", folder)
+    return Variants(Project(folder, folder, load(folder).settings, None), tmp_path)
+
+
+def lines(key: FixKey, text: str) -> str:
+    return text.splitlines()[key.line - 1]
+
+
+def test_a_variant_has_the_loaders_that_are_wanted_and_no_others(variants: Variants) -> None:
+    text = (PROGRAMS / "loads.py").read_text("utf-8")
+    first, second = variants.fixes
+    assert "Curve(64)" in lines(first, text) and "Curve(16)" in lines(second, text)
+    for wanted in ([first, second], [first], [second], []):
+        loaders = variants.with_fixes("some", wanted).plan.loaders.values()
+        assert [each.line for known in loaders for each in known] == [key.line for key in wanted]
+
+
+def test_what_a_run_makes_of_a_loader_is_told_of_that_loader(variants: Variants, tmp_path: Path) -> None:
+    first, second = variants.fixes
+    folder = Path(first.path).parent
+    variant = variants.with_fixes("second", [second])
+    with course(str(folder / "loads.py")) as races:
+        recording = Recording(str(tmp_path / "run"), (1,), ())
+        (run,) = races.record([(variant, recording)], OPTIMIZER, 100, 60.0)
+    assert not variants.is_loaded(first, variant, run)
+    assert variants.is_loaded(second, variant, run)
+    assert variants.activations(second, variant, run) or variants.obstacle(second, run)
