@@ -35,6 +35,11 @@ class Made(NamedTuple):
     reason: str
     note: str = ""
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether it is still to be found out how many workers it needs."""
+        return self.note == _PENDING
+
 
 class Loaders:
     """The loaders of a process in the files that `plan` owns; what was decided goes to the folder `run`."""
@@ -140,5 +145,5 @@ def made(run: Path) -> Iterator[Made]:
     for line in dict.fromkeys(lines):
         with suppress(ValueError):  # of a process that was killed as it wrote
             loaders.append(Made(*json.loads(line)))
-    tuned = {(each.path, each.line) for each in loaders if each.note and each.note != _PENDING}
-    return (each for each in loaders if each.note != _PENDING or (each.path, each.line) not in tuned)
+    tuned = {(each.path, each.line) for each in loaders if each.note and not each.is_pending}
+    return (each for each in loaders if not each.is_pending or (each.path, each.line) not in tuned)

@@ -48,6 +48,7 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]
 @click.option("--rounds", type=click.IntRange(3), help="Fresh processes of each variant, at most.")
 @click.option("--horizon", type=click.IntRange(2), help="Steps whose results are compared.")
 @click.option("--seed", type=int, default=0, help="The seed that random numbers begin with.")
+@click.option("--tune-loader", is_flag=True, help="First measure how many workers loaders need; `fix` writes it.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress, only the verdict.")
 @options.SELECTION
 @options.JOBS

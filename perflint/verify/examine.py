@@ -32,7 +32,7 @@ from perflint.verify.verdict import FixVerdict, Hunk, Side, Verdict
 from perflint.verify.wording import count
 
 _FIRST_LOOK = 0.1  # of the time there is
-_FIRST_STEP = 600.0  # seconds that a program may take to come to its first step: it may prepare its data
+FIRST_STEP = 600.0  # seconds that a program may take to come to its first step: it may prepare its data
 _AT_ONCE = 3  # runs that are recorded side by side
 
 Tell = Callable[[str], None]
@@ -161,7 +161,7 @@ class _Case:
     def _look(self) -> Look:
         self._of.monitor.look_around()
         self._of.tell("taking a first look at the program")
-        return self._course.look(self._original, self._of.budget * _FIRST_LOOK, max(_FIRST_STEP, self._of.budget))
+        return self._course.look(self._original, self._of.budget * _FIRST_LOOK, max(FIRST_STEP, self._of.budget))
 
     @cached_property
     def _protocol(self) -> Protocol:

@@ -25,6 +25,7 @@ from perflint.verify.statistics import LEAST_ROUNDS
 from perflint.verify.units import NOTHING
 
 _EVENTS = 24  # of a first look at least
+_UNTIMED = 8  # steps of a program that is not timed, between two looks at how far it is
 _SLOW = 3  # times as long for a program of slow steps
 
 Enough = Callable[[Samples], bool]
@@ -96,6 +97,23 @@ class Course:
                 is_whole = True
                 start = start or time.monotonic() - begin
             return Look(start, tuple(passages), is_whole, running.platforms)
+
+    def tune(self, variant: Variant, seconds: float, patience: float) -> list[str]:
+        """Let a variant that tunes its loaders run until it has, or for so many seconds; what it found out.
+
+        Raises NoProgress, and ProgramEnded where it fails.
+        """
+        with Running(self.program, variant, Orders("", seed=self.seed), self.guardian) as running:
+            try:
+                step = running.advance(1, patience).step
+                end = time.monotonic() + seconds
+                while time.monotonic() < end and any(each.is_pending for each in made(Path(running.folder))):
+                    step += _UNTIMED
+                    running.advance(step, patience)
+            except ProgramEnded as ended:
+                if ended.code:
+                    raise
+            return [f"{each.path}:{each.line}: {each.note}" for each in made(Path(running.folder)) if each.note]
 
     def race(self, variants: Sequence[Variant], protocol: Protocol, enough: Enough, apart: str = "") -> Race:
         """Time the windows of all variants until it is `enough`, in as many rounds as there may be, and three at least.

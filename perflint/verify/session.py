@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -17,7 +18,7 @@ from perflint.shim.planning import Project
 from perflint.shim.store import project_of
 from perflint.verify import verdicts, won
 from perflint.verify.disturbance import Monitor
-from perflint.verify.examine import Examination, Tell
+from perflint.verify.examine import FIRST_STEP, Examination, Tell
 from perflint.verify.guardian import Guardian
 from perflint.verify.race import Course
 from perflint.verify.spec import Kind, Program
@@ -26,6 +27,7 @@ from perflint.verify.verdict import Verdict
 
 REPORT = "report.html"
 _LAUNCHER = ("torchrun", "torch.distributed.run")  # a command, and the module that it is
+_FOR_TUNING = 0.2  # of the time there is
 _ASKED = ("warm_up", "window", "pairs", "rounds", "horizon")
 
 
@@ -52,12 +54,26 @@ class Session:
             closing(Guardian()) as guardian,
             closing(Monitor()) as monitor,
         ):
-            tell("looking for fixes")
-            variants = Variants(Project(self._start, self._root, settings, self._typed["config"]), Path(folder))
             course = Course(self._program, guardian, self._typed["seed"])
-            verdict = Examination(course, variants, self._typed["budget"], Path(folder), tell, monitor, asked).verdict()
+            begin = time.monotonic()
+            variants = self._variants(
+                course, Project(self._start, self._root, settings, self._typed["config"]), folder, tell
+            )
+            budget = self._typed["budget"] - (time.monotonic() - begin)
+            verdict = Examination(course, variants, budget, Path(folder), tell, monitor, asked).verdict()
         self._keep(verdict)
         return verdict
+
+    def _variants(self, course: Course, project: Project, folder: str, tell: Tell) -> Variants:
+        tell("looking for fixes")
+        variants = Variants(project, Path(folder))
+        if not self._typed["tune_loader"] or (variant := variants.tuning()) is None:
+            return variants
+        tell("measuring how many workers the loaders need")
+        seconds = _FOR_TUNING * self._typed["budget"]
+        for note in course.tune(variant, seconds, max(FIRST_STEP, seconds)):
+            tell(note)
+        return Variants(project, Path(folder))
 
     @property
     def report(self) -> Path:

@@ -67,6 +67,10 @@ class Variants:
         }
         return Variant(name, self.whole._replace(files=files, loaders=loaders))
 
+    def tuning(self) -> Variant | None:
+        """The original, whose loaders are tuned as it runs; None where it has none to tune."""
+        return Variant("tuned", self.whole._replace(files={}, tunes=True)) if self.whole.loaders else None
+
     @staticmethod
     def is_loaded(key: FixKey, variant: Variant, run: Recorded) -> bool:
         """Whether a run came by the place of a fix at all: it loaded the file, or made a loader there."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 from perflint.config import load
+from perflint.runtime.loader import cores
 from perflint.shim.planning import Project
 from perflint.verify.orders import Recording
 from perflint.verify.units import OPTIMIZER
@@ -15,13 +17,23 @@ from perflint.verify.variants import FixKey, Variants
 from tests.verify.courses import PROGRAMS, course
 
 
+def variants_of(folder: Path) -> Variants:
+    return Variants(Project(folder, folder, load(folder).settings, None), folder)
+
+
 @pytest.fixture
-def variants(tmp_path: Path) -> Variants:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    (folder / "perflint.toml").touch()
-    shutil.copy(PROGRAMS / "loads.py", folder)
-    return Variants(Project(folder, folder, load(folder).settings, None), tmp_path)
+def folder(tmp_path: Path) -> Path:
+    """A project with the programs of these tests."""
+    (tmp_path / "perflint.toml").touch()
+    for program in (PROGRAMS / "loads.py", PROGRAMS.parent / "run" / "tunes.py"):
+        (tmp_path / program.stem).mkdir()
+        shutil.copy(program, tmp_path / program.stem)
+    return tmp_path
+
+
+@pytest.fixture
+def variants(folder: Path) -> Variants:
+    return variants_of(folder / "loads")
 
 
 def lines(key: FixKey, text: str) -> str:
@@ -47,3 +59,16 @@ def test_what_a_run_makes_of_a_loader_is_told_of_that_loader(variants: Variants,
     assert not variants.is_loaded(first, variant, run)
     assert variants.is_loaded(second, variant, run)
     assert variants.activations(second, variant, run) or variants.obstacle(second, run)
+
+
+def test_workers_are_as_many_as_were_tuned(folder: Path) -> None:
+    if cores() < 2:
+        pytest.skip("there are no cores for workers")
+    project = folder / "tunes"
+    tuning = variants_of(project).tuning()
+    assert tuning is not None
+    with course(str(project / "tunes.py")) as races:
+        notes = races.tune(tuning, 60.0, 60.0)
+    assert re.search(r"tunes\.py:32: 1 worker", "\n".join(notes))
+    loaders = variants_of(project).whole.loaders[str(project / "tunes.py")]
+    assert loaders[0].measured is not None
