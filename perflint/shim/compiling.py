@@ -20,32 +20,42 @@ def compiled(file: PatchedFile, filename: str) -> CodeType:
 
 def _tree(file: PatchedFile) -> ast.Module:
     tree = ast.parse(file.text)
-    _add_probes(tree, dict(file.probes), file.counter)
+    places = [(ast.Pass(), line, lost) for line, lost in file.lost]
+    _insert(tree, places)
+    _insert(tree, [(_probe(file.counter, number), line, 0) for line, number in file.probes])
     for name, function in functions(tree):
         if name in file.calls:
             _tell_calls(function)
     for node in ast.walk(tree):
         if hasattr(node, "lineno"):
             _move(node, file.lines)
+    for place, _, lost in places:
+        place.lineno = place.end_lineno = lost
     return tree
 
 
-def _add_probes(tree: ast.Module, numbers: Mapping[int, int], counter: str) -> None:
-    for node in list(ast.walk(tree)) if numbers else ():
+def _probe(counter: str, number: int) -> ast.stmt:
+    return ast.Expr(ast.Call(ast.Name(counter, ast.Load()), [ast.Constant(number)], []))
+
+
+def _insert(tree: ast.Module, inserted: Sequence[tuple[ast.stmt, int, int]]) -> None:
+    """Put statements in front of those that begin at lines of the patched text."""
+    at: dict[int, list[ast.stmt]] = {}
+    for statement, line, _ in inserted:
+        at.setdefault(line, []).append(statement)
+    for node in list(ast.walk(tree)) if at else ():
         for name in ("body", "orelse", "finalbody"):
             block = getattr(node, name, None)
             if isinstance(block, list):
-                block[:] = [each for statement in block for each in _probed(statement, numbers, counter)]
+                block[:] = [each for statement in block for each in (*_placed(at, statement), statement)]
 
 
-def _probed(statement: ast.stmt, numbers: Mapping[int, int], counter: str) -> Sequence[ast.stmt]:
-    number = numbers.get(statement.lineno)
-    if number is None:
-        return (statement,)
-    probe = ast.Expr(ast.Call(ast.Name(counter, ast.Load()), [ast.Constant(number)], []))
-    for node in ast.walk(probe):
-        ast.copy_location(node, statement)
-    return (probe, statement)
+def _placed(at: Mapping[int, Sequence[ast.stmt]], statement: ast.stmt) -> Sequence[ast.stmt]:
+    found = at.get(statement.lineno, ())
+    for each in found:
+        for node in ast.walk(each):
+            ast.copy_location(node, statement)
+    return found
 
 
 def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:

@@ -31,7 +31,8 @@ class PatchedFile(NamedTuple):
 
     `lines` holds for each line of the patched `text` the line of the file that it stands for, negative where that one
     reads differently. `probes` holds lines of `text` that begin what a change made, each with the change's number.
-    `calls` names functions, and methods as `Class.method`, of whose calls the verifier is told.
+    `calls` names functions, and methods as `Class.method`, of whose calls the verifier is told. `lost` holds lines of
+    `text`, each with a line of the file that nothing else stands for than what begins there.
     """
 
     source: str
@@ -40,6 +41,7 @@ class PatchedFile(NamedTuple):
     changes: tuple[Change, ...]
     probes: tuple[tuple[int, int], ...]
     calls: tuple[str, ...] = ()
+    lost: tuple[tuple[int, int], ...] = ()
 
     @property
     def counter(self) -> str:
@@ -148,8 +150,17 @@ def _read_loader(
 
 
 def _read_file(
-    source: str, text: str, lines: list[int], changes: list[list[object]], probes: list[list[int]], calls: list[str]
+    source: str,
+    text: str,
+    lines: list[int],
+    changes: list[list[object]],
+    probes: list[list[int]],
+    calls: list[str],
+    lost: list[list[int]],
 ) -> PatchedFile:
     made = (Change(str(rule), str(title), str(safety), line) for rule, title, safety, line in changes)  # type: ignore[arg-type]
-    places = tuple((line, number) for line, number in probes)
-    return PatchedFile(source, text, tuple(lines), tuple(made), places, tuple(calls))
+    return PatchedFile(source, text, tuple(lines), tuple(made), _pairs(probes), tuple(calls), _pairs(lost))
+
+
+def _pairs(read: list[list[int]]) -> tuple[tuple[int, int], ...]:
+    return tuple((first, second) for first, second in read)

@@ -170,7 +170,25 @@ def patched(patch: Patch) -> PatchedFile:
         if statement := _statement(item, patch.after):
             probes.append((statement, number))
     lines = tuple(line_map(patch.after, patch.before))
-    return PatchedFile(digest(patch.document.data), patch.after, lines, tuple(changes), tuple(probes))
+    lost = tuple(_lost(patch, lines))
+    return PatchedFile(digest(patch.document.data), patch.after, lines, tuple(changes), tuple(probes), lost=lost)
+
+
+def _lost(patch: Patch, lines: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Each line of the patched text that begins what stands for more lines than that, with those others.
+
+    They are where a debugger may be told to stop, and what a coverage tool counts.
+    """
+    kept = {abs(line) for line in lines}
+    changed = {-lines[line - 1]: line for line in sorted(_statements(patch.after), reverse=True) if lines[line - 1] < 0}
+    for line in sorted(_statements(patch.before) - kept):
+        before = max((each for each in kept if each < line), default=0)
+        if before in changed:
+            yield changed[before], line
+
+
+def _statements(text: str) -> set[int]:
+    return {node.lineno for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt)}
 
 
 def _statement(item: Applied, after: str) -> int:
