@@ -76,10 +76,8 @@ class Examination:
             return blank
         try:
             return _Case(self, blank).verdict()
-        except ProgramEnded as ended:
-            return replace(blank, failure=f"the program failed: {ended}")
-        except NoProgress as stuck:
-            return replace(blank, failure=f"the program hangs: {stuck}")
+        except (ProgramEnded, NoProgress) as error:
+            return replace(blank, failure=str(error))
 
 
 class _Case:

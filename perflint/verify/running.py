@@ -25,6 +25,7 @@ from perflint.verify.gate import Arrival, Leave, Platform
 from perflint.verify.guardian import Guardian
 from perflint.verify.orders import Orders
 from perflint.verify.output import Output, last_words
+from perflint.verify.samples import subject
 from perflint.verify.spec import Program, Variant
 
 _OWN_PORT = {"PET_STANDALONE": "1"}  # has torchrun choose a free one: it is started several times at once
@@ -33,15 +34,17 @@ _LAST_WORDS = 5.0  # seconds that a process that has ended has to be read
 
 
 class ProgramEnded(Exception):
-    """The program has come to its end, or to an error, before the step that it was allowed to."""
+    """A program has come to its end, or to an error, before the step that it was allowed to."""
 
-    def __init__(self, code: int, output: str, errors: str) -> None:
-        super().__init__(": ".join(filter(None, [f"it ended with exit code {code}", last_words(errors)])))
+    def __init__(self, variant: str, code: int, output: str, errors: str) -> None:
+        super().__init__(
+            ": ".join(filter(None, [f"{subject(variant)} ended with exit code {code}", last_words(errors)]))
+        )
         self.code, self.output, self.errors = code, output, errors
 
 
 class NoProgress(Exception):
-    """The program has not come to its next step for as long as it was given."""
+    """A program has not come to its next step for as long as it was given."""
 
 
 @dataclass
@@ -64,6 +67,7 @@ class Running:
     """One process of a variant, with its children and, where it is distributed, its ranks. Use as a context."""
 
     def __init__(self, program: Program, variant: Variant, orders: Orders, guardian: Guardian) -> None:
+        self._variant = variant.name
         self.folder = tempfile.mkdtemp(prefix="perflint-")
         guardian.watch(self.folder)
         self._server = socket.socket(socket.AF_UNIX)
@@ -103,7 +107,7 @@ class Running:
         end = time.monotonic() + patience
         while (arrivals := self._arrivals()) is None:
             if time.monotonic() > end:
-                raise NoProgress(f"it came to no step for {patience:.0f} s")
+                raise NoProgress(f"{subject(self._variant)} hangs: it came to no step for {patience:.0f} s")
             self._listen()
         return slowest(arrivals)
 
@@ -159,7 +163,7 @@ class Running:
 
     def ended(self) -> ProgramEnded:
         """What became of a program that has come to its end."""
-        return ProgramEnded(self._process.returncode, *self.printed())
+        return ProgramEnded(self._variant, self._process.returncode, *self.printed())
 
     def printed(self) -> tuple[str, str]:
         """All that a program has printed that has come to its end, or was ended: output and errors."""

@@ -31,6 +31,13 @@ class Samples:
     windows: tuple[Window, ...] = ()
 
 
+def subject(variant: str) -> str:
+    """The program that is called so, as the subject of a sentence."""
+    if variant in ORIGINALS:
+        return "the original"
+    return f"the {variant} program" if variant == PATCHED else f"the program {variant}"
+
+
 def only(fix: str) -> str:
     """The variant with one fix alone."""
     return f"only {fix}"

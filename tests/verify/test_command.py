@@ -60,7 +60,7 @@ def test_a_program_that_fails_gets_no_verdict(tmp_path: Path) -> None:
     name = copied(WORKLOADS / "greedy.py", tmp_path)
     result = verify(tmp_path, *QUICK, "--select", "decode-loop", name, "--checkpoint", "missing.pt")
     assert result.returncode == 2
-    assert "the program failed: it ended with exit code 1: FileNotFoundError" in " ".join(result.stdout.split())
+    assert "No verdict: the original ended with exit code 1: FileNotFoundError" in " ".join(result.stdout.split())
 
 
 def test_modules_and_functions_are_verified_by_their_names(tmp_path: Path) -> None:
