@@ -197,9 +197,9 @@ class _Run:
             reason = explain(error)
         if running is not None and last:
             running.give_back()
+            self._records.replayed()
             if self._manner.keeps or not (ended or taken == steps):
                 state = running.owned(last)
-        self._records.replayed()
         if reason:
             self._records.refuse(torch.is_grad_enabled(), reason)
         if taken < steps and not ended:
