@@ -84,14 +84,14 @@ class _Lane:
 
     def start(self, *, observed: bool) -> Start:
         """What is known of the process in the end; it may be `observed` for some more steps, if there are any."""
-        timed = self._last
+        timed, host_bytes = self._last, max(self._last.host_bytes, self.memory())
         if observed and self._protocol.observed and self._name in _SHOWN:
             with suppress(ProgramEnded, NoProgress):
                 self._advance(timed.step + self._protocol.observed, observed=True)
-        return Start(self._name, self._seconds, timed.device_bytes, timed.host_bytes, self._last.timeline)
+        return Start(self._name, self._seconds, timed.device_bytes, host_bytes, self._last.timeline)
 
     def memory(self) -> int:
-        """The bytes of the host that it has for itself, with all its children."""
+        """The bytes of the host's memory that it takes now, with all its children."""
         return tree.memory(self._running.folder)
 
     def _advance(self, until: int, *, observed: bool = False) -> None:

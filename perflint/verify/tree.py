@@ -26,11 +26,12 @@ def processes(run: str) -> Iterator[psutil.Process]:
 
 
 def memory(run: str) -> int:
-    """The bytes of memory that the run has for itself: those that would be free without it."""
+    """The bytes of memory that all take together: what several share counts once, where the system tells."""
     used = 0
     for process in processes(run):
         with contextlib.suppress(*_GONE):
-            used += process.memory_full_info().uss
+            info = process.memory_full_info()
+            used += getattr(info, "pss", info.uss)
     return used
 
 
