@@ -105,8 +105,6 @@ class _Case:
             self._blank,
             device=self._look.device,
             environment={**self._blank.environment, **self._look.versions},
-            unit=self._look.unit or "whole runs",
-            warm_up=self._protocol.warm_up,
             own=self._own,
         )
         if not right:
@@ -121,6 +119,8 @@ class _Case:
         return replace(
             shared,
             environment={**shared.environment, **facts(read)},
+            unit=race.protocol.unit or "whole runs",
+            warm_up=race.protocol.warm_up,
             samples=race.samples,
             likeness=self._graded(final),
             before=_side(race, ORIGINAL, self._standard.run),

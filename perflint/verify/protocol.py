@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perflint.verify.gate import Platform
 from perflint.verify.units import KINDS
@@ -84,14 +84,21 @@ class Protocol:
     step may take. Behind the windows of the first round `observed` steps are observed, if there are any.
     """
 
-    unit: str
-    warm_up: int
-    window: int
-    pairs: int
-    rounds: int
-    horizon: int
-    patience: float
+    unit: str = ""
+    warm_up: int = 0
+    window: int = 1
+    pairs: int = 1
+    rounds: int = 1
+    horizon: int = 0
+    patience: float = 60.0
     observed: int = 0
+
+    @property
+    def shorter(self) -> Protocol:
+        """For a program that has turned out to end before its first window does."""
+        if self.window > 1:
+            return replace(self, window=self.window // 2)
+        return replace(self, unit="", warm_up=0, pairs=1, observed=0)
 
 
 def choose(look: Look, variants: int, budget: float) -> Protocol:

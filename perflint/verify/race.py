@@ -36,13 +36,15 @@ Job = tuple[Variant, Recording]  # what is to be recorded, and how
 class Race:
     """All that a race showed. Windows in which a variant captured or compiled something are left out, and counted.
 
-    `apart` is why its processes were never there at once, and empty where they were.
+    The `protocol` is that of the end: windows are made shorter where the program ends before the first. `apart` is why
+    its processes were never there at once, and empty where they were.
     """
 
     samples: Samples = field(default_factory=Samples)
     starts: tuple[Start, ...] = ()
     unsteady: int = 0
     apart: str = ""
+    protocol: Protocol = field(default_factory=Protocol)
 
     def renamed(self, old: str, new: str) -> Race:
         """The race without the variant `new`, whose name goes to the variant `old`."""
@@ -122,26 +124,30 @@ class Course:
         turns, unless there is a reason to keep them `apart`, or one is found. Raises ProgramEnded, NoProgress.
         """
         dice = random.Random(self.seed)
-        race = Race(apart=apart)
+        race = Race(apart=apart, protocol=protocol)
         for number in range(protocol.rounds):
-            try:
-                part = self._round(variants, protocol, number, dice, apart=bool(race.apart))
-            except Crowded as crowded:
-                race = replace(race, apart=str(crowded))
-                part = self._round(variants, protocol, number, dice, apart=True)
-            windows = Samples((*race.samples.windows, *part.windows))
-            race = Race(windows, (*race.starts, *part.starts), race.unsteady + part.unsteady, race.apart)
+            race, part = self._round(variants, race, number, dice)
+            race = replace(
+                race,
+                samples=Samples((*race.samples.windows, *part.windows)),
+                starts=(*race.starts, *part.starts),
+                unsteady=race.unsteady + part.unsteady,
+            )
             if enough(race.samples) and number + 1 >= LEAST_ROUNDS:
                 break
         return race
 
-    def _round(
-        self, variants: Sequence[Variant], protocol: Protocol, number: int, dice: random.Random, *, apart: bool
-    ) -> Round:
-        begin = partial(self.running, unit=protocol.unit or NOTHING)
-        if not protocol.unit:
-            return rounds.whole(begin, variants, protocol, number, dice)
-        return rounds.windowed(begin, variants, protocol, number, dice, apart=apart)
+    def _round(self, variants: Sequence[Variant], race: Race, number: int, dice: random.Random) -> tuple[Race, Round]:
+        """The round of that number, and the race, changed as it must be for there to be one."""
+        begin = partial(self.running, unit=race.protocol.unit or NOTHING)
+        held = rounds.windowed if race.protocol.unit else rounds.whole
+        try:
+            part = held(begin, variants, race.protocol, number, dice, apart=bool(race.apart))
+        except Crowded as crowded:
+            return self._round(variants, replace(race, apart=str(crowded)), number, dice)
+        if part.windows or part.unsteady or race.samples.windows:
+            return race, part
+        return self._round(variants, replace(race, protocol=race.protocol.shorter), number, dice)
 
     def record(
         self, wanted: Sequence[tuple[Variant, Recording]], unit: str, steps: int, patience: float

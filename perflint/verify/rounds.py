@@ -104,7 +104,8 @@ def windowed(
 ) -> Round:
     """The round of that number, of processes that take turns, or, `apart`, that are never there at once.
 
-    Raises ProgramEnded and NoProgress, or instead Crowded where there were other processes.
+    Programs that end before they are warm make an empty one. Raises ProgramEnded and NoProgress, or instead Crowded
+    where there were other processes.
     """
     order = dice.sample(variants, len(variants))
     laps: list[_Lap] = []
@@ -115,6 +116,8 @@ def windowed(
                 lanes = _warmed(stack, begin, group, protocol, number)
                 laps += _in_turn(lanes, protocol.pairs, dice)
             except (ProgramEnded, NoProgress) as error:
+                if isinstance(error, ProgramEnded) and not error.code:
+                    return Round((), ())
                 if len(group) == 1:
                     raise
                 raise Crowded(str(error)) from error
@@ -122,8 +125,10 @@ def windowed(
     return _paired(laps, starts, number, protocol.window)
 
 
-def whole(begin: Begin, variants: Sequence[Variant], protocol: Protocol, number: int, dice: random.Random) -> Round:
-    """The round of that number, of whole runs, one after the other; raises ProgramEnded, NoProgress."""
+def whole(
+    begin: Begin, variants: Sequence[Variant], protocol: Protocol, number: int, dice: random.Random, *, apart: bool
+) -> Round:
+    """The round of that number, of whole runs, which are always `apart`; raises ProgramEnded, NoProgress."""
     windows, starts = [], []
     for variant in dice.sample(variants, len(variants)):
         since = time.monotonic()

@@ -32,12 +32,20 @@ def test_a_race_times_pairs_of_windows_and_observes_what_follows_them(tmp_path: 
     assert timeline.lanes == (HOST, LOADER)
 
 
-def test_a_program_that_ends_meanwhile_is_raced_as_far_as_it_goes(tmp_path: Path) -> None:
+def test_where_a_program_ends_before_its_first_window_the_windows_are_made_shorter(tmp_path: Path) -> None:
     first = original(tmp_path)
     with course("train.py", "5") as races:
-        race = races.race([first, replace(first, name=AGAIN)], SHORT, lambda _: True)
-    assert [each.number for each in race.samples.windows] == [0, 0]
-    assert [start.timeline for start in race.starts] == [None, None]
+        race = races.race([first, replace(first, name=AGAIN)], replace(SHORT, window=4), lambda _: True)
+    assert [(each.number, each.steps) for each in race.samples.windows] == [(0, 2), (0, 2)]
+    assert race.protocol.window == 2
+
+
+def test_a_program_that_ends_before_it_is_warm_is_timed_as_a_whole(tmp_path: Path) -> None:
+    first = original(tmp_path)
+    with course("train.py", "2") as races:
+        race = races.race([first, replace(first, name=AGAIN)], replace(SHORT, warm_up=9, window=1), lambda _: True)
+    assert [(each.number, each.steps) for each in race.samples.windows] == [(0, 1), (0, 1)]
+    assert not race.protocol.unit
 
 
 def test_programs_without_memory_for_each_other_run_one_after_the_other(tmp_path: Path) -> None:
