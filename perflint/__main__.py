@@ -31,7 +31,7 @@ def _known(argv: list[str]) -> Callable[[], None] | None:
     from perflint.shim.running import launcher
 
     found = find(argv[2:])
-    return launcher(found[0], lambda _: found[1:]) if found else None
+    return launcher(found[0], lambda: found[1]) if found else None
 
 
 def _asked_for() -> Callable[[], None]:

@@ -31,7 +31,7 @@ def installed(
     if not folder.is_dir():
         raise UserError(f"{root}: there is no such folder")
     settings = load(folder, overrides={name: value for name, value in given.items() if value}).settings
-    run = begin(lambda spare: plan_for(Project(folder, folder, settings), spare).found)
+    run = begin(plan_for(Project(folder, folder, settings)).plan)
     try:
         yield run
     finally:

@@ -80,7 +80,7 @@ class KnownLoader(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The changed files of a program by their real paths, what is left and why, and the folder for compiled code.
+    """The changed files of a program by their real paths, what is left and why, and the folder for compiled code or "".
 
     `root` is the project's folder; `watches` names what is fixed as the program runs, by `unsafe` means as well or not;
     `loaders` holds by real paths what is known of loaders, which the run `tunes` or makes as they were tuned.

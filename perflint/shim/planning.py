@@ -32,17 +32,12 @@ from perflint.shim.store import RUNS, sweep
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan, where it is kept, what it was made from, and how that looked before it was read."""
+    """A plan, where it is kept if it is, what it was made from, and how that looked before it was read."""
 
     plan: Plan
-    path: Path
+    path: Path | None
     basis: Basis
     look: Look
-
-    @property
-    def found(self) -> tuple[Path, Plan]:
-        """Where the plan is, and what it says."""
-        return self.path, self.plan
 
     @property
     def holds(self) -> bool:
@@ -66,11 +61,11 @@ class Project:
     compiles: bool = False
 
 
-def plan_for(project: Project, folder: Path) -> Planned:
-    """The plan for a program, from the cache or new; kept there, or in `folder` where that isn't to be had."""
+def plan_for(project: Project) -> Planned:
+    """The plan for a program, from the cache or new, and then kept there."""
     root = project.root
     settings = replace(project.settings, cache_dir=project.settings.cache_dir or root / FOLDER)
-    store = _store(settings) or folder  # made before anything is looked at, for it may lie in the project
+    store = _store(settings)  # made before anything is looked at, for it may lie in the project
     discovery = discover([root], settings, may_be_empty=True)  # `-m` runs what lies elsewhere, too
     rules = selected_rules(settings.selection)
     basis = basis_of(project.start, root, discovery, settings, rules, project.config)
@@ -80,22 +75,22 @@ def plan_for(project: Project, folder: Path) -> Planned:
     key = keys_for(rules, settings.rules, source_digest(rules) + seed.encode())
     parts = [f"{file}\0{digest(_bytes(file))}" for file in discovery.files]
     name = f"plan-{key.key('plan.py', os.fsencode(chr(0).join(parts))).hex()}.json"
-    path, plan = store / name, _known(store / name)
+    path = store / name if store else None
+    plan = _known(path)
     if plan is None:
         plan = _plan(replace(project, settings=settings), discovery, rules, store)
-        path = _saved(plan, name, store, folder)
+        path = _saved(plan, path)
     return Planned(plan, path, basis, look)
 
 
-def _saved(plan: Plan, name: str, store: Path, folder: Path) -> Path:
-    """Where `plan` is kept: in the folder for the run alone, if the store has no room for it."""
-    try:
-        save(plan, store / name)
-        sweep(store)
-    except OSError:
-        save(plan, folder / name)
-        return folder / name
-    return store / name
+def _saved(plan: Plan, path: Path | None) -> Path | None:
+    """Keep `plan` at `path`, and return that, or None where there is no room."""
+    if path is not None:
+        with suppress(OSError):
+            save(plan, path)
+            sweep(path.parent)
+            return path
+    return None
 
 
 def _store(settings: Settings) -> Path | None:
@@ -108,13 +103,13 @@ def _store(settings: Settings) -> Path | None:
     return store if os.access(store, os.W_OK) else None
 
 
-def _known(path: Path) -> Plan | None:
+def _known(path: Path | None) -> Plan | None:
     with suppress(OSError, ValueError):
-        return load(path)
+        return load(path) if path else None
     return None
 
 
-def _plan(project: Project, discovery: Discovery, rules: Sequence[Rule], store: Path) -> Plan:
+def _plan(project: Project, discovery: Discovery, rules: Sequence[Rule], store: Path | None) -> Plan:
     settings = project.settings
     watched = [rule for rule in rules if rule.at_run_time]
     rest = replace(settings, ignore=(*settings.ignore, *(rule.name for rule in watched)))
@@ -128,7 +123,7 @@ def _plan(project: Project, discovery: Discovery, rules: Sequence[Rule], store: 
         known_loaders(project.root, discovery, settings, watched),
         settings.unsafe,
         project.tunes,
-        str(store),
+        str(store or ""),
         project.compiles and not against,
     )
 

@@ -31,7 +31,7 @@ def keep(words: Sequence[str], program: Program, planned: Planned) -> None:
     Nothing is kept of a plan that is not in the cache of its project.
     """
     place = _place(words, program.folder)
-    if planned.path.parent != place.parent:
+    if planned.path is None or planned.path.parent != place.parent:
         return
     basis = planned.basis
     trees = [(tree.folder, tree.endings, sorted(tree.skipped)) for tree in basis.trees]
@@ -40,8 +40,8 @@ def keep(words: Sequence[str], program: Program, planned: Planned) -> None:
         store.write(place, json.dumps([*content, trees, basis.distributions, basis.files]).encode("ascii"))
 
 
-def find(words: Sequence[str]) -> tuple[Program, Path, Plan] | None:
-    """The program that `words` ask for, where its plan is, and what it says; None where that has to be found out."""
+def find(words: Sequence[str]) -> tuple[Program, Plan] | None:
+    """The program that `words` ask for, and its plan; None where that has to be found out."""
     for end, word in enumerate(words[:_MOST_WORDS], 1):
         if word.startswith("-"):
             continue
@@ -57,10 +57,9 @@ def _place(words: Sequence[str], folder: Path) -> Path:
     return store.place(store.project_of(folder)) / f"words-{blake2b(seed, digest_size=16).hexdigest()}.json"
 
 
-def _read(place: Path, name: str, arguments: tuple[str, ...]) -> tuple[Program, Path, Plan]:
+def _read(place: Path, name: str, arguments: tuple[str, ...]) -> tuple[Program, Plan]:
     is_module, quiet, file, digest, trees, distributions, files = json.loads(store.read(place))
     read = (Tree(folder, tuple(endings), frozenset(skipped)) for folder, endings, skipped in trees)
     if Basis(tuple(read), tuple(distributions), tuple(files)).look().digest != digest:
         raise ValueError("something has changed")
-    path = place.with_name(file)
-    return Program(name, arguments, is_module, quiet), path, plan.load(path)
+    return Program(name, arguments, is_module, quiet), plan.load(place.with_name(file))

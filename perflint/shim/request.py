@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from perflint.shim.plan import Plan
 from perflint.shim.plan import load as load_plan
 from perflint.shim.planning import Planned, Project, plan_for
 from perflint.shim.running import Program, folder_of, launcher, told
+from perflint.shim.session import plan_of
 from perflint.shim.store import project_of
 
 
@@ -33,16 +33,15 @@ class Request:
         source: dict[str, Any] = {"isolated": self.typed["isolated"], "config_path": self.typed["config"]}
         return load(self.program.folder, **source, overrides=options.overrides(self.typed)).settings
 
-    def plan(self, folder: Path) -> Planned:
-        """The plan for the program; in `folder` if the project's cache does not do. Raises UserError."""
+    def plan(self) -> Planned:
+        """The plan for the program; raises UserError."""
         start = self.program.folder
         given = (self.typed[name] for name in ("config", "tune_loader", "compile"))
-        return plan_for(Project(start, project_of(start), self.settings(), *given), folder)
+        return plan_for(Project(start, project_of(start), self.settings(), *given))
 
     def preview(self) -> Iterator[str]:
         """The lines that say what a run would change, and what it would leave and why."""
-        with tempfile.TemporaryDirectory(prefix="perflint-") as folder:
-            yield from summary.preview(self.plan(Path(folder)).plan)
+        return summary.preview(self.plan().plan)
 
     def launcher(self) -> Callable[[], None]:
         """What runs the program; raises UserError for a user's mistake."""
@@ -50,13 +49,13 @@ class Request:
             raise UserError(f"{self.program.name}: there is no such file to run")
         return launcher(self.program, self._find)
 
-    def _find(self, folder: Path) -> tuple[Path, Plan]:
-        planned = self.plan(folder)
+    def _find(self) -> Plan:
+        planned = self.plan()
         run_folder.sweep()
         words = _typed(sys.argv, self.program)
         if words and planned.holds:
             receipts.keep(words, self.program, planned)
-        return planned.found
+        return planned.plan
 
 
 def last_lines(name: str) -> Iterator[str]:
@@ -69,7 +68,7 @@ def last_lines(name: str) -> Iterator[str]:
     if folder is None:
         raise UserError(f"{root}: no run goes on there, and none was ended from outside")
     about = run_folder.about(folder)
-    return told(load_plan(Path(about.plan)), folder, about)
+    return told(load_plan(plan_of(folder)), folder, about)
 
 
 def _typed(argv: Sequence[str], program: Program) -> tuple[str, ...]:

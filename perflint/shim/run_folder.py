@@ -21,10 +21,9 @@ _KEEP_S = 7 * 86_400
 
 
 class About(NamedTuple):
-    """The run of a program of the project at `root`: its plan, the folder that it began in, and whether it tells."""
+    """The run of a program of the project at `root`: the folder that it began in, and whether it tells."""
 
     root: str
-    plan: str
     start: str
     tells: bool
 

@@ -17,12 +17,10 @@ from perflint.shim import fault, launch, run_folder, summary
 from perflint.shim.counters import read
 from perflint.shim.graphs import graphed
 from perflint.shim.loaders import made
-from perflint.shim.plan import COMPILE, Plan
+from perflint.shim.plan import COMPILE, Plan, save
 from perflint.shim.run_folder import About, RunFolder
-from perflint.shim.session import FIRST, OFF, Shim, environment, first_name
+from perflint.shim.session import FIRST, OFF, Shim, environment, first_name, plan_of
 from perflint.shim.tally import tallied
-
-Find = Callable[[Path], "tuple[Path, Plan]"]  # of the folder of a run: where its plan is, and what it says
 
 
 class Program(NamedTuple):
@@ -71,26 +69,25 @@ class Run(NamedTuple):
         self.folder.leave()
 
 
-def begin(find: Find, *, tells: bool = True) -> Run:
-    """Begin a run by the plan that `find` gives: patch this process's imports, and those of its children."""
-    start = Path.cwd()
+def begin(plan: Plan, *, tells: bool = True) -> Run:
+    """Begin a run by `plan`: patch this process's imports, and those of its children."""
+    about = About(plan.root, str(Path.cwd()), tells)
     folder = run_folder.enter()
     try:
-        path, plan = find(folder.path)
-        about = About(plan.root, str(path), str(start), tells)
+        save(plan, plan_of(folder.path))
         folder.describe(about)
         shim = Shim(plan, folder.path, first_name())
         shim.install()
     except BaseException:
         folder.leave()
         raise
-    joining = {**environment(path, folder.path), FIRST: str(os.getpid())}
+    joining = {**environment(folder.path), FIRST: str(os.getpid())}
     before = {name: os.environ.get(name) for name in joining}
     os.environ.update(joining)
     return Run(shim, folder, about, joining, before)
 
 
-def launcher(program: Program, find: Find) -> Callable[[], None]:
+def launcher(program: Program, find: Callable[[], Plan]) -> Callable[[], None]:
     """What runs the program in this process: patched by the plan that `find` gives, if that can be had.
 
     Raises UserError for a user's mistake. The summary is printed as the process ends.
@@ -113,9 +110,9 @@ def told(plan: Plan, folder: Path, about: About) -> Iterator[str]:
     return summary.summary(plan, noted, Path(about.start))
 
 
-def _begun(program: Program, find: Find) -> Run | None:
+def _begun(program: Program, find: Callable[[], Plan]) -> Run | None:
     try:
-        run = begin(find, tells=not program.quiet)
+        run = begin(find(), tells=not program.quiet)
     except UserError:
         raise
     except Exception as error:

@@ -18,7 +18,7 @@ from perflint.shim.loaders import Loaders
 from perflint.shim.plan import Plan, digest, load
 from perflint.shim.watches import Undo, Watch
 
-PLAN, RUN, OFF, ORDERS = "PERFLINT_PLAN", "PERFLINT_RUN", "PERFLINT_DISABLE", "PERFLINT_VERIFY"
+RUN, OFF, ORDERS = "PERFLINT_RUN", "PERFLINT_DISABLE", "PERFLINT_VERIFY"
 FIRST = "PERFLINT_FIRST"  # the number of the process that began the run, and keeps it when it becomes another program
 SITE = str(Path(__file__).with_name("site"))
 
@@ -28,6 +28,7 @@ class Shim:
 
     def __init__(self, plan: Plan, run: Path, name: str = "") -> None:
         self.plan = plan
+        self._store = Path(plan.store or run)
         counters, slots = Counters(run, plan.counters, name), plan.slots
         self._hits = {path: counters.of(slots[path]) for path in plan.files}
         self._names = frozenset(map(os.path.basename, plan.files))
@@ -79,7 +80,7 @@ class Shim:
         if file is None or file.source != digest(data):
             return None
         try:
-            patched = code.code_of(file, path, Path(self.plan.store))
+            patched = code.code_of(file, path, self._store)
         except Exception as error:
             fault.tell(f"leaves {path} unpatched: {error!r}")
             return None
@@ -98,10 +99,15 @@ class Shim:
             fault.tell(f"leaves {module.__name__} as it is: {error!r}")
 
 
-def environment(plan: Path, run: Path) -> dict[str, str]:
+def plan_of(run: Path) -> Path:
+    """Where the plan of the run is whose folder this is: for children, whatever becomes of the project's cache."""
+    return run / "plan.json"
+
+
+def environment(run: Path) -> dict[str, str]:
     """What the children of a process need in their environment to join the run."""
     paths = [SITE, *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {PLAN: str(plan), RUN: str(run), "PYTHONPATH": os.pathsep.join(paths)}
+    return {RUN: str(run), "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def first_name() -> str:
@@ -111,14 +117,14 @@ def first_name() -> str:
 
 def join() -> None:
     """Join the run that the environment names; a process that can't does without, and says so once."""
-    plan, run = os.environ.get(PLAN), os.environ.get(RUN)
-    if not plan or not run or os.environ.get(OFF) == "1" or not os.path.isdir(run):  # noqa: PTH112
+    run = os.environ.get(RUN)
+    if not run or os.environ.get(OFF) == "1" or not os.path.isdir(run):  # noqa: PTH112
         return  # without its folder, a run is over
     from perflint.shim import mains
 
     is_first = os.environ.get(FIRST) == str(os.getpid())
     try:
-        shim = Shim(load(Path(plan)), Path(run), first_name() if is_first else "")
+        shim = Shim(load(plan_of(Path(run))), Path(run), first_name() if is_first else "")
         shim.install()
         mains.take(shim)
         if is_first:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TextIO
 
 from perflint.shim import plan
-from perflint.shim.session import PLAN, RUN, SITE
+from perflint.shim.session import RUN, SITE, plan_of
 from perflint.verify import tree
 from perflint.verify.codec import decoded, encoded
 from perflint.verify.gate import Arrival, Leave, Platform
@@ -183,11 +183,11 @@ def slowest(arrivals: Sequence[Arrival]) -> Arrival:
 
 
 def _started(program: Program, variant: Variant, orders: Orders, folder: str) -> subprocess.Popen[bytes]:
-    path = Path(folder) / "plan.json"
+    path = plan_of(Path(folder))
     plan.save(variant.plan, path)
     joined = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     paths = os.pathsep.join(each for each in joined if each != SITE)  # it would join by itself, before it is started
-    given: Mapping[str, str] = {PLAN: str(path), RUN: folder, "PYTHONPATH": paths, **_OWN_PORT, **orders.environment()}
+    given: Mapping[str, str] = {RUN: folder, "PYTHONPATH": paths, **_OWN_PORT, **orders.environment()}
     return subprocess.Popen(
         [sys.executable, "-m", "perflint.verify.start", program.kind.value, program.name, *program.arguments],
         cwd=program.folder,

@@ -56,24 +56,22 @@ class Session:
         ):
             course = Course(self._program, guardian, self._typed["seed"])
             begin = time.monotonic()
-            variants = self._variants(
-                course, Project(self._start, self._root, settings, self._typed["config"]), folder, tell
-            )
+            variants = self._variants(course, Project(self._start, self._root, settings, self._typed["config"]), tell)
             budget = self._typed["budget"] - (time.monotonic() - begin)
             verdict = Examination(course, variants, budget, Path(folder), tell, monitor, asked).verdict()
         self._keep(verdict)
         return verdict
 
-    def _variants(self, course: Course, project: Project, folder: str, tell: Tell) -> Variants:
+    def _variants(self, course: Course, project: Project, tell: Tell) -> Variants:
         tell("looking for fixes")
-        variants = Variants(project, Path(folder))
+        variants = Variants(project)
         if not self._typed["tune_loader"] or (variant := variants.tuning()) is None:
             return variants
         tell("measuring how many workers the loaders need")
         seconds = _FOR_TUNING * self._typed["budget"]
         for note in course.tune(variant, seconds, max(FIRST_STEP, seconds)):
             tell(note)
-        return Variants(project, Path(folder))
+        return Variants(project)
 
     @property
     def report(self) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from perflint.shim import launch
 from perflint.shim.plan import load
-from perflint.shim.session import PLAN, RUN, Shim, environment
+from perflint.shim.session import RUN, Shim, environment, plan_of
 from perflint.verify.inside import follow_orders
 from perflint.verify.spec import Kind
 from perflint.verify.units import CALLS, Units
@@ -18,9 +18,9 @@ from perflint.verify.units import CALLS, Units
 
 def main(kind: str, name: str, *arguments: str) -> None:
     """Run the program in this process; what its environment names is patched, counted and held up."""
-    plan, run = Path(os.environ[PLAN]), Path(os.environ[RUN])
-    os.environ.update(environment(plan, run))
-    shim = Shim(load(plan), run)
+    run = Path(os.environ[RUN])
+    os.environ.update(environment(run))
+    shim = Shim(load(plan_of(run)), run)
     shim.install()
     inside = follow_orders()
     start = {

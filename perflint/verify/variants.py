@@ -38,11 +38,11 @@ class FixKey:
 
 
 class Variants:
-    """Makes variants of a program; plans are kept in `folder`, where the project's cache isn't to be had."""
+    """Makes variants of a program."""
 
-    def __init__(self, project: Project, folder: Path) -> None:
+    def __init__(self, project: Project) -> None:
         self._settings = replace(project.settings, unsafe=True)
-        self.whole: Plan = plan_for(replace(project, settings=self._settings), folder).plan
+        self.whole: Plan = plan_for(replace(project, settings=self._settings)).plan
         self.fixes = tuple(sorted(set(_fixes(self.whole))))
         checked = check_files(discover([project.root], self._settings), self._settings)
         self._contexts = {os.path.realpath(name): context for name, context in checked.contexts.items()}

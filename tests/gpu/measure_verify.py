@@ -65,8 +65,8 @@ def verified(name: str, folder: Path, typed: Sequence[str], budget: float) -> Ve
 def raced(name: str, folder: Path, typed: Sequence[str], verdict: Verdict, budget: float) -> Mapping[str, Estimate]:
     """How many times as fast as the original the version by hand is, and as that one what was kept of the patch."""
     path = folder / f"{name}.py"
-    with tempfile.TemporaryDirectory() as store, closing(Guardian()) as guardian:
-        variants = Variants(Project(folder, folder, load(folder).settings, None), Path(store))
+    with closing(Guardian()) as guardian:
+        variants = Variants(Project(folder, folder, load(folder).settings, None))
         kept = {(fix.path, fix.line, fix.rule, fix.title) for fix in verdict.fixes if fix.kept}
         keys = [key for key in variants.fixes if (key.path, key.line, key.rule, key.title) in kept]
         original, patched = variants.with_fixes(ORIGINAL, ()), variants.with_fixes(PATCHED, keys)

@@ -75,6 +75,16 @@ def test_a_script_that_is_started_sees_itself_as_python_would_show_it(tmp_path: 
     assert "perflint: 1 fix took effect" in run.stderr
 
 
+def test_a_child_is_patched_though_the_cache_is_gone(tmp_path: Path) -> None:
+    project(tmp_path, "workers.py", "decoders.py")
+    script = tmp_path / "workers.py"
+    clean = "__import__('shutil').rmtree('.perflint_cache')\n    context = multiprocessing"
+    script.write_text(script.read_text().replace("context = multiprocessing", clean))
+    run = patched(tmp_path, "workers.py", "spawn")
+    assert run.stdout == "PatchedLoader True 0\n", run.stderr
+    assert "Warning" not in run.stderr
+
+
 def test_what_is_left_running_behind_the_end_of_a_run_goes_on_without_it(tmp_path: Path) -> None:
     project(tmp_path, "decoders.py")
     (tmp_path / "late.py").write_text(

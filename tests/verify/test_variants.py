@@ -18,7 +18,7 @@ from tests.verify.courses import PROGRAMS, course
 
 
 def variants_of(folder: Path) -> Variants:
-    return Variants(Project(folder, folder, load(folder).settings, None), folder)
+    return Variants(Project(folder, folder, load(folder).settings, None))
 
 
 @pytest.fixture
