@@ -1,4 +1,4 @@
-"""What disturbs a race on GPUs: clocks that are held back, and programs of others. As nvidia-smi tells, where it is."""
+"""What disturbs a race: programs of others, on the cores or on the GPUs, and clocks that are held back."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ _FORMAT = "--format=csv,noheader,nounits"
 _READ = "timestamp,uuid,driver_version,clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_event_reasons.active"
 _USED = "gpu_uuid,pid,used_memory,process_name"
 _EVERY = 500  # milliseconds
+_QUIET = 0.2  # the share of the cores that others may keep busy
+_GLANCE = 0.3  # seconds in which that is seen
 _PATIENCE = 10.0  # seconds for an answer
 _LEAVING, _LOOKS = 1.0, 5  # seconds between so many looks at programs of ours that have ended and may still be listed
 _REASONS = {
@@ -59,9 +61,10 @@ class Stranger:
 
 
 class Monitor:
-    """Reads all GPUs of this machine, from now on until it is closed."""
+    """Reads all GPUs of this machine, if it has nvidia-smi, from now on until it is closed."""
 
     def __init__(self) -> None:
+        self._loads: list[float] = []
         self._strangers: frozenset[Stranger] = frozenset()
         self._output: Output | None = None
         with suppress(OSError):
@@ -81,7 +84,10 @@ class Monitor:
             self._process.wait()
 
     def look_around(self) -> None:
-        """Note who is on the GPUs, at a time when no program of ours is."""
+        """Note who is on the cores and the GPUs, at a time when no program of ours is."""
+        import psutil
+
+        self._loads.append(psutil.cpu_percent(_GLANCE) / 100)
         if not self._output:
             return
         found = _users()
@@ -91,6 +97,11 @@ class Monitor:
             time.sleep(_LEAVING)
             found &= _users()
         self._strangers |= found
+
+    @property
+    def load(self) -> float:
+        """The share of the cores that others keep busy."""
+        return statistics.median(self._loads) if self._loads else 0.0
 
     def readings(self, gpus: Collection[str], since: float) -> tuple[Reading, ...]:
         """What was read of GPUs, named by the ends of their UUIDs, since a time in seconds since 1970."""
@@ -126,8 +137,10 @@ def facts(read: Sequence[Reading]) -> Mapping[str, str]:
     return {name: text for name, text in known.items() if text}
 
 
-def disturbances(gpus: Collection[str], read: Sequence[Reading]) -> Iterator[str]:
-    """In sentences what disturbed a race on these GPUs, or can't be told."""
+def disturbances(load: float, gpus: Collection[str], read: Sequence[Reading]) -> Iterator[str]:
+    """In sentences what disturbed a race on these GPUs, or can't be told; others kept a share of the cores busy."""
+    if load > _QUIET:
+        yield f"other programs kept {100 * load:.0f} % of the cores busy"
     if gpus and not read:
         yield f"{_COMMAND} tells nothing of the clocks of the GPU, nor whether others use it"
     held = [each.reasons for each in read if each.reasons & sum(_REASONS)]

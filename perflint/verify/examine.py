@@ -128,7 +128,7 @@ class _Case:
             again=_side(race, AGAIN, self._standard.run),
             fixes=tuple(settled),
             hunks=tuple(self._hunks(kept or right)),
-            excluded=(*_excluded(race), *disturbances(self._look.gpus, read)),
+            excluded=(*_excluded(race), *disturbances(self._of.monitor.load, self._look.gpus, read)),
             readings=read,
             strangers=self._of.monitor.strangers(self._look.gpus),
         )

@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from perflint.verify import disturbance
@@ -67,10 +68,21 @@ def test_the_environment_holds_the_usual_clock_and_its_range() -> None:
 
 def test_clocks_that_are_held_back_are_named_with_their_reasons() -> None:
     read = tuple(readings(CALM + IDLE + HELD))
-    assert list(disturbances([GPU], read)) == [
+    assert list(disturbances(0.0, [GPU], read)) == [
         "in 1 of 3 readings the clocks of the GPU were held back by power limit, heat"
     ]
-    assert not list(disturbances([GPU], read[:2]))
+    assert not list(disturbances(0.0, [GPU], read[:2]))
+
+
+def test_others_that_keep_the_cores_busy_are_told_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    shares = iter([90.0, 10.0, 80.0])
+    monkeypatch.setattr(psutil, "cpu_percent", lambda _: next(shares))
+    with closing(Monitor()) as monitor:
+        assert monitor.load == 0
+        for _ in range(3):
+            monitor.look_around()
+    assert list(disturbances(monitor.load, [], ())) == ["other programs kept 80 % of the cores busy"]
 
 
 def test_without_nvidia_smi_the_report_says_what_is_not_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -79,8 +91,8 @@ def test_without_nvidia_smi_the_report_says_what_is_not_known(monkeypatch: pytes
         monitor.look_around()
         assert not monitor.readings([GPU], 0.0)
         assert not monitor.strangers([GPU])
-    assert "nvidia-smi tells nothing" in next(disturbances([GPU], ()))
-    assert not list(disturbances([], ()))  # a program on the CPU
+    assert "nvidia-smi tells nothing" in next(disturbances(0.0, [GPU], ()))
+    assert not list(disturbances(0.0, [], ()))  # a program on the CPU
 
 
 def test_programs_of_others_are_named_but_not_those_that_are_leaving(install: Install) -> None:
