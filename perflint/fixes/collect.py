@@ -65,7 +65,8 @@ def _is_new(program: Program, node: ast.expr) -> bool:
     callee = program.value(node.func)
     is_method = callee.kind is Kind.METHOD and callee.owner is not None and callee.owner.kind is Kind.TENSOR
     entry = torch_table.method(callee.name) if is_method else torch_table.function(program.qualified(node.func))
-    return entry is not None and not entry.variants and entry.traits.isdisjoint(("view", "inplace"))
+    ways = (entry, *(variant.entry for variant in entry.variants)) if entry else ()
+    return bool(ways) and all(each.traits.isdisjoint(("view", "inplace")) for each in ways)
 
 
 def _check_list(program: Program, found: Accumulator) -> None:
