@@ -51,24 +51,33 @@ def arguments(name: str) -> list[str]:
     return [*shlex.split(line)[2:], *shlex.split(_LONGER.get(name, ""))]
 
 
-def verified(name: str, folder: Path, typed: Sequence[str], budget: float) -> Verdict:
-    """What `perflint verify` says of a copy of the program in `folder`."""
+def copy(name: str, folder: Path, typed: Sequence[str]) -> None:
+    """Make the program a project of its own in `folder`."""
     shutil.copy(WORKLOADS / f"{name}.py", folder)
     (folder / "perflint.toml").touch()  # a project of its own
     if name in _PREPARED:
         subprocess.run([sys.executable, f"{name}.py", *typed, "--epochs", "0"], cwd=folder, check=True)
+
+
+def verified(name: str, folder: Path, typed: Sequence[str], budget: float) -> Verdict:
+    """What `perflint verify` says of the program in `folder`."""
     command = [sys.executable, "-m", "perflint", "verify", "--budget", f"{budget:g}s", f"{name}.py", *typed]
     subprocess.run(command, cwd=folder, check=False)
     return next(iter(verdicts.read(folder / ".perflint" / won.FILE)))
 
 
-def raced(name: str, folder: Path, typed: Sequence[str], verdict: Verdict, budget: float) -> Mapping[str, Estimate]:
-    """How many times as fast as the original the version by hand is, and as that one what was kept of the patch."""
+def raced(
+    name: str, folder: Path, typed: Sequence[str], verdict: Verdict | None, budget: float
+) -> Mapping[str, Estimate]:
+    """How many times as fast as the original the version by hand is, and as that one what was kept of the patch.
+
+    Without a `verdict` every fix is.
+    """
     path = folder / f"{name}.py"
     with closing(Guardian()) as guardian:
         variants = Variants(Project(folder, folder, load(folder).settings, None))
-        kept = {(fix.path, fix.line, fix.rule, fix.title) for fix in verdict.fixes if fix.kept}
-        keys = [key for key in variants.fixes if (key.path, key.line, key.rule, key.title) in kept]
+        kept = {(fix.path, fix.line, fix.rule, fix.title) for fix in (verdict.fixes if verdict else ()) if fix.kept}
+        keys = [key for key in variants.fixes if not verdict or (key.path, key.line, key.rule, key.title) in kept]
         original, patched = variants.with_fixes(ORIGINAL, ()), variants.with_fixes(PATCHED, keys)
         course = Course(Program(Kind.SCRIPT, path.name, tuple(typed), folder), guardian)
         look = course.look(original, budget / 10, 600.0)
@@ -90,7 +99,7 @@ def main() -> None:
     """Measure and print one line for each program, and keep all verdicts in a file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=sorted(each.stem for each in WORKLOADS.glob("*.py")))
-    parser.add_argument("--budget", type=float, default=60.0, help="seconds of each verification")
+    parser.add_argument("--budget", type=float, default=60.0, help="seconds of each verification; 0: none")
     parser.add_argument("--by-hand", type=float, default=30.0, help="seconds of each race against the version by hand")
     parser.add_argument("--small", action="store_true", help="at the size of the tests")
     parser.add_argument("--output", type=Path, help="a folder for verdicts and reports")
@@ -99,13 +108,15 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary).resolve()
             sizes = shlex.split(_LONGER.get(name, "")) if typed.small else arguments(name)
-            verdict = verified(name, folder, sizes, typed.budget)
+            copy(name, folder, sizes)
+            verdict = verified(name, folder, sizes, typed.budget) if typed.budget else None
             estimates: Mapping[str, Estimate] = {}
-            if verdict.fixes and (WORKLOADS / "by_hand" / f"{name}.py").exists():
+            if typed.by_hand and (WORKLOADS / "by_hand" / f"{name}.py").exists():
                 estimates = raced(name, folder, sizes, verdict, typed.by_hand)
             said = ", ".join(f"{what} {ratio_with_interval(each)}" for what, each in estimates.items())
-            print(f"=== {name}: {verdict.outcome.value}; {said}", flush=True)
+            print(f"=== {name}: {f'{verdict.outcome.value}; ' if verdict else ''}{said}", flush=True)
             if typed.output:
+                (folder / ".perflint").mkdir(exist_ok=True)
                 shutil.copytree(folder / ".perflint", typed.output / name)
                 content = {what: asdict(each) for what, each in estimates.items()}
                 (typed.output / name / "by_hand.json").write_text(json.dumps(content), "utf-8")
