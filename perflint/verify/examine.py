@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import itertools
 import math
 import os
 import time
@@ -13,17 +12,17 @@ from functools import cached_property
 from pathlib import Path
 
 from perflint import __version__
+from perflint.rule import Safety
 from perflint.verify.contest import Contest
 from perflint.verify.decide import decided
 from perflint.verify.disturbance import Monitor, disturbances, facts
 from perflint.verify.grade import Grade, Likeness
 from perflint.verify.hunks import hunks
-from perflint.verify.judge import Standard, likeness
-from perflint.verify.orders import Recording
 from perflint.verify.protocol import Look, Protocol, choose
-from perflint.verify.race import Course, Job, Race, Recorded
+from perflint.verify.race import Course, Race, Recorded
+from perflint.verify.records import Records
 from perflint.verify.running import NoProgress, ProgramEnded
-from perflint.verify.same import compare, losses
+from perflint.verify.same import losses
 from perflint.verify.samples import AGAIN, ORIGINAL, PATCHED, Samples
 from perflint.verify.spec import Variant
 from perflint.verify.statistics import step_seconds
@@ -32,8 +31,8 @@ from perflint.verify.verdict import FixVerdict, Hunk, Side, Verdict
 from perflint.verify.wording import count
 
 _FIRST_LOOK = 0.1  # of the time there is
+_FOR_SEEDS = 0.25  # of the time there is, for each variant that has to be run with several
 FIRST_STEP = 600.0  # seconds that a program may take to come to its first step: it may prepare its data
-_AT_ONCE = 3  # runs that are recorded side by side
 
 Tell = Callable[[str], None]
 
@@ -87,34 +86,33 @@ class _Case:
         self._of, self._blank = examination, blank
         self._course, self._variants = examination.course, examination.variants
         self._original = self._variants.with_fixes(ORIGINAL, ())
-        self._runs = itertools.count()
-        self._follow = ""  # the folder of the records whose states other runs go on from
         self._end = time.monotonic() + examination.budget
 
     def verdict(self) -> Verdict:
         everything = self._variants.with_fixes(PATCHED, self._variants.fixes)
-        self._standard, whole = self._recorded(everything)
+        self._of.tell("recording what the original and the patch compute")
+        (whole,) = self._records.add([everything])
         keys = [key for key in self._variants.fixes if self._variants.is_loaded(key, everything, whole)]
         fixes = [self._seen(number, key, everything, whole) for number, key in enumerate(keys, 1)]
         self._keys = dict(zip((fix.name for fix in fixes), keys, strict=True))
         active = [fix for fix in fixes if fix.activations]
         graded = {fix.name: fix for fix in self._alone(active, whole)}
         fixes = [graded.get(fix.name, fix) for fix in fixes]
-        right = [fix for fix in graded.values() if fix.likeness.keeps(fix.safety, self._own.grade)]
+        own = self._records.own
+        right = [fix for fix in graded.values() if fix.likeness.keeps(fix.safety, own.grade)]
         shared = replace(
             self._blank,
             device=self._look.device,
             environment={**self._blank.environment, **self._look.versions},
-            own=self._own,
+            own=own,
         )
         if not right:
-            return replace(shared, likeness=self._graded(whole), fixes=decided(fixes, self._own.grade, 0.0))
+            return replace(shared, likeness=self._graded(active, whole), fixes=decided(fixes, own.grade, 0.0))
         contest = self._contest()
         settled, race = contest.settle(fixes, right)
         kept = [fix for fix in settled if fix.kept]
-        final = (
-            whole if len(kept or right) == len(active) else self._record([self._job(self._patched(kept or right))])[0]
-        )
+        chosen = kept or right
+        final = whole if len(chosen) == len(active) else self._records.add([self._patched(chosen)])[0]
         read = self._of.monitor.readings(self._look.gpus, contest.since)
         return replace(
             shared,
@@ -122,12 +120,12 @@ class _Case:
             unit=race.protocol.unit or "whole runs",
             warm_up=race.protocol.warm_up,
             samples=race.samples,
-            likeness=self._graded(final),
-            before=_side(race, ORIGINAL, self._standard.run),
+            likeness=self._graded(chosen, final),
+            before=_side(race, ORIGINAL, self._records.standard.run),
             after=_side(race, PATCHED, final),
-            again=_side(race, AGAIN, self._standard.run),
+            again=_side(race, AGAIN, self._records.standard.run),
             fixes=tuple(settled),
-            hunks=tuple(self._hunks(kept or right)),
+            hunks=tuple(self._hunks(chosen)),
             excluded=(*_excluded(race), *disturbances(self._of.monitor.load, self._look.gpus, read)),
             readings=read,
             strangers=self._of.monitor.strangers(self._look.gpus),
@@ -142,7 +140,7 @@ class _Case:
             self._original,
             self._patched,
             protocol,
-            self._own.grade,
+            self._records.own.grade,
             self._end,
             self._of.tell,
             self._of.monitor.look_around,
@@ -165,57 +163,24 @@ class _Case:
     def _protocol(self) -> Protocol:
         return self._of.protocol(self._look, 3, self._of.budget / 2)
 
-    def _recorded(self, everything: Variant) -> tuple[Standard, Recorded]:
-        """The original, recorded twice and in double precision, and the whole patch."""
-        first = self._job(self._original)
-        self._of.tell("recording what the original and the patch compute")
-        (run,) = self._record([first])
-        self._follow = str(run.folder)
-        reference = self._job(self._original, self._reference)
-        again, whole, _ = self._record([self._job(self._original), self._job(everything), reference])
-        return Standard(run, again, compare(run.folder, again.folder, self._reference)), whole
-
     @cached_property
-    def _own(self) -> Likeness:
-        standard = self._standard
-        assert standard.again is not None and standard.own is not None
-        graded = likeness(Standard(standard.run), standard.again, standard.own)
-        if graded.grade is Grade.DIFFERENT:
-            return Likeness(
-                Grade.UNKNOWN, tuple(f"two runs of the original differ: {each}" for each in graded.evidence)
-            )
-        return graded
+    def _records(self) -> Records:
+        of = self._of
+        return Records(of.course, self._original, self._protocol, of.folder, _FOR_SEEDS * of.budget, of.tell)
 
-    @property
-    def _reference(self) -> Path:
-        return self._of.folder / "reference"
-
-    def _graded(self, run: Recorded) -> Likeness:
-        standard = self._standard
-        return likeness(standard, run, compare(standard.run.folder, run.folder, self._reference))
-
-    def _job(self, variant: Variant, reference: Path | None = None) -> Job:
-        horizon = self._protocol.horizon
-        restart = tuple(sorted({1, horizon // 2} - {0}))
-        full = tuple(sorted({*restart, *(step + 1 for step in restart), horizon}))
-        folder = reference or self._of.folder / f"run {next(self._runs)}"
-        return variant, Recording(str(folder), full, restart, self._follow, reference is not None)
-
-    def _record(self, jobs: Sequence[Job]) -> list[Recorded]:
-        protocol, runs = self._protocol, []
-        for start in range(0, len(jobs), _AT_ONCE):
-            some = jobs[start : start + _AT_ONCE]
-            runs += self._course.record(some, protocol.unit, protocol.horizon, protocol.patience)
-        return runs
+    def _graded(self, fixes: Sequence[FixVerdict], run: Recorded) -> Likeness:
+        """How alike the original is to a run with these fixes, which may differ by what they have promised."""
+        promise = max((fix.safety for fix in fixes), key=list(Safety).index, default=Safety.EXACT)
+        return self._records.graded(self._patched(fixes), run, promise)
 
     def _alone(self, active: Sequence[FixVerdict], whole: Recorded) -> Iterator[FixVerdict]:
         """The fixes, each with how alike the original is to itself with that fix alone."""
         runs = [whole]
         if len(active) > 1:
             self._of.tell(f"recording what each of {len(active)} fixes changes alone")
-            runs = self._record([self._job(self._patched([fix])) for fix in active])
+            runs = self._records.add([self._patched([fix]) for fix in active])
         for fix, run in zip(active, runs, strict=True):
-            yield replace(fix, likeness=self._graded(run))
+            yield replace(fix, likeness=self._graded([fix], run))
 
     def _patched(self, fixes: Iterable[FixVerdict], name: str = PATCHED) -> Variant:
         return self._variants.with_fixes(name, [self._keys[fix.name] for fix in fixes])

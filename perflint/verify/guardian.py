@@ -1,21 +1,34 @@
-"""Ends programs that the verifier left behind when it was killed itself: `python -m perflint.verify.guardian`."""
+"""Ends programs that the verifier left behind when it was killed itself, and puts back the files that they changed.
+
+Started as `python -m perflint.verify.guardian FOLDER`.
+"""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
+from perflint.verify.journal import put_back
 from perflint.verify.tree import kill
+
+_JOURNAL = "journal"
 
 
 class Guardian:
-    """A process that outlives this one and ends what it has started."""
+    """A process that outlives this one, ends what it has started, and removes the `folder` that all of it may use.
+
+    `journal` is where programs keep the files that they change.
+    """
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", __spec__.name], stdin=subprocess.PIPE, start_new_session=True, text=True
-        )
+        self.folder = Path(tempfile.mkdtemp(prefix="perflint-"))
+        self.journal = self.folder / _JOURNAL
+        self.journal.mkdir()
+        command = [sys.executable, "-m", __spec__.name, str(self.folder)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, text=True)
 
     def watch(self, run: str) -> None:
         """Have the run whose folder is `run` ended, should this process die."""
@@ -30,12 +43,15 @@ class Guardian:
         self._process.wait()
 
 
-def main() -> None:
+def main(folder: str) -> None:
     """Wait until the verifier is gone, in whichever way, and clear up behind it."""
-    for run in [line.rstrip("\n") for line in sys.stdin]:
+    runs = [line.rstrip("\n") for line in sys.stdin]
+    for run in runs:
         kill(run)
-        shutil.rmtree(run, ignore_errors=True)
+    put_back(Path(folder) / _JOURNAL)
+    for each in (*runs, folder):
+        shutil.rmtree(each, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

@@ -6,16 +6,22 @@ import builtins
 import functools
 import random
 import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from perflint.shim.counters import CALL
-from perflint.shim.hook import Finder
+from perflint.shim.hook import AfterImport, Finder
+from perflint.verify import dice
 from perflint.verify.gate import Gate
+from perflint.verify.journal import Journal
 from perflint.verify.orders import Orders, orders
 from perflint.verify.record import Recorder
 from perflint.verify.units import CALLS, OPTIMIZER, Units
+
+_COUNTED = "__perflint_counted__"
 
 
 def follow_orders() -> Inside:
@@ -39,15 +45,33 @@ class Inside:
     def install(self) -> None:
         """Take part from now on, in libraries as soon as they are imported."""
         random.seed(self._orders.seed)
-        setattr(builtins, CALL, self._counted)
+        self._shift_seeds("random")
+        if self._orders.recording:
+            _hurry(self._orders.recording.clock)
+        setattr(builtins, CALL, self.counted)
         watched = {"numpy": self._seed_numpy, "torch": self._prepare}
+        if self._orders.journal:
+            self._keep_files(watched)
         sys.meta_path.insert(0, Finder(lambda _: None, watched))
+
+    def _keep_files(self, watched: dict[str, AfterImport]) -> None:
+        """Keep what files were before they are changed, by what is `watched` as well."""
+        journal = Journal(Path(self._orders.journal), self._orders.roots, self._orders.ours)
+        journal.watch()
+        for name, watch in journal.libraries.items():
+            watched[name] = _both(watch, watched.get(name))
+
+    def _shift_seeds(self, library: str) -> None:
+        if self._orders.recording and self._orders.recording.shift:
+            dice.shift_seeds(library, self._orders.recording.shift)
 
     def _seed_numpy(self, numpy: ModuleType) -> None:
         numpy.random.seed(self._orders.seed)
+        self._shift_seeds("numpy")
 
     def _prepare(self, torch: Any) -> None:
         torch.manual_seed(self._orders.seed)
+        self._shift_seeds("torch")
         self.units.watch()
         self._count_captures(torch)
         if self._orders.recording:
@@ -61,8 +85,10 @@ class Inside:
             self._recorder.passed(source)
         self._gate.passed(kind)
 
-    def _counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function of the user's that tells of its calls, but for those of itself."""
+        if hasattr(function, _COUNTED):
+            return function
         running = False
 
         @functools.wraps(function)
@@ -80,6 +106,7 @@ class Inside:
             self.units.happened(CALLS)
             return result
 
+        setattr(counted, _COUNTED, True)
         return counted
 
     def _count_captures(self, torch: Any) -> None:
@@ -91,3 +118,23 @@ class Inside:
             return begin(*args, **kwargs)
 
         torch.cuda.CUDAGraph.capture_begin = counted
+
+
+def _both(first: AfterImport, second: AfterImport | None) -> AfterImport:
+    def both(module: ModuleType) -> None:
+        first(module)
+        if second:
+            second(module)
+
+    return both
+
+
+def _hurry(times: int) -> None:
+    """Have the program's clocks run so many times as fast: what it prints of them then differs from other runs."""
+    for name in ("time", "perf_counter", "time_ns", "perf_counter_ns") if times > 1 else ():
+        clock = getattr(time, name)
+        setattr(time, name, functools.partial(_hurried, clock, clock(), times))
+
+
+def _hurried(clock: Callable[[], Any], begin: Any, times: int) -> Any:
+    return begin + times * (clock() - begin)

@@ -1,88 +1,105 @@
-"""Grades how alike two runs are, by what they computed, printed and ended with."""
+"""Grades how alike two runs are, by what they computed, printed, wrote and ended with."""
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from perflint.verify.grade import Grade, Likeness
+from perflint.verify.output import ending
 from perflint.verify.race import Recorded
-from perflint.verify.same import Comparison, Difference
+from perflint.verify.same import Comparison, Difference, logged
+from perflint.verify.texts import parting
 
 _OWN_ERROR = 3.0  # times the original's own rounding error, or its own spread, that a patched result may have
 _NEAR_ERROR = 8.0  # the same where torch.testing calls the values close
 _EPSILON = 2.0**-23  # float32: what one rounding makes of a value
-_DERIVED = ("parameter", "optimizer")  # Adam makes whole steps of the rounding of small gradients
-_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
-_NEAR = 1e-3  # relative: what rounding may make of a printed number
+_DRIFT = 1e-3  # of a value: what rounding may grow to in the steps behind one from the same state
+_DERIVED = ("parameter", "optimizer", "buffer")  # Adam makes whole steps of the rounding of small gradients
+_SAID = 3  # differences that are told
 
 
 @dataclass(frozen=True)
 class Standard:
-    """The original, and how two of its runs differ: a spread that is nobody's fault."""
+    """The original, another run of it, and how it differs from runs of itself: a spread that is nobody's fault."""
 
     run: Recorded
     again: Recorded | None = None
-    own: Comparison | None = None
+    own: tuple[Comparison, ...] = ()
 
     @property
-    def prints_the_same(self) -> bool:
-        """Whether what the original prints, times for example, is the same each time."""
-        return self.again is None or _prints_alike(self.run.output, self.again.output)
+    def spread(self) -> Mapping[str, float]:
+        """By how much a value differs at most from run to run."""
+        spread: dict[str, float] = {}
+        for each in (difference for comparison in self.own for difference in comparison.differences):
+            spread[each.name] = max(each.error or 0.0, spread.get(each.name, 0.0))
+        return spread
 
 
 def likeness(standard: Standard, after: Recorded, compared: Comparison) -> Likeness:
     """How alike a run is to the original."""
-    before, own = standard.run, standard.own
-    if before.code != after.code:
-        return Likeness(Grade.DIFFERENT, (f"it {_end(after)}, where the original {_end(before)}",))
-    if compared.parted:
-        return Likeness(Grade.DIFFERENT, compared.parted)
+    parted = (*ends(standard.run, after), *compared.parted, *compared.order)
+    if parted:
+        return Likeness(Grade.DIFFERENT, parted)
     if not compared.values:
         return Likeness(Grade.UNKNOWN, ("it has no losses, gradients, parameters or outputs that could be compared",))
-    spread = _spread(own.differences if own else ())
-    failed = [each for each in compared.differences if not _is_near(each, spread, compared.referenced)]
+    spread = standard.spread
+    grades = {each: _closeness(each, spread, compared.referenced) for each in compared.differences}
+    failed = [each for each, grade in grades.items() if grade is Grade.DIFFERENT]
     if failed:
-        return Likeness(Grade.DIFFERENT, tuple(_parting(each) for each in _by_size(failed)[:3]))
-    if standard.prints_the_same and not _prints_alike(before.output, after.output):
-        return Likeness(Grade.DIFFERENT, ("it prints something else",))
+        return Likeness(Grade.DIFFERENT, tuple(map(_parting, _by_size(failed)[:_SAID])))
+    said = tuple(_said_otherwise(standard, after, exact=compared.is_bitwise))
+    if said:
+        return Likeness(Grade.DIFFERENT, said[:_SAID])
+    return _same(compared, [each for each, grade in grades.items() if grade is Grade.ALIKE])
+
+
+def _same(compared: Comparison, beyond: Sequence[Difference]) -> Likeness:
+    """The likeness of what is the same, where some values are `beyond` rounding."""
     seen = f"{compared.values} values of {compared.steps} steps"
     if compared.is_bitwise:
         return Likeness(Grade.BITWISE, (f"{seen} are bitwise equal",))
-    worst = _by_size(compared.differences)[0]
+    worst = _by_size(beyond or compared.differences)[0]
+    if beyond:
+        words = f"{seen} are equal, or differ by no more than from run to run of the original"
+        return Likeness(Grade.ALIKE, (words, _parting(worst)))
     return Likeness(Grade.ROUNDING, (f"{seen} are equal but for rounding, at most {_size(worst)}", _parting(worst)))
 
 
+def ends(before: Recorded, after: Recorded) -> Iterator[str]:
+    """How one run ends and the other doesn't."""
+    old, new = (_end(run) for run in (before, after))
+    if old != new:
+        yield f"it {new}, where the original {old}"
+
+
 def _end(run: Recorded) -> str:
-    if run.code is None:
-        return "runs on"
-    last = run.errors.strip().splitlines()[-1:] if run.code else []
-    return " with ".join([f"ends with exit code {run.code}", *last])
+    if run.stuck:
+        return f"hung: {run.stuck}"
+    return "ran on" if run.code is None else ending(run.code, run.errors)
 
 
-def _spread(differences: Sequence[Difference]) -> Mapping[str, float]:
-    """By how much a value differs at most from run to run of the original."""
-    spread: dict[str, float] = {}
-    for each in differences:
-        spread[each.name] = max(each.error or 0.0, spread.get(each.name, 0.0))
-    return spread
+def _closeness(difference: Difference, spread: Mapping[str, float], referenced: bool) -> Grade:
+    """Whether a difference is rounding, or else no more than the original differs from itself.
 
-
-def _is_near(difference: Difference, spread: Mapping[str, float], referenced: bool) -> bool:
-    """Whether a difference is rounding, or no more than the original differs from itself.
-
-    Where other steps are `referenced`, compared with double precision, what is derived from gradients is left to them.
+    Where other steps are `referenced`, compared with double precision, those decide: what follows on them has drifted.
     """
     if difference.error is None:  # of a step that goes on from another state
-        return True
+        return Grade.ROUNDING
     if not math.isfinite(difference.error):
-        return False
-    if difference.error <= _OWN_ERROR * spread.get(difference.name, 0.0):
-        return True
+        return Grade.DIFFERENT
+    if _is_rounding(difference, difference.error, referenced):
+        return Grade.ROUNDING
+    return Grade.ALIKE if difference.error <= _OWN_ERROR * spread.get(difference.name, 0.0) else Grade.DIFFERENT
+
+
+def _is_rounding(difference: Difference, error: float, referenced: bool) -> bool:
     if difference.reference is None or difference.changed is None:
-        return difference.is_close or (referenced and difference.name.startswith(_DERIVED))
+        drifted = referenced and (difference.name.startswith(_DERIVED) or error <= _DRIFT)
+        return difference.is_close or drifted
     allowed = _NEAR_ERROR if difference.is_close else _OWN_ERROR
     return difference.changed <= allowed * max(difference.reference, _EPSILON)
 
@@ -102,11 +119,44 @@ def _parting(difference: Difference) -> str:
     return f"{words}: its error is {difference.changed:.2g}, the original's {difference.reference:.2g}"
 
 
-def _prints_alike(before: str, after: str) -> bool:
-    """Whether two texts are the same but for the last digits of their numbers."""
-    if before == after:
-        return True
-    if _NUMBER.sub("0", before) != _NUMBER.sub("0", after):
-        return False
-    numbers = (map(float, _NUMBER.findall(text)) for text in (before, after))
-    return all(math.isclose(old, new, rel_tol=_NEAR, abs_tol=_NEAR) for old, new in zip(*numbers, strict=True))
+def _said_otherwise(standard: Standard, after: Recorded, *, exact: bool) -> Iterator[str]:
+    """What a run prints, logs or writes that the original doesn't."""
+    before, again = standard.run, standard.again or standard.run
+    texts = {"it prints something else": [run.output for run in (before, again, after)]}
+    texts["it logs something else"] = [logged(run.folder) for run in (before, again, after)]
+    for words, (old, same, new) in texts.items():
+        if found := parting(old, same, new, exact=exact):
+            yield f"{words}: {found}"
+    yield from _written_otherwise(before.files, again.files, after.files, exact=exact)
+
+
+_Files = Mapping[str, Path | None]
+
+
+def _written_otherwise(before: _Files, again: _Files, after: _Files, *, exact: bool) -> Iterator[str]:
+    """What is to be said of files: those whose names differ from run to run can't be told from one another."""
+    for path in sorted((before.keys() & again.keys()) - after.keys()):
+        yield f"it does not write {os.path.relpath(path)}"
+    for path in sorted(after.keys() - before.keys()) if before.keys() == again.keys() else ():
+        yield f"it writes {os.path.relpath(path)}, and the original does not"
+    for path in sorted(before.keys() & again.keys() & after.keys()):
+        old, same, new = (_content(files[path]) for files in (before, again, after))
+        if found := _content_parts(old, same, new, exact=exact):
+            yield f"it writes something else to {os.path.relpath(path)}{found}"
+
+
+def _content(file: Path | None) -> bytes | None:
+    return file.read_bytes() if file else None
+
+
+def _content_parts(old: bytes | None, same: bytes | None, new: bytes | None, *, exact: bool) -> str | None:
+    """How the content of a file differs, None where it does not; None for a content is a file that was removed."""
+    if old == new or (old is None) != (same is None):
+        return None
+    if old is None or same is None or new is None:
+        return ": it is removed" if new is None else ": it is not removed"
+    try:
+        texts = [content.decode() for content in (old, same, new)]
+    except UnicodeDecodeError:
+        return "" if exact and old == same else None
+    return f": {found}" if (found := parting(texts[0], texts[1], texts[2], exact=exact)) else None

@@ -16,7 +16,8 @@ class Recording:
 
     Behind each of the steps `restart` the program goes on from the state that is recorded in the folder `follow`, if
     there is one. With `reference` the values are those of the same operations in double precision. Torch is told to
-    choose repeatable algorithms.
+    choose repeatable algorithms. Seeds of the program's own are larger by `shift`, and its clocks run `clock` times as
+    fast.
     """
 
     folder: str
@@ -24,19 +25,25 @@ class Recording:
     restart: tuple[int, ...]
     follow: str = ""
     reference: bool = False
+    shift: int = 0
+    clock: int = 1
 
 
 @dataclass(frozen=True)
 class Orders:
     """Where to ask for leave to go on, the kind of step that counts, the seed, and what to record.
 
-    `unit` is empty where every kind counts.
+    `unit` is empty where every kind counts. What files were before they change is kept in the folder `journal`, and
+    which are new below the folders `roots`, but for those of the folders `ours`.
     """
 
     address: str = ""
     unit: str = ""
     seed: int = 0
     recording: Recording | None = None
+    journal: str = ""
+    roots: tuple[str, ...] = ()
+    ours: tuple[str, ...] = ()
 
     def environment(self) -> dict[str, str]:
         """What a process needs in its environment to follow these orders."""
@@ -58,7 +65,8 @@ def orders() -> Orders | None:
         return None
     values = json.loads(given)
     recording = values.pop("recording")
-    return Orders(**values, recording=_recording(**recording) if recording else None)
+    roots, ours = (tuple(values.pop(name)) for name in ("roots", "ours"))
+    return Orders(**values, roots=roots, ours=ours, recording=_recording(**recording) if recording else None)
 
 
 def _recording(full: list[int], restart: list[int], **rest: Any) -> Recording:

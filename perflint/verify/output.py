@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import threading
 from typing import IO
 
@@ -16,6 +17,15 @@ def last_words(errors: str) -> str:
     found = (match for line in reversed(lines) if (match := _EXCEPTION.match(line)))
     told = next((match["what"] for match in found if "ChildFailedError" not in match["what"]), "")
     return told or (lines[-1] if lines else "")
+
+
+def ending(code: int, errors: str) -> str:
+    """How a program has ended, in words, by its exit code and what it printed of errors."""
+    if code >= 0:
+        return ": ".join(filter(None, [f"ended with exit code {code}", last_words(errors) if code else ""]))
+    known = [each for each in signal.Signals if each == -code]
+    why = ", as where memory runs out" if -code == signal.SIGKILL else ""
+    return f"was ended by {known[0].name if known else f'signal {-code}'}{why}"
 
 
 class Output:

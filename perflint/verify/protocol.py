@@ -104,11 +104,12 @@ class Protocol:
 def choose(look: Look, variants: int, budget: float) -> Protocol:
     """A protocol for a race of so many variants that takes about `budget` seconds at most, if that can be."""
     steps = look.steps
+    horizon = min(_HORIZON, len(steps) + look.is_whole)  # where that is all, what comes behind the steps, too
     patience = max(60.0, 20 * max(steps, default=0.0), budget)
     if not steps or (look.is_whole and len(steps) < _WHOLE):
         whole = look.start + sum(passage.seconds for passage in look.passages)
         rounds = max(_FEWEST_ROUNDS, min(_ROUNDS, int(budget / max(whole * variants, 1e-9))))
-        return Protocol("", 0, 1, 1, rounds, len(steps), patience)
+        return Protocol("", 0, 1, 1, rounds, horizon, patience)
     usual = statistics.median(steps[len(steps) // 2 :])
     warm_up = min(max(_WARM_UP, _settled(steps, usual) + 2), max(_WARM_UP, len(steps) // 4))
     start = variants * (look.start + sum(steps[:warm_up]))
@@ -123,7 +124,6 @@ def choose(look: Look, variants: int, budget: float) -> Protocol:
         steady -= observed
         window = max(1, min(window, steady // _FEWEST_PAIRS))
         pairs = min(pairs, steady // window)
-    horizon = min(_HORIZON, len(steps))
     return Protocol(look.unit, warm_up, window, pairs, rounds, horizon, patience, observed)
 
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 import random
 import shutil
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from perflint.shim.counters import read
 from perflint.shim.loaders import Made, made
 from perflint.verify import rounds
 from perflint.verify.guardian import Guardian
+from perflint.verify.journal import put_back, written
 from perflint.verify.orders import Orders, Recording
 from perflint.verify.protocol import Look, Passage, Protocol
 from perflint.verify.rounds import Crowded, Round, Start
-from perflint.verify.running import ProgramEnded, Running
+from perflint.verify.running import NoProgress, ProgramEnded, Running
 from perflint.verify.samples import Samples
 from perflint.verify.spec import Program, Variant
 from perflint.verify.statistics import LEAST_ROUNDS
@@ -62,7 +64,8 @@ class Race:
 class Recorded:
     """Where a run's records are, its exit code if it came to its end, and what it printed so far.
 
-    `counts` are those of the counters of its plan, `loaders` are those that were made where the plan has some.
+    `counts` are those of the counters of its plan, `loaders` are those that were made where the plan has some. `files`
+    holds copies of those that it wrote, None for those that it removed. `stuck` says how it hung, if it did.
     """
 
     folder: Path
@@ -71,6 +74,8 @@ class Recorded:
     errors: str
     counts: tuple[int, ...] = ()
     loaders: tuple[Made, ...] = ()
+    files: Mapping[str, Path | None] = field(default_factory=dict)
+    stuck: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,7 @@ class Course:
         begin = time.monotonic()
         passages: list[Passage] = []
         start, is_whole = 0.0, False
-        with Running(self.program, variant, Orders("", seed=self.seed), self.guardian) as running:
+        with self._undone(), self.running(variant, "") as running:
             try:
                 passages.append(Passage(running.advance(1, patience).kind, 0.0))
                 start = time.monotonic() - begin
@@ -105,7 +110,7 @@ class Course:
 
         Raises NoProgress, and ProgramEnded where it fails.
         """
-        with Running(self.program, variant, Orders("", seed=self.seed), self.guardian) as running:
+        with self._undone(), self.running(variant, "") as running:
             try:
                 step = running.advance(1, patience).step
                 end = time.monotonic() + seconds
@@ -142,7 +147,8 @@ class Course:
         begin = partial(self.running, unit=race.protocol.unit or NOTHING)
         held = rounds.windowed if race.protocol.unit else rounds.whole
         try:
-            part = held(begin, variants, race.protocol, number, dice, apart=bool(race.apart))
+            with self._undone():
+                part = held(begin, variants, race.protocol, number, dice, apart=bool(race.apart))
         except Crowded as crowded:
             return self._round(variants, replace(race, apart=str(crowded)), number, dice)
         if part.windows or part.unsteady or race.samples.windows:
@@ -154,41 +160,58 @@ class Course:
     ) -> list[Recorded]:
         """Run the first `steps` steps of each, or all that there are, side by side, and record what they compute.
 
-        What fails beside others, as memory may be too small for all of them, is run again by itself. Raises NoProgress.
+        What fails beside others, as memory may be too small for all of them, is run again by itself, and so is all that
+        writes files: they would be each other's.
         """
-        with ExitStack() as stack:
-            begun = []
-            for variant, recording in wanted:
-                Path(recording.folder).mkdir()
-                orders = Orders("", unit, self.seed, recording)
-                begun.append(stack.enter_context(Running(self.program, variant, orders, self.guardian)))
-            seen = [
-                _seen(running, variant, steps, patience) for running, (variant, _) in zip(begun, wanted, strict=True)
-            ]
-        runs = []
-        for running, facts, (variant, recording) in zip(begun, seen, wanted, strict=True):
+        with self._undone():
+            with ExitStack() as stack:
+                begun = []
+                for variant, recording in wanted:
+                    Path(recording.folder).mkdir()
+                    running = self.running(variant, unit, seed=self.seed + recording.shift, recording=recording)
+                    begun.append(stack.enter_context(running))
+                runs = [_seen(running, *job, steps, patience) for running, job in zip(begun, wanted, strict=True)]
+            files = written(self.guardian.journal, Path(wanted[0][1].folder) / "files")  # now that nobody can write
+        for place, running in enumerate(begun):
             output, errors = running.printed()  # all of it, now that nobody is left to print
-            runs.append(replace(facts, folder=Path(recording.folder), output=output, errors=errors))
-            if runs[-1].code and len(wanted) > 1:
-                shutil.rmtree(recording.folder)
-                runs[-1:] = self.record([(variant, recording)], unit, steps, patience)
+            runs[place] = replace(runs[place], output=output, errors=errors, files=files)
+            if len(wanted) > 1 and (files or runs[place].code or runs[place].stuck):
+                shutil.rmtree(runs[place].folder)
+                (runs[place],) = self.record([wanted[place]], unit, steps, patience)
         return runs
 
-    def running(self, variant: Variant, unit: str) -> Running:
-        """A fresh process of a variant."""
-        return Running(self.program, variant, Orders("", unit, self.seed), self.guardian)
+    def running(self, variant: Variant, unit: str, **orders: Any) -> Running:
+        """A fresh process of a variant, under further `orders`."""
+        folders = {
+            "journal": str(self.guardian.journal),
+            "roots": (str(self.program.folder), variant.plan.root),
+            "ours": (str(self.guardian.folder), variant.plan.store),
+        }
+        return Running(
+            self.program, variant, Orders("", unit, **{"seed": self.seed, **folders, **orders}), self.guardian
+        )
+
+    @contextmanager
+    def _undone(self) -> Iterator[None]:
+        """Put back what files were, behind whatever is run in here."""
+        try:
+            yield
+        finally:
+            put_back(self.guardian.journal)
 
 
-def _seen(running: Running, variant: Variant, steps: int, patience: float) -> Recorded:
-    """What is seen of a run but for its records and what it prints."""
-    code = None
+def _seen(running: Running, variant: Variant, recording: Recording, steps: int, patience: float) -> Recorded:
+    """What is seen of a run but for what it prints and writes."""
+    code, stuck = None, ""
     try:
         running.advance(steps, patience)
     except ProgramEnded as ended:
         code = ended.code
+    except NoProgress as error:
+        stuck = str(error)
     effects = read(Path(running.folder), variant.plan.counters)
     counts = tuple(map(sum, zip([0] * variant.plan.counters, *(each.counts for each in effects), strict=True)))
-    return Recorded(Path(), code, "", "", counts, tuple(made(Path(running.folder))))
+    return Recorded(Path(recording.folder), code, "", "", counts, tuple(made(Path(running.folder))), stuck=stuck)
 
 
 def _goes_on(elapsed: float, events: int, seconds: float) -> bool:

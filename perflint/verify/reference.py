@@ -56,6 +56,9 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
         doubles = tree_map(self._double, (args, kwargs))
         result = func(*args, **kwargs)
         made = [each for each in tree_leaves(result) if isinstance(each, Tensor) and each.dtype in _SHORTER]
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            self._drawn(func, doubles, result, _written(func, args, kwargs))
+            return result
         if not _is_repeatable(func, args, kwargs) or not (made or func._schema.is_mutable):
             return result
         try:
@@ -66,6 +69,15 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
         except (RuntimeError, TypeError):
             self.gaps.add(str(func))
         return result
+
+    def _drawn(self, func: Any, doubles: Any, result: Any, written: list[Tensor]) -> None:
+        """What is drawn at random is as exact as it can be, but for what it is multiplied with."""
+        if func is torch.ops.aten.native_dropout.default:
+            (value, share, *_), _ = doubles
+            self._made(result[0], value * result[1] / (1 - share) if share < 1 else value * 0)
+        for tensor in written:
+            if self._known(tensor) is not None:
+                self.value(tensor).copy_(tensor)
 
     def _made(self, own: Tensor, other: Tensor) -> None:
         if own.dtype in _SHORTER and self._known(own) is None:
@@ -92,13 +104,16 @@ def _elements(tensor: Tensor) -> int:
 
 
 def _is_repeatable(func: Any, args: Any, kwargs: Any) -> bool:
-    """Whether an operation may run again: it draws nothing at random, and writes to nothing that has no shadow."""
-    if torch.Tag.nondeterministic_seeded in func.tags:
-        return False
+    """Whether an operation may run again: it writes to nothing that has no shadow."""
+    return all(each.dtype in _SHORTER for each in _written(func, args, kwargs))
+
+
+def _written(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
+    """The tensors among its arguments that an operation writes to."""
     named = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | kwargs
     written = [
         named.get(argument.name)
         for argument in func._schema.arguments
         if argument.alias_info is not None and argument.alias_info.is_write
     ]
-    return all(each.dtype in _SHORTER for each in tree_leaves(written) if isinstance(each, Tensor))
+    return [each for each in tree_leaves(written) if isinstance(each, Tensor)]

@@ -24,7 +24,7 @@ from perflint.verify.codec import decoded, encoded
 from perflint.verify.gate import Arrival, Leave, Platform
 from perflint.verify.guardian import Guardian
 from perflint.verify.orders import Orders
-from perflint.verify.output import Output, last_words
+from perflint.verify.output import Output, ending
 from perflint.verify.samples import subject
 from perflint.verify.spec import Program, Variant
 
@@ -37,9 +37,7 @@ class ProgramEnded(Exception):
     """A program has come to its end, or to an error, before the step that it was allowed to."""
 
     def __init__(self, variant: str, code: int, output: str, errors: str) -> None:
-        super().__init__(
-            ": ".join(filter(None, [f"{subject(variant)} ended with exit code {code}", last_words(errors)]))
-        )
+        super().__init__(f"{subject(variant)} {ending(code, errors)}")
         self.code, self.output, self.errors = code, output, errors
 
 
@@ -68,7 +66,7 @@ class Running:
 
     def __init__(self, program: Program, variant: Variant, orders: Orders, guardian: Guardian) -> None:
         self._variant = variant.name
-        self.folder = tempfile.mkdtemp(prefix="perflint-")
+        self.folder = tempfile.mkdtemp(prefix="run-", dir=guardian.folder)
         guardian.watch(self.folder)
         self._server = socket.socket(socket.AF_UNIX)
         self._server.bind(str(Path(self.folder) / "gate"))

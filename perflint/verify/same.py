@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+_EPSILON = 2.0**-23  # float32: what one rounding makes of a value
+_MANY = ("gradient", "optimizer", "buffer")  # a program has many of each kind, some of them next to nothing
+_OUTPUTS = {"outputs": "output", "later": "output before"}  # what is recorded of calls, and what it is called
 
 
 @dataclass(frozen=True)
@@ -15,7 +21,7 @@ class Difference:
 
     `error` is the root mean square of the difference over that of the value, not finite where one of them isn't or the
     shapes differ, and None where only digests are known. `reference` is the same of the value against the double
-    precision result, where there is one. `is_close` as in torch.testing.assert_close.
+    precision result, where there is one. `is_close` as in torch.testing.assert_close, for values of this size.
     """
 
     step: int
@@ -30,7 +36,8 @@ class Difference:
 class Comparison:
     """All that was compared at `steps` steps, what differs in whatever can't be near, and what differs in value.
 
-    `referenced`: some of these steps were computed in double precision too.
+    `referenced`: some of these steps were computed in double precision too. Where `order` says so, the program has seen
+    other data.
     """
 
     steps: int
@@ -38,11 +45,12 @@ class Comparison:
     parted: tuple[str, ...]
     differences: tuple[Difference, ...]
     referenced: bool = False
+    order: tuple[str, ...] = ()
 
     @property
     def is_bitwise(self) -> bool:
         """Whether the runs agree on all."""
-        return not self.parted and not self.differences
+        return not self.parted and not self.order and not self.differences
 
 
 def compare(before: Path, after: Path, reference: Path | None = None) -> Comparison:
@@ -58,6 +66,7 @@ def compare(before: Path, after: Path, reference: Path | None = None) -> Compari
         tuple(each for part in parts for each in part.parted),
         tuple(each for part in parts for each in part.differences),
         any(part.referenced for part in parts),
+        tuple(each for part in parts for each in part.order),
     )
 
 
@@ -66,6 +75,7 @@ def _named(part: Comparison, rank: str) -> Comparison:
     return replace(
         part,
         parted=tuple(f"{rank}: {each}" for each in part.parted),
+        order=tuple(f"{rank}: {each}" for each in part.order),
         differences=tuple(replace(each, name=f"{each.name} of {rank}") for each in part.differences),
     )
 
@@ -74,32 +84,28 @@ def _compare(before: Path, after: Path, reference: Path | None) -> Comparison:
     parted: list[str] = []
     differences: list[Difference] = []
     values, referenced = 0, False
+    data: list[_Data] = []
+    order: list[str] = []
     numbers = [_numbers(folder) for folder in (before, after)]
-    if numbers[0] != numbers[1]:
+    if len(numbers[0]) != len(numbers[1]):
         parted.append(f"{len(numbers[0])} steps were recorded before, {len(numbers[1])} after")
     common = [number for number in numbers[0] if number in numbers[1]]
     for number in common:
         old, new = (_load(folder, number) for folder in (before, after))
         exact = _exact(reference, number)
         referenced = referenced or bool(exact)
-        if old["batches"] != new["batches"]:
-            parted.append(f"step {number}: the batches differ")
-        parted += [
-            f"step {number}: {len(old[kind])} {kind} before, {len(new[kind])} after"
-            for kind in ("losses", "outputs")
-            if len(old[kind]) != len(new[kind])
-        ]
+        data.append((number, old["batches"], new["batches"]))
+        if old["samples"] != new["samples"]:
+            order.append(f"step {number}: the batches have {_shapes(new)}, and not {_shapes(old)}")
+        parted += _uncounted(number, old, new)
         pairs = list(_values(old, new, exact))
         values += len(pairs)
-        for name, a, b, c in pairs:
-            if isinstance(a, str) or isinstance(b, str):
-                if a != b:
-                    differences.append(Difference(number, name, None, is_close=False))
-            elif (found := _difference(number, name, a, b, c)) is not None:
-                differences.append(found)
-        if missing := _names(old) ^ _names(new):
-            parted.append(f"step {number}: only one of the runs has {', '.join(sorted(missing)[:3])}")
-    return Comparison(len(common), values, tuple(parted), tuple(differences), referenced)
+        kinds = _sizes(pairs)
+        differences += filter(None, (_differing(number, *pair, kinds.get(_kind(pair[0]), 0.0)) for pair in pairs))
+    saved = list(_saved(before, after))
+    differences += (each for each in saved if isinstance(each, Difference))
+    parted += (each for each in saved if isinstance(each, str))
+    return Comparison(len(common), values, tuple(parted), tuple(differences), referenced, (*order, *_order(data)))
 
 
 def losses(folder: Path) -> tuple[float, ...]:
@@ -107,14 +113,40 @@ def losses(folder: Path) -> tuple[float, ...]:
     return tuple(loss for number in _numbers(folder) for loss in _load(folder, number)["losses"])
 
 
-def _numbers(folder: Path) -> list[int]:
-    return sorted(int(path.stem) for path in folder.glob("*.pt"))
-
-
-def _load(folder: Path, number: int) -> dict[str, Any]:
+def traits(folder: Path) -> dict[str, float]:
+    """What a run is like as a whole, whichever random numbers it has drawn."""
     import torch
 
-    content: dict[str, Any] = torch.load(folder / f"{number}.pt", map_location="cpu", weights_only=False)
+    steps = [_load(folder, number) for number in _numbers(folder)]
+    losses = torch.tensor([loss for step in steps for loss in step["losses"]])
+    outputs = [output for step in steps for paths in step["outputs"] for output in paths.values()]
+    sizes = [
+        torch.stack([value.double().norm() for name, value in step["tensors"].items() if name.startswith("gradient")])
+        for step in steps
+        if any(name.startswith("gradient") for name in step.get("tensors", ()))
+    ]
+    found = {
+        "the loss": [losses.double().mean()] if len(losses) else [],
+        "the size of gradients": [size.norm().log10() for size in sizes],
+        "the output": [output.double().mean() for output in outputs],
+        "the size of outputs": [output.double().square().mean().sqrt() for output in outputs],
+    }
+    return {name: float(torch.stack(values).mean()) for name, values in found.items() if values}
+
+
+def logged(folder: Path) -> str:
+    """What was logged up to the last step."""
+    return "\n".join(line for number in _numbers(folder) for line in _load(folder, number)["logged"])
+
+
+def _numbers(folder: Path, ending: str = ".pt") -> list[int]:
+    return sorted(int(path.stem) for path in folder.glob(f"*{ending}"))
+
+
+def _load(folder: Path, number: int, ending: str = ".pt") -> dict[str, Any]:
+    import torch
+
+    content: dict[str, Any] = torch.load(folder / f"{number}{ending}", map_location="cpu", weights_only=False)
     return content
 
 
@@ -124,6 +156,31 @@ def _exact(reference: Path | None, number: int) -> dict[str, Any]:
         return {}
     content = _load(reference, number)
     return {} if content["gaps"] else content
+
+
+def _uncounted(step: int, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    """What only one of the runs has at a step."""
+    for kind in ("losses", "outputs"):
+        if len(old[kind]) != len(new[kind]):
+            yield f"step {step}: {len(old[kind])} {kind} before, {len(new[kind])} after"
+    if missing := _names(old) ^ _names(new):
+        owner = "the original" if missing & _names(old) else "the patched program"
+        yield f"step {step}: only {owner} has {', '.join(sorted(missing)[:3])}"
+
+
+def _shapes(content: Mapping[str, Any]) -> str:
+    return ", ".join(content["samples"]) or "nothing"
+
+
+_Data = tuple[int, list[str], list[str]]  # a step, and the digests of what two runs have read for it
+
+
+def _order(data: Sequence[_Data]) -> Iterator[str]:
+    """Where two runs have seen other data, or the same in another order."""
+    first = next((step for step, old, new in data if old != new), None)
+    if first is not None:
+        before, after = (sorted(itertools.chain(*each)) for each in list(zip(*data, strict=True))[1:])
+        yield f"step {first}: the batches {'come in another order' if before == after else 'differ'}"
 
 
 def _tensors(content: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -143,34 +200,77 @@ def _values(
     import torch
 
     for number, (a, b) in enumerate(zip(old["losses"], new["losses"], strict=False)):
-        yield f"loss {number}", torch.tensor(a), torch.tensor(b), _item(exact.get("losses", ()), number)
-    for number, (outputs, others) in enumerate(zip(old["outputs"], new["outputs"], strict=False)):
-        for path in outputs.keys() & others.keys():
-            yield f"output {number}{path}", outputs[path], others[path], None
+        double = _item(exact.get("losses", ()), number)
+        yield f"loss {number}", torch.tensor(a), torch.tensor(b), double and torch.tensor(double, dtype=torch.float64)
+    for kind, name in _OUTPUTS.items():
+        for number, (outputs, others) in enumerate(zip(old[kind], new[kind], strict=False)):
+            doubles = _item(exact.get(kind, ()), number) or {}
+            for path in outputs.keys() & others.keys():
+                yield f"{name} {number}{path}", outputs[path], others[path], doubles.get(path)
     known, others = _tensors(old), _tensors(new)
     for name in known.keys() & others.keys():
         yield name, known[name], others[name], _tensors(exact).get(name)
 
 
-def _item(values: Sequence[float], number: int) -> Any:
+def _kind(name: str) -> str:
+    """What a value is one of many of: the name without its numbers."""
+    return re.sub(r"[\d.]+", "", name)
+
+
+def _sizes(pairs: Sequence[tuple[str, Any, Any, Any]]) -> Mapping[str, float]:
+    """How large the largest values of each kind are: the gradient of what changes nothing is rounding of others."""
+    sizes: dict[str, float] = {}
+    for name, value, _, _ in pairs:
+        if name.startswith(_MANY) and not isinstance(value, str) and value.numel():
+            size = value.double().square().mean().sqrt().item()
+            sizes[_kind(name)] = max(sizes.get(_kind(name), 0.0), size)
+    return sizes
+
+
+def _item(values: Sequence[Any], number: int) -> Any:
+    return values[number] if number < len(values) else None
+
+
+def _saved(before: Path, after: Path) -> Iterator[Difference | str]:
+    """What differs in the checkpoints that were saved."""
+    counts = [_numbers(folder, ".saved") for folder in (before, after)]
+    if len(counts[0]) != len(counts[1]):
+        yield f"{len(counts[0])} checkpoints were saved before, {len(counts[1])} after"
+    for number in sorted(set(counts[0]) & set(counts[1])):
+        old, new = (_load(folder, number, ".saved") for folder in (before, after))
+        keys = old["tensors"].keys() ^ new["tensors"].keys()
+        if keys:
+            owner = "the original" if keys & old["tensors"].keys() else "the patched program"
+            yield f"only {owner} saves {', '.join(sorted(key.lstrip('.') for key in keys)[:3])} to {new['name']}"
+        if old["step"] != new["step"]:
+            yield f"{new['name']} is saved behind step {new['step']}, and not {old['step']}"
+        for key in old["tensors"].keys() & new["tensors"].keys():
+            name = f"{key.lstrip('.')} of {new['name']}"
+            found = _differing(new["step"], name, old["tensors"][key], new["tensors"][key], None)
+            if found and old["of"][key] and not old["of"][key] & new["of"][key]:
+                yield f"{name} is not {min(old['of'][key])} as it stands"
+            elif found and not (old["of"][key] and math.isfinite(found.error or 0.0)):
+                yield found
+
+
+def _differing(step: int, name: str, before: Any, after: Any, exact: Any, kind: float = 0.0) -> Difference | None:
+    """How values differ, None if not; the largest values of their `kind` tell what is next to nothing."""
     import torch
 
-    return torch.tensor(values[number], dtype=torch.float64) if number < len(values) else None
-
-
-def _difference(step: int, name: str, before: Any, after: Any, exact: Any) -> Difference | None:
-    import torch
-
+    if isinstance(before, str) or isinstance(after, str):
+        return Difference(step, name, None, is_close=False) if before != after else None
     if before.shape != after.shape or before.dtype != after.dtype:
         return Difference(step, name, math.inf, is_close=False)
     if torch.equal(before, after) or bool(((before == after) | (before.isnan() & after.isnan())).all()):
         return None
-    is_close = _is_close(before, after)
     scale = before.double().square().mean().sqrt().item()
-    if exact is None or not torch.is_tensor(exact):
+    is_close = _is_close(before, after, max(scale, kind))
+    if not torch.is_tensor(exact) or not exact.isfinite().all():
         return Difference(step, name, _error(after, before, scale), is_close)
-    errors = (_error(each, exact, scale) for each in (before, after))
-    return Difference(step, name, _error(after, before, scale), is_close, *errors)
+    own, other = (_error(each, exact, scale) for each in (before, after))
+    return Difference(
+        step, name, _error(after, before, scale), is_close, max(own, _EPSILON * kind / (scale or 1)), other
+    )
 
 
 def _error(value: Any, other: Any, scale: float) -> float:
@@ -178,11 +278,13 @@ def _error(value: Any, other: Any, scale: float) -> float:
     return float(error / scale) if scale else float(error)
 
 
-def _is_close(before: Any, after: Any) -> bool:
+def _is_close(before: Any, after: Any, scale: float) -> bool:
     from torch.testing import assert_close
+    from torch.testing._comparison import default_tolerances
 
+    rtol, atol = default_tolerances(before.dtype)
     try:
-        assert_close(after, before, equal_nan=True)
+        assert_close(after, before, rtol=rtol, atol=min(scale, 1.0) * atol, equal_nan=True)
     except AssertionError:
         return False
     return True

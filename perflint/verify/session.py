@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import closing
@@ -49,16 +48,12 @@ class Session:
         source: dict[str, Any] = {"isolated": self._typed["isolated"], "config_path": self._typed["config"]}
         settings = load(self._start, **source, overrides=options.overrides(self._typed)).settings
         asked = {name: self._typed[name] for name in _ASKED if self._typed[name] is not None}
-        with (
-            tempfile.TemporaryDirectory(prefix="perflint-") as folder,
-            closing(Guardian()) as guardian,
-            closing(Monitor()) as monitor,
-        ):
+        with closing(Guardian()) as guardian, closing(Monitor()) as monitor:
             course = Course(self._program, guardian, self._typed["seed"])
             begin = time.monotonic()
             variants = self._variants(course, Project(self._start, self._root, settings, self._typed["config"]), tell)
             budget = self._typed["budget"] - (time.monotonic() - begin)
-            verdict = Examination(course, variants, budget, Path(folder), tell, monitor, asked).verdict()
+            verdict = Examination(course, variants, budget, guardian.folder, tell, monitor, asked).verdict()
         self._keep(verdict)
         return verdict
 

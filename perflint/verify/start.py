@@ -11,9 +11,8 @@ from pathlib import Path
 from perflint.shim import launch
 from perflint.shim.plan import load
 from perflint.shim.session import RUN, Shim, environment, plan_of
-from perflint.verify.inside import follow_orders
+from perflint.verify.inside import Inside, follow_orders
 from perflint.verify.spec import Kind
-from perflint.verify.units import CALLS, Units
 
 
 def main(kind: str, name: str, *arguments: str) -> None:
@@ -26,20 +25,20 @@ def main(kind: str, name: str, *arguments: str) -> None:
     start = {
         Kind.SCRIPT: partial(launch.run_script, name, arguments, shim),
         Kind.MODULE: partial(launch.run_module, name, arguments),
-        Kind.CALL: partial(_call_again_and_again, name, inside.units),
+        Kind.CALL: partial(_call_again_and_again, name, inside),
     }
     start[Kind(kind)]()
 
 
-def _call_again_and_again(name: str, units: Units) -> None:
+def _call_again_and_again(name: str, inside: Inside) -> None:
     module, _, path = name.partition(":")
     sys.path[0] = str(Path.cwd())
     function = importlib.import_module(module)
     for attribute in path.split("."):
         function = getattr(function, attribute)
+    called = inside.counted(function)  # type: ignore[arg-type]
     while True:
-        function()  # type: ignore[operator]
-        units.happened(CALLS)
+        called()
 
 
 if __name__ == "__main__":

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from perflint.line_map import line_map
+from perflint.rule import Safety
 from perflint.shim.plan import PatchedFile, Plan, digest
+from perflint.verify.grade import Likeness
 from perflint.verify.guardian import Guardian
+from perflint.verify.protocol import Protocol
 from perflint.verify.race import Course
+from perflint.verify.records import Records
 from perflint.verify.spec import Kind, Program, Variant
+from perflint.verify.units import OPTIMIZER
 
 PROGRAMS = Path(__file__).parents[2] / "fixtures" / "verify"
 
 
 @contextmanager
-def course(name: str, *arguments: str) -> Iterator[Course]:
-    """A course for the program of that name."""
+def course(name: str, *arguments: str, folder: Path = PROGRAMS) -> Iterator[Course]:
+    """A course for the program of that name, which is run in `folder`."""
     with closing(Guardian()) as guardian:
-        yield Course(Program(Kind.SCRIPT, str(PROGRAMS / name), arguments, PROGRAMS), guardian)
+        yield Course(Program(Kind.SCRIPT, str(PROGRAMS / name), arguments, folder), guardian)
 
 
 def original(store: Path) -> Variant:
@@ -27,11 +32,40 @@ def original(store: Path) -> Variant:
     return Variant("original", Plan(str(PROGRAMS), {}, (), (), {}, False, False, str(store)))
 
 
-def changed(store: Path, name: str, old: str, new: str) -> Variant:
-    """The program with `old` replaced by `new`."""
+def changed(store: Path, name: str, old: str, new: str, calls: Sequence[str] = ()) -> Variant:
+    """The program with `old` replaced by `new`, and with functions of whose calls the verifier is told."""
     path = PROGRAMS / name
     before = path.read_text(encoding="utf-8")
     assert old in before
     after = before.replace(old, new)
-    file = PatchedFile(digest(path.read_bytes()), after, tuple(line_map(after, before)), (), ())
+    file = PatchedFile(digest(path.read_bytes()), after, tuple(line_map(after, before)), (), (), tuple(calls))
     return Variant("changed", original(store).plan._replace(files={str(path): file}))
+
+
+class Bench:
+    """A program that is recorded once, and compared with what becomes of it by a change."""
+
+    def __init__(self, records: Records, change: Callable[[str, str], Variant]) -> None:
+        self.records, self._change = records, change
+
+    def likeness(self, old: str, new: str, promise: Safety = Safety.EXACT) -> Likeness:
+        """How alike the program is to what it becomes with `old` replaced by `new`."""
+        variant = self._change(old, new)
+        (run,) = self.records.add([variant])
+        return self.records.graded(variant, run, promise)
+
+
+@contextmanager
+def bench(name: str, folder: Path, *, steps: int, unit: str = OPTIMIZER, calls: Sequence[str] = ()) -> Iterator[Bench]:
+    """The program of that name, of which `steps` steps are compared; it is run in the folder `work`."""
+
+    def change(old: str, new: str) -> Variant:
+        return changed(folder / "store", name, old, new, calls)
+
+    for each in ("work", "records", "store"):
+        (folder / each).mkdir()
+    protocol = Protocol(unit, 1, 1, 1, 3, steps, 60.0)
+    with course(name, folder=folder / "work") as races:
+        records = Records(races, change("", ""), protocol, folder / "records", 1e6, lambda _: None)
+        records.add([])
+        yield Bench(records, change)

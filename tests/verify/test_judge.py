@@ -19,7 +19,7 @@ NEAR = Difference(2, "gradient 0.0", 1e-7, is_close=True, reference=1e-7, change
 
 def graded(*differences: Difference, own: tuple[Difference, ...] = (), referenced: bool = True) -> Grade:
     compared = Comparison(6, 90, (), differences, referenced)
-    return likeness(Standard(RUN, RUN, Comparison(6, 90, (), own)), RUN, compared).grade
+    return likeness(Standard(RUN, RUN, (Comparison(6, 90, (), own),)), RUN, compared).grade
 
 
 def test_no_difference_is_bitwise_and_a_near_one_is_rounding() -> None:
@@ -49,7 +49,8 @@ def test_what_is_derived_from_gradients_is_judged_by_double_precision_where_ther
 
 
 def test_the_largest_spread_of_the_original_is_what_excuses() -> None:
-    large = Difference(3, "gradient 0.0", 1e-3, is_close=False)
-    spread = (replace(large, error=9e-4), replace(large, step=5, error=1e-9))
+    large = Difference(3, "gradient 0.0", 1e-2, is_close=False)
+    spread = (replace(large, error=9e-3), replace(large, step=5, error=1e-9))
     assert graded(large) is Grade.DIFFERENT
-    assert graded(large, own=spread) is Grade.ROUNDING
+    assert graded(large, own=spread) is Grade.ALIKE
+    assert graded(replace(large, error=9e-2), own=spread) is Grade.DIFFERENT

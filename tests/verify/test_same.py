@@ -33,7 +33,7 @@ def standard(tmp_path_factory: pytest.TempPathFactory) -> Standard:
         run = recorded(races, original(folder), folder / "run")
         again = recorded(races, original(folder), folder / "again", run.folder)
         recorded(races, original(folder), folder / "exact", run.folder, exact=True)
-    return Standard(run, again, compare(run.folder, again.folder))
+    return Standard(run, again, (compare(run.folder, again.folder),))
 
 
 def graded(standard: Standard, folder: Path, old: str, new: str) -> Likeness:
@@ -44,8 +44,8 @@ def graded(standard: Standard, folder: Path, old: str, new: str) -> Likeness:
 
 
 def test_two_runs_of_a_seeded_program_are_bitwise_equal(standard: Standard) -> None:
-    assert standard.own is not None and standard.own.is_bitwise
-    assert standard.own.values > 50
+    assert standard.own[0].is_bitwise
+    assert standard.own[0].values > 50
     assert len(losses(standard.run.folder)) == STEPS
 
 

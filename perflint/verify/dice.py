@@ -1,0 +1,60 @@
+"""The generators of random numbers in the user's process: where they stand, and from which seeds they begin."""
+
+from __future__ import annotations
+
+import functools
+import random
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+_SEEDERS = {
+    "random": ("random.seed",),
+    "numpy": ("numpy.random.seed", "numpy.random.default_rng"),
+    "torch": ("torch.manual_seed", "torch.random.manual_seed", "torch.cuda.manual_seed", "torch.cuda.manual_seed_all"),
+}  # what programs seed by, in each library
+
+
+def states() -> list[Any]:
+    """The states of all generators that have one for the whole process."""
+    import torch
+
+    numpy = sys.modules.get("numpy")
+    device = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return [
+        torch.get_rng_state(),
+        torch.cuda.get_rng_state() if device else None,
+        random.getstate(),
+        numpy.random.get_state() if numpy else None,
+    ]
+
+
+def take_over(known: Sequence[Any]) -> None:
+    """Have all generators go on from these states."""
+    import torch
+
+    torch.set_rng_state(known[0])
+    if known[1] is not None:
+        torch.cuda.set_rng_state(known[1])
+    random.setstate(known[2])
+    if known[3] is not None:
+        sys.modules["numpy"].random.set_state(known[3])
+
+
+def shift_seeds(library: str, by: int) -> None:
+    """Add so much to every seed that the program gives to a library, which has been imported."""
+    for place in _SEEDERS[library]:
+        path, _, name = place.rpartition(".")
+        owner = functools.reduce(getattr, path.split(".")[1:], sys.modules[library])
+        setattr(owner, name, _shifted(getattr(owner, name), by))
+
+
+def _shifted(seeder: Any, by: int) -> Any:
+    @functools.wraps(seeder)
+    def shifted(*given: Any, **named: Any) -> Any:
+        first = [seed + by if type(seed) is int else seed for seed in given[:1]]
+        if type(named.get("seed")) is int:
+            named["seed"] += by
+        return seeder(*first, *given[1:], **named)
+
+    return shifted

@@ -1,0 +1,216 @@
+"""Keeps how files were before a program wrote to them, so that they can be put back, whatever became of the program.
+
+An entry is one file of the journal: a line of JSON on what was at a path, followed by the content if that was a file.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_TOUCHED = {  # the paths among the arguments of what Python tells of
+    "os.remove": (0,),
+    "os.rename": (0, 1),
+    "os.rmdir": (0,),
+    "os.mkdir": (0,),
+    "os.truncate": (0,),
+    "os.link": (1,),
+    "os.symlink": (1,),
+    "shutil.rmtree": (0,),
+}
+_WRITERS = {"torch": "save", "safetensors.torch": "save_file"}  # which write without a word to Python
+_PASSED_OVER = frozenset(("__pycache__", ".perflint", "site-packages", ".cache"))  # folders of what is made anew
+_DEVICES = ("/dev/", "/proc/", "/sys/")
+
+
+class Entry(NamedTuple):
+    """What was at a path: a "file", "folder", "link" to `target`, or "nothing"; is that below the program's folders?"""
+
+    path: str
+    was: str
+    own: bool
+    target: str = ""
+    mode: int = 0
+    time: int = 0  # of its last change, in nanoseconds
+    size: int = 0
+
+
+class Journal:
+    """Notes in the user's process what is about to be changed: what there is, and what is new below `roots`.
+
+    The folders `ours` are left alone.
+    """
+
+    def __init__(self, folder: Path, roots: Sequence[str], ours: Sequence[str]) -> None:
+        self._folder = folder
+        self._roots = tuple(f"{os.path.realpath(each)}{os.sep}" for each in roots)
+        self._ours = tuple(f"{os.path.realpath(each)}{os.sep}" for each in (*ours, str(folder)))
+
+    def watch(self) -> None:
+        """Note all changes from now on, but for those of libraries that have to be watched, too."""
+        sys.addaudithook(self._heard)
+
+    @property
+    def libraries(self) -> dict[str, Callable[[ModuleType], None]]:
+        """What to call once a library has been imported, by its name."""
+        return {name: functools.partial(self._watch_writer, writer) for name, writer in _WRITERS.items()}
+
+    def _heard(self, event: str, args: tuple[Any, ...]) -> None:
+        if event == "open":
+            if args[2] & _WRITES:
+                self._keep(args[0], follow=True)
+        elif event in _TOUCHED and not _is_elsewhere(event, args):
+            for place in _TOUCHED[event]:
+                self._keep(args[place], follow=False)
+
+    def _watch_writer(self, name: str, library: ModuleType) -> None:
+        write = getattr(library, name)
+
+        @functools.wraps(write)
+        def watched(value: Any, file: Any, *args: Any, **kwargs: Any) -> Any:
+            self._keep(file, follow=True)
+            return write(value, file, *args, **kwargs)
+
+        setattr(library, name, watched)
+
+    def _keep(self, given: object, *, follow: bool) -> None:
+        if not isinstance(given, str | bytes | os.PathLike):
+            return
+        path = Path(os.fsdecode(given))
+        real = str(path.resolve() if follow else path.parent.resolve() / path.name)
+        if not self._passes_over(real):
+            for each in (real, *(() if follow else _below(Path(real)))):
+                self._note(each)
+
+    def _passes_over(self, path: str) -> bool:
+        root = next(filter(path.startswith, self._roots), os.sep)
+        parts = Path(path[len(root) :]).parts
+        return path.startswith((*self._ours, *_DEVICES)) or not _PASSED_OVER.isdisjoint(parts)
+
+    def _note(self, path: str) -> None:
+        entry = _entry(path, path.startswith(self._roots))
+        if entry is None or (entry.was == "nothing" and not entry.own):
+            return
+        place = self._folder / blake2b(os.fsencode(path), digest_size=16).hexdigest()
+        if place.exists():
+            return
+        whole = place.with_suffix(f".{os.getpid()}")
+        with whole.open("wb") as file:
+            file.write(json.dumps(entry).encode() + b"\n")
+            if entry.was == "file":
+                with Path(path).open("rb") as content:
+                    shutil.copyfileobj(content, file)
+        with suppress(FileExistsError):  # another process was first: nobody has written before both were done
+            os.link(whole, place)
+        whole.unlink()
+
+
+def _is_elsewhere(event: str, args: tuple[Any, ...]) -> bool:
+    """Whether paths are relative to a folder that is known by its descriptor: whoever uses those names it before."""
+    return event != "os.truncate" and isinstance(args[-1], int) and args[-1] != -1
+
+
+def _entry(path: str, own: bool) -> Entry | None:
+    """What is at a path; None for pipes and the like."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return Entry(path, "nothing", own)
+    mode = stat.S_IMODE(found.st_mode)
+    if stat.S_ISREG(found.st_mode):
+        return Entry(path, "file", own, "", mode, found.st_mtime_ns, found.st_size)
+    if stat.S_ISLNK(found.st_mode):
+        return Entry(path, "link", own, str(Path(path).readlink()))
+    return Entry(path, "folder", own, "", mode) if stat.S_ISDIR(found.st_mode) else None
+
+
+def _below(folder: Path) -> Iterator[str]:
+    """All that is in a folder, which may be about to be moved or removed; nothing below what is none."""
+    if folder.is_dir() and not folder.is_symlink():
+        yield from map(str, folder.rglob("*"))
+
+
+def entries(journal: Path) -> list[tuple[Entry, Path]]:
+    """What was at each path that a program has written to, and where that is kept."""
+    kept = [place for place in journal.iterdir() if not place.suffix]
+    return sorted((_read(place), place) for place in kept)
+
+
+def written(journal: Path, into: Path) -> dict[str, Path | None]:
+    """Copies of the files below the program's own folders that are new or changed, by path; None for those removed."""
+    into.mkdir()
+    files: dict[str, Path | None] = {}
+    for number, (entry, _) in enumerate(entries(journal)):
+        now = _entry(entry.path, entry.own)
+        if not entry.own or now is None or (now.was != "file" and entry.was != "file"):
+            continue
+        if now.was == "file" and now != entry:
+            files[entry.path] = Path(shutil.copyfile(entry.path, into / str(number)))
+        elif now.was != "file":
+            files[entry.path] = None
+    return files
+
+
+def put_back(journal: Path) -> None:
+    """Make all that is in the journal as it was, and begin it anew."""
+    found = entries(journal) if journal.is_dir() else []
+    for entry, place in reversed(found):  # what is in a folder before the folder
+        if entry.was == "nothing":
+            _remove(Path(entry.path))
+            place.unlink()
+    for entry, place in found:
+        if entry.was != "nothing":
+            _restore(entry, place)
+            place.unlink()
+
+
+def _read(place: Path) -> Entry:
+    with place.open("rb") as file:
+        return Entry(*json.loads(file.readline()))
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _restore(entry: Entry, place: Path) -> None:
+    path = Path(entry.path)
+    now = _entry(entry.path, entry.own)
+    if now == entry:
+        return  # it was opened, and nothing was written
+    if now and now.was != entry.was:
+        _remove(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if entry.was == "folder":
+        path.mkdir(exist_ok=True)
+        path.chmod(entry.mode)
+    elif entry.was == "link":
+        path.unlink(missing_ok=True)
+        path.symlink_to(entry.target)
+    else:
+        _write(entry, place, path)
+
+
+def _write(entry: Entry, place: Path, path: Path) -> None:
+    """Put a file's content back, whole or not at all."""
+    beside = path.with_name(f"{path.name}.perflint")
+    with place.open("rb") as kept, beside.open("wb") as file:
+        kept.readline()
+        shutil.copyfileobj(kept, file)
+    beside.chmod(entry.mode)
+    os.utime(beside, ns=(entry.time, entry.time))
+    beside.replace(path)

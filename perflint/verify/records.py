@@ -1,0 +1,124 @@
+"""Records a program and its variants, and grades each variant by what the original computes."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+from perflint.rule import Safety
+from perflint.verify.alike import LEAST_SEEDS, MOST_SEEDS, alike
+from perflint.verify.grade import Grade, Likeness
+from perflint.verify.judge import Standard, ends, likeness
+from perflint.verify.orders import Recording
+from perflint.verify.protocol import Protocol
+from perflint.verify.race import Course, Job, Recorded
+from perflint.verify.same import Comparison, compare, traits
+from perflint.verify.spec import Variant
+
+_AT_ONCE = 3  # runs that are recorded side by side
+_HURRY = 10  # times as fast do clocks run for the original's second run: what is printed of them then differs
+_MORE = 3  # further runs of an original that differs from itself, to see by how much
+
+Tell = Callable[[str], None]
+
+
+class Records:
+    """The records of one program in a folder; runs with several seeds may take so many `seconds` for each variant."""
+
+    def __init__(
+        self, course: Course, original: Variant, protocol: Protocol, folder: Path, seconds: float, tell: Tell
+    ) -> None:
+        self._course, self._original, self._protocol, self._folder = course, original, protocol, folder
+        self._seconds, self._tell = seconds, tell
+        self._numbers = itertools.count()
+        self._seeded: list[Recorded] = []
+        self._at_once = 1
+        begin = time.monotonic()
+        (run,) = self._record([self._job(original, first=True)])
+        self._one = time.monotonic() - begin
+        self._at_once = 1 if run.files else _AT_ONCE  # several at once would write each other's
+        self.standard = Standard(run)
+
+    def add(self, variants: Sequence[Variant]) -> list[Recorded]:
+        """Record variants, and the original once more and in double precision if that has not been done."""
+        jobs = [self._job(variant) for variant in variants]
+        if self.standard.again:
+            return self._record(jobs)
+        reference = self._job(self._original, reference=True)
+        again, _, *runs = self._record([self._job(self._original, clock=_HURRY), reference, *jobs])
+        self.standard = replace(self.standard, again=again, own=(self._compared(again),))
+        self._widen()
+        return runs
+
+    def graded(self, variant: Variant, run: Recorded, promise: Safety) -> Likeness:
+        """How alike a run of `variant` is, which has promised so much, to the original."""
+        found = likeness(self.standard, run, self._compared(run))
+        may_draw = promise is Safety.BEHAVIOUR or self._reads_other_data
+        return self._over_seeds(variant) if found.grade is Grade.DIFFERENT and may_draw else found
+
+    @cached_property
+    def own(self) -> Likeness:
+        """How alike two runs of the original are; what they differ by is no fault of a variant."""
+        run, again, (compared, *_) = self.standard.run, self.standard.again, self.standard.own
+        assert again is not None
+        found = likeness(Standard(run, again), again, compared)
+        if found.grade is not Grade.DIFFERENT:
+            return found
+        is_unknown = compared.parted or run.code != again.code or run.stuck
+        words = tuple(f"two runs of the original differ: {each}" for each in found.evidence)
+        return Likeness(Grade.UNKNOWN if is_unknown else Grade.ALIKE, words)
+
+    def _widen(self) -> None:
+        """See by how much more runs of the original differ, if two do, but for such as read other data each time."""
+        if self.own.grade is Grade.ALIKE and not self._reads_other_data:
+            self._tell("recording the original again, for its runs differ")
+            runs = self._record([self._job(self._original) for _ in range(_MORE)])
+            self.standard = replace(self.standard, own=(*self.standard.own, *map(self._compared, runs)))
+
+    @property
+    def _reads_other_data(self) -> bool:
+        return any(compared.order for compared in self.standard.own)
+
+    def _compared(self, run: Recorded) -> Comparison:
+        return compare(self.standard.run.folder, run.folder, self._reference)
+
+    def _over_seeds(self, variant: Variant) -> Likeness:
+        """How alike a variant is to the original with seed after seed."""
+        seeds = range(1, 1 + min(MOST_SEEDS, int(self._seconds / (2 * self._one))))
+        if len(seeds) < LEAST_SEEDS:
+            needed = f"{LEAST_SEEDS} seeds would take about {2 * LEAST_SEEDS * self._one:.0f} s"
+            return Likeness(Grade.UNKNOWN, (f"its random numbers are others, and {needed}: a larger budget may tell",))
+        self._tell(f"running {len(seeds)} seeds, for random numbers are others")
+        if not self._seeded:
+            self._seeded = self._record([self._job(self._original, seed) for seed in seeds])
+        runs = self._record([self._job(variant, seed) for seed in seeds])
+        for seed, old, new in zip(seeds, self._seeded, runs, strict=True):
+            if parted := (*ends(old, new), *compare(old.folder, new.folder).parted):
+                return Likeness(Grade.DIFFERENT, tuple(f"with seed {seed}: {each}" for each in parted))
+        return alike([traits(run.folder) for run in self._seeded], [traits(run.folder) for run in runs])
+
+    @property
+    def _reference(self) -> Path:
+        return self._folder / "reference"
+
+    def _job(
+        self, variant: Variant, seed: int = 0, *, first: bool = False, reference: bool = False, clock: int = 1
+    ) -> Job:
+        """A recording of the first steps; with the seed 0, it goes on from where the first one was behind some."""
+        horizon = self._protocol.horizon
+        restart = tuple(sorted({1, horizon // 2} - {0}))
+        full = tuple(sorted({*restart, *(step + 1 for step in restart), horizon - 1, horizon}))
+        folder = self._reference if reference else self._folder / f"run {next(self._numbers)}"
+        follow = "" if first or seed else str(self.standard.run.folder)
+        return variant, Recording(str(folder), full, restart, follow, reference, seed, clock)
+
+    def _record(self, jobs: Sequence[Job]) -> list[Recorded]:
+        protocol, runs = self._protocol, []
+        for start in range(0, len(jobs), self._at_once):
+            some = jobs[start : start + self._at_once]
+            runs += self._course.record(some, protocol.unit, protocol.horizon, protocol.patience)
+        return runs

@@ -1,0 +1,99 @@
+"""Whatever a program does to files is undone: what there was is put back, and what is new below its folders removed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from perflint.verify.journal import put_back, written
+
+UNDER_WATCH = """
+import sys; from pathlib import Path; from perflint.verify.journal import Journal
+Journal(Path(sys.argv[1]), [sys.argv[2]], [sys.argv[3]]).watch()
+import os, shutil, tempfile
+"""
+CHANGES = {
+    "a new file": "open('new.txt', 'w').write('new')",
+    "a file that is overwritten": "open('old.txt', 'w').write('new')",
+    "a file that is added to": "open('old.txt', 'a').write('new')",
+    "a file that is cut": "os.truncate('old.txt', 1)",
+    "a file that is removed": "os.remove('old.txt')",
+    "a file that is moved": "os.rename('old.txt', 'moved.txt')",
+    "a file that is replaced": "open('new.txt', 'w').write('new'); os.replace('new.txt', 'old.txt')",
+    "a file that becomes a folder": "os.remove('old.txt'); os.makedirs('old.txt/below')",
+    "a new folder": "os.makedirs('a/b'); open('a/b/new.txt', 'w').write('new')",
+    "a folder that is removed": "shutil.rmtree('folder')",
+    "a folder that is moved": "os.rename('folder', 'moved')",
+    "a link": "os.symlink('old.txt', 'link2'); os.remove('link'); open('link', 'w').write('new')",
+    "a file by its link": "open('link', 'w').write('new')",
+    "a file of another process": "os.system(sys.executable + ' -c 0'); os.fork() or open('old.txt', 'w').write('new')",
+    "an end without a word": "open('old.txt', 'w').write('new'); os._exit(1)",
+}
+
+
+def content(folder: Path) -> Mapping[str, object]:
+    return {
+        str(path.relative_to(folder)): (
+            str(path.readlink()) if path.is_symlink() else path.is_dir() or path.read_bytes()
+        )
+        for path in folder.rglob("*")
+    }
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path / "home"
+    (folder / "folder").mkdir(parents=True)
+    (folder / "old.txt").write_text("old")
+    (folder / "old.txt").chmod(0o640)
+    (folder / "folder" / "inner.txt").write_text("inner")
+    (folder / "link").symlink_to("old.txt")
+    return folder
+
+
+def run(home: Path, source: str) -> Path:
+    journal = home.parent / "journal"
+    journal.mkdir(exist_ok=True)
+    command = [sys.executable, "-c", UNDER_WATCH + source, str(journal), str(home), str(home.parent / "ours")]
+    subprocess.run(command, cwd=home, check=False)
+    return journal
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_a_program_changes_is_undone(home: Path, change: str) -> None:
+    before, times = content(home), (home / "old.txt").stat()
+    journal = run(home, CHANGES[change])
+    assert content(home) != before
+    put_back(journal)
+    assert content(home) == before
+    after = (home / "old.txt").stat()
+    assert (after.st_mtime_ns, after.st_mode) == (times.st_mtime_ns, times.st_mode)
+    assert not list(journal.iterdir())
+
+
+def test_what_is_written_below_its_folders_is_told(home: Path) -> None:
+    journal = run(home, "open('new.txt', 'w').write('new'); os.remove('old.txt'); open('folder/inner.txt', 'a')")
+    files = written(journal, home.parent / "copies")
+    assert {Path(name).name: copy and copy.read_text() for name, copy in files.items()} == {
+        "new.txt": "new",
+        "old.txt": None,
+    }
+
+
+def test_elsewhere_what_is_new_stays_and_what_was_is_put_back(home: Path) -> None:
+    other = home.parent / "old.txt"
+    other.write_text("old")
+    journal = run(home, "open('../old.txt', 'w').write('new'); open('../new.txt', 'w').write('new')")
+    put_back(journal)
+    assert other.read_text() == "old"
+    assert (home.parent / "new.txt").read_text() == "new"
+
+
+def test_what_is_only_read_or_ours_is_not_touched(home: Path) -> None:
+    (home.parent / "ours").mkdir()
+    journal = run(home, "open('old.txt').read(); open('../ours/new.txt', 'w').write('new'); os.makedirs('__pycache__')")
+    assert not list(journal.iterdir())

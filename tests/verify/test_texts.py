@@ -1,0 +1,51 @@
+"""What programs print is compared but for what differs from run to run, and for rounding."""
+
+from __future__ import annotations
+
+import pytest
+
+from perflint.verify.texts import parting
+
+
+@pytest.mark.parametrize(
+    ("before", "again", "after"),
+    [
+        ("loss 0.5", "loss 0.5", "loss 0.5"),
+        ("loss 0.5 after 3.1 s", "loss 0.5 after 31.2 s", "loss 0.5 after 0.7 s"),
+        ("2026-11-21 20:59:58,123 loss 0.5", "2026-11-21 20:59:59,456 loss 0.5", "2026-11-21 21:00:01,789 loss 0.5"),
+        ("host a", "host b", "host c"),
+        ("one\ntwo", "one", "three\nlines\nhere"),
+    ],
+)
+def test_what_differs_from_run_to_run_is_not_compared(before: str, again: str, after: str) -> None:
+    assert parting(before, again, after, exact=True) == ""
+
+
+@pytest.mark.parametrize(
+    ("after", "words"),
+    [
+        ("loss 0.7 after 1 s", 'line 1 is "loss 0.7 after 1 s" and not "loss 0.5 after 3 s"'),
+        ("lost 0.5 after 1 s", 'line 1 is "lost 0.5 after 1 s" and not "loss 0.5 after 3 s"'),
+        ("", 'line 1, "loss 0.5 after 3 s", is missing'),
+        ("loss 0.5 after 1 s\ndone", 'line 2, "done", is too much'),
+    ],
+)
+def test_what_is_the_same_in_each_run_has_to_stay(after: str, words: str) -> None:
+    assert parting("loss 0.5 after 3 s", "loss 0.5 after 30 s", after, exact=False) == words
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "near"),
+    [
+        ("0.1235", "0.1236", True),
+        ("0.1235", "0.1245", False),
+        ("1.234e-05", "1.2349e-05", True),
+        ("1.234e-05", "1.334e-05", False),
+        ("0.0004", "0.0009", False),
+        ("step 7", "step 8", False),
+        ("9312 right", "9313 right", True),
+    ],
+)
+def test_rounding_may_change_the_last_digits(before: str, after: str, near: bool) -> None:
+    assert (parting(before, before, after, exact=False) == "") is near
+    assert parting(before, before, after, exact=True)
