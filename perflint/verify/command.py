@@ -14,6 +14,7 @@ from perflint.errors import UserError
 
 PROVED, UNPROVED, FAILED = 0, 1, 2
 _NEEDED = ("torch", "psutil", "jinja2")
+_TOO_LONG = 1.2  # of the time that it was given
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -48,6 +49,7 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]
 @click.option("--rounds", type=click.IntRange(3), help="Fresh processes of each variant, at most.")
 @click.option("--horizon", type=click.IntRange(2), help="Steps whose results are compared.")
 @click.option("--seed", type=int, default=0, help="The seed that random numbers begin with.")
+@click.option("--compile", is_flag=True, help="Try what compiling modules gains, as `perflint run --compile` does it.")
 @click.option("--tune-loader", is_flag=True, help="First measure how many workers loaders need; `fix` writes it.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress, only the verdict.")
 @options.SELECTION
@@ -80,6 +82,8 @@ def verify(program: tuple[str, ...], **typed: Any) -> int:
     verdict = session.verdict(tell)
     style = Style(console.wants_color(typed["color"]), console.width(), typed["quiet"], False)
     console.show(summary(verdict, style))
+    if time.monotonic() - begin > _TOO_LONG * typed["budget"]:
+        tell(f"it took longer than {typed['budget']:.0f} s: every variant has to be started three times at least")
     tell(f"the report is {session.report}")
     if verdict.outcome is Outcome.FAILED:
         return FAILED

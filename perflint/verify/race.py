@@ -14,6 +14,8 @@ from typing import Any
 
 from perflint.shim.counters import read
 from perflint.shim.loaders import Made, made
+from perflint.shim.plan import COMPILE
+from perflint.shim.tally import Tallied, tallied
 from perflint.verify import rounds
 from perflint.verify.guardian import Guardian
 from perflint.verify.journal import put_back, written
@@ -64,8 +66,9 @@ class Race:
 class Recorded:
     """Where a run's records are, its exit code if it came to its end, and what it printed so far.
 
-    `counts` are those of the counters of its plan, `loaders` are those that were made where the plan has some. `files`
-    holds copies of those that it wrote, None for those that it removed. `stuck` says how it hung, if it did.
+    `counts` are those of the counters of its plan, `loaders` are those that were made where the plan has some,
+    `modules` what became of those that it compiles. `files` holds copies of those that it wrote, None for those that it
+    removed. `stuck` says how it hung, if it did.
     """
 
     folder: Path
@@ -74,6 +77,7 @@ class Recorded:
     errors: str
     counts: tuple[int, ...] = ()
     loaders: tuple[Made, ...] = ()
+    modules: tuple[Tallied, ...] = ()
     files: Mapping[str, Path | None] = field(default_factory=dict)
     stuck: str = ""
 
@@ -209,9 +213,11 @@ def _seen(running: Running, variant: Variant, recording: Recording, steps: int, 
         code = ended.code
     except NoProgress as error:
         stuck = str(error)
-    effects = read(Path(running.folder), variant.plan.counters)
+    folder = Path(running.folder)
+    effects = read(folder, variant.plan.counters)
     counts = tuple(map(sum, zip([0] * variant.plan.counters, *(each.counts for each in effects), strict=True)))
-    return Recorded(Path(recording.folder), code, "", "", counts, tuple(made(Path(running.folder))), stuck=stuck)
+    loaders, modules = tuple(made(folder)), tuple(tallied(folder, COMPILE))
+    return Recorded(Path(recording.folder), code, "", "", counts, loaders, modules, stuck=stuck)
 
 
 def _goes_on(elapsed: float, events: int, seconds: float) -> bool:

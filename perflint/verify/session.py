@@ -51,7 +51,9 @@ class Session:
         with closing(Guardian()) as guardian, closing(Monitor()) as monitor:
             course = Course(self._program, guardian, self._typed["seed"])
             begin = time.monotonic()
-            variants = self._variants(course, Project(self._start, self._root, settings, self._typed["config"]), tell)
+            config, compiles = self._typed["config"], self._typed["compile"]
+            project = Project(self._start, self._root, settings, config, compiles=compiles)
+            variants = self._variants(course, project, tell)
             budget = self._typed["budget"] - (time.monotonic() - begin)
             verdict = Examination(course, variants, budget, guardian.folder, tell, monitor, asked).verdict()
         self._keep(verdict)

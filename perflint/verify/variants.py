@@ -19,7 +19,7 @@ from perflint.selection import RulesByFile
 from perflint.shim.compiling import functions
 from perflint.shim.known_loaders import WORKERS
 from perflint.shim.loaders import LOADERS, Made
-from perflint.shim.plan import PatchedFile, Plan
+from perflint.shim.plan import COMPILE, PatchedFile, Plan
 from perflint.shim.planning import Project, patched, plan_for
 from perflint.verify.race import Recorded
 from perflint.verify.spec import Variant
@@ -27,7 +27,10 @@ from perflint.verify.spec import Variant
 
 @dataclass(frozen=True, order=True)
 class FixKey:
-    """One fix of a plan, for what was found at a line of the user's file; some are made as the program runs."""
+    """One fix of a plan, for what was found at a line of the user's file; some are made as the program runs.
+
+    That of modules that are compiled is of the whole project, at line 0.
+    """
 
     path: str
     line: int
@@ -65,7 +68,8 @@ class Variants:
             path: tuple(each for each in known if (path, each.line) in places)
             for path, known in self.whole.loaders.items()
         }
-        return Variant(name, self.whole._replace(files=files, loaders=loaders))
+        compiles = any(key.rule == COMPILE for key in wanted)
+        return Variant(name, self.whole._replace(files=files, loaders=loaders, compiles=compiles))
 
     def tuning(self) -> Variant | None:
         """The original, whose loaders are tuned as it runs; None where it has none to tune."""
@@ -73,12 +77,16 @@ class Variants:
 
     @staticmethod
     def is_loaded(key: FixKey, variant: Variant, run: Recorded) -> bool:
-        """Whether a run came by the place of a fix at all: it loaded the file, or made a loader there."""
+        """Whether a run came by the place of a fix at all: loaded the file, made a loader, or called modules."""
+        if key.rule == COMPILE:
+            return bool(run.modules)
         return bool(_made(key, run) if key.at_run_time else run.counts[variant.plan.slots[key.path]])
 
     @staticmethod
     def activations(key: FixKey, variant: Variant, run: Recorded) -> int:
         """How often a fix took effect in a run of a variant that has it."""
+        if key.rule == COMPILE:
+            return sum(each.times for each in run.modules)
         if key.at_run_time:
             return sum(bool(each.arguments) for each in _made(key, run))
         file, first = variant.plan.files[key.path], variant.plan.slots[key.path]
@@ -89,6 +97,8 @@ class Variants:
     @staticmethod
     def obstacle(key: FixKey, run: Recorded) -> str:
         """Why a fix that is made as the program runs was not made; empty where nothing is said of it."""
+        if key.rule == COMPILE:
+            return next((each.remark for each in run.modules if not each.times), "")
         return next((each.reason for each in _made(key, run) if each.reason), "")
 
     def fingerprint(self, key: FixKey) -> str:
@@ -123,6 +133,9 @@ def _fixes(plan: Plan) -> Iterator[FixKey]:
         for each in loaders:
             safety = Safety.EXACT if WORKERS in each.proven else Safety.BEHAVIOUR
             yield FixKey(path, each.line, rules[0], "what was left out of the loader, as it is made", safety, True)
+    if plan.compiles:
+        title = "compile the modules that are called again and again, as `perflint run --compile` does"
+        yield FixKey(plan.root, 0, COMPILE, title, Safety.ROUNDING, True)
 
 
 def _made(key: FixKey, run: Recorded) -> list[Made]:

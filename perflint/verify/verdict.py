@@ -62,7 +62,8 @@ class FixVerdict:
     @property
     def place(self) -> str:
         """The fix for humans: its rule, and where it is, seen from the working directory."""
-        return f"{self.rule} {os.path.relpath(self.path)}:{self.line}"
+        path = os.path.relpath(self.path)
+        return f"{self.rule} {path}:{self.line}" if self.line else f"{self.rule} {path}"
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from perflint.config import load
+from perflint.rule import Safety
 from perflint.runtime.loader import cores
 from perflint.shim.planning import Project
 from perflint.verify.orders import Recording
@@ -17,8 +18,8 @@ from perflint.verify.variants import FixKey, Variants
 from tests.verify.courses import PROGRAMS, course
 
 
-def variants_of(folder: Path) -> Variants:
-    return Variants(Project(folder, folder, load(folder).settings, None))
+def variants_of(folder: Path, *, compiles: bool = False) -> Variants:
+    return Variants(Project(folder, folder, load(folder).settings, compiles=compiles))
 
 
 @pytest.fixture
@@ -59,6 +60,14 @@ def test_what_a_run_makes_of_a_loader_is_told_of_that_loader(variants: Variants,
     assert not variants.is_loaded(first, variant, run)
     assert variants.is_loaded(second, variant, run)
     assert variants.activations(second, variant, run) or variants.obstacle(second, run)
+
+
+def test_compiling_modules_is_a_fix_of_its_own_where_it_is_asked_for(folder: Path) -> None:
+    variants = variants_of(folder / "loads", compiles=True)
+    (key,) = (key for key in variants.fixes if not key.line)
+    assert (key.rule, key.safety) == ("compile", Safety.ROUNDING)
+    assert variants.with_fixes("compiled", [key]).plan.compiles
+    assert not variants.with_fixes("the rest", set(variants.fixes) - {key}).plan.compiles
 
 
 def test_workers_are_as_many_as_were_tuned(folder: Path) -> None:
