@@ -175,7 +175,7 @@ class _Case:
 
     def _alone(self, active: Sequence[FixVerdict], whole: Recorded) -> Iterator[FixVerdict]:
         """The fixes, each with how alike the original is to itself with that fix alone."""
-        runs = [whole]
+        runs = [whole][: len(active)]
         if len(active) > 1:
             self._of.tell(f"recording what each of {len(active)} fixes changes alone")
             runs = self._records.add([self._patched([fix]) for fix in active])
