@@ -113,7 +113,8 @@ class _Case:
         kept = [fix for fix in settled if fix.kept]
         chosen = kept or right
         final = whole if len(chosen) == len(active) else self._records.add([self._patched(chosen)])[0]
-        read = self._of.monitor.readings(self._look.gpus, contest.since)
+        before, after = _side(race, ORIGINAL, self._records.standard.run), _side(race, PATCHED, final)
+        gpus, read = self._look.gpus, self._of.monitor.readings(self._look.gpus, contest.since)
         return replace(
             shared,
             environment={**shared.environment, **facts(read)},
@@ -121,14 +122,14 @@ class _Case:
             warm_up=race.protocol.warm_up,
             samples=race.samples,
             likeness=self._graded(chosen, final),
-            before=_side(race, ORIGINAL, self._records.standard.run),
-            after=_side(race, PATCHED, final),
+            before=before,
+            after=after,
             again=_side(race, AGAIN, self._records.standard.run),
             fixes=tuple(settled),
             hunks=tuple(self._hunks(chosen)),
-            excluded=(*_excluded(race), *disturbances(self._of.monitor.load, self._look.gpus, read)),
+            excluded=(*_excluded(race, gpus, (before, after)), *disturbances(self._of.monitor.load, gpus, read)),
             readings=read,
-            strangers=self._of.monitor.strangers(self._look.gpus),
+            strangers=self._of.monitor.strangers(gpus),
         )
 
     def _contest(self) -> Contest:
@@ -215,7 +216,10 @@ def _side(race: Race, variant: str, recorded: Recorded) -> Side:
     )
 
 
-def _excluded(race: Race) -> tuple[str, ...]:
-    unsteady = f"{count(race.unsteady, 'pair')} of windows in which something was compiled or captured"
-    apart = f"the programs ran one after the other, for they have no room beside each other: {race.apart}"
-    return (*([unsteady] if race.unsteady else ()), *([apart] if race.apart else ()))
+def _excluded(race: Race, gpus: Sequence[str], sides: Iterable[Side]) -> Iterator[str]:
+    if race.unsteady:
+        yield f"{count(race.unsteady, 'pair')} of windows in which something was compiled or captured"
+    if race.apart:
+        yield f"the programs ran one after the other, for they have no room beside each other: {race.apart}"
+    if gpus and any(side.busy is None for side in sides):
+        yield "how busy the GPU was: it could not be observed"
