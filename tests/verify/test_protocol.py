@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perflint.verify.protocol import Look, Passage, choose
+from perflint.verify.protocol import Look, Passage, Protocol, choose
 from perflint.verify.units import BATCH, OPTIMIZER
 
 
@@ -38,3 +38,11 @@ def test_the_windows_of_a_short_program_fit_into_it() -> None:
 
 def test_a_program_of_a_few_steps_is_timed_as_a_whole() -> None:
     assert choose(look(step=0.5, steps=3, whole=True), 3, 600.0).unit == ""
+
+
+def test_windows_are_made_shorter_until_whole_runs_are_timed() -> None:
+    protocol = Protocol(OPTIMIZER, warm_up=4, window=5, pairs=3, rounds=8, observed=4)
+    half = protocol.shorter
+    assert (half.unit, half.window, half.pairs) == (OPTIMIZER, 2, 3)
+    whole = half.shorter.shorter
+    assert (whole.unit, whole.warm_up, whole.window, whole.pairs, whole.observed) == ("", 0, 1, 1, 0)

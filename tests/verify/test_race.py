@@ -32,14 +32,6 @@ def test_a_race_times_pairs_of_windows_and_observes_what_follows_them(tmp_path: 
     assert timeline.lanes == (HOST, LOADER)
 
 
-def test_where_a_program_ends_before_its_first_window_the_windows_are_made_shorter(tmp_path: Path) -> None:
-    first = original(tmp_path)
-    with course("train.py", "5") as races:
-        race = races.race([first, replace(first, name=AGAIN)], replace(SHORT, window=4), lambda _: True)
-    assert [(each.number, each.steps) for each in race.samples.windows] == [(0, 2), (0, 2)]
-    assert race.protocol.window == 2
-
-
 def test_a_program_that_ends_before_it_is_warm_is_timed_as_a_whole(tmp_path: Path) -> None:
     first = original(tmp_path)
     with course("train.py", "2") as races:
