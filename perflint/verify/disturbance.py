@@ -17,7 +17,7 @@ _COMMAND = "nvidia-smi"
 _FORMAT = "--format=csv,noheader,nounits"
 _READ = "timestamp,uuid,driver_version,clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_event_reasons.active"
 _USED = "gpu_uuid,pid,used_memory,process_name"
-_EVERY = 500  # milliseconds
+_EVERY = 2000  # milliseconds: to ask takes the driver's time, and a core's
 _QUIET = 0.2  # the share of the cores that others may keep busy
 _GLANCE = 0.3  # seconds in which that is seen
 _PATIENCE = 10.0  # seconds for an answer
