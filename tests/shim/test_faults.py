@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -56,10 +57,11 @@ def test_entries_of_the_store_that_cannot_be_read_are_done_without(folder: Path)
         file.mkdir()
     run = patched(folder, "main.py")
     assert (run.stdout, run.returncode) == ("ran PatchedLoader\n", 0), run.stderr
-    assert warnings(run) <= 1
+    assert warnings(run) == 0
 
 
-def test_a_project_that_cannot_be_written_is_run_patched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_project_that_cannot_be_written_is_run_patched(folder: Path) -> None:
     folder.chmod(0o555)
     try:
         run = patched(folder, "main.py")
@@ -105,9 +107,6 @@ def test_ctrl_c_while_planning_ends_the_command_and_leaves_nothing(
 
 
 def test_warnings_that_are_errors_do_not_turn_a_fault_into_one(folder: Path) -> None:
-    (folder / ".perflint_cache").write_text("not a folder")
-    run = patched(folder, "main.py", PYTHONWARNINGS="error::RuntimeWarning", TMPDIR=str(folder))
-    assert (run.stdout, run.returncode) == ("ran PatchedLoader\n", 0), run.stderr
     code = f"import tempfile\ntempfile.tempdir = '/nowhere'\n{_RUN}"
     run = python(folder, "-c", code, "run", "main.py", PYTHONWARNINGS="error::RuntimeWarning")
     assert (run.stdout, run.returncode) == ("ran SourceFileLoader\n", 0), run.stderr

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
+import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,11 +64,12 @@ def test_what_an_earlier_block_patched_counts_on_for_that_block(
 
 
 def test_everything_is_as_before_behind_the_block(folder: Path) -> None:
-    finders, environment = list(sys.meta_path), dict(os.environ)
+    before = list(sys.meta_path), dict(os.environ), DataLoader.__init__, runpy._get_code_from_file  # type: ignore[attr-defined]
+    location = importlib.util.spec_from_file_location
     with installed(folder):
-        assert sys.meta_path != finders
-    assert sys.meta_path == finders
-    assert dict(os.environ) == environment
+        assert (sys.meta_path, location) != (before[0], importlib.util.spec_from_file_location)
+    after = list(sys.meta_path), dict(os.environ), DataLoader.__init__, runpy._get_code_from_file  # type: ignore[attr-defined]
+    assert (after, importlib.util.spec_from_file_location) == (before, location)
     module = importlib.import_module("decoders")
     assert type(module.__loader__).__name__ == "SourceFileLoader"
 

@@ -1,4 +1,4 @@
-"""Whole programs print under `perflint run` what they print under Python."""
+"""Whole programs print under `perflint run` what they print under Python, and what mends them takes effect."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ import pytest
 from tests.shim.runs import patched, python
 
 WORKLOADS = Path(__file__).parents[2] / "fixtures" / "workloads"
+EFFECTS = {
+    "chatty": "item-in-loop: collect `losses` on the device and read it once, behind the loop (20 times)",
+    "images": "loader: n",  # workers, or no cores for any
+    "seq2seq": "decode-loop: compute all steps at once (60 times)",
+    "unguarded": "missing-main-guard: move what runs under a main guard (1 time)",
+}
 
 
 @pytest.mark.parametrize("path", sorted(WORKLOADS.glob("*.py")), ids=lambda path: path.stem)
@@ -18,3 +24,7 @@ def test_a_workload_prints_the_same(path: Path, tmp_path: Path) -> None:
     assert alone.returncode == 0, alone.stderr
     assert run.stdout == alone.stdout
     assert run.stderr.startswith(alone.stderr)
+    if path.stem in EFFECTS:
+        assert EFFECTS[path.stem] in run.stderr
+    else:
+        assert run.stderr.endswith("perflint: 0 fixes took effect\n")
