@@ -37,6 +37,13 @@ def test_a_child_runs_the_patched_program(tmp_path: Path, method: str) -> None:
     assert re.search(r"\(2 times: 1 in main, 1 in \d+\)", run.stderr)
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_the_workers_of_a_loader_run_the_patched_program(tmp_path: Path, method: str) -> None:
+    run = patched(project(tmp_path, "loader_workers.py", "decoders.py"), "loader_workers.py", method)
+    assert run.stdout == "True PatchedLoader True\n" * 2, run.stderr
+    assert re.search(r"\(3 times: 1 in main, 2 in \d+\)", run.stderr)
+
+
 def test_children_that_run_nothing_patched_note_nothing(tmp_path: Path) -> None:
     project(tmp_path, "decoders.py")
     forks = "import glob, os, sys\nimport decoders\n\nfor _ in range(9):\n    os.fork() or os._exit(0)\n    os.wait()\n"
