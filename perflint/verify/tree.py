@@ -14,6 +14,7 @@ from perflint.shim.session import RUN
 
 _GONE = (psutil.NoSuchProcess, psutil.AccessDenied)
 _STILL = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP, psutil.STATUS_ZOMBIE)
+_SIZES = ("pss", "uss", "rss")  # the first that the system tells
 _PATIENCE = 10.0  # seconds that processes have to do as they are told
 
 
@@ -31,7 +32,7 @@ def memory(run: str) -> int:
     for process in processes(run):
         with contextlib.suppress(*_GONE):
             info = process.memory_full_info()
-            used += getattr(info, "pss", info.uss)
+            used += next(getattr(info, name) for name in _SIZES if hasattr(info, name))
     return used
 
 
