@@ -15,6 +15,7 @@ from perflint.verify.journal import put_back
 from perflint.verify.tree import kill
 
 _JOURNAL = "journal"
+_LONGEST = 60  # characters of a folder: the paths of sockets in it have 104 at most
 
 
 class Guardian:
@@ -24,7 +25,8 @@ class Guardian:
     """
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="perflint-"))
+        usual = tempfile.gettempdir()
+        self.folder = Path(tempfile.mkdtemp(prefix="perflint-", dir=usual if len(usual) <= _LONGEST else "/tmp"))
         self.journal = self.folder / _JOURNAL
         self.journal.mkdir()
         command = [sys.executable, "-m", __spec__.name, str(self.folder)]

@@ -12,6 +12,7 @@ from perflint.verify.grade import Grade, Likeness
 from perflint.verify.output import ending
 from perflint.verify.race import Recorded
 from perflint.verify.same import Comparison, Difference, logged
+from perflint.verify.state import OPTION
 from perflint.verify.texts import parting
 
 _OWN_ERROR = 3.0  # times the original's own rounding error, or its own spread, that a patched result may have
@@ -44,6 +45,9 @@ def likeness(standard: Standard, after: Recorded, compared: Comparison) -> Liken
     parted = (*ends(standard.run, after), *compared.parted, *compared.order)
     if parted:
         return Likeness(Grade.DIFFERENT, parted)
+    if not compared.steps:
+        words = "it has come to no step: an optimizer's, a batch of a loader, or a call of a function with a fix"
+        return Likeness(Grade.UNKNOWN, (words,))
     if not compared.values:
         return Likeness(Grade.UNKNOWN, ("it has no losses, gradients, parameters or outputs that could be compared",))
     spread = standard.spread
@@ -98,7 +102,8 @@ def _closeness(difference: Difference, spread: Mapping[str, float], referenced: 
 
 def _is_rounding(difference: Difference, error: float, referenced: bool) -> bool:
     if difference.reference is None or difference.changed is None:
-        drifted = referenced and (difference.name.startswith(_DERIVED) or error <= _DRIFT)
+        may_drift = referenced and not difference.name.startswith(OPTION)
+        drifted = may_drift and (difference.name.startswith(_DERIVED) or error <= _DRIFT)
         return difference.is_close or drifted
     allowed = _NEAR_ERROR if difference.is_close else _OWN_ERROR
     return difference.changed <= allowed * max(difference.reference, _EPSILON)

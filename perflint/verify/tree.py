@@ -19,11 +19,26 @@ _PATIENCE = 10.0  # seconds that processes have to do as they are told
 
 
 def processes(run: str) -> Iterator[psutil.Process]:
-    """The living processes of the run whose folder is `run`, but for this one."""
-    for process in psutil.process_iter():
-        with contextlib.suppress(*_GONE):
-            if process.pid != os.getpid() and process.environ().get(RUN) == run:
-                yield process
+    """The living processes of the run whose folder is `run`, but for this one.
+
+    What they have started without an environment is known by its session, which is that of the run.
+    """
+    living = {process: _session(process) for process in psutil.process_iter() if process.pid != os.getpid()}
+    named = {process for process in living if _belongs(process, run)}
+    sessions = {living[process] for process in named} - {os.getsid(0), None}
+    yield from (process for process, session in living.items() if process in named or session in sessions)
+
+
+def _belongs(process: psutil.Process, run: str) -> bool:
+    with contextlib.suppress(*_GONE):
+        return process.environ().get(RUN) == run
+    return False
+
+
+def _session(process: psutil.Process) -> int | None:
+    with contextlib.suppress(OSError):
+        return os.getsid(process.pid)
+    return None
 
 
 def memory(run: str) -> int:

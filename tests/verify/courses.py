@@ -56,7 +56,9 @@ class Bench:
 
 
 @contextmanager
-def bench(name: str, folder: Path, *, steps: int, unit: str = OPTIMIZER, calls: Sequence[str] = ()) -> Iterator[Bench]:
+def bench(
+    name: str, folder: Path, *arguments: str, steps: int, unit: str = OPTIMIZER, calls: Sequence[str] = ()
+) -> Iterator[Bench]:
     """The program of that name, of which `steps` steps are compared; it is run in the folder `work`."""
 
     def change(old: str, new: str) -> Variant:
@@ -65,7 +67,7 @@ def bench(name: str, folder: Path, *, steps: int, unit: str = OPTIMIZER, calls: 
     for each in ("work", "records", "store"):
         (folder / each).mkdir()
     protocol = Protocol(unit, 1, 1, 1, 3, steps, 60.0)
-    with course(name, folder=folder / "work") as races:
+    with course(name, *arguments, folder=folder / "work") as races:
         records = Records(races, change("", ""), protocol, folder / "records", 1e6, lambda _: None)
         records.add([])
         yield Bench(records, change)

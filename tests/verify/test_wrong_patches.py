@@ -63,7 +63,7 @@ TRAINING = {
     "no clipping": ("        nn.utils.clip_grad_norm_(model.parameters(), 0.5)\n", "", "at step 1 gradient 0."),
     "no schedule": ("        scheduler.step()\n", "", "at step 5 option 0.lr differs by 1 of the value"),
     "weight decay": ("lr=0.01)", "lr=0.01, weight_decay=1e-3)", "at step 1 option 0.weight_decay differs"),
-    "a still buffer": ("BatchNorm1d(16)", "BatchNorm1d(16, momentum=0.0)", "at step 1 buffer 0.0.1.running_mean"),
+    "a still buffer": ("BatchNorm1d(16)", "BatchNorm1d(16, momentum=0.0)", "at step 2 buffer 0.0.1.running_mean"),
     "slightly other inputs": (LOGITS, "logits = model(x + 1e-5)", "at step 2 buffer 0.0.1.running_mean differs"),
     "one epoch more": ("range(2)", "range(3)", "it ran on, where the original ended with exit code 0"),
     "an early end": (LOOP, f"{BODY}if total > 2: raise SystemExit\n", "10 steps were recorded before, 4 after"),

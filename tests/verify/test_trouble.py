@@ -1,0 +1,92 @@
+"""Whatever a program does, and whatever becomes of the verifier, there is a clear word on it, and nothing is left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import psutil
+import pytest
+
+from perflint.verify import tree
+from perflint.verify.grade import Grade
+from perflint.verify.running import NoProgress, ProgramEnded
+from perflint.verify.units import BATCH
+from tests.verify.courses import PROGRAMS, bench, course, original
+
+PATIENCE = 120.0
+ROOM = 50_000_000  # bytes that the verifier may grow by
+ENDS = {
+    "memory": "the original ended with exit code 1: RuntimeError: ",
+    "quits": "the original ended with exit code 3",
+    "SIGKILL": "the original was ended by SIGKILL, as where memory runs out",
+    "SIGTERM": "the original was ended by SIGTERM",
+    "SIGSEGV": "the original was ended by SIGSEGV",
+}
+
+
+@pytest.mark.parametrize("kind", ENDS)
+def test_how_a_program_has_failed_is_said(tmp_path: Path, kind: str) -> None:
+    with course("trouble.py", kind) as races, pytest.raises(ProgramEnded) as ended:
+        races.look(original(tmp_path), 1.0, PATIENCE)
+    assert str(ended.value).startswith(ENDS[kind])
+
+
+def test_a_program_without_a_step_is_not_checkable(tmp_path: Path) -> None:
+    with course("trouble.py", "leaves") as races:
+        look = races.look(original(tmp_path), 1.0, PATIENCE)
+    assert look.is_whole
+    assert not look.passages
+    with bench("trouble.py", tmp_path, "leaves", steps=1) as leaves:
+        assert leaves.records.own.grade is Grade.UNKNOWN
+        assert leaves.records.own.evidence[0].startswith("it has come to no step")
+
+
+def test_a_program_that_prints_without_end_does_not_fill_the_memory(tmp_path: Path) -> None:
+    before = psutil.Process().memory_info().rss
+    with course("trouble.py", "floods") as races, races.running(original(tmp_path), BATCH) as running:
+        assert running.finish(PATIENCE) == 0
+        output, errors = running.printed()
+        assert running.output.count == running.errors.count == 100 * 2**20
+    assert len(output) + len(errors) < 2**23
+    assert psutil.Process().memory_info().rss - before < ROOM
+
+
+def test_children_that_know_nothing_of_the_verifier_are_ended_too(tmp_path: Path) -> None:
+    with course("trouble.py", "hangs") as races, races.running(original(tmp_path), BATCH) as running:
+        running.advance(2, PATIENCE)
+        with pytest.raises(NoProgress, match="it came to no step for 5 s"):
+            running.advance(9, 5.0)
+        family = list(tree.processes(running.folder))
+        assert any(not process.environ() for process in family)
+    assert not [process for process in family if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+def test_a_verifier_that_is_interrupted_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+    home, pipe = tmp_path / "home", tmp_path / "pipe"
+    temporary = Path(tempfile.mkdtemp())  # sockets need short paths
+    home.mkdir()
+    shutil.copy(PROGRAMS / "waits.py", home)
+    (home / "perflint.toml").touch()  # a project of its own
+    (home / "kept.txt").write_text("kept")
+    os.mkfifo(pipe)
+    command = [sys.executable, "-m", "perflint", "verify", "--select", "repeat-not-broadcast", "waits.py", str(pipe)]
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    with subprocess.Popen(command, cwd=home, env=environment, stderr=subprocess.DEVNULL) as verifier:
+        subprocess.run(["timeout", str(PATIENCE), "cat", str(pipe)], check=True)  # ends once the program is there
+        family = psutil.Process(verifier.pid).children(recursive=True)
+        assert len(family) > 1
+        assert (home / "kept.txt").read_text() == "lost"
+        verifier.send_signal(number)
+    assert not psutil.wait_procs(family, timeout=PATIENCE)[1]
+    assert (home / "kept.txt").read_text() == "kept"
+    assert not (home / "new.txt").exists()
+    assert not [path for path in temporary.iterdir() if path.name.startswith("perflint-")]
+    shutil.rmtree(temporary)
+    assert not [path for path in (home / ".perflint").glob("*") if path.name.startswith(("verdicts", "report"))]
