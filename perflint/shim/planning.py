@@ -159,12 +159,13 @@ def patched(patch: Patch) -> PatchedFile:
     """What a run needs of a patch."""
     assert patch.document is not None
     changes, probes = [], []
+    statements = sorted(_statements(patch.after, but=(ast.Import, ast.ImportFrom)))
     for number, item in enumerate(patch.applied, 1):
         line = original_line(item.text, item.finding, patch.before)
         changes.append(Change(item.finding.rule, item.fix.title, str(item.fix.safety), line))
-        if statement := _statement(item, patch.after):
+        if statement := _statement(item, patch.after, statements):
             probes.append((statement, number))
-    lines = tuple(line_map(patch.after, patch.before))
+    lines = line_map(patch.after, patch.before)
     lost = tuple(_lost(patch, lines))
     return PatchedFile(digest(patch.document.data), patch.after, lines, tuple(changes), tuple(probes), lost=lost)
 
@@ -182,19 +183,15 @@ def _lost(patch: Patch, lines: Sequence[int]) -> Iterator[tuple[int, int]]:
             yield changed[before], line
 
 
-def _statements(text: str) -> set[int]:
-    return {node.lineno for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt)}
+def _statements(text: str, but: tuple[type[ast.stmt], ...] = ()) -> set[int]:
+    nodes = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt))
+    return {node.lineno for node in nodes if not isinstance(node, but)}
 
 
-def _statement(item: Applied, after: str) -> int:
-    """The line of the first statement of `after` that the fix made or that follows on what it took away; 0 for none."""
+def _statement(item: Applied, after: str, statements: Sequence[int]) -> int:
+    """The first line of `statements` in `after` that the fix made, or that follows on what it took away; or 0."""
     touched = {line for edit in item.fix.edits for line in _lines_of(item.text, edit)}
     places = line_map(after, item.text)
-    statements = sorted(
-        node.lineno
-        for node in ast.walk(ast.parse(after))
-        if isinstance(node, ast.stmt) and not isinstance(node, ast.Import | ast.ImportFrom)
-    )
     made = (line for line in statements if abs(places[line - 1]) in touched)
     behind = (line for line in statements if abs(places[line - 1]) >= max(touched))
     return next(made, next(behind, 0))
