@@ -31,7 +31,10 @@ def watch(run: Path) -> Watch:
         modules = _Modules(run)
 
         def call(each: Any, *args: Any, **kwargs: Any) -> Any:
-            modules.called(each)
+            try:
+                modules.called(each)
+            except Exception as error:
+                fault.tell(f"leaves {type(each).__qualname__} eager: {error!r}")
             return each._call_impl(*args, **kwargs)
 
         return replace(module.Module, "_compiled_call_impl", call)  # which a module that is compiled has of its own

@@ -50,8 +50,7 @@ def enter() -> RunFolder:
     """A new folder; where a launcher has started several ranks on this host, the one that they share."""
     if os.name == "nt":
         return RunFolder(Path(tempfile.mkdtemp(prefix=_PREFIX)), None, shared=False)
-    launch = os.environ.get("TORCHELASTIC_RUN_ID")
-    if launch is None:
+    if not _is_rank():
         return again(Path(tempfile.mkdtemp(prefix=_PREFIX)))
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     path = Path(tempfile.gettempdir()) / f"{_PREFIX}{os.getuid()}-{os.getppid()}-{attempt}"
@@ -62,10 +61,14 @@ def enter() -> RunFolder:
 
 
 def again(path: Path) -> RunFolder:
-    """The folder at `path`, for a process that has it to itself."""
+    """The folder at `path`, which this process has made, or has used before it became another program."""
     lock = os.open(path, os.O_RDONLY)
     _locks(lock, alone=False)
-    return RunFolder(path, lock, shared=False)
+    return RunFolder(path, lock, shared=_is_rank())
+
+
+def _is_rank() -> bool:
+    return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def about(path: Path) -> About:
