@@ -5,30 +5,35 @@ An entry is one file of the journal: a line of JSON on what was at a path, follo
 
 from __future__ import annotations
 
+import builtins
 import functools
+import io
 import json
 import os
+import pathlib
 import shutil
 import stat
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_TOUCHED = {  # the paths among the arguments of what Python tells of
-    "os.remove": (0,),
-    "os.rename": (0, 1),
-    "os.rmdir": (0,),
-    "os.mkdir": (0,),
-    "os.truncate": (0,),
-    "os.link": (1,),
-    "os.symlink": (1,),
-    "shutil.rmtree": (0,),
+_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_TOUCHED = {  # functions of `os`, and where their arguments have paths that are changed, with the names of those
+    "remove": {0: "path"},
+    "unlink": {0: "path"},
+    "rmdir": {0: "path"},
+    "mkdir": {0: "path"},
+    "truncate": {0: "path"},
+    "rename": {0: "src", 1: "dst"},
+    "replace": {0: "src", 1: "dst"},
+    "link": {1: "dst"},
+    "symlink": {1: "dst"},
 }
+_MODES = frozenset("wax+")
 _WRITERS = {"torch": "save", "safetensors.torch": "save_file"}  # which write without a word to Python
 _PASSED_OVER = frozenset(("__pycache__", ".perflint", "site-packages", ".cache"))  # folders of what is made anew
 _DEVICES = ("/dev/", "/proc/", "/sys/")
@@ -58,21 +63,36 @@ class Journal:
         self._ours = tuple(f"{os.path.realpath(each)}{os.sep}" for each in (*ours, str(folder)))
 
     def watch(self) -> None:
-        """Note all changes from now on, but for those of libraries that have to be watched, too."""
-        sys.addaudithook(self._heard)
+        """Note all changes from now on, but for those of libraries that have to be watched, too.
+
+        By functions in the place of Python's own: an audit hook would be called for each `id` of an object, which slows
+        down what is timed.
+        """
+        _replace(builtins, "open", self._opening)
+        _replace(io, "open", self._opening)
+        _replace(os, "open", self._opening)
+        _replace(shutil, "rmtree", partial(self._touching, {0: "path"}))
+        for name, paths in _TOUCHED.items():
+            _replace(os, name, partial(self._touching, paths))
+        accessor = getattr(pathlib, "_NormalAccessor", None)  # Python 3.10 has the functions in here as well
+        for name in filter(partial(hasattr, accessor), ("open", *_TOUCHED)):
+            setattr(accessor, name, staticmethod(getattr(io if name == "open" else os, name)))
 
     @property
     def libraries(self) -> dict[str, Callable[[ModuleType], None]]:
         """What to call once a library has been imported, by its name."""
         return {name: functools.partial(self._watch_writer, writer) for name, writer in _WRITERS.items()}
 
-    def _heard(self, event: str, args: tuple[Any, ...]) -> None:
-        if event == "open":
-            if args[2] & _WRITES:
-                self._keep(args[0], follow=True)
-        elif event in _TOUCHED and not _is_elsewhere(event, args):
-            for place in _TOUCHED[event]:
-                self._keep(args[place], follow=False)
+    def _opening(self, file: object = None, mode: object = "r", *_: object, **named: object) -> None:
+        how = named.get("flags", mode)
+        if how & _FLAGS if isinstance(how, int) else not _MODES.isdisjoint(str(how)):
+            self._keep(named.get("path", file), follow=True)
+
+    def _touching(self, paths: Mapping[int, str], *given: object, **named: object) -> None:
+        if any(name.endswith("dir_fd") and value is not None for name, value in named.items()):
+            return  # relative to a folder that is known by its descriptor: whoever uses those names it before
+        for place, name in paths.items():
+            self._keep(given[place] if place < len(given) else named.get(name), follow=False)
 
     def _watch_writer(self, name: str, library: ModuleType) -> None:
         write = getattr(library, name)
@@ -116,9 +136,18 @@ class Journal:
         whole.unlink()
 
 
-def _is_elsewhere(event: str, args: tuple[Any, ...]) -> bool:
-    """Whether paths are relative to a folder that is known by its descriptor: whoever uses those names it before."""
-    return event != "os.truncate" and isinstance(args[-1], int) and args[-1] != -1
+def _replace(owner: Any, name: str, note: Callable[..., None]) -> None:
+    """Have a function of a module tell of each call before it is made."""
+    function = getattr(owner, name)
+
+    @functools.wraps(function)
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        note(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    setattr(owner, name, noted)
+    for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
+        able.update({noted} if function in able else ())
 
 
 def _entry(path: str, own: bool) -> Entry | None:

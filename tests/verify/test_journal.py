@@ -14,7 +14,7 @@ from perflint.verify.journal import put_back, written
 UNDER_WATCH = """
 import sys; from pathlib import Path; from perflint.verify.journal import Journal
 Journal(Path(sys.argv[1]), [sys.argv[2]], [sys.argv[3]]).watch()
-import os, shutil, tempfile
+import os, pathlib, shutil, tempfile
 """
 CHANGES = {
     "a new file": "open('new.txt', 'w').write('new')",
@@ -31,6 +31,9 @@ CHANGES = {
     "a link": "os.symlink('old.txt', 'link2'); os.remove('link'); open('link', 'w').write('new')",
     "a file by its link": "open('link', 'w').write('new')",
     "a file of another process": "os.system(sys.executable + ' -c 0'); os.fork() or open('old.txt', 'w').write('new')",
+    "paths": "p = pathlib.Path('old.txt'); p.write_text('new'); p.rename('a'); pathlib.Path('b').mkdir(); p.open('w')",
+    "names": "open(file='old.txt', mode='w'); os.rename(src='old.txt', dst='c')",
+    "a descriptor": "os.write(os.open('old.txt', os.O_WRONLY), b'new'); os.open('new.txt', os.O_CREAT | os.O_WRONLY)",
     "an end without a word": "open('old.txt', 'w').write('new'); os._exit(1)",
 }
 

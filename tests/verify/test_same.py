@@ -51,13 +51,7 @@ def test_two_runs_of_a_seeded_program_are_bitwise_equal(standard: Standard) -> N
 
 @pytest.mark.parametrize(
     ("old", "new", "grade"),
-    [
-        (".square()", ".pow(2)", Grade.BITWISE),
-        (".square().mean()", ".square().flatten().flip(0).cumsum(0)[-1] / 16", Grade.ROUNDING),
-        (".square().mean()", ".square().sum()", Grade.DIFFERENT),
-        ("lr=0.1", "lr=0.100001", Grade.DIFFERENT),
-        ("x.sum(1, keepdim=True)", "x.flip(0).sum(1, keepdim=True)", Grade.DIFFERENT),
-    ],
+    [(".square()", ".pow(2)", Grade.BITWISE), ("lr=0.1", "lr=0.100001", Grade.DIFFERENT)],
 )
 def test_a_change_is_graded_by_what_it_does(
     standard: Standard, tmp_path: Path, old: str, new: str, grade: Grade
