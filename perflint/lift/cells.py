@@ -96,17 +96,29 @@ def _call(
     has_bias = bias is None or bias.value is True
     value = value if value.axis in (0, 1) else value.at(0)
     weights = ", ".join(f"{cell}.{name}" for name in (_WEIGHTS if has_bias else _WEIGHTS[:2]))
-    states = [f"{name}.unsqueeze(0)" for name in names]
+    steps, states = value.text, list(names)
+    if module.name == "LSTMCell":  # on a CPU torch.lstm reads other memory where sizes don't fit; the Cell raises
+        steps = f"{atom(steps)}.unflatten(-1, ({cell}.input_size,))"
+        states = [f"{name}.unflatten(-1, ({cell}.hidden_size,))" for name in states]
+    states = [f"{state}.unsqueeze(0)" for state in states]
     lines = (
         f"{scope.facts.torch}.{_function(module, node)}(",
-        f"    {value.text},",
-        f"    ({', '.join(states)})," if len(states) > 1 else f"    {states[0]},",
+        f"    {steps},",
+        *(
+            (f"    {states[0]},",)
+            if len(states) == 1
+            else ("    (", *(f"        {each}," for each in states), "    ),")
+        ),
         f"    [{weights}],",
         f"    has_biases={has_bias}, num_layers=1, dropout=0.0, train=True, bidirectional=False,"
         f" batch_first={value.axis == 1},",
         ")",
     )
     return scope.newline.join(lines), value.axis
+
+
+def _in_brackets(states: list[str]) -> tuple[str, ...]:
+    return ("    (", *(f"        {state}," for state in states), "    ),")
 
 
 def _function(module: Module, node: ast.Call) -> str:

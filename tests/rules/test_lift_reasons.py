@@ -137,3 +137,30 @@ def test_a_sequence_that_is_too_short_for_a_step_is_no_step_of_a_lifted_loop() -
     assert model(torch.rand(2, 5, 3))[0].shape == (2, 4, 4)
     with pytest.raises(RuntimeError):  # as stacking nothing does in the loop
         model(torch.rand(2, 1, 3))
+
+
+CELL = """import torch
+from torch import nn
+class Walk(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.LSTMCell(6, 5)
+    def forward(self, x: torch.Tensor, width: int):
+        h, c, states = torch.zeros(x.size(0), width), torch.zeros(x.size(0), width), []
+        for t in range(x.size(1)):
+            h, c = self.cell(x[:, t], (h, c))
+            states.append(h)
+        return torch.stack(states, dim=1)
+"""
+
+
+@pytest.mark.parametrize(("features", "width"), [(5, 5), (7, 5), (6, 4), (6, 6)])
+def test_sizes_that_the_cell_does_not_take_are_no_sizes_of_a_lifted_loop(features: int, width: int) -> None:
+    result = fix_text(CELL, [RULE], default_options(RULE))
+    assert "for t in" not in result.text
+    space: dict[str, Any] = {}
+    exec(result.text, space)
+    walk = space["Walk"]()
+    assert walk(torch.zeros(3, 7, 6), 5).shape == (3, 7, 5)
+    with pytest.raises(RuntimeError):
+        walk(torch.zeros(3, 7, features), width)
