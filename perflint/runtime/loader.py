@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, get_worker_info
 
+from perflint.runtime.held import unshared
 from perflint.runtime.probe import Probe, probe
 from perflint.workers import available_cores
 
@@ -56,6 +57,8 @@ def decide(
         return Decision(reason=reason)
     if not (unsafe or "num_workers" in proven or _is_in_memory(dataset)):
         return Decision(reason="" if "num_workers" in given else _unproven(doubt))
+    if reason := unshared(dataset):
+        return Decision(reason="" if "num_workers" in given else reason)
     try:
         seen = _probed(dataset, given)
     except Exception as error:
@@ -115,8 +118,6 @@ def _is_in_memory(dataset: object) -> bool:
 def _obstacle(seen: Probe, batch: int, unsafe: bool) -> str:
     if seen.device:
         return "its samples are on a device"
-    if seen.handle:
-        return f"it holds an open {seen.handle}"
     if seen.changes:
         return "reading a sample changes it"
     if seen.recorded:

@@ -23,7 +23,6 @@ _GENERATORS = (
     "numpy.random._generator.Generator",
     "numpy.random.mtrand.RandomState",
 )
-_HANDLES = ("h5py.", "sqlite3.", "lmdb.", "zipfile.", "tarfile.", "socket.", "tables.", "netCDF4.")
 
 
 @dataclass(frozen=True)
@@ -31,8 +30,7 @@ class Probe:
     """What reading samples showed: seconds for one (the first may be slower, and is left out), bytes of its tensors.
 
     `draws`: it takes random numbers; `changes`: the dataset is another one afterwards; `device`: it holds or gives
-    tensors on a device, as they are or collated; `recorded`: those that it gives require gradients; `handle`: the type
-    of an open file or connection that it holds, or "".
+    tensors on a device, as they are or collated; `recorded`: those that it gives require gradients.
     """
 
     seconds: float
@@ -41,7 +39,6 @@ class Probe:
     changes: bool
     device: bool
     recorded: bool
-    handle: str
 
 
 def probe(dataset: Any, collate: Callable[[list[Any]], Any] | None = None) -> Probe:
@@ -68,7 +65,6 @@ def probe(dataset: Any, collate: Callable[[list[Any]], Any] | None = None) -> Pr
         changes=_state(_parts(dataset)) != before,
         device=any(isinstance(each, Tensor) and each.device.type != "cpu" for each in (*parts, *sent)),
         recorded=any(each.requires_grad for each in sent),
-        handle=next((_name(each) for each in parts if _is_handle(each)), ""),
     )
 
 
@@ -101,12 +97,6 @@ def _state(parts: Any) -> list[tuple[object, ...]]:
 
 def _plain(part: object) -> object:
     return part if isinstance(part, int | float | str | bytes | bool | None) else id(part)
-
-
-def _is_handle(value: object) -> bool:
-    return (isinstance(value, io.IOBase) and not isinstance(value, io.BytesIO | io.StringIO)) or any(
-        _name(value).startswith(name) for name in _HANDLES
-    )
 
 
 def _name(value: object) -> str:

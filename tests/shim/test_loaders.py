@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import logging
 import pickle
 import sqlite3
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -125,10 +131,60 @@ def test_a_dataset_that_workers_would_spoil_is_left_alone(name: str) -> None:
     assert "num_workers" not in decision.arguments
 
 
-def test_a_dataset_that_holds_a_connection_is_left_alone() -> None:
+def _reads(file: io.StringIO) -> Callable[[], str]:
+    return lambda: file.read(1)
+
+
+class OfTheClass(Slow):
+    file = io.StringIO("abc")
+
+
+HELD: dict[str, tuple[Callable[[], object], str]] = {
+    "a connection": (lambda: sqlite3.connect(":memory:"), "an open sqlite3.Connection"),
+    "bytes as a file": (lambda: io.BytesIO(b"abc"), "an open _io.BytesIO"),
+    "text as a file": (lambda: io.StringIO("abc"), "an open _io.StringIO"),
+    "a method of one": (lambda: io.BytesIO(b"abc").read, "an open _io.BytesIO"),
+    "one in a function": (lambda: _reads(io.StringIO("abc")), "an open _io.StringIO"),
+    "one deep inside": (
+        lambda: [{"a": SimpleNamespace(b=(SimpleNamespace(c=[io.BytesIO()]),))}],
+        "an open _io.BytesIO",
+    ),
+    "one as an argument": (lambda: partial(print, file=io.StringIO()), "an open _io.StringIO"),
+    "a generator": (lambda: (each for each in "abc"), "an iterator, a generator"),
+    "an iterator": (lambda: {"lines": csv.reader(["a"])}, "an iterator, a _csv.reader"),
+    "a model": (lambda: torch.nn.Sequential(torch.nn.Linear(2, 1)), "parameters"),
+    "a model's method": (lambda: torch.nn.Linear(2, 1).forward, "parameters"),
+    "an optimizer": (lambda: torch.optim.SGD([torch.zeros(1, requires_grad=True)]), "parameters"),
+}
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_a_dataset_that_holds_what_workers_cannot_share_is_not_even_read(name: str) -> None:
+    make, reason = HELD[name]
+    dataset = Counts()
+    dataset.held = make()
+    assert f"it holds {reason}" in decided(Subset(dataset, range(16))).reason
+    assert not decided(dataset, num_workers=0).arguments
+    assert not dataset.seen
+
+
+def test_what_the_class_of_a_dataset_holds_counts_as_well() -> None:
+    assert "it holds an open _io.StringIO" in decided(Subset(OfTheClass(), range(16))).reason
+
+
+@pytest.mark.parametrize(
+    "held", [logging.getLogger(__name__), sys.__stderr__, torch.nn.Sequential(torch.nn.ReLU()), {}]
+)
+def test_what_workers_can_share_does_not_matter(held: object) -> None:
     dataset = Slow()
-    dataset.held = sqlite3.connect(":memory:")
-    assert "open sqlite3.Connection" in decided(dataset).reason
+    dataset.held = held
+    assert decided(dataset) == Decision({"num_workers": 3})
+
+
+def test_a_dataset_that_holds_itself_and_a_great_many_things_is_soon_looked_through() -> None:
+    dataset = Slow()
+    dataset.held = [dataset, *((str(number), {number}) for number in range(100_000))]
+    assert decided(dataset) == Decision({"num_workers": 3})
 
 
 def test_trying_out_leaves_random_numbers_as_they_were() -> None:
