@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MODULE = "torch.utils.data.dataloader"
 LOADERS = "loaders"  # what rules name that have them watched
 _SUFFIX = ".loaders"
+_ADDED = "_added_in_process"  # the attribute of a loader that tells what was added to its arguments, and where
 _PENDING = "not tuned: it was read too seldom"
 
 
@@ -57,11 +58,15 @@ class Loaders:
 
         @functools.wraps(original)
         def init(loader: Any, *args: Any, **kwargs: Any) -> None:
-            if type(loader) is kind and not self._has_ended:  # others may hold on to this by their own patch
-                kwargs |= self._added(original, sys._getframe(1), (loader, *args), kwargs)
-            original(loader, *args, **kwargs)
+            if type(loader) is not kind or self._has_ended:  # others may hold on to this by their own patch
+                original(loader, *args, **kwargs)
+                return
+            added = self._added(original, sys._getframe(1), (loader, *args), kwargs)
+            original(loader, *args, **kwargs, **added)
+            if added:
+                setattr(loader, _ADDED, (os.getpid(), tuple(added)))  # not kept here: it goes where the loader goes
 
-        undo = [replace(kind, "__init__", init)]
+        undo = [replace(kind, "__init__", init), _take_back_elsewhere(kind)]
         if self._tuning:
             undo.append(self._tuning.watch(kind))
 
@@ -122,6 +127,27 @@ class Loaders:
             self._told.add(line)
             with (self._run / f"{os.getpid()}{_SUFFIX}").open("a", encoding="utf-8") as file:
                 file.write(f"{line}\n")
+
+
+def _take_back_elsewhere(kind: Any) -> Undo:
+    """Have loaders gone through without what was added, in another process than the one that they were made in.
+
+    What was decided for that one need not hold: a daemonic process may not have workers, nor a forked one pin memory.
+    """
+    from inspect import signature  # here: torch has it, and a process without torch need not
+
+    original, defaults = kind.__iter__, signature(kind).parameters
+
+    @functools.wraps(original)
+    def iterate(loader: Any) -> Any:
+        process, added = getattr(loader, _ADDED, (0, ()))
+        if added and process != os.getpid():
+            delattr(loader, _ADDED)
+            for name in added:
+                setattr(loader, name, defaults[name].default)
+        return original(loader)
+
+    return replace(kind, "__iter__", iterate)
 
 
 def _as_without_workers(added: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -262,6 +262,14 @@ def test_each_loader_is_decided_on_by_itself_and_chooses_nothing_for_the_program
     assert "chooses.py:23 loader: no workers: it has a worker_init_fn, which would be run" in run.stderr
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_loader_that_is_gone_through_in_a_daemonic_process_does_without_workers(tmp_path: Path, method: str) -> None:
+    project(tmp_path, "elsewhere.py")
+    alone, run = python(tmp_path, "elsewhere.py", method), patched(tmp_path, "elsewhere.py", method)
+    assert (run.stdout, run.returncode) == (alone.stdout, alone.returncode), run.stderr
+    assert "elsewhere.py:27 loader: num_workers=" in run.stderr or "no cores" in run.stderr
+
+
 def test_a_loader_that_the_user_has_excepted_is_left_alone(tmp_path: Path) -> None:
     project(tmp_path, "loads.py")
     script = tmp_path / "loads.py"
