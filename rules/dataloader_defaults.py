@@ -40,6 +40,9 @@ workers draw from streams of their own, and where the order of a shuffling sampl
 workers that is when the iterator is made, without them when the first batch is read; so it changes where one `zip`
 walks a loader and another, where `iter(loader)` stands apart from the first `next`, and where others use the sampler's
 generator, too. A plain `for` does both at once. A loader that leaves the file is taken to be walked so there.
+It is `behaviour`, too, where nothing shows that workers read the same: where a dataset holds a model, or a stream that
+it reads on in; where a loop changes what the dataset holds by another name, its methods, or a setting of torch; where
+reading prints, writes files or asks for its process or the environment; and where `worker_init_fn` does more than seed.
 
 Workers are not added (and the reason is given) where they would fail or read something else: lambdas and local
 functions or classes, which cannot be pickled; a dataset that uses the GPU, keeps an open file, or changes as it is
@@ -217,7 +220,7 @@ def _fix(
         return None, reason or "the arguments of the call leave no room for keywords"
     if "num_workers" in values:
         edits = _with_guard(program, edits, guarding)
-    proviso = _other_draws(program, loader, source) if "num_workers" in values else ""
+    proviso = _proviso(program, loader, source) if "num_workers" in values else ""
     safety = Safety.BEHAVIOUR if proviso else Safety.EXACT
     title = "add " + ", ".join(f"{name}={value}" for name, value in values.items())
     if guarding.edits and "num_workers" in values:
@@ -225,8 +228,10 @@ def _fix(
     return Fix(f"{title} ({proviso})" if proviso else title, safety, edits), reason
 
 
-def _other_draws(program: Program, loader: LoaderCall, source: Source) -> str:
-    """Why other random numbers would be drawn with workers than without."""
+def _proviso(program: Program, loader: LoaderCall, source: Source) -> str:
+    """Why workers may read something else than one process does."""
+    if source.doubt:
+        return source.doubt
     if source.may_draw:
         return "workers may draw other random numbers"
     return program.once(Orders).changed(loader)

@@ -11,9 +11,11 @@ from perflint.program import torch_table
 from perflint.program.inference.iteration import contains_tensor
 from perflint.program.loading.callables import callables
 from perflint.program.loading.changes import change_while_read, own_change, written_while_read
+from perflint.program.loading.doubts import doubt_of
 from perflint.program.loading.draws import Draws, calls_in, method_of
 from perflint.program.loading.effects import Effects
 from perflint.program.loading.loaders import LoaderCall
+from perflint.program.loading.strays import stray_change
 from perflint.program.values import Kind, Place
 from perflint.program.walk import FUNCTIONS, Function, own_nodes
 
@@ -28,6 +30,7 @@ _FIXED_DATASETS = frozenset(
     " StanfordCars FGVCAircraft DTD"
     " EuroSAT GTSRB Places365 SEMEION Caltech101 Caltech256 PCAM FER2013 Country211 FakeData Imagenette".split()
 )
+_DEPTH = 4  # of datasets in others
 _HANDLES = frozenset(
     {"builtins.open", "h5py.File", "lmdb.open", "sqlite3.connect", "zipfile.ZipFile", "tarfile.open", "netCDF4.Dataset"}
 )
@@ -37,7 +40,8 @@ _HANDLES = frozenset(
 class Source:
     """What is known of what a loader reads: `obstacle` is why workers cannot, empty where nothing is in the way.
 
-    `may_draw`: workers may draw other random numbers than the main process would. `on_device`: the items lie there.
+    `may_draw`: workers may draw other random numbers than the main process would. `doubt` is why it is not proven, but
+    for that, that they would read the same. `on_device`: the items lie there.
     """
 
     may_draw: bool = True
@@ -45,6 +49,7 @@ class Source:
     is_iterable: bool = False
     on_device: bool = False
     uses_device: bool = False  # to make each item
+    doubt: str = ""
 
 
 class Datasets:
@@ -71,7 +76,42 @@ class Datasets:
             source.is_iterable,
             source.on_device,
             source.uses_device,
+            self._doubt(loader),
         )
+
+    def _doubt(self, loader: LoaderCall) -> str:
+        callbacks = [loader.argument(name) for name in ("dataset", "collate_fn", "worker_init_fn")]
+        functions = [each for node in callbacks if node is not None for each in self._run_by(node)]
+        doubts = (doubt_of(self._program, functions), stray_change(self._program, loader, functions))
+        return next(filter(None, doubts), "") or self._start_doubt(loader)
+
+    def _start_doubt(self, loader: LoaderCall) -> str:
+        """What a worker does as it starts that may be more than to sow its random numbers."""
+        callback = loader.argument("worker_init_fn")
+        if callback is None or self._program.value(callback).kind is Kind.NONE:
+            return ""
+        functions = list(callables(self._program, callback))
+        changed = [path for function in functions for path in self._effects.left_behind(function)]
+        if changed:
+            return f"worker_init_fn changes {changed[0]} in the workers"
+        return "" if functions else "it is not in sight what worker_init_fn does"
+
+    def _run_by(self, node: ast.expr, depth: int = _DEPTH) -> Iterator[Function]:
+        """The functions of this file that workers run for a dataset, or a function."""
+        yield from callables(self._program, node)
+        for origin in self._origins.of(node):
+            if isinstance(origin, ast.Call) and depth:
+                made = self._program.value(origin.func).node
+                getitem = method_of(made, "__getitem__") if isinstance(made, ast.ClassDef) else None
+                if getitem is not None:
+                    yield getitem
+                else:
+                    for part in self._inside_of(origin):
+                        yield from self._run_by(part, depth - 1)
+
+    def _inside_of(self, call: ast.Call) -> Iterator[ast.expr]:
+        for argument in _arguments(call):
+            yield from (part for part in self._elements(argument) if part is not None)
 
     def _joined(self, sources: Iterable[Source]) -> Source:
         found = list(sources) or [Source()]

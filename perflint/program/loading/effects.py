@@ -10,7 +10,7 @@ from perflint.program.flow import Flow
 from perflint.program.loading.callables import callables
 from perflint.program.loading.origins import argument_for, is_static, parameters_of
 from perflint.program.loading.sharing import appended, parts_of, shared_in, sources_of
-from perflint.program.loading.writes import is_first_use, written
+from perflint.program.loading.writes import is_first_use, read_on_by, written
 from perflint.program.values import Kind
 from perflint.program.walk import Function, own_nodes, stores
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _Wanted = str | tuple[ast.expr, str]  # a path, or an expression with the attribute of its value that is meant, or ""
 Paths = frozenset[str]
+_Doing = Callable[["Program", ast.AST], Iterator[ast.expr]]
 
 
 class Effects:
@@ -47,7 +48,16 @@ class Effects:
 
     def changed(self, function: Function) -> Paths:
         """What running `function` changes."""
-        return self._once("changed", function, self._changes)
+        return self._once(
+            "changed", function, lambda each: (*self._done(each, written, self.changed), *self._set(each))
+        )
+
+    def read_on(self, function: Function) -> list[str]:
+        """What running `function` reads on in, such as an open file, and its caller does not hand to it."""
+        return self._own(function, self._read_on(function))
+
+    def _read_on(self, function: Function) -> Paths:
+        return self._once("read on", function, lambda each: self._done(each, read_on_by, self._read_on))
 
     def given(self, function: Function) -> Paths:
         """What `function` returns, or puts into what it returns, that is not its own."""
@@ -65,19 +75,23 @@ class Effects:
             self._known[key] = frozenset(search(function))
         return self._known[key]
 
-    def _changes(self, function: Function) -> Iterator[str]:
-        declared = {name for node in own_nodes(function) if isinstance(node, ast.Global) for name in node.names}
+    def _done(self, function: Function, by: _Doing, to: Callable[[Function], Paths]) -> Iterator[str]:
+        """What `function` does something to: `by` tells it of a node, and `to` of a function that is called."""
+        declared = _declared(function)
         for node in own_nodes(function):
             if is_first_use(self._program, node):
                 continue
-            for target in written(self._program, node):
+            for target in by(self._program, node):
                 if not isinstance(target, ast.Name) or target.id not in declared:
                     yield from self._outside_of([(target, "")])
             if isinstance(node, ast.Call):
-                for callee in self._callees(node):
-                    for path in self.changed(callee):
+                for callee in self.callees(node):
+                    for path in to(callee):
                         yield from self._outside_of(self._in_caller(path, callee, node))
-        for name in declared:
+
+    def _set(self, function: Function) -> Iterator[str]:
+        """The module's variables that `function` assigns."""
+        for name in _declared(function):
             statements = map(self._program.statement_of, stores(function, name))
             if not all(is_first_use(self._program, each) for each in statements):
                 yield name
@@ -89,7 +103,8 @@ class Effects:
             if isinstance(node, ast.Return) and node.value is not None:
                 yield from self._outside_of([(node.value, "")], parts=parts)
 
-    def _callees(self, call: ast.Call) -> list[Function]:
+    def callees(self, call: ast.Call) -> list[Function]:
+        """The functions of this file that `call` may run."""
         callee = self._program.callee(call)
         return [callee] if callee is not None else list(callables(self._program, call.func))
 
@@ -118,6 +133,17 @@ class Effects:
                 seen.add(each)
                 stack += self._behind(*each, parts=parts)
 
+    def same(self, node: ast.expr) -> Iterator[tuple[ast.expr, str]]:
+        """The expressions whose values `node` may be, or be a view or an element of, each with the attribute meant."""
+        stack: list[_Wanted] = [(node, "")]
+        seen = set[_Wanted]()
+        while stack:
+            each = stack.pop()
+            if not isinstance(each, str) and each not in seen:
+                seen.add(each)
+                yield each
+                stack += self._behind(*each, parts=False)
+
     def _behind(self, node: ast.expr, attribute: str, *, parts: bool) -> Iterator[_Wanted]:
         """Where the object at `node` comes from."""
         if isinstance(node, ast.Name):
@@ -132,7 +158,7 @@ class Effects:
             yield from ((each, attribute) for each in shared_in(self._program, node))
             yield from ((each, "") for each in parts_of(self._program, node)) if parts else ()
         if isinstance(node, ast.Call):
-            for callee in self._callees(node):
+            for callee in self.callees(node):
                 for path in self._once("returned", callee, lambda each: self._returned(each, parts=False)):
                     yield from self._in_caller(path, callee, node)
 
@@ -154,3 +180,7 @@ class Effects:
         is_import = kind is Kind.LIBRARY and not attribute
         if kind in (Kind.CLASS, Kind.FUNCTION) or is_import or stores(self._program.tree, name.id):
             yield name.id
+
+
+def _declared(function: Function) -> set[str]:
+    return {name for node in own_nodes(function) if isinstance(node, ast.Global) for name in node.names}

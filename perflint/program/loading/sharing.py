@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _PASSING = frozenset(
     "builtins.enumerate builtins.zip builtins.reversed builtins.iter builtins.next builtins.getattr builtins.type"
-    " torch.from_numpy torch.as_tensor numpy.asarray".split()
+    " builtins.vars torch.from_numpy torch.as_tensor numpy.asarray".split()
 )
 _KEEPING = frozenset({"builtins.list", "builtins.tuple", "builtins.sorted", "builtins.dict", "builtins.map"})
 _PART_METHODS = frozenset({"get", "items", "values", "setdefault", "pop", "numpy"})

@@ -17,6 +17,7 @@ _CHANGING = frozenset(  # which give None, as the same names give something else
     "append appendleft extend extendleft add insert update remove discard clear sort reverse fill put".split()
 )
 _TAKING = frozenset({"pop", "popleft", "popitem", "setdefault"})
+_READING_ON = frozenset("read read1 readinto readline readlines recv seek send fetchone fetchmany __next__".split())
 _CHANGES_FIRST = frozenset({"next", "setattr", "delattr", "shuffle", "heappush", "heappop", "copyto"})
 _PLAIN = (Kind.NUMBER, Kind.STRING, Kind.NONE)
 
@@ -51,6 +52,13 @@ def _written_by_call(program: Program, call: ast.Call) -> Iterator[ast.expr]:
             yield keyword.value
         elif keyword.arg == "inplace" and getattr(keyword.value, "value", False) is True:
             yield from call.args[:1] if of_library else [func.value] if isinstance(func, ast.Attribute) else []
+
+
+def read_on_by(program: Program, node: ast.AST) -> Iterator[ast.expr]:
+    """The expressions of the files, or the like, that `node` reads on in."""
+    func = node.func if isinstance(node, ast.Call) else None
+    if isinstance(func, ast.Attribute) and func.attr in _READING_ON and not program.qualified(func):
+        yield func.value
 
 
 def is_first_use(program: Program, node: ast.AST) -> bool:
