@@ -30,7 +30,10 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]
         found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", str(value))
         if not found:
             self.fail(f"{value!r} is no time: write 90s, 5m or 1h", param, ctx)
-        return float(found[1]) * _UNITS[found[2] or "s"]
+        seconds = float(found[1]) * _UNITS[found[2] or "s"]
+        if not seconds:
+            self.fail("there is nothing to be measured in no time", param, ctx)
+        return seconds
 
 
 @click.command(
@@ -41,7 +44,10 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]
 @click.option("--call", is_flag=True, help="PACKAGE.MODULE:FUNCTION is called again and again, each call a step.")
 @click.option("--budget", type=_Duration(), default="5m", help="The time that it may take; 5m is the default.")
 @click.option(
-    "--fail-under", type=float, metavar="RATIO", help="Exit with 1 unless the program is so many times as fast."
+    "--fail-under",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="RATIO",
+    help="Exit with 1 unless the program is so many times as fast.",
 )
 @click.option("--warm-up", type=click.IntRange(1), help="Steps before the first that is measured.")
 @click.option("--window", type=click.IntRange(1), help="Steps that are timed together.")

@@ -47,7 +47,7 @@ class Recorder:
     def note_output(self, result: object) -> None:
         """Note what a function returned, and what became of what it returned before: memory may be used again."""
         self._noted.later.append(self._copies(self._last))
-        self._last = list(tensors_in(result))
+        self._last = list(values_in(result))
         self._noted.outputs.append(self._copies(self._last))
 
     @functools.cached_property
