@@ -21,6 +21,7 @@ from perflint.verify.hunks import hunks
 from perflint.verify.protocol import Look, Protocol, choose
 from perflint.verify.race import Course, Race, Recorded
 from perflint.verify.records import Records
+from perflint.verify.rounds import Parted
 from perflint.verify.running import NoProgress, ProgramEnded
 from perflint.verify.same import losses
 from perflint.verify.samples import AGAIN, ORIGINAL, PATCHED, Samples
@@ -109,7 +110,11 @@ class _Case:
         if not right:
             return replace(shared, likeness=self._graded(active, whole), fixes=decided(fixes, own.grade, 0.0))
         contest = self._contest()
-        settled, race = contest.settle(fixes, right)
+        try:
+            settled, race = contest.settle(fixes, right)
+        except Parted as parted:
+            lost = tuple(replace(fix, reason=str(parted)) for fix in fixes)
+            return replace(shared, likeness=Likeness(Grade.DIFFERENT, (str(parted),)), fixes=lost)
         kept = [fix for fix in settled if fix.kept]
         chosen = kept or right
         final = whole if len(chosen) == len(active) else self._records.add([self._patched(chosen)])[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ import psutil
 from perflint.verify import tree
 from perflint.verify.protocol import Protocol
 from perflint.verify.running import NoProgress, ProgramEnded, Running
-from perflint.verify.samples import ORIGINAL, PATCHED, Window
+from perflint.verify.samples import ORIGINAL, ORIGINALS, PATCHED, Window
 from perflint.verify.spec import Variant
 from perflint.verify.timeline import Timeline
 from perflint.verify.wording import size
@@ -26,6 +26,10 @@ Begin = Callable[[Variant], Running]
 
 class Crowded(Exception):
     """One of several processes that are there at once doesn't come as far as it may; by itself it might."""
+
+
+class Parted(Exception):
+    """A program comes to its end where the original goes on, or goes on where that ends."""
 
 
 @dataclass(frozen=True)
@@ -65,20 +69,24 @@ class _Lane:
     def __init__(self, variant: Variant, running: Running, protocol: Protocol) -> None:
         self._name, self._running, self._protocol = variant.name, running, protocol
         self._begin = time.monotonic()
+        self.is_warm = self.has_ended = False
+
+    @property
+    def name(self) -> str:
+        """That of the variant."""
+        return self._name
 
     def warm_up(self, *, alone: bool) -> None:
         """Pass the steps before the first window; how long that takes is of interest if it is `alone`."""
-        self._advance(self._protocol.warm_up)
+        self.is_warm = self._goes_on(self._protocol.warm_up)
+        self.has_ended = not self.is_warm
         self._seconds = time.monotonic() - self._begin if alone else math.nan
 
     def lap(self, number: int) -> _Lap | None:
         """The window of that number; None where the program has come to its end."""
         captures = self._last.captures
-        try:
-            self._advance(self._protocol.warm_up + (number + 1) * self._protocol.window)
-        except ProgramEnded as ended:
-            if ended.code:
-                raise
+        self.has_ended = not self._goes_on(self._protocol.warm_up + (number + 1) * self._protocol.window)
+        if self.has_ended:
             return None
         return _Lap(self._name, number, self._last.seconds, self._last.captures - captures)
 
@@ -94,6 +102,15 @@ class _Lane:
         """The bytes of the host's memory that it takes now, with all its children."""
         return tree.memory(self._running.folder)
 
+    def _goes_on(self, until: int) -> bool:
+        try:
+            self._advance(until)
+        except ProgramEnded as ended:
+            if ended.code:
+                raise
+            return False
+        return True
+
     def _advance(self, until: int, *, observed: bool = False) -> None:
         self._last = self._running.advance(until, self._protocol.patience, observed=observed)
         self._running.pause()
@@ -105,23 +122,26 @@ def windowed(
     """The round of that number, of processes that take turns, or, `apart`, that are never there at once.
 
     Programs that end before they are warm make an empty one. Raises ProgramEnded and NoProgress, or instead Crowded
-    where there were other processes.
+    where there were other processes; and Parted.
     """
     order = dice.sample(variants, len(variants))
     laps: list[_Lap] = []
     starts: list[Start] = []
+    passed: dict[str, int] = {}
     for group in [[variant] for variant in order] if apart else [order]:
         with ExitStack() as stack:
             try:
                 lanes = _warmed(stack, begin, group, protocol, number)
                 laps += _in_turn(lanes, protocol.pairs, dice)
             except (ProgramEnded, NoProgress) as error:
-                if isinstance(error, ProgramEnded) and not error.code:
-                    return Round((), ())
                 if len(group) == 1:
                     raise
                 raise Crowded(str(error)) from error
-            starts += [lane.start(observed=number == 0) for lane in lanes]
+            passed |= {lane.name: lane.is_warm + sum(lap.variant == lane.name for lap in laps) for lane in lanes}
+            starts += [lane.start(observed=number == 0) for lane in lanes if lane.is_warm]
+    _check_lengths(passed)
+    if len(starts) < len(variants):
+        return Round((), ())
     return _paired(laps, starts, number, protocol.window)
 
 
@@ -167,11 +187,18 @@ def _make_sure_of_room(lane: _Lane, others: int) -> None:
 
 def _in_turn(lanes: Sequence[_Lane], pairs: int, dice: random.Random) -> Iterator[_Lap]:
     for number in range(pairs):
-        for lane in dice.sample(lanes, len(lanes)):
-            lap = lane.lap(number)
-            if lap is None:
-                return
-            yield lap
+        if any(lane.has_ended for lane in lanes):
+            return
+        yield from filter(None, [lane.lap(number) for lane in dice.sample(lanes, len(lanes))])
+
+
+def _check_lengths(passed: Mapping[str, int]) -> None:
+    """Raise Parted unless all have `passed` as many windows, the warm-up counted, as both originals."""
+    usual = {passed[name] for name in ORIGINALS if name in passed}
+    others = [name for name in passed if passed[name] not in usual]
+    if len(usual) == 1 and others:
+        sooner = passed[others[0]] < usual.pop()
+        raise Parted(f"{others[0]}: it comes to its end {'sooner' if sooner else 'later'} than the original")
 
 
 def _paired(laps: Sequence[_Lap], starts: Sequence[Start], number: int, steps: int) -> Round:

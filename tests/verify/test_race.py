@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from perflint.verify.protocol import Protocol
+from perflint.verify.rounds import Parted
 from perflint.verify.running import ProgramEnded
 from perflint.verify.samples import AGAIN, ORIGINAL
 from perflint.verify.timeline import HOST, LOADER
@@ -67,3 +68,14 @@ def test_programs_that_would_use_up_the_memory_of_the_host_are_not_started_side_
         race = races.race([first, replace(first, name=AGAIN)], SHORT, lambda _: True)
     assert "1 more would take" in race.apart
     assert len(race.samples.windows) == 4
+
+
+@pytest.mark.parametrize(("last", "warm_up"), [(3, 9), (4, 2), (0, 1)])
+def test_a_variant_that_ends_where_the_original_goes_on_is_no_faster_but_another_program(
+    tmp_path: Path, last: int, warm_up: int
+) -> None:
+    first = original(tmp_path)
+    sooner = changed(tmp_path, "train.py", "optimizer.step()\n", f"optimizer.step()\n    if step == {last}: break\n")
+    variants, protocol = [first, replace(first, name=AGAIN), sooner], replace(SHORT, warm_up=warm_up)
+    with course("train.py", "20") as races, pytest.raises(Parted, match="changed: it comes to its end sooner than"):
+        races.race(variants, protocol, lambda _: True)
