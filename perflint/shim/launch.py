@@ -27,7 +27,8 @@ def run_script(path: str, arguments: Sequence[str], shim: Shim | None) -> None:
     Raises UserError where that is missing.
     """
     sys.argv[:] = [path, *arguments]
-    full = os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118  # a Path would lose a slash at the end
+    folder = "" if os.path.isabs(path) else os.getcwd()  # noqa: PTH109, PTH117  # which may be gone
+    full = os.path.join(folder, path)  # noqa: PTH118  # a Path would lose a slash at the end
     if finder := _finder(full):
         _run_inside(full, finder, shim)
         return
@@ -61,7 +62,8 @@ def run_module(name: str, arguments: Sequence[str]) -> None:
     import runpy  # here: a script needs none of it
 
     sys.argv[:] = ["-m", *arguments]
-    _set_path(str(Path.cwd()))
+    with suppress(FileNotFoundError):  # a working folder that is gone
+        _set_path(str(Path.cwd()))
     _, spec, code = runpy._get_module_details(name, UserError)  # type: ignore[attr-defined]
     sys.argv[0] = spec.origin
     _execute(_main(spec.origin, spec.loader, spec), lambda: code)

@@ -45,8 +45,8 @@ def find(words: Sequence[str]) -> tuple[Program, Plan] | None:
     for end, word in enumerate(words[:_MOST_WORDS], 1):
         if word.startswith("-"):
             continue
-        folder = folder_of(word) if "-m" not in words[:end] and Path(word).exists() else Path.cwd()
         with suppress(OSError, ValueError, TypeError):
+            folder = folder_of(word) if "-m" not in words[:end] and Path(word).exists() else Path.cwd()
             return _read(_place(words[:end], folder), word, tuple(words[end:]))
     return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import zipapp
 from pathlib import Path
 
@@ -139,4 +140,18 @@ def test_what_is_not_there_is_one_line_and_exit_code_2(tmp_path: Path, arguments
     run = patched(project(tmp_path, "identity.py"), *arguments)
     assert run.returncode == 2
     assert arguments[-1].rpartition(".")[2] in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+@pytest.mark.parametrize("asked", ["script", "module"])
+def test_a_program_starts_in_a_working_folder_that_is_gone(tmp_path: Path, asked: str) -> None:
+    project(tmp_path)
+    script = tmp_path / "main.py"
+    script.write_text("print('ok')\n")
+    words = [str(script)] if asked == "script" else ["-m", "this"]
+    command = [sys.executable, "-m", "perflint", "run", *words]
+    leave = "import os; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone'); "
+    run = python(tmp_path, "-c", f"{leave}os.execv({sys.executable!r}, {command!r})")
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith(("ok", "The Zen of Python"))
     assert "Traceback" not in run.stderr
