@@ -11,7 +11,7 @@ from perflint.program import torch_table
 from perflint.program.inference.iteration import contains_tensor
 from perflint.program.loading.callables import callables
 from perflint.program.loading.changes import change_while_read, own_change, written_while_read
-from perflint.program.loading.doubts import doubt_of
+from perflint.program.loading.doubts import doubt_of, is_of_model
 from perflint.program.loading.draws import Draws, calls_in, method_of
 from perflint.program.loading.effects import Effects
 from perflint.program.loading.loaders import LoaderCall
@@ -83,7 +83,17 @@ class Datasets:
         callbacks = [loader.argument(name) for name in ("dataset", "collate_fn", "worker_init_fn")]
         functions = [each for node in callbacks if node is not None for each in self._run_by(node)]
         doubts = (doubt_of(self._program, functions), stray_change(self._program, loader, functions))
-        return next(filter(None, doubts), "") or self._start_doubt(loader)
+        return next(filter(None, doubts), "") or self._start_doubt(loader) or self._weights(loader)
+
+    def _weights(self, loader: LoaderCall) -> str:
+        """The weights of a model that a dataset of a library hands out."""
+        dataset = loader.argument("dataset")
+        for origin in self._origins.of(dataset) if dataset is not None else ():
+            if isinstance(origin, ast.Call) and self._program.value(origin.func).kind is Kind.LIBRARY:
+                for argument in _arguments(origin):
+                    if is_of_model(self._program, argument):
+                        return f"{self._program.segment(argument)} is of a model, which workers would keep as it is"
+        return ""
 
     def _start_doubt(self, loader: LoaderCall) -> str:
         """What a worker does as it starts that may be more than to sow its random numbers."""

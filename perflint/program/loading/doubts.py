@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from perflint.program.loading.effects import Effects
+from perflint.program.loading.origins import parameters_of
 from perflint.program.values import Kind
 from perflint.program.walk import Function, own_nodes, stores
 
@@ -23,6 +24,7 @@ _OF_PROCESS = re.compile(
     r"|(numpy|pickle|json|cv2|imageio|yaml)\.(\w+\.)*(dump|save\w*|imwrite|imsave|imshow|set\w+|get\w+)"
 )
 _STREAMS = re.compile(r"io\.(BytesIO|StringIO|open)|builtins\.(open|iter|zip|map|filter|enumerate)|itertools\..*")
+_WEIGHTS = frozenset({"weight", "bias"})
 _READ_ON = "items are read on in {}, and every worker would have its own"
 _CALLED_BY_NAME = frozenset(
     {"__init__", "__new__", "__call__", "__getitem__", "__enter__", "__exit__", "__post_init__"}
@@ -51,19 +53,32 @@ def reached(program: Program, functions: Iterable[Function]) -> list[Function]:
 def held_in(functions: Iterable[Function]) -> Iterator[ast.Attribute | ast.Name]:
     """The attributes of their own objects, and the variables of others, that `functions` read."""
     for function in functions:
+        given = {parameter.arg for parameter in parameters_of(function)}
         for node in own_nodes(function):
             if isinstance(node, ast.Name):
-                yield from () if stores(function, node.id) else (node,)
+                yield from () if node.id in given or stores(function, node.id) else (node,)
             elif isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "self":
                 yield node
+
+
+def is_of_model(program: Program, node: ast.expr) -> bool:
+    """Is, or holds, the value of `node` a model, or something that changes as one is trained?"""
+    origins = program.loaders.origins
+    made = [node, *(each for each in origins.of(node) if isinstance(each, ast.expr))]
+    same = {each for one in made for each in program.once(Effects).same(one, parts=True)}
+    of_weights = any(attribute in _WEIGHTS for _, attribute in same)  # other attributes may be plain numbers
+    parts = [part for part, attribute in same if of_weights or not attribute]
+    return any(program.value(each).kind is Kind.MODULE for part in parts for each in (part, *origins.of(part)))
 
 
 def _held(program: Program, functions: Collection[Function]) -> str:
     """A model, whose weights would stay in the workers as they were, or something that is read on in."""
     for node in held_in(functions):
+        if is_of_model(program, node):
+            return (
+                f"{program.segment(node)} is a model or a part of one, which workers would keep as it is at their start"
+            )
         origins = program.loaders.origins.of(node)
-        if any(program.value(each).kind is Kind.MODULE for each in (node, *origins)):
-            return f"{program.segment(node)} is a model, which workers would keep as it is when they start"
         makers = [program.qualified(each.func) for each in origins if isinstance(each, ast.Call)]
         if any(map(_STREAMS.fullmatch, makers)):
             return _READ_ON.format(program.segment(node))

@@ -133,8 +133,11 @@ class Effects:
                 seen.add(each)
                 stack += self._behind(*each, parts=parts)
 
-    def same(self, node: ast.expr) -> Iterator[tuple[ast.expr, str]]:
-        """The expressions whose values `node` may be, or be a view or an element of, each with the attribute meant."""
+    def same(self, node: ast.expr, *, parts: bool = False) -> Iterator[tuple[ast.expr, str]]:
+        """The expressions whose values `node` may be, or be a view or an element of, each with the attribute meant.
+
+        With `parts`, also those whose values it may hold.
+        """
         stack: list[_Wanted] = [(node, "")]
         seen = set[_Wanted]()
         while stack:
@@ -142,7 +145,7 @@ class Effects:
             if not isinstance(each, str) and each not in seen:
                 seen.add(each)
                 yield each
-                stack += self._behind(*each, parts=False)
+                stack += self._behind(*each, parts=parts)
 
     def _behind(self, node: ast.expr, attribute: str, *, parts: bool) -> Iterator[_Wanted]:
         """Where the object at `node` comes from."""

@@ -17,7 +17,7 @@ _PASSING = frozenset(
     " builtins.vars torch.from_numpy torch.as_tensor numpy.asarray".split()
 )
 _KEEPING = frozenset({"builtins.list", "builtins.tuple", "builtins.sorted", "builtins.dict", "builtins.map"})
-_PART_METHODS = frozenset({"get", "items", "values", "setdefault", "pop", "numpy"})
+_PART_METHODS = frozenset({"get", "items", "values", "setdefault", "pop", "numpy", "state_dict", "parameters"})
 
 
 def shared_in(program: Program, node: ast.expr) -> Iterator[ast.expr]:

@@ -12,7 +12,7 @@ from perflint.program.loading.doubts import held_in, reached
 from perflint.program.loading.effects import Effects
 from perflint.program.loading.loaders import LoaderCall
 from perflint.program.loading.writes import written
-from perflint.program.walk import Function
+from perflint.program.walk import Function, own_nodes
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -24,7 +24,8 @@ _MADE = (ast.Call, ast.Dict, ast.List, ast.Set, ast.ListComp, ast.DictComp, ast.
 def stray_change(program: Program, loader: LoaderCall, functions: Iterable[Function]) -> str:
     """What is changed behind the back of `loader`, whose items `functions` make. Empty if nothing is."""
     run = reached(program, functions)
-    return _setting(program) or _start(program, loader, run) or _replaced(program, run) or _alias(program, loader, run)
+    found = (_setting(program), _start(program, loader, run), _of_others(program, run), _alias(program, loader, run))
+    return _replaced(program, run) or next(filter(None, found), "")
 
 
 def _setting(program: Program) -> str:
@@ -55,6 +56,17 @@ def _replaced(program: Program, functions: Collection[Function]) -> str:
     for node in program.of_type(ast.Attribute):
         if isinstance(node.ctx, ast.Store) and node.attr in names:
             return f"line {node.lineno} replaces {node.attr}()"
+    return ""
+
+
+def _of_others(program: Program, functions: Collection[Function]) -> str:
+    """An attribute of something else than the dataset, as of options, is assigned that items are made of."""
+    nodes = [node for each in functions for node in own_nodes(each) if isinstance(node, ast.Attribute)]
+    read = {node.attr for node in nodes if getattr(node.value, "id", "") != "self" and not program.qualified(node)}
+    for node in program.of_type(ast.Attribute) if read else ():
+        is_set = isinstance(node.ctx, ast.Store) and node.attr in read and program.function_of(node) not in functions
+        if is_set and program.heat(node) is not Heat.ONCE:
+            return f"line {node.lineno} changes {program.segment(node)} while batches are read"
     return ""
 
 
