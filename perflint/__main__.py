@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def main() -> None:
     """Run the command line and exit, or run the program that it was asked to run."""
-    from perflint.errors import UserError
-
+    folder = _folder()
+    sys.path[: len(folder)] = []
     try:
+        from perflint.errors import UserError
+
         program = _known(sys.argv) or _asked_for()
     except KeyboardInterrupt:
         sys.exit(130)
+    finally:
+        sys.path[:0] = folder
     try:
         program()
     except UserError as error:
@@ -21,6 +29,21 @@ def main() -> None:
 
         fail(str(error))
         sys.exit(FAILED)
+
+
+def _folder() -> list[str]:
+    """The working folder where `python -m` has put it in sys.path: what we import is not to come from there.
+
+    Unless we do ourselves, as processes that we start have to find us there.
+    """
+    if __name__ != "__main__" or getattr(sys.flags, "safe_path", False):
+        return []
+    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120  # without pathlib
+    try:
+        here = os.getcwd()  # noqa: PTH109
+    except FileNotFoundError:
+        return []
+    return [each for each in sys.path[:1] if each in ("", here) and here != ours]
 
 
 def _known(argv: list[str]) -> Callable[[], None] | None:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _SHIM = str(Path(__file__).parent)
 _OURS = str(Path(__file__).parents[1])
+_KEPT = {"__main__", "__mp_main__", "perflint"}
 
 
 def run_script(path: str, arguments: Sequence[str], shim: Shim | None) -> None:
@@ -53,6 +54,7 @@ def _run_inside(path: str, finder: PathEntryFinderProtocol, shim: Shim | None) -
     if shim:
         shim.swap(spec)
     sys.path[: not getattr(sys.flags, "safe_path", False)] = [path]
+    _leave_names_to(path)
     loader: Any = spec.loader
     _execute(_main(spec.origin, loader, spec), lambda: loader.get_code("__main__"))
 
@@ -83,6 +85,21 @@ def _set_path(folder: str) -> None:
     """Put the program's own folder where Python has put the launcher's."""
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = folder
+        _leave_names_to(folder)
+
+
+def _leave_names_to(folder: str) -> None:
+    """Have the program import its own modules where we have imported others by their names."""
+    names = {name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names - _KEPT
+    theirs = {name for name in names if _is_in(folder, name)}
+    for name in [each for each in sys.modules if each.partition(".")[0] in theirs]:
+        del sys.modules[name]
+
+
+def _is_in(folder: str, name: str) -> bool:
+    """Whether there is another module of this name in the `folder`."""
+    spec, loaded = PathFinder.find_spec(name, [folder]), getattr(sys.modules.get(name), "__spec__", None)
+    return bool(spec and spec.origin and loaded and loaded.origin and spec.origin != loaded.origin)
 
 
 def _execute(main: ModuleType, code: Callable[[], CodeType | None]) -> None:

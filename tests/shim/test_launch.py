@@ -155,3 +155,24 @@ def test_a_program_starts_in_a_working_folder_that_is_gone(tmp_path: Path, asked
     assert run.returncode == 0, run.stderr
     assert run.stdout.startswith(("ok", "The Zen of Python"))
     assert "Traceback" not in run.stderr
+
+
+@pytest.mark.parametrize("flags", [[], ["--no-cache"]])
+def test_a_program_and_the_command_line_import_each_their_own_module_of_a_name(
+    tmp_path: Path, flags: list[str]
+) -> None:
+    project(tmp_path)
+    (tmp_path / "click.py").write_text("X = 1\n")
+    (tmp_path / "json.py").write_text("X = 1\n")
+    (tmp_path / "main.py").write_text("import click\n\nprint(click.X)\n")
+    for script in ("main.py", str(tmp_path / "main.py")):
+        run = patched(tmp_path if script == "main.py" else tmp_path.parent, *flags, script)
+        assert (run.stdout, run.returncode) == ("1\n", 0), run.stderr
+
+
+def test_what_a_program_imports_from_elsewhere_stays_as_it_is(tmp_path: Path) -> None:
+    project(tmp_path)
+    (tmp_path / "click").mkdir()  # without modules: python takes the library's
+    (tmp_path / "main.py").write_text("import sys\nimport click\n\nprint(click.echo.__module__, sys.path[0])\n")
+    alone, run = python(tmp_path, "main.py"), patched(tmp_path, "--no-cache", "main.py")
+    assert (run.stdout, run.returncode) == (alone.stdout, 0), run.stderr
