@@ -21,7 +21,7 @@ _ATOMS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant, ast.Tu
 
 def on_one_line(text: str) -> str:
     """`text` so that it may stand behind an assignment: in brackets where it would break off at a line's end."""
-    if "\n" not in text:
+    if "\n" not in text and "\r" not in text:
         return text
     try:
         whole = ast.dump(ast.parse(f"_ = {text}"))

@@ -108,7 +108,7 @@ def _replaced(scope: Scope, loop: PlainLoop, lines: list[Line]) -> Edit:
         if (
             above
             and len(statements) == 1
-            and "\n" not in statements[0]
+            and len(statements[0].splitlines()) == 1
             and text[: source.line_end(last)].rstrip().endswith(above[-1])
         ):
             statements = [f"{statements[0]}  {above.pop()}"]
