@@ -104,11 +104,7 @@ def _call(
     lines = (
         f"{scope.facts.torch}.{_function(module, node)}(",
         f"    {steps},",
-        *(
-            (f"    {states[0]},",)
-            if len(states) == 1
-            else ("    (", *(f"        {each}," for each in states), "    ),")
-        ),
+        *((f"    {states[0]},",) if len(states) == 1 else _in_brackets(states)),
         f"    [{weights}],",
         f"    has_biases={has_bias}, num_layers=1, dropout=0.0, train=True, bidirectional=False,"
         f" batch_first={value.axis == 1},",
