@@ -55,11 +55,11 @@ def decide(
     """
     if reason := _unfit(dataset, given):
         return Decision(reason=reason)
+    if reason := unshared(dataset):
+        return Decision(reason="" if "num_workers" in given else reason)
     is_tried = unsafe and "num_workers" not in given  # what reading opens would be shared by the workers that it has
     if not (is_tried or "num_workers" in proven or _is_in_memory(dataset)):
         return Decision(reason="" if "num_workers" in given else _unproven(doubt))
-    if reason := unshared(dataset):
-        return Decision(reason="" if "num_workers" in given else reason)
     try:
         seen = _probed(dataset, given)
     except Exception as error:

@@ -6,7 +6,6 @@ An entry is one file of the journal: a line of JSON on what was at a path, follo
 from __future__ import annotations
 
 import builtins
-import functools
 import io
 import json
 import os
@@ -20,6 +19,8 @@ from hashlib import blake2b
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
+
+from perflint.verify.telling import telling
 
 _FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _TOUCHED = {  # functions of `os`, and where their arguments have paths that are changed, with the names of those
@@ -81,7 +82,7 @@ class Journal:
     @property
     def libraries(self) -> dict[str, Callable[[ModuleType], None]]:
         """What to call once a library has been imported, by its name."""
-        return {name: functools.partial(self._watch_writer, writer) for name, writer in _WRITERS.items()}
+        return {name: partial(self._watch_writer, writer) for name, writer in _WRITERS.items()}
 
     def _opening(self, file: object = None, mode: object = "r", *_: object, **named: object) -> None:
         how = named.get("flags", mode)
@@ -95,14 +96,10 @@ class Journal:
             self._keep(given[place] if place < len(given) else named.get(name), follow=False)
 
     def _watch_writer(self, name: str, library: ModuleType) -> None:
-        write = getattr(library, name)
-
-        @functools.wraps(write)
-        def watched(value: Any, file: Any, *args: Any, **kwargs: Any) -> Any:
+        def keep(_: object, file: object, *_args: Any, **_kwargs: Any) -> None:
             self._keep(file, follow=True)
-            return write(value, file, *args, **kwargs)
 
-        setattr(library, name, watched)
+        setattr(library, name, telling(getattr(library, name), keep))
 
     def _keep(self, given: object, *, follow: bool) -> None:
         if not isinstance(given, str | bytes | os.PathLike):
@@ -139,12 +136,7 @@ class Journal:
 def _replace(owner: Any, name: str, note: Callable[..., None]) -> None:
     """Have a function of a module tell of each call before it is made."""
     function = getattr(owner, name)
-
-    @functools.wraps(function)
-    def noted(*args: Any, **kwargs: Any) -> Any:
-        note(*args, **kwargs)
-        return function(*args, **kwargs)
-
+    noted = telling(function, note)
     setattr(owner, name, noted)
     for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
         able.update({noted} if function in able else ())

@@ -14,6 +14,7 @@ from perflint.verify import dice
 from perflint.verify.gate import place
 from perflint.verify.orders import Recording, of_rank
 from perflint.verify.state import State
+from perflint.verify.telling import telling
 from perflint.verify.tensors import Tensors, digest, tensors_in, values_in
 
 if TYPE_CHECKING:
@@ -140,14 +141,7 @@ class _Noted:
 
 
 def _wrap(owner: Any, name: str, note: Callable[..., None]) -> None:
-    function = getattr(owner, name)
-
-    @functools.wraps(function)
-    def noted(*args: Any, **kwargs: Any) -> Any:
-        note(*args, **kwargs)
-        return function(*args, **kwargs)
-
-    setattr(owner, name, noted)
+    setattr(owner, name, telling(getattr(owner, name), note))
 
 
 def _behind(function: Callable[..., Any], note: Callable[[Any], None]) -> Callable[..., Any]:

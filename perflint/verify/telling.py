@@ -1,0 +1,18 @@
+"""Functions that tell of their calls."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+
+def telling(function: Callable[..., Any], note: Callable[..., None]) -> Callable[..., Any]:
+    """`function`, which gives its arguments to `note` before each call."""
+
+    @functools.wraps(function)
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        note(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return noted
