@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import closing
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +85,14 @@ class Session:
         write_text(self.report, page(verdict))
 
     def _check(self) -> None:
-        if self._program.kind is Kind.SCRIPT and not Path(self._program.name).is_file():
-            raise UserError(f"{self._program.name}: there is no such file to run")
-        if self._program.kind is Kind.CALL and ":" not in self._program.name:
-            raise UserError(f"{self._program.name}: name a function as PACKAGE.MODULE:FUNCTION")
+        kind, name = self._program.kind, self._program.name
+        if kind is Kind.SCRIPT:
+            if not Path(name).exists():
+                raise UserError(f"{name}: there is no such file to run")
+            return
+        if kind is Kind.CALL and ":" not in name:
+            raise UserError(f"{name}: name a function as PACKAGE.MODULE:FUNCTION")
+        module = name.partition(":")[0]
+        outermost = module.partition(".")[0]  # finding what lies inside would import it
+        if PathFinder.find_spec(outermost, [os.curdir, *sys.path]) is None:
+            raise UserError(f"No module named {module}")

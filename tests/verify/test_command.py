@@ -85,6 +85,7 @@ def test_without_the_packages_that_it_needs_it_names_them(tmp_path: Path) -> Non
     ("arguments", "line"),
     [
         (("missing.py",), "perflint: missing.py: there is no such file to run"),
+        (("-m", "missing.train"), "perflint: No module named missing.train"),
         (("--budget", "soon", "train.py"), "'soon' is no time: write 90s, 5m or 1h"),
         (("--budget", "0m", "train.py"), "there is nothing to be measured in no time"),
         (("--fail-under", "0", "train.py"), "0.0 is not in the range x>0"),
