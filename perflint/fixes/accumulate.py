@@ -11,7 +11,7 @@ from perflint.fixes.accumulator import Accumulator, accumulator_of, behind
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.collect import collection, shape_of_one
 from perflint.fixes.host_reads import Read, read_of, way_to
-from perflint.program.dtypes import FLOAT, INTEGER, number_kind
+from perflint.program.dtypes import FLOAT, INTEGER, assigned, number_kind
 from perflint.program.heat import Heat
 from perflint.program.occurrences import occurrences, start_region
 from perflint.program.syncs import Sync
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _NO_DOUBLES = re.compile(r"\b(mps|xpu)\b")  # devices without 64-bit floats
 _GIVE_LONG = frozenset({"sum", "prod", "count_nonzero", "argmax", "argmin", "long"})  # of integers, and of bools
+_GIVE_NUMBERS = frozenset({"builtins.float", "builtins.int", "builtins.len"})  # and no bool
 _ORDER = [Safety.EXACT, Safety.ROUNDING, Safety.BEHAVIOUR]
 
 
@@ -113,19 +114,17 @@ def _linear(program: Program, read: Read, added: ast.expr) -> Safety:
             if part is not operation.left:
                 raise Blocked("host arithmetic needs it in every iteration")
             safety = Safety.ROUNDING  # a device divides by multiplying with the reciprocal
+        if isinstance(operation.op, ast.Sub):
+            _check_subtracted(program, operation.right if part is operation.left else operation.left)
     for other in _others(program, read.top, added):
         is_double = (
             isinstance(other, ast.Call) and isinstance(other.func, ast.Attribute) and other.func.attr == "double"
         )
-        if any(isinstance(part, ast.Call) and _is_item(part) for part in ast.walk(other)):
+        if any(isinstance(part, ast.expr) and _behind_item(part) is not part for part in ast.walk(other)):
             raise Blocked("it is combined with another read, and host arithmetic may fail where a device's does not")
         if program.value(other).kind is not Kind.NUMBER and not is_double:
             raise Blocked(f"`{program.segment(other)}` is not known to be a number")
     return safety
-
-
-def _is_item(node: ast.Call) -> bool:
-    return isinstance(node.func, ast.Attribute) and node.func.attr == "item"
 
 
 def _others(program: Program, read: ast.expr, added: ast.expr) -> Iterator[ast.expr]:
@@ -211,9 +210,36 @@ def _check_other_additions(program: Program, found: Accumulator, statement: ast.
         is_number = value is not None and program.value(value).kind is Kind.NUMBER
         if not is_number or (kind == INTEGER and value is not None and not _is_integer(program, value)):
             raise Blocked(f"line {other.lineno} adds something else to `{found.path}`")
+        if isinstance(other, ast.AugAssign) and isinstance(other.op, ast.Sub):
+            _check_subtracted(program, other.value)
+
+
+def _check_subtracted(program: Program, node: ast.expr) -> None:
+    """Raises Blocked where `node` may be a bool: from a tensor none can be subtracted, nor a tensor from one."""
+    if not _is_no_bool(program, node):
+        raise Blocked(f"`{program.segment(node)}` may be a bool, which is not subtracted from a tensor")
+
+
+def _is_no_bool(program: Program, node: ast.expr) -> bool:
+    value = program.value(node)
+    if value.is_literal:
+        return not isinstance(value.literal, bool)
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.Div)
+    if isinstance(node, ast.Call) and program.qualified(node.func) in _GIVE_NUMBERS:
+        return True
+    values = assigned(program, node) if isinstance(node, ast.Name) else None
+    if values:
+        return all(not isinstance(each, ast.Name) and _is_no_bool(program, each) for each in values)
+    return number_kind(program, _behind_item(node)) == FLOAT
 
 
 def _is_integer(program: Program, node: ast.expr) -> bool:
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_item(node):
-        return number_kind(program, node.func.value) == INTEGER
-    return number_kind(program, node) == INTEGER
+    return number_kind(program, _behind_item(node)) == INTEGER
+
+
+def _behind_item(node: ast.expr) -> ast.expr:
+    """What a call of `.item()` reads; of other nodes, themselves."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item":
+        return node.func.value
+    return node
