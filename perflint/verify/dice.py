@@ -41,6 +41,16 @@ def take_over(known: Sequence[Any]) -> None:
         sys.modules["numpy"].random.set_state(known[3])
 
 
+def stir() -> None:
+    """Have all generators go on with other numbers than they would have."""
+    import torch
+
+    torch.manual_seed(torch.initial_seed() + 1)
+    random.seed(random.getrandbits(32))
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(numpy.random.randint(2**31))
+
+
 def shift_seeds(library: str, by: int) -> None:
     """Add so much to every seed that the program gives to a library, which has been imported."""
     for place in _SEEDERS[library]:

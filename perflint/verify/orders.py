@@ -16,8 +16,8 @@ class Recording:
 
     Behind each of the steps `restart` the program goes on from the state that is recorded in the folder `follow`, if
     there is one. With `reference` the values are those of the same operations in double precision. Torch is told to
-    choose repeatable algorithms. Seeds of the program's own are larger by `shift`, and its clocks run `clock` times as
-    fast.
+    choose repeatable algorithms. Seeds of the program's own are larger by `shift`; if `stirred`, samples of its loaders
+    draw other random numbers. Its clocks run `clock` times as fast.
     """
 
     folder: str
@@ -26,6 +26,7 @@ class Recording:
     follow: str = ""
     reference: bool = False
     shift: int = 0
+    stirred: bool = False
     clock: int = 1
 
 

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 from perflint.verify import dice
 from perflint.verify.gate import place
 from perflint.verify.orders import Recording, of_rank
+from perflint.verify.reads import Reads
 from perflint.verify.state import State
 from perflint.verify.telling import telling
 from perflint.verify.tensors import Tensors, digest, tensors_in, values_in
 
 if TYPE_CHECKING:
+    from perflint.verify.data import Read
     from perflint.verify.reference import Reference
 
 _NOT_THEIRS = ("torch", "perflint")  # loggers that tell of how a program is run
@@ -43,6 +45,8 @@ class Recorder:
         _wrap(logging.Logger, "handle", self._note_log)
         if not self._orders.reference:
             _wrap(torch, "save", self._note_save)
+        if self._orders.shift:
+            Reads(lambda read: self._noted.reads.append(read), stirred=self._orders.stirred).watch()
         iterator.__next__ = _behind(iterator.__next__, self._note_batch)  # type: ignore[method-assign]
 
     def note_output(self, result: object) -> None:
@@ -134,6 +138,7 @@ class _Noted:
     def __init__(self) -> None:
         self.batches: list[str] = []  # digests
         self.samples: list[str] = []  # shapes
+        self.reads: list[Read] = []  # where runs with several seeds are compared
         self.losses: list[float] = []
         self.outputs: list[Tensors] = []
         self.later: list[Tensors] = []  # what each output had become by the next call

@@ -10,13 +10,14 @@ from functools import cached_property
 from pathlib import Path
 
 from perflint.rule import Safety
-from perflint.verify.alike import LEAST_SEEDS, MOST_SEEDS, alike
+from perflint.verify.alike import SEEDS
 from perflint.verify.grade import Grade, Likeness
-from perflint.verify.judge import Standard, ends, likeness
+from perflint.verify.judge import Standard, likeness
 from perflint.verify.orders import Recording
 from perflint.verify.protocol import Protocol
 from perflint.verify.race import Course, Job, Recorded
-from perflint.verify.same import Comparison, compare, traits
+from perflint.verify.same import Comparison, compare
+from perflint.verify.seeds import over_seeds
 from perflint.verify.spec import Variant
 
 _AT_ONCE = 3  # runs that are recorded side by side
@@ -88,18 +89,29 @@ class Records:
 
     def _over_seeds(self, variant: Variant) -> Likeness:
         """How alike a variant is to the original with seed after seed."""
-        seeds = range(1, 1 + min(MOST_SEEDS, int(self._seconds / (2 * self._one))))
-        if len(seeds) < LEAST_SEEDS:
-            needed = f"{LEAST_SEEDS} seeds would take about {2 * LEAST_SEEDS * self._one:.0f} s"
-            return Likeness(Grade.UNKNOWN, (f"its random numbers are others, and {needed}: a larger budget may tell",))
-        self._tell(f"running {len(seeds)} seeds, for random numbers are others")
-        if not self._seeded:
-            self._seeded = self._record([self._job(self._original, seed) for seed in seeds])
-        runs = self._record([self._job(variant, seed) for seed in seeds])
-        for seed, old, new in zip(seeds, self._seeded, runs, strict=True):
-            if parted := (*ends(old, new), *compare(old.folder, new.folder).parted):
-                return Likeness(Grade.DIFFERENT, tuple(f"with seed {seed}: {each}" for each in parted))
-        return alike([traits(run.folder) for run in self._seeded], [traits(run.folder) for run in runs])
+        begin, each, runs = time.monotonic(), 2 * self._one, list[Recorded]()
+        needed = f"{SEEDS[0]} seeds would take about {SEEDS[0] * each:.0f} s"
+        found = Likeness(Grade.UNKNOWN, (f"its random numbers are others, and {needed}: a larger budget may tell",))
+        for seeds in SEEDS:
+            if seeds * each > self._seconds:
+                break
+            self._tell(f"running {seeds} seeds, for random numbers are others")
+            self._seeded += self._with_seeds(self._original, self._seeded, seeds)
+            runs += self._with_seeds(variant, runs, seeds)
+            found = over_seeds(self._seeded[:seeds], runs, self._stirred)
+            each = (time.monotonic() - begin) / seeds
+            if found.grade is not Grade.UNKNOWN:
+                break
+        return found
+
+    def _with_seeds(self, variant: Variant, known: Sequence[Recorded], seeds: int) -> list[Recorded]:
+        """Runs with the seeds up to `seeds` that are not `known`."""
+        return self._record([self._job(variant, seed) for seed in range(len(known) + 1, seeds + 1)])
+
+    @cached_property
+    def _stirred(self) -> Recorded:
+        (variant, recording) = self._job(self._original, 1)
+        return self._record([(variant, replace(recording, stirred=True))])[0]
 
     @property
     def _reference(self) -> Path:
@@ -114,7 +126,7 @@ class Records:
         full = tuple(sorted({*restart, *(step + 1 for step in restart), horizon - 1, horizon}))
         folder = self._reference if reference else self._folder / f"run {next(self._numbers)}"
         follow = "" if first or seed else str(self.standard.run.folder)
-        return variant, Recording(str(folder), full, restart, follow, reference, seed, clock)
+        return variant, Recording(str(folder), full, restart, follow, reference, seed, clock=clock)
 
     def _record(self, jobs: Sequence[Job]) -> list[Recorded]:
         protocol, runs = self._protocol, []

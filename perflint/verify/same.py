@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from perflint.verify.data import Read
+
 _EPSILON = 2.0**-23  # float32: what one rounding makes of a value
 _MANY = ("gradient", "optimizer", "buffer")  # a program has many of each kind, some of them next to nothing
 _OUTPUTS = {"outputs": "output", "later": "output before"}  # what is recorded of calls, and what it is called
@@ -132,6 +134,11 @@ def traits(folder: Path) -> dict[str, float]:
         "the size of outputs": [output.double().square().mean().sqrt() for output in outputs],
     }
     return {name: float(torch.stack(values).mean()) for name, values in found.items() if values}
+
+
+def reads(folder: Path) -> list[Read]:
+    """What loaders have yielded for all recorded steps."""
+    return [read for number in _numbers(folder) for read in _load(folder, number)["reads"]]
 
 
 def logged(folder: Path) -> str:

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from math import exp, inf, log, sqrt
+from functools import cache
+from math import atan, cos, exp, inf, log, pi, sin, sqrt
 from statistics import fmean, median, stdev
 
 from perflint.verify.samples import AGAIN, ORIGINAL, ORIGINALS, Samples
@@ -21,10 +22,7 @@ from perflint.verify.samples import AGAIN, ORIGINAL, ORIGINALS, Samples
 LEAST_GAIN = 1.02  # what is less is not worth a change, nor can it be told from noise in a few minutes
 SOUGHT_GAIN = 1.05  # what a race is to find; where this can be ruled out, there is nothing to gain
 LEAST_ROUNDS = 3  # two are alike by chance too often: more than 1 % of identical programs were called faster
-_STUDENT = (
-    *(4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120),
-    *(2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)  # the 97.5 % quantile of Student's t for 2, 3, 4, ... degrees of freedom; what follows differs by less than 4 %
+_INSIDE = 0.975  # the quantile of an interval that covers 95 %
 
 
 class Speed(str, Enum):
@@ -143,5 +141,25 @@ def _reach(medians: Sequence[float]) -> float:
     rounds = len(medians)
     if rounds < LEAST_ROUNDS:
         return inf
-    quantile = _STUDENT[min(rounds - LEAST_ROUNDS, len(_STUDENT) - 1)]
-    return quantile * stdev(medians) / sqrt(rounds)
+    return student(_INSIDE, rounds - 1) * stdev(medians) / sqrt(rounds)
+
+
+@cache
+def student(share: float, freedom: int) -> float:
+    """The value that Student's t with so many degrees of freedom is below in a share of all cases, more than half."""
+    low, high = 0.0, 1e6
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _within(middle, freedom) < 2 * share - 1 else (low, middle)
+    return high
+
+
+def _within(value: float, freedom: int) -> float:
+    """How often Student's t lies between -value and value (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+    angle, is_odd = atan(value / sqrt(freedom)), freedom % 2
+    term = total = cos(angle) if is_odd else 1.0
+    for number in range(2 + is_odd, freedom, 2):
+        term *= cos(angle) ** 2 * (number - 1) / number
+        total += term
+    total *= sin(angle) * (freedom > 1)
+    return 2 / pi * (angle + total) if is_odd else total

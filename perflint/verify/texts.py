@@ -30,6 +30,11 @@ def parting(before: str, again: str, after: str, *, exact: bool) -> str:
     return ""
 
 
+def words(text: str) -> str:
+    """A text without its numbers, dates and times, and however they were aligned."""
+    return " ".join(_NUMBER.sub(" ", _MOMENT.sub(" ", text)).split())
+
+
 def _is_alike(line: str, twin: str, other: str, exact: bool) -> bool:
     if line == other or _NUMBER.split(line) != _NUMBER.split(twin):
         return True

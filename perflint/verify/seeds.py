@@ -1,0 +1,42 @@
+"""Compares a program's runs with several seeds to those of another, which draws other random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from perflint.verify.alike import Traits, alike
+from perflint.verify.data import misread, repeated, unsteady
+from perflint.verify.grade import Grade, Likeness
+from perflint.verify.judge import ends
+from perflint.verify.race import Recorded
+from perflint.verify.same import compare, reads, traits
+from perflint.verify.texts import words
+
+Runs = Sequence[Recorded]  # with the seeds 1, 2, 3, ...
+
+
+def over_seeds(before: Runs, after: Runs, stirred: Recorded) -> Likeness:
+    """How alike the runs of two programs are; `stirred` is the first one `before` with other samples drawn."""
+    for seed, (old, new) in enumerate(zip(before, after, strict=True), 1):
+        if parted := (*ends(old, new), *compare(old.folder, new.folder).parted):
+            return Likeness(Grade.DIFFERENT, tuple(f"with seed {seed}: {each}" for each in parted))
+    if others := tuple(_others(before, after, stirred)):
+        return Likeness(Grade.DIFFERENT, others)
+    return alike([_traits(run.folder) for run in before], [_traits(run.folder) for run in after])
+
+
+def _others(before: Runs, after: Runs, stirred: Recorded) -> Iterator[str]:
+    """What is no number and differs."""
+    yield from misread(
+        [reads(run.folder) for run in before], [reads(run.folder) for run in after], reads(stirred.folder)
+    )
+    yield from unsteady(
+        "what it prints, but for numbers,", *([words(run.output) for run in runs] for runs in (before, after))
+    )
+    yield from unsteady("which files it writes", *([frozenset(run.files) for run in runs] for runs in (before, after)))
+
+
+def _traits(folder: Path) -> Traits:
+    again = repeated(reads(folder))
+    return traits(folder) | ({} if again is None else {"the share of samples that were read before": again})
