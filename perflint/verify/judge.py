@@ -15,12 +15,18 @@ from perflint.verify.same import Comparison, Difference, logged
 from perflint.verify.state import OPTION
 from perflint.verify.texts import parting
 
-_OWN_ERROR = 3.0  # times the original's own rounding error, or its own spread, that a patched result may have
-_NEAR_ERROR = 8.0  # the same where torch.testing calls the values close
+_OWN_SPREAD = 3.0  # times what the original differs from itself that a patched result may
+_LUCK = 3  # steps whose spread counts together: runs may be as good as equal in a number at one step by chance
+_OWN_ERROR, _COARSE_ERROR = 2.0, 3.0  # times the original's own rounding error; for few elements or digits
+_NEAR_ERROR = 8.0  # the same where torch.testing calls the values close, which is up to a hundred roundings
+_NO_ROUNDING = 0.05  # of the largest values of the kind: whoever errs by more was not computed in double precision
 _EPSILON = 2.0**-23  # float32: what one rounding makes of a value
 _DRIFT = 1e-3  # of a value: what rounding may grow to in the steps behind one from the same state
 _DERIVED = ("parameter", "optimizer", "buffer")  # Adam makes whole steps of the rounding of small gradients
+_DERIVED_DRIFT = 0.1  # of the largest values of the kind
 _SAID = 3  # differences that are told
+
+_Spread = Mapping[tuple[int, str], float]
 
 
 @dataclass(frozen=True)
@@ -32,11 +38,12 @@ class Standard:
     own: tuple[Comparison, ...] = ()
 
     @property
-    def spread(self) -> Mapping[str, float]:
-        """By how much a value differs at most from run to run."""
-        spread: dict[str, float] = {}
+    def spread(self) -> _Spread:
+        """By how much a value differs at most from run to run, by its step and name."""
+        spread: dict[tuple[int, str], float] = {}
         for each in (difference for comparison in self.own for difference in comparison.differences):
-            spread[each.name] = max(each.error or 0.0, spread.get(each.name, 0.0))
+            place = each.step, each.name
+            spread[place] = max(each.error or 0.0, spread.get(place, 0.0))
         return spread
 
 
@@ -51,7 +58,8 @@ def likeness(standard: Standard, after: Recorded, compared: Comparison) -> Liken
     if not compared.values:
         return Likeness(Grade.UNKNOWN, ("it has no losses, gradients, parameters or outputs that could be compared",))
     spread = standard.spread
-    grades = {each: _closeness(each, spread, compared.referenced) for each in compared.differences}
+    referenced = compared.referenced and all(_is_known(each) for each in compared.differences if each.reference)
+    grades = {each: _closeness(each, spread, referenced) for each in compared.differences}
     failed = [each for each, grade in grades.items() if grade is Grade.DIFFERENT]
     if failed:
         return Likeness(Grade.DIFFERENT, tuple(map(_parting, _by_size(failed)[:_SAID])))
@@ -86,7 +94,7 @@ def _end(run: Recorded) -> str:
     return "ran on" if run.code is None else ending(run.code, run.errors)
 
 
-def _closeness(difference: Difference, spread: Mapping[str, float], referenced: bool) -> Grade:
+def _closeness(difference: Difference, spread: _Spread, referenced: bool) -> Grade:
     """Whether a difference is rounding, or else no more than the original differs from itself.
 
     Where other steps are `referenced`, compared with double precision, those decide: what follows on them has drifted.
@@ -97,20 +105,33 @@ def _closeness(difference: Difference, spread: Mapping[str, float], referenced: 
         return Grade.DIFFERENT
     if _is_rounding(difference, difference.error, referenced):
         return Grade.ROUNDING
-    return Grade.ALIKE if difference.error <= _OWN_ERROR * spread.get(difference.name, 0.0) else Grade.DIFFERENT
+    own = max(spread.get((difference.step + ahead, difference.name), 0.0) for ahead in range(_LUCK))
+    return Grade.ALIKE if difference.error <= _OWN_SPREAD * own else Grade.DIFFERENT
 
 
 def _is_rounding(difference: Difference, error: float, referenced: bool) -> bool:
-    if difference.reference is None or difference.changed is None:
-        may_drift = referenced and not difference.name.startswith(OPTION)
-        drifted = may_drift and (difference.name.startswith(_DERIVED) or error <= _DRIFT)
-        return difference.is_close or drifted
-    allowed = _NEAR_ERROR if difference.is_close else _OWN_ERROR
-    return difference.changed <= allowed * max(difference.reference, _EPSILON)
+    reference, changed = difference.reference, difference.changed
+    if reference is None or changed is None or not _is_known(difference):
+        return difference.is_close or (referenced and _has_drifted(difference, error))
+    allowed = _NEAR_ERROR if difference.is_close else _COARSE_ERROR if difference.is_coarse else _OWN_ERROR
+    return changed <= allowed * max(reference, _EPSILON)
+
+
+def _is_known(difference: Difference) -> bool:
+    """Whether there is a double precision result of a value that can be one."""
+    size = difference.of_kind / difference.error if difference.of_kind and difference.error else 1.0
+    return difference.reference is not None and difference.reference * size <= _NO_ROUNDING
+
+
+def _has_drifted(difference: Difference, error: float) -> bool:
+    if difference.name.startswith(_DERIVED):
+        return (error if difference.of_kind is None else difference.of_kind) <= _DERIVED_DRIFT
+    return error <= _DRIFT and not difference.name.startswith(OPTION)
 
 
 def _by_size(differences: Sequence[Difference]) -> list[Difference]:
-    return sorted(differences, key=lambda each: (each.step, -(each.error or 0.0)))
+    """The first and largest ones, of what others follow from before those."""
+    return sorted(differences, key=lambda each: (each.step, each.name.startswith(_DERIVED), -(each.error or 0.0)))
 
 
 def _size(difference: Difference) -> str:

@@ -52,7 +52,7 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Run one operation, and its shadow."""
         kwargs = kwargs or {}
         if func.namespace != "aten":
-            return func(*args, **kwargs)
+            return self._foreign(func, args, kwargs)
         doubles = tree_map(self._double, (args, kwargs))
         result = func(*args, **kwargs)
         made = [each for each in tree_leaves(result) if isinstance(each, Tensor) and each.dtype in _SHORTER]
@@ -67,6 +67,13 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 if isinstance(own, Tensor):
                     self._made(own, other)
         except (RuntimeError, TypeError):
+            self.gaps.add(str(func))
+        return result
+
+    def _foreign(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operation of a library, or between ranks: what it makes of floats, or writes, is not known."""
+        result = func(*args, **kwargs)
+        if any(isinstance(each, Tensor) and each.dtype in _SHORTER for each in tree_leaves((args, kwargs, result))):
             self.gaps.add(str(func))
         return result
 

@@ -13,7 +13,13 @@ from typing import Any
 from perflint.verify.data import Read
 
 _EPSILON = 2.0**-23  # float32: what one rounding makes of a value
-_MANY = ("gradient", "optimizer", "buffer")  # a program has many of each kind, some of them next to nothing
+_MANY = (
+    "gradient",
+    "parameter",
+    "optimizer",
+    "buffer",
+)  # a program has many of each kind, some of them next to nothing
+_FEW = 1000  # elements: the error of fewer is a matter of luck
 _OUTPUTS = {"outputs": "output", "later": "output before"}  # what is recorded of calls, and what it is called
 
 
@@ -24,6 +30,7 @@ class Difference:
     `error` is the root mean square of the difference over that of the value, not finite where one of them isn't or the
     shapes differ, and None where only digests are known. `reference` is the same of the value against the double
     precision result, where there is one. `is_close` as in torch.testing.assert_close, for values of this size.
+    `of_kind` is the error over the largest values of the same kind; one that `is_coarse` has few elements or digits.
     """
 
     step: int
@@ -32,6 +39,8 @@ class Difference:
     is_close: bool
     reference: float | None = None
     changed: float | None = None  # the other run's error against the double precision result
+    of_kind: float | None = None
+    is_coarse: bool = False
 
 
 @dataclass(frozen=True)
@@ -272,12 +281,14 @@ def _differing(step: int, name: str, before: Any, after: Any, exact: Any, kind: 
         return None
     scale = before.double().square().mean().sqrt().item()
     is_close = _is_close(before, after, max(scale, kind))
+    error, largest = _error(after, before, scale), max(scale, kind)
+    is_coarse = before.dtype in (torch.float16, torch.bfloat16) or before.numel() < _FEW
+    of_kind = error * (scale or 1.0) / (largest or 1.0)
+    found = Difference(step, name, error, is_close, of_kind=of_kind, is_coarse=is_coarse)
     if not torch.is_tensor(exact) or not exact.isfinite().all():
-        return Difference(step, name, _error(after, before, scale), is_close)
+        return found
     own, other = (_error(each, exact, scale) for each in (before, after))
-    return Difference(
-        step, name, _error(after, before, scale), is_close, max(own, _EPSILON * kind / (scale or 1)), other
-    )
+    return replace(found, reference=max(own, _EPSILON * kind / (scale or 1)), changed=other)
 
 
 def _error(value: Any, other: Any, scale: float) -> float:

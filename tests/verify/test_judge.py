@@ -42,10 +42,30 @@ def test_an_error_of_several_times_the_originals_own_is_different_also_where_val
     assert graded(replace(NEAR, reference=1e-6, changed=2e-5)) is Grade.DIFFERENT
 
 
-def test_what_is_derived_from_gradients_is_judged_by_double_precision_where_there_is_any() -> None:
-    stepped = Difference(1, "parameter 0.0", 1e-4, is_close=False)
+def test_few_elements_or_digits_may_err_by_more() -> None:
+    far = replace(NEAR, is_close=False, reference=1e-6, changed=2.5e-6)
+    assert graded(far) is Grade.DIFFERENT
+    assert graded(replace(far, is_coarse=True)) is Grade.ROUNDING
+
+
+def test_what_is_derived_from_gradients_may_drift_where_double_precision_decides_at_other_steps() -> None:
+    stepped = Difference(1, "parameter 0.0", 0.3, is_close=False, of_kind=1e-2)
     assert graded(stepped) is Grade.ROUNDING
     assert graded(stepped, referenced=False) is Grade.DIFFERENT
+    assert graded(replace(stepped, of_kind=0.3)) is Grade.DIFFERENT
+
+
+def test_what_is_next_to_nothing_may_be_rounding_altogether() -> None:
+    nothing = Difference(2, "gradient 0.1", 1.2, is_close=False, reference=1.0, changed=1.1, of_kind=1e-8)
+    assert graded(nothing) is Grade.ROUNDING
+
+
+def test_a_reference_by_which_the_original_itself_is_wrong_is_none() -> None:
+    wrong = Difference(2, "gradient 0.0", 0.2, is_close=False, reference=0.3, changed=0.4)
+    assert graded(wrong) is Grade.DIFFERENT
+    drifted = Difference(1, "gradient 0.0", 1e-4, is_close=False)
+    assert graded(drifted, replace(NEAR, reference=0.3)) is Grade.DIFFERENT
+    assert graded(drifted, NEAR) is Grade.ROUNDING
 
 
 def test_the_largest_spread_of_the_original_is_what_excuses() -> None:
@@ -54,3 +74,4 @@ def test_the_largest_spread_of_the_original_is_what_excuses() -> None:
     assert graded(large) is Grade.DIFFERENT
     assert graded(large, own=spread) is Grade.ALIKE
     assert graded(replace(large, error=9e-2), own=spread) is Grade.DIFFERENT
+    assert graded(large, own=(replace(large, step=10),)) is Grade.DIFFERENT  # it has drifted for longer

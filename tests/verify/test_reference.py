@@ -1,0 +1,50 @@
+"""Beside a program's own numbers it is known what they would be without rounding, or that this isn't known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from perflint.verify.reference import Reference
+
+
+@pytest.fixture(scope="module")
+def doubled() -> Iterator[str]:
+    """The name of an operation of a library that writes, which its schema doesn't tell, as those between ranks."""
+    library: Any = torch.library.Library("perflint_tests", "DEF")  # type: ignore[no-untyped-call]
+    library.define("doubled_(Tensor[] tensors) -> ()")
+    library.impl("doubled_", lambda tensors: [each.copy_(2 * each) for each in tensors] and None, "CPU")
+    yield "perflint_tests.doubled_.default"
+    library._destroy()
+
+
+def test_each_operation_is_repeated_on_doubles() -> None:
+    x = torch.full((3,), 1 / 3)
+    with Reference() as reference:
+        y = x * 3
+        y += 1e-9
+    assert not reference.gaps
+    assert reference.value(y).dtype == torch.float64
+    assert (reference.value(y) - x.double() * 3 - 1e-9).abs().max() < 1e-15
+
+
+def test_what_a_library_writes_is_a_gap(doubled: str) -> None:
+    x = torch.ones(3)
+    with Reference() as reference:
+        y = x * 3
+        torch.ops.perflint_tests.doubled_([y])
+        assert reference.gaps == {doubled}
+    assert y.tolist() == [6.0] * 3
+
+
+def test_an_operation_of_a_library_that_has_no_floats_is_no_gap(doubled: str) -> None:
+    numbers: Tensor = torch.ones(3, dtype=torch.int64)
+    with Reference() as reference:
+        torch.ops.perflint_tests.doubled_([numbers])
+        with torch.autograd.profiler.record_function("fetch"):
+            pass
+    assert not reference.gaps, doubled
