@@ -74,9 +74,9 @@ def verify(program: tuple[str, ...], **typed: Any) -> int:
         raise UserError(f"verify needs {', '.join(missing)}: pip install 'perflint-torch[gpu]'")
     from perflint import console
     from perflint.report.style import Style
+    from perflint.verify.outcome import Outcome
     from perflint.verify.screen import summary
     from perflint.verify.session import Session
-    from perflint.verify.verdict import Outcome
 
     begin = time.monotonic()
 
@@ -95,4 +95,4 @@ def verify(program: tuple[str, ...], **typed: Any) -> int:
         return FAILED
     least = typed["fail_under"]
     is_enough = least is None or (verdict.speed is not None and verdict.speed.low >= least)
-    return PROVED if verdict.is_same and verdict.is_faster and is_enough else UNPROVED
+    return PROVED if verdict.outcome is Outcome.FASTER and is_enough else UNPROVED

@@ -1,102 +1,218 @@
-"""Races what is right of a patch, as a whole and in parts, and decides which fixes earn their place."""
+"""Races the fixes of a patch that are right, and keeps one after the other what makes it faster still."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from perflint.verify.decide import attributed, decided, gained_together, gains_nothing
-from perflint.verify.grade import Grade
-from perflint.verify.protocol import Protocol
+from perflint.verify.decide import joint_merit, merit, too_little
+from perflint.verify.grade import Grade, Likeness
+from perflint.verify.outcome import Outcome
+from perflint.verify.protocol import Schedule
 from perflint.verify.race import Course, Race
-from perflint.verify.samples import AGAIN, ORIGINALS, PATCHED, Samples, only, without
+from perflint.verify.samples import AGAIN, KEPT, ORIGINAL, ORIGINALS, PATCHED, WHOLE, Samples, more, only
 from perflint.verify.spec import Variant
-from perflint.verify.statistics import against_original, compare, is_decided, itself, noise_floor
+from perflint.verify.statistics import Estimate, against_original, compare, is_decided, itself, noise_floor, speed
 from perflint.verify.verdict import FixVerdict
 
 Fixes = Sequence[FixVerdict]
 
-_FOR_PARTS = 0.6  # of what is left, to tell fixes apart; the rest goes to the race of those that are kept
-_AT_ONCE = 3  # fixes that are raced at once, each of them alone and left out
-_WINNERS = "what gains alone"
+_FOR_EACH = 0.4  # of the time there is, to race each fix alone
+_AT_ONCE = 6  # fixes in one race
+_PAIR = len(ORIGINALS) + 2  # variants in the race of a patch with something more against it
+
+
+@dataclass(frozen=True)
+class Settled:
+    """The fixes, each kept or not and why, and the last race: that of the `patch`, whether its fixes are kept or not.
+
+    The samples of the races before it are `earlier`.
+    """
+
+    fixes: Fixes
+    patch: Fixes
+    race: Race
+    earlier: tuple[Samples, ...]
+
+    @property
+    def fault(self) -> str:
+        """What the patch came to grief by; empty where it was timed."""
+        faults = (fix.reason for fix in self.fixes if fix.likeness.grade is Grade.DIFFERENT)
+        return "" if self.patch and PATCHED not in self.race.faults else next(faults, "it could not be raced")
 
 
 @dataclass
 class Contest:
     """The races of one program until `end`, by the monotonic clock.
 
-    `protocol` says how so many variants are raced in so many seconds, and `patched` makes the variant with some fixes
-    by a name. Two runs of the original are alike by the grade `own`. Behind each round `look_around` is called. `apart`
-    is why programs are kept apart, and `since` the time, in seconds since 1970, at which the last race began.
+    `patched` makes the variant with some fixes by a name; None where they can't be had together. Behind each round
+    `look_around` is called.
     """
 
     course: Course
-    original: Variant
-    patched: Callable[[Iterable[FixVerdict], str], Variant]
-    protocol: Callable[[int, float], Protocol]
-    own: Grade
+    patched: Callable[[Fixes, str], Variant | None]
+    schedule: Schedule
     end: float
     tell: Callable[[str], None]
     look_around: Callable[[], object]
-    apart: str = ""
-    since: float = 0.0
+    _fixes: dict[str, FixVerdict] = field(default_factory=dict, init=False)  # with what is known of them by now
+    _said: dict[str, Outcome] = field(default_factory=dict, init=False)  # of fixes, by the last race of each
+    _races: list[Race] = field(default_factory=list, init=False)
 
-    def settle(self, fixes: Fixes, right: Fixes) -> tuple[Fixes, Race]:
-        """All `fixes`, each kept or not, and the race of the patch that they make.
+    def settle(self, right: Fixes) -> Settled:
+        """Choose among the fixes that are `right`.
 
-        Those that are `right` are measured. Where nothing is kept, it is the race of all of them.
+        The first is the one that gains most alone, by the lower end of its interval. Each other is raced on top of
+        those that are chosen by then, and joins them if it makes them faster. The patch that they make is raced once
+        more, and has to be faster again; so is that by all fixes, for some gain nothing but beside each other.
         """
-        fixes, race = self._by_themselves(fixes, right)
-        kept = [fix for fix in fixes if fix.kept]
-        loose = gains_nothing(fixes, self.own, _floor(race.samples))
-        if not loose:
-            return fixes, self._race([self.patched(kept, PATCHED)]) if kept and len(kept) < len(right) else race
-        if kept or len(loose) < len(right):
-            winners = [self.patched(kept, _WINNERS)] if kept else []
-            race = self._race([self.patched([*kept, *loose], PATCHED), *winners])
-        gain = compare(race.samples, [_WINNERS] if kept else ORIGINALS, [PATCHED])
-        if gain and gain.low > 1 + _floor(race.samples):
-            return gained_together(fixes, loose, gain), race
-        return fixes, race.renamed(_WINNERS, PATCHED) if kept else race
+        self._fixes = {fix.name: fix for fix in right}
+        if len(right) > 1:
+            self._race_each()
+        return self._confirmed(self._chosen())
 
-    def _by_themselves(self, fixes: Fixes, right: Fixes) -> tuple[Fixes, Race]:
-        """The fixes, each kept or not by what it gains alone and on top of the others, and the last race."""
-        known = {fix.name: fix for fix in fixes}
-        race, share = Race(), _FOR_PARTS if len(right) > 1 else 1.0
-        for start in range(0, len(right), _AT_ONCE):
-            group = right[start : start + _AT_ONCE]
-            left = len(right) - start  # fixes that share what is left of the time
-            race = self._race([self.patched(right, PATCHED), *self._parts(group, right)], share * len(group) / left)
-            known |= {fix.name: fix for fix in attributed(group, race.samples)}
-        return decided(list(known.values()), self.own, _floor(race.samples)), race
+    def _race_each(self) -> None:
+        """Race each fix alone, judged by the noise of its own race, if there is time for it."""
+        alone = [fix for fix in self._fixes.values() if self.patched([fix], only(fix.name))]
+        groups = [alone[start : start + _AT_ONCE] for start in range(0, len(alone), _AT_ONCE)]
+        if not self._has_time(*(len(ORIGINALS) + len(group) for group in groups), _PAIR):
+            self.tell("there is no time to race each fix")
+            return
+        end = time.monotonic() + _FOR_EACH * self._left
+        for number, group in enumerate(groups):
+            seconds = max(0.0, end - time.monotonic()) * len(group) / sum(map(len, groups[number:]))
+            race = self._race({only(fix.name): [fix] for fix in group}, seconds)
+            for fix in group:
+                self._judge(race, fix, only(fix.name), alone=against_original(race.samples, only(fix.name)))
 
-    def _parts(self, group: Fixes, right: Fixes) -> Iterator[Variant]:
-        """Each fix of a group alone, and all that are right without it, where that isn't the whole patch."""
-        for fix in group if len(right) > 1 else ():
-            yield self.patched([fix], only(fix.name))
-            yield self.patched([other for other in right if other is not fix], without(fix.name))
+    def _chosen(self) -> Fixes:
+        """The fixes that gain alone, or on top of those that were chosen before them; the best comes first."""
+        ordered = sorted(self._sound, key=lambda fix: fix.alone.low if fix.alone else 0.0, reverse=True)
+        chosen = [fix for fix in ordered if self._said.get(fix.name) is Outcome.FASTER][:1]
+        rest = [fix for fix in ordered if chosen and fix is not chosen[0]]
+        for number, fix in enumerate(rest):
+            if rival := self._rival(fix, chosen):
+                self._note(fix, reason=f"another candidate is faster: {rival.title}")
+            elif not self._has_time(_PAIR, _PAIR):
+                self._note(fix, reason="there was no time to race it on top of what is kept")
+            else:
+                name = more(fix.name)
+                race = self._race({KEPT: chosen, name: [*chosen, fix]}, self._left / (len(rest) - number + 1))
+                if KEPT in race.faults:
+                    self._blame(race, KEPT, chosen)
+                    return []
+                self._judge(race, fix, name, on_top=compare(race.samples, [KEPT], [name]))
+                if self._said[fix.name] is Outcome.FASTER:
+                    chosen.append(fix)
+        return chosen
 
-    def _race(self, others: Sequence[Variant], share: float = 1.0) -> Race:
-        """Race the original, twice, and others, in a share of the time that is left."""
-        seconds = share * max(0.0, self.end - time.monotonic())
-        protocol = self.protocol(len(others) + 2, seconds)
-        self.tell(f"racing {len(others) + 2} variants, {protocol.rounds} rounds at most")
-        end, self.since = time.monotonic() + seconds, time.time()
+    def _confirmed(self, chosen: Fixes) -> Settled:
+        """What comes of the last race, of the patch by the chosen fixes and of that by all."""
+        earlier = tuple(race.samples for race in self._races)
+        whole = self._together(chosen)
+        patch, race = chosen or whole, Race()
+        if patch:
+            race = self._race({PATCHED: patch} | ({WHOLE: whole} if len(whole) > len(patch) else {}), self._left)
+            self._blame(race, PATCHED, patch)
+        joint = compare(race.samples, [PATCHED], [WHOLE])
+        if _says(joint, race) is Outcome.FASTER:
+            patch, race = whole, race.renamed(WHOLE, PATCHED)
+        gain = against_original(race.samples, PATCHED)
+        if gain and len(patch) == 1:
+            self._note(patch[0], alone=gain)
+        kept = patch if _says(gain, race) is Outcome.FASTER else []
+        for fix in list(self._fixes.values()):
+            self._conclude(fix, chosen, kept, gain, joint)
+        return Settled(list(self._fixes.values()), patch, race, earlier)
+
+    def _conclude(
+        self, fix: FixVerdict, chosen: Fixes, kept: Fixes, gain: Estimate | None, joint: Estimate | None
+    ) -> None:
+        """Keep or drop a fix, after a last race: the `gain` is the patch's, `joint` that of all beyond the chosen."""
+        names, early = ({each.name for each in fixes} for fixes in (kept, chosen))
+        if fix.name not in names:
+            self._note(fix, reason=fix.reason or too_little(fix, gain, was_chosen=fix.name in early))
+        elif fix.name in early or len(kept) == 1:
+            self._note(fix, kept=True, reason=merit(fix))
+        else:
+            self._note(fix, kept=True, is_joint=True, reason=joint_merit(fix, joint if early else gain))
+
+    def _together(self, chosen: Fixes) -> Fixes:
+        """The chosen fixes and all others that can be had beside them, but for what surely makes the program slower."""
+        together = list(chosen)
+        others = [fix for fix in self._sound if fix.name not in {each.name for each in chosen}]
+        better = [fix for fix in others if self._said.get(fix.name) is not Outcome.SLOWER]
+        for fix in better if chosen else better or others:
+            if self.patched([*together, fix], WHOLE):
+                together.append(fix)
+        return together
+
+    def _rival(self, fix: FixVerdict, chosen: Fixes) -> FixVerdict | None:
+        """That of the chosen fixes which can't be had beside this one, as both rewrite the same; None if all can."""
+        if self.patched([*chosen, fix], WHOLE):
+            return None
+        return next((each for each in chosen if not self.patched([each, fix], WHOLE)), chosen[0])
+
+    def _judge(self, race: Race, fix: FixVerdict, variant: str, **measured: Estimate | None) -> None:
+        """Note what a race has `measured` of a fix by a variant, unless it failed."""
+        (estimate,) = measured.values()
+        self._note(fix, **measured)
+        self._said[fix.name] = _says(estimate, race)
+        self._blame(race, variant, [fix])
+
+    def _blame(self, race: Race, variant: str, fixes: Fixes) -> None:
+        """Lay it on fixes if their variant came to grief."""
+        if fault := race.faults.get(variant):
+            evidence = f"with {'the fix' if len(fixes) == 1 else 'these fixes'} the program {fault.words}"
+            for fix in fixes:
+                self._note(fix, likeness=Likeness(Grade.DIFFERENT, (evidence,)), reason=evidence)
+
+    def _note(self, fix: FixVerdict, **known: Any) -> None:
+        self._fixes[fix.name] = replace(self._fixes[fix.name], **known)
+
+    @property
+    def _sound(self) -> list[FixVerdict]:
+        """The fixes that no race has found fault with."""
+        return [fix for fix in self._fixes.values() if fix.likeness.grade is not Grade.DIFFERENT]
+
+    @property
+    def _left(self) -> float:
+        return max(0.0, self.end - time.monotonic())
+
+    def _has_time(self, *variants: int) -> bool:
+        """Whether there is time for races of so many variants each, the shortest that there are."""
+        return sum(map(self.schedule.least, variants)) <= self._left
+
+    def _race(self, patches: Mapping[str, Fixes], seconds: float) -> Race:
+        """Race the original, twice, and the patches by some fixes, each by its name, in so many seconds."""
+        named = {ORIGINAL: (), AGAIN: (), **patches}
+        variants = [variant for name, fixes in named.items() if (variant := self.patched(fixes, name))]
+        protocol = self.schedule.protocol(len(variants), seconds)
+        self.tell(f"racing {len(variants)} variants, {protocol.rounds} rounds at most")
+        end = time.monotonic() + seconds
 
         def is_enough(samples: Samples) -> bool:
             self.look_around()
-            return time.monotonic() > end or all(_is_decided(samples, variant.name) for variant in others)
+            return time.monotonic() > end or _is_decided(samples, list(patches))
 
-        variants = [self.original, replace(self.original, name=AGAIN), *others]
-        race = self.course.race(variants, protocol, is_enough, self.apart)
-        self.apart = race.apart
+        race = self.course.race(variants, protocol, is_enough, self._races[-1].apart if self._races else "")
+        self._races.append(race)
         return race
 
 
-def _is_decided(samples: Samples, variant: str) -> bool:
-    estimate = against_original(samples, variant)
-    return estimate is not None and is_decided(estimate, _floor(samples))
+def _is_decided(samples: Samples, names: Sequence[str]) -> bool:
+    """Whether it is beyond doubt how fast each variant is, against the original and against what it is on top of."""
+    pairs: list[tuple[Sequence[str], str]] = [(ORIGINALS, name) for name in names]
+    if names[0] in (KEPT, PATCHED):
+        pairs += [([names[0]], name) for name in names[1:]]
+    estimates = [estimate for before, after in pairs if (estimate := compare(samples, before, [after]))]
+    return bool(estimates) and all(is_decided(each, _floor(samples)) for each in estimates)
+
+
+def _says(estimate: Estimate | None, race: Race) -> Outcome:
+    return speed(estimate, _floor(race.samples)) if estimate else Outcome.UNSURE
 
 
 def _floor(samples: Samples) -> float:

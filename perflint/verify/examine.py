@@ -7,24 +7,23 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
 from perflint import __version__
 from perflint.rule import Safety
-from perflint.verify.contest import Contest
-from perflint.verify.decide import decided
+from perflint.verify.contest import Contest, Settled
+from perflint.verify.decide import wrong
 from perflint.verify.disturbance import Monitor, disturbances, facts
 from perflint.verify.grade import Grade, Likeness
 from perflint.verify.hunks import hunks
-from perflint.verify.protocol import Look, Protocol, choose
+from perflint.verify.protocol import Look, Schedule
 from perflint.verify.race import Course, Race, Recorded
 from perflint.verify.records import Records
-from perflint.verify.rounds import Parted
-from perflint.verify.running import NoProgress, ProgramEnded
+from perflint.verify.running import Fault
 from perflint.verify.same import losses
-from perflint.verify.samples import AGAIN, ORIGINAL, PATCHED, Samples
+from perflint.verify.samples import AGAIN, ORIGINAL, PATCHED
 from perflint.verify.spec import Variant
 from perflint.verify.statistics import step_seconds
 from perflint.verify.variants import FixKey, Variants
@@ -38,118 +37,83 @@ FIRST_STEP = 600.0  # seconds that a program may take to come to its first step:
 Tell = Callable[[str], None]
 
 
-@dataclass(frozen=True)
 class Examination:
     """One verification: the program and its variants, the seconds there are, a folder for records, and who listens.
 
     `asked` holds the fields of protocols that the user has chosen.
     """
 
-    course: Course
-    variants: Variants
-    budget: float
-    folder: Path
-    tell: Tell
-    monitor: Monitor
-    asked: Mapping[str, int] = field(default_factory=dict)
-
-    def protocol(self, look: Look, variants: int, seconds: float) -> Protocol:
-        """How so many variants are raced in so many seconds."""
-        return replace(choose(look, variants, seconds), **self.asked)  # type: ignore[arg-type]
+    def __init__(
+        self,
+        course: Course,
+        variants: Variants,
+        budget: float,
+        folder: Path,
+        tell: Tell,
+        monitor: Monitor,
+        asked: Mapping[str, int] | None = None,
+    ) -> None:
+        self._course, self._variants, self._budget, self._folder = course, variants, budget, folder
+        self._tell, self._monitor, self._asked = tell, monitor, asked or {}
+        self._original = variants.with_fixes(ORIGINAL, ())
+        self._end = time.monotonic() + budget
+        self._keys: dict[str, FixKey] = {}  # by the names of the fixes
 
     def verdict(self) -> Verdict:
         """The verdict, whatever the program does."""
-        blank = Verdict(
-            str(self.course.program),
-            datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            "",
-            {"perflint": __version__},
-            "",
-            0,
-            Samples(),
-            Likeness(Grade.UNKNOWN),
-            Likeness(Grade.UNKNOWN),
-            Side(0.0),
-            Side(0.0),
-        )
-        if not self.variants.fixes:
+        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        blank = Verdict(str(self._course.program), now, environment={"perflint": __version__})
+        if not self._variants.fixes:
             return blank
         try:
-            return _Case(self, blank).verdict()
-        except (ProgramEnded, NoProgress) as error:
-            return replace(blank, failure=str(error))
+            return self._reached(blank)
+        except Fault as fault:  # of the original: all others have been dealt with
+            return replace(blank, failure=str(fault))
 
-
-class _Case:
-    """A program that has fixes, step by step through its examination."""
-
-    def __init__(self, examination: Examination, blank: Verdict) -> None:
-        self._of, self._blank = examination, blank
-        self._course, self._variants = examination.course, examination.variants
-        self._original = self._variants.with_fixes(ORIGINAL, ())
-        self._end = time.monotonic() + examination.budget
-
-    def verdict(self) -> Verdict:
+    def _reached(self, blank: Verdict) -> Verdict:
         everything = self._variants.with_fixes(PATCHED, self._variants.fixes)
-        self._of.tell("recording what the original and the patch compute")
+        self._tell("recording what the original and the patch compute")
         (whole,) = self._records.add([everything])
-        keys = [key for key in self._variants.fixes if self._variants.is_loaded(key, everything, whole)]
-        fixes = [self._seen(number, key, everything, whole) for number, key in enumerate(keys, 1)]
-        self._keys = dict(zip((fix.name for fix in fixes), keys, strict=True))
-        active = [fix for fix in fixes if fix.activations]
-        graded = {fix.name: fix for fix in self._alone(active, whole)}
-        fixes = [graded.get(fix.name, fix) for fix in fixes]
+        fixes = self._seen(everything, whole)
         own = self._records.own
-        right = [fix for fix in graded.values() if fix.likeness.keeps(fix.safety, own.grade)]
+        fixes = [replace(fix, reason=wrong(fix, own.grade)) for fix in fixes]
+        right = [fix for fix in fixes if not fix.reason]
         shared = replace(
-            self._blank,
-            device=self._look.device,
-            environment={**self._blank.environment, **self._look.versions},
-            own=own,
+            blank, device=self._look.device, environment={**blank.environment, **self._look.versions}, own=own
         )
+        together = [fix for fix in fixes if fix.activations and self._variants.holds(everything, self._keys[fix.name])]
         if not right:
-            return replace(shared, likeness=self._graded(active, whole), fixes=decided(fixes, own.grade, 0.0))
-        contest = self._contest()
-        try:
-            settled, race = contest.settle(fixes, right)
-        except Parted as parted:
-            lost = tuple(replace(fix, reason=str(parted)) for fix in fixes)
-            return replace(shared, likeness=Likeness(Grade.DIFFERENT, (str(parted),)), fixes=lost)
-        kept = [fix for fix in settled if fix.kept]
-        chosen = kept or right
-        final = whole if len(chosen) == len(active) else self._records.add([self._patched(chosen)])[0]
-        before, after = _side(race, ORIGINAL, self._records.standard.run), _side(race, PATCHED, final)
-        gpus, read = self._look.gpus, self._of.monitor.readings(self._look.gpus, contest.since)
+            return replace(shared, likeness=self._graded(together, whole), fixes=tuple(fixes))
+        look_around = self._monitor.look_around
+        contest = Contest(self._course, self._together, self._schedule, self._end, self._tell, look_around)
+        settled = contest.settle(right)
+        known = {fix.name: fix for fix in settled.fixes}
+        shared = replace(shared, fixes=tuple(known.get(fix.name, fix) for fix in fixes), earlier=settled.earlier)
+        if settled.fault:
+            return replace(shared, likeness=Likeness(Grade.DIFFERENT, (settled.fault,)))
+        is_whole = {fix.name for fix in settled.patch} == {fix.name for fix in together}
+        final = whole if is_whole else self._records.add([self._patched(settled.patch)])[0]
+        return self._timed(shared, settled, final)
+
+    def _timed(self, verdict: Verdict, settled: Settled, final: Recorded) -> Verdict:
+        """The verdict with what the last race showed, of a patch that was recorded as well."""
+        race, first = settled.race, self._records.standard.run
+        before, after = _side(race, ORIGINAL, first), _side(race, PATCHED, final)
+        gpus, read = self._look.gpus, self._monitor.readings(self._look.gpus, race.since)
         return replace(
-            shared,
-            environment={**shared.environment, **facts(read)},
+            verdict,
+            environment={**verdict.environment, **facts(read)},
             unit=race.protocol.unit or "whole runs",
             warm_up=race.protocol.warm_up,
             samples=race.samples,
-            likeness=self._graded(chosen, final),
+            likeness=self._graded(settled.patch, final),
             before=before,
             after=after,
-            again=_side(race, AGAIN, self._records.standard.run),
-            fixes=tuple(settled),
-            hunks=tuple(self._hunks(chosen)),
-            excluded=(*_excluded(race, gpus, (before, after)), *disturbances(self._of.monitor.load, gpus, read)),
+            again=_side(race, AGAIN, first),
+            hunks=tuple(self._hunks(settled.patch)),
+            excluded=(*_excluded(race, gpus, (before, after)), *disturbances(self._monitor.load, gpus, read)),
             readings=read,
-            strangers=self._of.monitor.strangers(gpus),
-        )
-
-    def _contest(self) -> Contest:
-        def protocol(variants: int, seconds: float) -> Protocol:
-            return self._of.protocol(self._look, variants, seconds)
-
-        return Contest(
-            self._course,
-            self._original,
-            self._patched,
-            protocol,
-            self._records.own.grade,
-            self._end,
-            self._of.tell,
-            self._of.monitor.look_around,
+            strangers=self._monitor.strangers(gpus),
         )
 
     def _hunks(self, fixes: Sequence[FixVerdict]) -> Iterator[Hunk]:
@@ -161,40 +125,49 @@ class _Case:
 
     @cached_property
     def _look(self) -> Look:
-        self._of.monitor.look_around()
-        self._of.tell("taking a first look at the program")
-        return self._course.look(self._original, self._of.budget * _FIRST_LOOK, max(FIRST_STEP, self._of.budget))
+        self._monitor.look_around()
+        self._tell("taking a first look at the program")
+        return self._course.look(self._original, self._budget * _FIRST_LOOK, max(FIRST_STEP, self._budget))
 
     @cached_property
-    def _protocol(self) -> Protocol:
-        return self._of.protocol(self._look, 3, self._of.budget / 2)
+    def _schedule(self) -> Schedule:
+        return Schedule(self._look, self._asked)
 
     @cached_property
     def _records(self) -> Records:
-        of = self._of
-        return Records(of.course, self._original, self._protocol, of.folder, _FOR_SEEDS * of.budget, of.tell)
+        protocol = self._schedule.protocol(3, self._budget / 2)
+        patient = replace(protocol, patience=max(protocol.patience, self._budget / 2))  # double precision may be slow
+        return Records(self._course, self._original, patient, self._folder, _FOR_SEEDS * self._budget, self._tell)
 
     def _graded(self, fixes: Sequence[FixVerdict], run: Recorded) -> Likeness:
         """How alike the original is to a run with these fixes, which may differ by what they have promised."""
         promise = max((fix.safety for fix in fixes), key=list(Safety).index, default=Safety.EXACT)
         return self._records.graded(self._patched(fixes), run, promise)
 
-    def _alone(self, active: Sequence[FixVerdict], whole: Recorded) -> Iterator[FixVerdict]:
-        """The fixes, each with how alike the original is to itself with that fix alone."""
-        runs = [whole][: len(active)]
-        if len(active) > 1:
-            self._of.tell(f"recording what each of {len(active)} fixes changes alone")
-            runs = self._records.add([self._patched([fix]) for fix in active])
-        for fix, run in zip(active, runs, strict=True):
-            yield replace(fix, likeness=self._graded([fix], run))
+    def _seen(self, everything: Variant, whole: Recorded) -> list[FixVerdict]:
+        """The fixes that the program comes by, each with how alike the original is to itself with that fix alone."""
+        of = self._variants
+        keys = [key for key in of.fixes if of.is_loaded(key, everything, whole)]
+        self._keys = {f"{key.rule} {number}": key for number, key in enumerate(keys, 1)}
+        fixes = [self._fix(name, key, everything, whole) for name, key in self._keys.items()]
+        tried = [fix for fix in fixes if fix.activations or not of.holds(everything, self._keys[fix.name])]
+        runs = [whole][: len(tried)]
+        if len(tried) > 1:
+            self._tell(f"recording what each of {len(tried)} fixes changes alone")
+            runs = self._records.add([self._patched([fix]) for fix in tried])
+        graded = {fix.name: self._alone(fix, run) for fix, run in zip(tried, runs, strict=True)}
+        return [graded.get(fix.name, fix) for fix in fixes]
 
-    def _patched(self, fixes: Iterable[FixVerdict], name: str = PATCHED) -> Variant:
-        return self._variants.with_fixes(name, [self._keys[fix.name] for fix in fixes])
+    def _alone(self, fix: FixVerdict, run: Recorded) -> FixVerdict:
+        """The fix, with how alike the original is to a run with that fix alone."""
+        if not fix.activations:  # the first candidate of its finding was run in its place
+            fix = self._fix(fix.name, self._keys[fix.name], self._patched([fix]), run)
+        return replace(fix, likeness=self._graded([fix], run)) if fix.activations else fix
 
-    def _seen(self, number: int, key: FixKey, everything: Variant, whole: Recorded) -> FixVerdict:
+    def _fix(self, name: str, key: FixKey, variant: Variant, run: Recorded) -> FixVerdict:
+        """What is known of a fix by a run of a variant that has it."""
         return FixVerdict(
-            f"{key.rule} {number}",
-            f"{key.path}:{key.line}:{key.rule}",
+            name,
             key.rule,
             key.path,
             key.line,
@@ -202,10 +175,18 @@ class _Case:
             key.safety,
             self._variants.fingerprint(key),
             Likeness(Grade.UNKNOWN),
-            self._variants.activations(key, everything, whole),
-            reason=self._variants.obstacle(key, whole),
+            self._variants.activations(key, variant, run),
+            reason=self._variants.obstacle(key, run),
             at_run_time=key.at_run_time,
         )
+
+    def _patched(self, fixes: Iterable[FixVerdict], name: str = PATCHED) -> Variant:
+        return self._variants.with_fixes(name, [self._keys[fix.name] for fix in fixes])
+
+    def _together(self, fixes: Iterable[FixVerdict], name: str) -> Variant | None:
+        """The variant with these fixes, if it has all of them."""
+        variant = self._patched(fixes, name)
+        return variant if all(self._variants.holds(variant, self._keys[fix.name]) for fix in fixes) else None
 
 
 def _side(race: Race, variant: str, recorded: Recorded) -> Side:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from perflint.verify.gate import Platform
 from perflint.verify.units import KINDS
@@ -21,6 +21,7 @@ _HORIZON = 20  # steps; whoever trains for longer compares chaos
 _OBSERVED = 0.2  # seconds of steps, or a little more: they are drawn, and events kept of all that they do
 _FEWEST_OBSERVED, _MOST_OBSERVED = 3, 10
 _WHOLE = 6  # steps of a program that has too few for windows
+_PATIENCE, _LEAST_PATIENCE = 10, 60.0  # times as long as the original takes, and seconds
 
 
 @dataclass(frozen=True)
@@ -75,13 +76,29 @@ class Look:
                 since = 0.0
         return tuple(times)
 
+    @property
+    def usual(self) -> float:
+        """The seconds of a step once it is warm; there have to be some."""
+        return statistics.median(self.steps[len(self.steps) // 2 :])
+
+    @property
+    def seconds(self) -> float:
+        """How long it ran."""
+        return self.start + sum(passage.seconds for passage in self.passages)
+
+    def until(self, step: int) -> float:
+        """About how many seconds pass until so many steps are done, the start of the process and all."""
+        steps = self.steps[:step]
+        return self.start + sum(steps) + ((step - len(steps)) * self.usual if step > len(steps) else 0.0)
+
 
 @dataclass(frozen=True)
 class Protocol:
     """A measurement: windows of `window` steps, behind `warm_up` steps, `pairs` of them in each of `rounds`.
 
-    Without a `unit` whole runs are timed, one a round. `horizon` steps are compared. `patience` is how many seconds a
-    step may take. Behind the windows of the first round `observed` steps are observed, if there are any.
+    Without a `unit` whole runs are timed, one a round. `horizon` steps are compared. `patience` is how many seconds it
+    may take to where a program is let go on to. Behind the windows of the first round `observed` steps are observed, if
+    there are any.
     """
 
     unit: str = ""
@@ -101,18 +118,40 @@ class Protocol:
         return replace(self, unit="", warm_up=0, pairs=1, observed=0)
 
 
-def choose(look: Look, variants: int, budget: float) -> Protocol:
-    """A protocol for a race of so many variants that takes about `budget` seconds at most, if that can be."""
+@dataclass(frozen=True)
+class Schedule:
+    """How races are held by what a `look` tells; `asked` holds the fields of protocols that the user has chosen."""
+
+    look: Look
+    asked: Mapping[str, int] = field(default_factory=dict)
+
+    def protocol(self, variants: int, budget: float) -> Protocol:
+        """That of a race of so many variants that takes about `budget` seconds at most, if that can be."""
+        chosen = replace(_chosen(self.look, variants, budget), **self.asked)  # type: ignore[arg-type]
+        furthest = max(self._length(chosen), self.look.until(chosen.horizon) if chosen.unit else 0.0)
+        return replace(chosen, patience=max(_LEAST_PATIENCE, _PATIENCE * furthest))
+
+    def least(self, variants: int) -> float:
+        """About how many seconds the shortest race of so many variants takes."""
+        shortest = self.protocol(variants, 0.0)
+        return shortest.rounds * variants * self._length(shortest)
+
+    def _length(self, protocol: Protocol) -> float:
+        """About how many seconds a process of the original is raced in a round."""
+        if not protocol.unit:
+            return self.look.seconds
+        return self.look.until(protocol.warm_up + protocol.pairs * protocol.window)
+
+
+def _chosen(look: Look, variants: int, budget: float) -> Protocol:
     steps = look.steps
     horizon = min(_HORIZON, len(steps) + look.is_whole)  # where that is all, what comes behind the steps, too
-    patience = max(60.0, 20 * max(steps, default=0.0), budget)
     if not steps or (look.is_whole and len(steps) < _WHOLE):
-        whole = look.start + sum(passage.seconds for passage in look.passages)
-        rounds = max(_FEWEST_ROUNDS, min(_ROUNDS, int(budget / max(whole * variants, 1e-9))))
-        return Protocol("", 0, 1, 1, rounds, horizon, patience)
-    usual = statistics.median(steps[len(steps) // 2 :])
+        rounds = max(_FEWEST_ROUNDS, min(_ROUNDS, int(budget / max(look.seconds * variants, 1e-9))))
+        return Protocol("", 0, 1, 1, rounds, horizon)
+    usual = look.usual
     warm_up = min(max(_WARM_UP, _settled(steps, usual) + 2), max(_WARM_UP, len(steps) // 4))
-    start = variants * (look.start + sum(steps[:warm_up]))
+    start = variants * look.until(warm_up)
     rounds = max(_FEWEST_ROUNDS, min(_ROUNDS, int(_FOR_STARTS * budget / start)))
     seconds = max(0.0, budget - rounds * start) / (rounds * variants)  # for the windows of one process
     pairs = max(_FEWEST_PAIRS, min(_PAIRS, int(seconds / _WINDOW)))
@@ -124,7 +163,7 @@ def choose(look: Look, variants: int, budget: float) -> Protocol:
         steady -= observed
         window = max(1, min(window, steady // _FEWEST_PAIRS))
         pairs = min(pairs, steady // window)
-    return Protocol(look.unit, warm_up, window, pairs, rounds, horizon, patience, observed)
+    return Protocol(look.unit, warm_up, window, pairs, rounds, horizon, observed=observed)
 
 
 def _settled(steps: Sequence[float], usual: float) -> int:

@@ -22,8 +22,8 @@ from perflint.verify.journal import put_back, written
 from perflint.verify.orders import Orders, Recording
 from perflint.verify.protocol import Look, Passage, Protocol
 from perflint.verify.rounds import Crowded, Round, Start
-from perflint.verify.running import NoProgress, ProgramEnded, Running
-from perflint.verify.samples import Samples
+from perflint.verify.running import Fault, NoProgress, ProgramEnded, Running
+from perflint.verify.samples import ORIGINAL, ORIGINALS, Samples
 from perflint.verify.spec import Program, Variant
 from perflint.verify.statistics import LEAST_ROUNDS
 from perflint.verify.units import NOTHING
@@ -41,7 +41,8 @@ class Race:
     """All that a race showed. Windows in which a variant captured or compiled something are left out, and counted.
 
     The `protocol` is that of the end: windows are made shorter where the program ends before the first. `apart` is why
-    its processes were never there at once, and empty where they were.
+    its processes were never there at once, and empty where they were. Variants that have `faults`, by their names, are
+    out of it with all that was measured of them. It began at the time `since`, in seconds since 1970.
     """
 
     samples: Samples = field(default_factory=Samples)
@@ -49,6 +50,21 @@ class Race:
     unsteady: int = 0
     apart: str = ""
     protocol: Protocol = field(default_factory=Protocol)
+    faults: Mapping[str, Fault] = field(default_factory=dict)
+    since: float = field(default_factory=time.time)
+
+    def without(self, fault: Fault) -> Race:
+        """The race without the variant that has a fault; raises the fault where that is an original."""
+        if fault.variant in ORIGINALS:
+            raise fault
+        windows = (each for each in self.samples.windows if each.variant != fault.variant)
+        starts = (each for each in self.starts if each.variant != fault.variant)
+        faults = {**self.faults, fault.variant: fault}
+        return replace(self, samples=Samples(tuple(windows)), starts=tuple(starts), faults=faults)
+
+    def is_lost(self, variants: Sequence[Variant]) -> bool:
+        """Whether it has lost all of `variants` but the original."""
+        return bool(self.faults) and {variant.name for variant in variants} <= {*ORIGINALS, *self.faults}
 
     def renamed(self, old: str, new: str) -> Race:
         """The race without the variant `new`, whose name goes to the variant `old`."""
@@ -130,7 +146,8 @@ class Course:
         """Time the windows of all variants until it is `enough`, in as many rounds as there may be, and three at least.
 
         That is asked behind each round, when no program is left. Each round has a process of each variant. They take
-        turns, unless there is a reason to keep them `apart`, or one is found. Raises ProgramEnded, NoProgress.
+        turns, unless there is a reason to keep them `apart`, or one is found. It goes on without variants that have
+        faults; raises the Fault of an original.
         """
         dice = random.Random(self.seed)
         race = Race(apart=apart, protocol=protocol)
@@ -142,30 +159,50 @@ class Course:
                 starts=(*race.starts, *part.starts),
                 unsteady=race.unsteady + part.unsteady,
             )
-            if enough(race.samples) and number + 1 >= LEAST_ROUNDS:
+            if race.is_lost(variants) or (enough(race.samples) and number + 1 >= LEAST_ROUNDS):
                 break
         return race
 
     def _round(self, variants: Sequence[Variant], race: Race, number: int, dice: random.Random) -> tuple[Race, Round]:
         """The round of that number, and the race, changed as it must be for there to be one."""
-        begin = partial(self.running, unit=race.protocol.unit or NOTHING)
-        held = rounds.windowed if race.protocol.unit else rounds.whole
+        if race.is_lost(variants):
+            return race, Round((), ())
+        sound = [variant for variant in variants if variant.name not in race.faults]
         try:
-            with self._undone():
-                part = held(begin, variants, race.protocol, number, dice, apart=bool(race.apart))
+            part = self._held(sound, race, number, dice)
         except Crowded as crowded:
-            return self._round(variants, replace(race, apart=str(crowded)), number, dice)
-        if part.windows or part.unsteady or race.samples.windows:
-            return race, part
-        return self._round(variants, replace(race, protocol=race.protocol.shorter), number, dice)
+            fault = crowded.fault and self._fault_alone(crowded.fault, sound, race, number)
+            race = race.without(fault) if fault else replace(race, apart=str(crowded))
+        except Fault as fault:
+            race = race.without(fault)
+        else:
+            if part.windows or part.unsteady or race.samples.windows:
+                return race, part
+            race = replace(race, protocol=race.protocol.shorter)
+        return self._round(variants, race, number, dice)
+
+    def _held(self, variants: Sequence[Variant], race: Race, number: int, dice: random.Random) -> Round:
+        begin = partial(self.running, unit=race.protocol.unit or NOTHING)
+        hold = rounds.windowed if race.protocol.unit else rounds.whole
+        with self._undone():
+            return hold(begin, variants, race.protocol, number, dice, apart=bool(race.apart))
+
+    def _fault_alone(self, fault: Fault, variants: Sequence[Variant], race: Race, number: int) -> Fault | None:
+        """What becomes of a variant by itself that had a fault beside others."""
+        alone = [variant for variant in variants if variant.name == fault.variant]
+        try:
+            self._held(alone, race, number, random.Random(self.seed))
+        except Fault as again:
+            return again
+        return None
 
     def record(
         self, wanted: Sequence[tuple[Variant, Recording]], unit: str, steps: int, patience: float
     ) -> list[Recorded]:
         """Run the first `steps` steps of each, or all that there are, side by side, and record what they compute.
 
-        What fails beside others, as memory may be too small for all of them, is run again by itself, and so is all that
-        writes files: they would be each other's.
+        What fails beside others, as memory may be too small for all of them, is run again by itself, but for what hangs
+        where the original comes through; and so is all that writes files: they would be each other's.
         """
         with self._undone():
             with ExitStack() as stack:
@@ -176,10 +213,11 @@ class Course:
                     begun.append(stack.enter_context(running))
                 runs = [_seen(running, *job, steps, patience) for running, job in zip(begun, wanted, strict=True)]
             files = written(self.guardian.journal, Path(wanted[0][1].folder) / "files")  # now that nobody can write
+        came_through = any(job.name == ORIGINAL and not run.stuck for (job, _), run in zip(wanted, runs, strict=True))
         for place, running in enumerate(begun):
             output, errors = running.printed()  # all of it, now that nobody is left to print
             runs[place] = replace(runs[place], output=output, errors=errors, files=files)
-            if len(wanted) > 1 and (files or runs[place].code or runs[place].stuck):
+            if len(wanted) > 1 and (files or runs[place].code or (runs[place].stuck and not came_through)):
                 shutil.rmtree(runs[place].folder)
                 (runs[place],) = self.record([wanted[place]], unit, steps, patience)
         return runs

@@ -13,22 +13,26 @@ import psutil
 
 from perflint.verify import tree
 from perflint.verify.protocol import Protocol
-from perflint.verify.running import NoProgress, ProgramEnded, Running
-from perflint.verify.samples import ORIGINAL, ORIGINALS, PATCHED, Window
+from perflint.verify.running import Fault, NoProgress, ProgramEnded, Running
+from perflint.verify.samples import ORIGINAL, ORIGINALS, PATCHED, WHOLE, Window
 from perflint.verify.spec import Variant
 from perflint.verify.timeline import Timeline
 from perflint.verify.wording import size
 
-_SHOWN = (ORIGINAL, PATCHED)  # whose start is timed, and which are observed
+_SHOWN = (ORIGINAL, PATCHED, WHOLE)  # whose start is timed, and which are observed
 
 Begin = Callable[[Variant], Running]
 
 
 class Crowded(Exception):
-    """One of several processes that are there at once doesn't come as far as it may; by itself it might."""
+    """Several processes have no room beside each other; if one of them failed, its `fault` may go if it is alone."""
+
+    def __init__(self, reason: str, fault: Fault | None = None) -> None:
+        super().__init__(reason)
+        self.fault = fault
 
 
-class Parted(Exception):
+class Parted(Fault):
     """A program comes to its end where the original goes on, or goes on where that ends."""
 
 
@@ -121,8 +125,8 @@ def windowed(
 ) -> Round:
     """The round of that number, of processes that take turns, or, `apart`, that are never there at once.
 
-    Programs that end before they are warm make an empty one. Raises ProgramEnded and NoProgress, or instead Crowded
-    where there were other processes; and Parted.
+    Programs that end before they are warm make an empty one. Raises Fault, or Crowded where that may be due to the
+    other processes.
     """
     order = dice.sample(variants, len(variants))
     laps: list[_Lap] = []
@@ -130,13 +134,14 @@ def windowed(
     passed: dict[str, int] = {}
     for group in [[variant] for variant in order] if apart else [order]:
         with ExitStack() as stack:
+            lanes: list[_Lane] = []
             try:
-                lanes = _warmed(stack, begin, group, protocol, number)
+                _warm_up(lanes, stack, begin, group, protocol, number)
                 laps += _in_turn(lanes, protocol.pairs, dice)
-            except (ProgramEnded, NoProgress) as error:
-                if len(group) == 1:
+            except Fault as fault:
+                if len(group) == 1 or _is_its_own(fault, lanes):
                     raise
-                raise Crowded(str(error)) from error
+                raise Crowded(str(fault), fault) from fault
             passed |= {lane.name: lane.is_warm + sum(lap.variant == lane.name for lap in laps) for lane in lanes}
             starts += [lane.start(observed=number == 0) for lane in lanes if lane.is_warm]
     _check_lengths(passed)
@@ -148,7 +153,7 @@ def windowed(
 def whole(
     begin: Begin, variants: Sequence[Variant], protocol: Protocol, number: int, dice: random.Random, *, apart: bool
 ) -> Round:
-    """The round of that number, of whole runs, which are always `apart`; raises ProgramEnded, NoProgress."""
+    """The round of that number, of whole runs, which are always `apart`; raises Fault."""
     windows, starts = [], []
     for variant in dice.sample(variants, len(variants)):
         since = time.monotonic()
@@ -162,18 +167,23 @@ def whole(
     return Round(tuple(windows), tuple(starts))
 
 
-def _warmed(stack: ExitStack, begin: Begin, group: Sequence[Variant], protocol: Protocol, number: int) -> list[_Lane]:
-    """Lanes that are warm, which started side by side, but for those whose start is timed, in the first round."""
+def _is_its_own(fault: Fault, lanes: Sequence[_Lane]) -> bool:
+    """Whether a fault is none of the other processes': it hangs where the original comes through."""
+    return isinstance(fault, NoProgress) and any(lane.name in ORIGINALS and lane.is_warm for lane in lanes)
+
+
+def _warm_up(
+    lanes: list[_Lane], stack: ExitStack, begin: Begin, group: Sequence[Variant], protocol: Protocol, number: int
+) -> None:
+    """Add warm lanes, which started side by side, but for those whose start is timed, in the first round."""
     first = [variant for variant in group if number == 0 and variant.name in _SHOWN]
     rest = [variant for variant in group if variant not in first]
-    lanes: list[_Lane] = []
     for some in [*([variant] for variant in first), rest]:
         begun = [_Lane(variant, stack.enter_context(begin(variant)), protocol) for variant in some]
         for lane in begun:
             lane.warm_up(alone=len(some) == 1)
-        lanes += begun
+            lanes.append(lane)
         _make_sure_of_room(lanes[0], len(group) - len(lanes))
-    return lanes
 
 
 def _make_sure_of_room(lane: _Lane, others: int) -> None:
@@ -198,7 +208,7 @@ def _check_lengths(passed: Mapping[str, int]) -> None:
     others = [name for name in passed if passed[name] not in usual]
     if len(usual) == 1 and others:
         sooner = passed[others[0]] < usual.pop()
-        raise Parted(f"{others[0]}: it comes to its end {'sooner' if sooner else 'later'} than the original")
+        raise Parted(others[0], f"comes to its end {'sooner' if sooner else 'later'} than the original")
 
 
 def _paired(laps: Sequence[_Lap], starts: Sequence[Start], number: int, steps: int) -> Round:

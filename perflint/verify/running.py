@@ -33,15 +33,23 @@ _GLANCE = 0.05  # seconds between two looks at whether a process has ended
 _LAST_WORDS = 5.0  # seconds that a process that has ended has to be read
 
 
-class ProgramEnded(Exception):
+class Fault(Exception):
+    """A variant of a program did what it mustn't: `words` say what, behind its name."""
+
+    def __init__(self, variant: str, words: str) -> None:
+        super().__init__(f"{subject(variant)} {words}")
+        self.variant, self.words = variant, words
+
+
+class ProgramEnded(Fault):
     """A program has come to its end, or to an error, before the step that it was allowed to."""
 
-    def __init__(self, variant: str, code: int, output: str, errors: str) -> None:
-        super().__init__(f"{subject(variant)} {ending(code, errors)}")
-        self.code, self.output, self.errors = code, output, errors
+    def __init__(self, variant: str, words: str, code: int, errors: str) -> None:
+        super().__init__(variant, words)
+        self.code, self.errors = code, errors
 
 
-class NoProgress(Exception):
+class NoProgress(Fault):
     """A program has not come to its next step for as long as it was given."""
 
 
@@ -75,6 +83,7 @@ class Running:
         self._selector.register(self._server, selectors.EVENT_READ)
         self._ranks: list[_Rank] = []
         self._leave = Leave(0)
+        self._step = 0
         self._paused = False
         self._process = _started(program, variant, replace(orders, address=self._server.getsockname()), self.folder)
         assert self._process.stdout is not None and self._process.stderr is not None
@@ -105,9 +114,12 @@ class Running:
         end = time.monotonic() + patience
         while (arrivals := self._arrivals()) is None:
             if time.monotonic() > end:
-                raise NoProgress(f"{subject(self._variant)} hangs: it came to no step for {patience:.0f} s")
+                words = f"hangs{self._place()}: it came to no step for {patience:.0f} s"
+                raise NoProgress(self._variant, words)
             self._listen()
-        return slowest(arrivals)
+        arrival = slowest(arrivals)
+        self._step = arrival.step
+        return arrival
 
     @property
     def platforms(self) -> tuple[Platform, ...]:
@@ -161,7 +173,11 @@ class Running:
 
     def ended(self) -> ProgramEnded:
         """What became of a program that has come to its end."""
-        return ProgramEnded(self._variant, self._process.returncode, *self.printed())
+        code, (_, errors) = self._process.returncode, self.printed()
+        return ProgramEnded(self._variant, f"{ending(code, errors)}{self._place(', ')}", code, errors)
+
+    def _place(self, comma: str = " ") -> str:
+        return f"{comma}behind step {self._step}" if self._step else ""
 
     def printed(self) -> tuple[str, str]:
         """All that a program has printed that has come to its end, or was ended: output and errors."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 ORIGINAL, AGAIN, PATCHED = "original", "original again", "patched"  # every race holds these
 ORIGINALS = (ORIGINAL, AGAIN)  # the same program twice: how they differ is noise
+KEPT, WHOLE = "the fixes kept so far", "all fixes"  # variants of a patch that is being chosen
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def subject(variant: str) -> str:
     """The program that is called so, as the subject of a sentence."""
     if variant in ORIGINALS:
         return "the original"
-    return f"the {variant} program" if variant == PATCHED else f"the program {variant}"
+    return f"the {variant} program" if variant == PATCHED else f"the program with {variant}"
 
 
 def only(fix: str) -> str:
@@ -43,6 +44,6 @@ def only(fix: str) -> str:
     return f"only {fix}"
 
 
-def without(fix: str) -> str:
-    """The variant with every fix of the patch but one."""
-    return f"without {fix}"
+def more(fix: str) -> str:
+    """The variant with one more fix than those that are kept so far."""
+    return f"{KEPT}, and {fix}"

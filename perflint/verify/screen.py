@@ -8,7 +8,8 @@ from textwrap import wrap
 from perflint.report.frame import cells, crop
 from perflint.report.style import Style, printable
 from perflint.verify.figures import Figure, figures
-from perflint.verify.verdict import FixVerdict, Outcome, Verdict
+from perflint.verify.outcome import Outcome
+from perflint.verify.verdict import FixVerdict, Verdict
 from perflint.verify.wording import count, ratio, sentence
 
 _WIDTH = 80  # where the output is not a terminal
@@ -53,7 +54,7 @@ def _fixes(fixes: Sequence[FixVerdict], style: Style, width: int, room: int) -> 
     if not fixes or room < 2:
         return []
     lines = [f"{kept} of {count(len(fixes), 'fix', 'fixes')} kept"]
-    ordered = sorted(fixes, key=lambda fix: (not fix.kept, -fix.alone.ratio if fix.alone else 0))
+    ordered = sorted(fixes, key=lambda fix: (not fix.kept, -fix.gain.ratio if fix.gain else 0))
     shown = ordered if len(ordered) < room else ordered[: room - 2]
     for fix in shown:
         mark = style.paint("green", "+") if fix.kept else style.paint("red", "-")
@@ -64,7 +65,7 @@ def _fixes(fixes: Sequence[FixVerdict], style: Style, width: int, room: int) -> 
 
 
 def _fix(fix: FixVerdict) -> str:
-    gain = ratio(fix.alone.ratio) if fix.alone else "-"
+    gain = ratio(fix.gain.ratio) if fix.gain else "-"
     rule, _, path = printable(fix.place).partition(" ")
     room = max(_PLACE - cells(rule) - 1, _LEAST_PATH)
     shown = f"{rule} {crop(path, max(0, cells(path) - room), room)}"  # a path's end tells more than its beginning

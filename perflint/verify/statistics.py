@@ -12,29 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from functools import cache
 from math import atan, cos, exp, inf, log, pi, sin, sqrt
 from statistics import fmean, median, stdev
 
+from perflint.verify.outcome import Outcome
 from perflint.verify.samples import AGAIN, ORIGINAL, ORIGINALS, Samples
 
 LEAST_GAIN = 1.02  # what is less is not worth a change, nor can it be told from noise in a few minutes
 SOUGHT_GAIN = 1.05  # what a race is to find; where this can be ruled out, there is nothing to gain
 LEAST_ROUNDS = 3  # two are alike by chance too often: more than 1 % of identical programs were called faster
 _INSIDE = 0.975  # the quantile of an interval that covers 95 %
-
-
-class Speed(str, Enum):
-    """What a race says of a program against the original."""
-
-    FASTER = "faster"
-    SLOWER = "slower"
-    LEVEL = "nothing to gain"  # a gain of 5 % is ruled out
-    UNSURE = "can't tell"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True)
@@ -92,13 +80,13 @@ def noise_floor(aa: Estimate) -> float:
     return max(aa.ratio, 1 / aa.ratio) - 1
 
 
-def speed(estimate: Estimate, floor: float) -> Speed:
+def speed(estimate: Estimate, floor: float) -> Outcome:
     """What the estimate says, by the noise floor of its race."""
     if is_faster(estimate, floor):
-        return Speed.FASTER
+        return Outcome.FASTER
     if is_slower(estimate, floor):
-        return Speed.SLOWER
-    return Speed.LEVEL if estimate.high < SOUGHT_GAIN else Speed.UNSURE
+        return Outcome.SLOWER
+    return Outcome.LEVEL if estimate.high < SOUGHT_GAIN else Outcome.UNSURE
 
 
 def is_decided(estimate: Estimate, floor: float) -> bool:

@@ -1,4 +1,4 @@
-"""The variants of a program that are compared: as it is, with all fixes, with one alone, and with all but one."""
+"""The variants of a program that are compared: as it is, and with any of its fixes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perflint.catalogue import all_rules
 from perflint.documents.document import Document, read
 from perflint.files import discover
 from perflint.links import ALONE
-from perflint.patch import patch_document
+from perflint.patch import Place, patch_document
 from perflint.rule import Safety
 from perflint.run import check_files
 from perflint.selection import RulesByFile
@@ -39,6 +39,11 @@ class FixKey:
     safety: Safety
     at_run_time: bool = False
 
+    @property
+    def place(self) -> Place:
+        """What it is known by in its file."""
+        return (self.rule, self.line, self.title)
+
 
 class Variants:
     """Makes variants of a program."""
@@ -46,14 +51,11 @@ class Variants:
     def __init__(self, project: Project) -> None:
         self._settings = replace(project.settings, unsafe=True)
         self.whole: Plan = plan_for(replace(project, settings=self._settings)).plan
-        self.fixes = tuple(sorted(set(_fixes(self.whole))))
         checked = check_files(discover([project.root], self._settings), self._settings)
         self._contexts = {os.path.realpath(name): context for name, context in checked.contexts.items()}
-        self._fingerprints = {
-            (os.path.realpath(file.path), each.start.line, each.rule): each.fingerprint
-            for file in checked.files
-            for each in file.diagnostics
-        }
+        self._found = {os.path.realpath(file.path): file.diagnostics for file in checked.files if file.diagnostics}
+        self.fixes = tuple(sorted({*_fixes(self.whole), *self._candidates()}))
+        self._patches: dict[tuple[str, frozenset[Place]], PatchedFile] = {}
 
     def with_fixes(self, name: str, keys: Iterable[FixKey]) -> Variant:
         """The variant that has just these fixes, none for the original. Functions with fixes tell of their calls."""
@@ -62,7 +64,7 @@ class Variants:
         for path in sorted({key.path for key in self.fixes if not key.at_run_time}):
             document = read(Path(path))
             calls = _functions_around(document.text, {key.line for key in self.fixes if key.path == path})
-            files[path] = self._patched(document, wanted)._replace(calls=calls)
+            files[path] = self._patched(path, document, wanted)._replace(calls=calls)
         places = {(key.path, key.line) for key in wanted if key.at_run_time}
         loaders = {
             path: tuple(each for each in known if (path, each.line) in places)
@@ -74,6 +76,11 @@ class Variants:
     def tuning(self) -> Variant | None:
         """The original, whose loaders are tuned as it runs; None where it has none to tune."""
         return Variant("tuned", self.whole._replace(files={}, tunes=True)) if self.whole.loaders else None
+
+    @staticmethod
+    def holds(variant: Variant, key: FixKey) -> bool:
+        """Whether a variant has a fix that it was to have: of the candidates of one finding it has the first alone."""
+        return key.at_run_time or key.place in _places(variant.plan.files[key.path])
 
     @staticmethod
     def is_loaded(key: FixKey, variant: Variant, run: Recorded) -> bool:
@@ -90,8 +97,7 @@ class Variants:
         if key.at_run_time:
             return sum(bool(each.arguments) for each in _made(key, run))
         file, first = variant.plan.files[key.path], variant.plan.slots[key.path]
-        places = [(change.rule, change.line, change.title) for change in file.changes]
-        slots = (first + number for number, place in enumerate(places, 1) if place == (key.rule, key.line, key.title))
+        slots = (first + number for number, place in enumerate(_places(file), 1) if place == key.place)
         return sum(run.counts[slot] for slot in slots)
 
     @staticmethod
@@ -103,15 +109,28 @@ class Variants:
 
     def fingerprint(self, key: FixKey) -> str:
         """What the finding that was fixed is known by, wherever it moves."""
-        return self._fingerprints.get((key.path, key.line, key.rule), "")
+        found = [each for each in self._found.get(key.path, ()) if (each.rule, each.start.line) == (key.rule, key.line)]
+        same = [each for each in found if key.title in {fix.title for fix in each.fixes}]
+        return next((each.fingerprint for each in (*same, *found)), "")
 
-    def _patched(self, document: Document, wanted: frozenset[FixKey]) -> PatchedFile:
-        path = os.path.realpath(document.path)
-        places = {(key.rule, key.line, key.title) for key in wanted if key.path == path and not key.at_run_time}
-        context = self._contexts.get(path, ALONE)
-        rules = RulesByFile(self._settings).at(Path(path))
-        patch = patch_document(document, rules, self._settings.rules, unsafe=True, context=context, wanted=places)
-        return patched(patch)
+    def _candidates(self) -> Iterator[FixKey]:
+        """The fixes of findings that have several, of which a patch takes the first."""
+        for path in self.whole.files:
+            for each in self._found.get(path, ()):
+                for fix in each.fixes if len(each.fixes) > 1 else ():
+                    yield FixKey(path, each.start.line, each.rule, fix.title, fix.safety)
+
+    def _patched(self, path: str, document: Document, wanted: frozenset[FixKey]) -> PatchedFile:
+        places = frozenset(key.place for key in wanted if key.path == path and not key.at_run_time)
+        if (path, places) not in self._patches:
+            context, rules = self._contexts.get(path, ALONE), RulesByFile(self._settings).at(Path(path))
+            patch = patch_document(document, rules, self._settings.rules, unsafe=True, context=context, wanted=places)
+            self._patches[path, places] = patched(patch)
+        return self._patches[path, places]
+
+
+def _places(file: PatchedFile) -> list[Place]:
+    return [(change.rule, change.line, change.title) for change in file.changes]
 
 
 def _functions_around(text: str, lines: Iterable[int]) -> tuple[str, ...]:

@@ -4,46 +4,32 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
 
 from perflint.rule import Safety
 from perflint.verify.disturbance import Reading, Stranger
 from perflint.verify.grade import Grade, Likeness
+from perflint.verify.outcome import Outcome
 from perflint.verify.samples import ORIGINALS, PATCHED, Samples
-from perflint.verify.statistics import Estimate, Speed, against_original, itself, noise_floor, speed, step_seconds
+from perflint.verify.statistics import Estimate, against_original, itself, noise_floor, speed, step_seconds
 from perflint.verify.timeline import Timeline
 
-
-class Outcome(str, Enum):
-    """What a verdict comes to."""
-
-    FASTER = "faster"  # and the same: the only one that is a success
-    SLOWER = "slower"
-    LEVEL = "nothing to gain"
-    UNSURE = "can't tell"
-    DIFFERENT = "different"
-    UNCHECKED = "not checkable"
-    UNFIXED = "nothing to fix"
-    FAILED = "failed"
-
-    def __str__(self) -> str:
-        return self.value
+_UNCHECKED = Likeness(Grade.UNKNOWN)
 
 
 @dataclass(frozen=True)
 class FixVerdict:
     """What was seen of one fix: that of the finding at `line` of the original file `path`, known by `fingerprint`.
 
-    No other fix of the verdict has its `name`; candidates, of which at most one is kept, have the same `finding`.
-    `likeness` is that of the original with this fix alone, and `alone` how much faster that is; `without` is how much
-    faster the whole patch is than the patch without this fix. `activations` is how often the fix was run.
+    No other fix of the verdict has its `name`; a finding may have several fixes, of which at most one is kept.
+    `likeness` is that of the original with this fix alone, and `alone` how much faster that is; `on_top` is how much
+    faster the fix makes those that were kept before it. `is_joint`: it was kept for what it gains together with others.
+    `activations` is how often the fix was run.
     """
 
     name: str
-    finding: str
     rule: str
     path: str
     line: int
@@ -53,7 +39,7 @@ class FixVerdict:
     likeness: Likeness
     activations: int
     alone: Estimate | None = None
-    without: Estimate | None = None
+    on_top: Estimate | None = None
     kept: bool = False
     reason: str = ""
     is_joint: bool = False
@@ -64,6 +50,11 @@ class FixVerdict:
         """The fix for humans: its rule, and where it is, seen from the working directory."""
         path = os.path.relpath(self.path)
         return f"{self.rule} {path}:{self.line}" if self.line else f"{self.rule} {path}"
+
+    @property
+    def gain(self) -> Estimate | None:
+        """What it is judged by: what it gains beside those that were kept before it, and else alone."""
+        return self.on_top or self.alone
 
 
 @dataclass(frozen=True)
@@ -82,7 +73,7 @@ class Side:
     `setup_seconds` is from the start of its process to the first step that was measured.
     """
 
-    setup_seconds: float
+    setup_seconds: float = 0.0
     device_bytes: int = 0
     host_bytes: int = 0
     losses: tuple[float, ...] = ()
@@ -98,23 +89,25 @@ class Side:
 class Verdict:
     """All that a verification of `program` showed, on `date` (ISO 8601).
 
-    `own` is how alike two runs of the original are, `likeness` that of original and patch. `warm_up` is how many steps
-    came before the first measured one. `excluded` says in sentences what was left out, or disturbed the measurement,
+    `own` is how alike two runs of the original are, `likeness` that of original and patch. `samples` are of the last
+    race, that of the patch; those of the races that chose its fixes are `earlier`. `warm_up` is how many steps came
+    before the first measured one. `excluded` says in sentences what was left out, or disturbed the measurement,
     and why; `failure`, why there is no verdict. `readings` are of the GPUs during the race; while there are `strangers`
     on them, nobody can tell how fast the program is.
     """
 
     program: str
     date: str
-    device: str
-    environment: Mapping[str, str]
-    unit: str
-    warm_up: int
-    samples: Samples
-    own: Likeness
-    likeness: Likeness
-    before: Side
-    after: Side
+    device: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    unit: str = ""
+    warm_up: int = 0
+    samples: Samples = field(default_factory=Samples)
+    earlier: tuple[Samples, ...] = ()
+    own: Likeness = _UNCHECKED
+    likeness: Likeness = _UNCHECKED
+    before: Side = field(default_factory=Side)
+    after: Side = field(default_factory=Side)
     again: Side | None = None
     fixes: tuple[FixVerdict, ...] = ()
     hunks: tuple[Hunk, ...] = ()
@@ -141,15 +134,19 @@ class Verdict:
     @property
     def is_faster(self) -> bool:
         """Is the patch faster, noise and all?"""
-        return self._speed is Speed.FASTER
+        return self._raced is Outcome.FASTER
 
     @property
     def is_same(self) -> bool:
-        """Does the patch compute what those of its fixes promise that keep their own promise?"""
-        honest = [
-            fix.safety for fix in self.fixes if fix.activations and fix.likeness.keeps(fix.safety, self.own.grade)
-        ]
-        return self.likeness.keeps(max(honest, key=list(Safety).index, default=Safety.EXACT), self.own.grade)
+        """Does the patch compute what the weakest of its fixes promises?
+
+        Where none is kept, they are those that keep their own promise.
+        """
+        own = self.own.grade
+        honest = [fix for fix in self.fixes if fix.activations and fix.likeness.keeps(fix.safety, own)]
+        patch = [fix for fix in self.fixes if fix.kept] or honest
+        promise = max((fix.safety for fix in patch), key=list(Safety).index, default=Safety.EXACT)
+        return self.likeness.keeps(promise, own)
 
     @property
     def outcome(self) -> Outcome:
@@ -160,13 +157,11 @@ class Verdict:
             return Outcome.UNFIXED
         if Grade.UNKNOWN in (self.own.grade, self.likeness.grade):
             return Outcome.UNCHECKED
-        if not self.is_same:
-            return Outcome.DIFFERENT
-        return Outcome(str(self._speed))
+        return self._raced if self.is_same else Outcome.DIFFERENT
 
     @property
-    def _speed(self) -> Speed:
-        return speed(self.speed, self.floor) if self.speed and not self.strangers else Speed.UNSURE
+    def _raced(self) -> Outcome:
+        return speed(self.speed, self.floor) if self.speed and not self.strangers else Outcome.UNSURE
 
     @property
     def step_seconds(self) -> tuple[float, float] | None:

@@ -11,8 +11,9 @@ from perflint.figures import FOLDER
 from perflint.patch import ANY, Place
 from perflint.results import Diagnostic, RunResult
 from perflint.verify import verdicts
-from perflint.verify.verdict import FixVerdict, Outcome, Verdict
-from perflint.verify.wording import ratio
+from perflint.verify.outcome import Outcome
+from perflint.verify.verdict import FixVerdict, Verdict
+from perflint.verify.wording import ratio_with_interval
 
 FILE = "verdicts.json"
 
@@ -25,14 +26,15 @@ def nearest(start: Path) -> Path | None:
 
 @dataclass(frozen=True)
 class Won:
-    """The fixes that were verified, each with its verdict, the newest first."""
+    """The fixes that were kept, each with its verdict, the newest first."""
 
     fixes: tuple[tuple[FixVerdict, Verdict], ...]
 
     @classmethod
     def read(cls, file: Path) -> Won:
         """Those of a file of verdicts; raises UserError."""
-        return cls(tuple((fix, verdict) for verdict in verdicts.read(file) for fix in verdict.fixes))
+        won = (verdict for verdict in verdicts.read(file) if verdict.outcome is Outcome.FASTER)
+        return cls(tuple((fix, verdict) for verdict in won for fix in verdict.fixes if fix.kept))
 
     def places(self, result: RunResult) -> Mapping[str, frozenset[Place]]:
         """For each file, what of its findings is to be fixed: those whose code is as it was verified."""
@@ -40,8 +42,7 @@ class Won:
             file.path: frozenset(
                 (each.rule, each.start.line, ANY if fix.at_run_time else fix.title)
                 for each in file.diagnostics
-                for fix, verdict in self._of(each)
-                if fix.kept and verdict.outcome is Outcome.FASTER
+                for fix, _ in self._of(each)
             )
             for file in result.files
         }
@@ -61,7 +62,9 @@ class Won:
                 yield fix, verdict
 
     def _gain(self, diagnostic: Diagnostic) -> str:
-        fix, verdict = next(self._of(diagnostic), (None, None))
-        if fix is None or verdict is None or fix.alone is None:
-            return ""
-        return f"{ratio(fix.alone.ratio)} as fast on {verdict.device}, {verdict.date[:10]}"
+        for fix, verdict in self._of(diagnostic):
+            gain, others = (verdict.speed, " with other fixes") if fix.is_joint else (fix.gain, "")
+            return (
+                f"{ratio_with_interval(gain)} as fast{others} on {verdict.device}, {verdict.date[:10]}" if gain else ""
+            )
+        return ""

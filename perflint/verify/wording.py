@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from perflint.verify.grade import Grade, Likeness
+from perflint.verify.outcome import Outcome
 from perflint.verify.statistics import Estimate
-from perflint.verify.verdict import Outcome, Verdict
+from perflint.verify.verdict import Verdict
 
 _LIKENESS = {
     Grade.BITWISE: "gives bitwise the same results",

@@ -6,12 +6,13 @@ import sys
 
 import numpy as np
 
+from perflint.verify.outcome import Outcome
 from perflint.verify.samples import PATCHED
-from perflint.verify.statistics import Speed, against_original, itself, noise_floor, speed
+from perflint.verify.statistics import against_original, itself, noise_floor, speed
 from tests.verify.races import CALM, NOISES, ROUGH, Noise, race
 
 
-def share(noise: Noise, rounds: int, pairs: int, speedup: float, wanted: Speed, races: int) -> float:
+def share(noise: Noise, rounds: int, pairs: int, speedup: float, wanted: Outcome, races: int) -> float:
     """In how many of a hundred races the verdict is `wanted`."""
     rng = np.random.default_rng(rounds * 100 + pairs)
     hits = 0
@@ -31,8 +32,8 @@ def main() -> None:
     print("| --- | --- | --- | --- |")
     for rounds in (3, 4, 5, 6, 8, 10):
         for pairs in (1, 3, 5, 10, 20):
-            false = max(share(noise, rounds, pairs, 1.0, Speed.FASTER, races) for noise in NOISES.values())
-            calm, rough = (share(noise, rounds, pairs, 1.05, Speed.FASTER, races) for noise in (CALM, ROUGH))
+            false = max(share(noise, rounds, pairs, 1.0, Outcome.FASTER, races) for noise in NOISES.values())
+            calm, rough = (share(noise, rounds, pairs, 1.05, Outcome.FASTER, races) for noise in (CALM, ROUGH))
             print(f"| {rounds} x {pairs} | {false:.1f} | {calm:.1f} | {rough:.1f} |", flush=True)
 
 

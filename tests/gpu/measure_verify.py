@@ -20,7 +20,7 @@ from perflint.shim.plan import PatchedFile, digest
 from perflint.shim.planning import Project
 from perflint.verify import verdicts, won
 from perflint.verify.guardian import Guardian
-from perflint.verify.protocol import choose
+from perflint.verify.protocol import Schedule
 from perflint.verify.race import Course
 from perflint.verify.samples import ORIGINAL, PATCHED
 from perflint.verify.spec import Kind, Program, Variant
@@ -81,7 +81,9 @@ def raced(
         original, patched = variants.with_fixes(ORIGINAL, ()), variants.with_fixes(PATCHED, keys)
         course = Course(Program(Kind.SCRIPT, path.name, tuple(typed), folder), guardian)
         look = course.look(original, budget / 10, 600.0)
-        samples = course.race([original, patched, _by_hand(path, original)], choose(look, 3, budget), lambda _: False)
+        samples = course.race(
+            [original, patched, _by_hand(path, original)], Schedule(look).protocol(3, budget), lambda _: False
+        )
     pairs = {"by hand": (ORIGINAL, BY_HAND), "patch": (ORIGINAL, PATCHED), "patch to by hand": (BY_HAND, PATCHED)}
     estimates = {what: compare(samples.samples, [before], [after]) for what, (before, after) in pairs.items()}
     return {what: estimate for what, estimate in estimates.items() if estimate}

@@ -63,13 +63,38 @@ def test_a_program_that_fails_gets_no_verdict(tmp_path: Path) -> None:
     assert "No verdict: the original ended with exit code 1: FileNotFoundError" in " ".join(result.stdout.split())
 
 
-def test_modules_and_functions_are_verified_by_their_names(tmp_path: Path) -> None:
+def test_a_module_is_verified_by_its_name(tmp_path: Path) -> None:
     name = copied(PROGRAMS / "repeats.py", tmp_path)
-    for words in (("-m", "repeats"), ("--call", "repeats:added")):
-        result = verify(tmp_path, *QUICK, "--select", "repeat-not-broadcast", "--fail-under", "1000", *words)
-        assert result.returncode == 1, result.stderr
-        verdict, *_ = verdicts.read(tmp_path / ".perflint" / FILE)
-        assert (verdict.unit, verdict.likeness.grade) == (CALLS, Grade.BITWISE), (name, verdict)
+    result = verify(tmp_path, *QUICK, "--select", "repeat-not-broadcast", "--fail-under", "1000", "-m", "repeats")
+    assert result.returncode == 1, result.stderr
+    (verdict,) = verdicts.read(tmp_path / ".perflint" / FILE)
+    assert (verdict.unit, verdict.likeness.grade) == (CALLS, Grade.BITWISE), (name, verdict)
+
+
+def ticking(folder: Path, function: str) -> subprocess.CompletedProcess[str]:
+    """A program is verified by a clock of its own: on it, a copy takes two thirds of a step."""
+    copied(PROGRAMS / "repeats.py", folder)
+    copied(PROGRAMS / "ticks.py", folder)
+    return verify(folder, *QUICK, "--warm-up", "6", "--select", "repeat-not-broadcast", "--call", f"ticks:{function}")
+
+
+def test_what_is_faster_is_proved_and_applied(tmp_path: Path) -> None:
+    result = ticking(tmp_path, "added")
+    assert result.returncode == 0, result.stdout
+    assert "Faster: the patched program gives bitwise the same results and is 3.00x" in result.stdout
+    command = [sys.executable, "-m", "perflint"]
+    shown = subprocess.run([*command, "check", "repeats.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "measured: 3.00x (3.00 to 3.00) as fast on CPU" in shown.stdout
+    subprocess.run([*command, "fix", "--apply", "--verified"], cwd=tmp_path, capture_output=True, check=True)
+    assert "context.expand(-1, 32, -1) + x" in (tmp_path / "repeats.py").read_text(encoding="utf-8")
+    assert "scale.repeat(1, 32, 1)" in (tmp_path / "ticks.py").read_text(encoding="utf-8")  # its fix never ran
+
+
+def test_a_patch_that_fails_behind_what_was_compared_is_rejected(tmp_path: Path) -> None:
+    result = ticking(tmp_path, "failing")
+    assert result.returncode == 1, result.stdout
+    words = "with the fix the program ended with exit code 1: RuntimeError: no more views"
+    assert f"Rejected: the patch changes the results: {words}" in " ".join(result.stdout.split())
 
 
 def test_without_the_packages_that_it_needs_it_names_them(tmp_path: Path) -> None:

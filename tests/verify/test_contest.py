@@ -1,118 +1,231 @@
-"""Races of a whole patch and of its parts decide which fixes are kept, also those that only gain together."""
+"""Races decide which fixes are kept: each for what it adds to the others, and some for what they gain together."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from perflint.shim.plan import Plan
-from perflint.verify.contest import Contest
+from perflint.verify.contest import Contest, Settled
 from perflint.verify.grade import Grade
 from perflint.verify.protocol import Protocol
-from perflint.verify.race import Race
+from perflint.verify.race import Enough, Race
 from perflint.verify.rounds import Start
-from perflint.verify.samples import ORIGINAL, ORIGINALS, PATCHED
+from perflint.verify.running import Fault
+from perflint.verify.samples import ORIGINALS, PATCHED, Samples, only
 from perflint.verify.spec import Variant
 from perflint.verify.statistics import against_original
 from perflint.verify.verdict import FixVerdict
-from tests.verify.races import CALM, race
+from tests.verify.races import CALM, ROUGH, Noise, race
 from tests.verify.verdicts import fix
 
-FIXES = [fix(0), fix(1), fix(2)]
-NAMES = [each.name for each in FIXES]
+FIXES = [fix(number) for number in range(3)]
+A, B, C = (each.name for each in FIXES)
+LONG = 1e6  # seconds
+HUNG = "hangs behind step 31: it came to no step for 60 s"
 Speed = Callable[[frozenset[str]], float]
 
 
 class Simulated:
-    """A course on which a variant is as fast as `speed` says of the names of its fixes."""
+    """A course on which a variant is as fast as `speed` says of the names of its fixes; those of `crashes` fail."""
 
-    def __init__(self, speed: Speed) -> None:
-        self._speed = speed
+    def __init__(self, speed: Speed, noise: Noise, seed: int, crashes: Collection[frozenset[str]]) -> None:
+        self._speed, self._noise, self._seed, self._crashes = speed, noise, seed, crashes
         self.races: list[list[str]] = []
+        self.variants = 0
 
-    def race(self, variants: Sequence[Variant], protocol: Protocol, enough: object, apart: str) -> Race:
-        self.races.append([each.name for each in variants])
-        speedups = {each.name: self._speed(frozenset(each.plan.files)) for each in variants}
-        others = {name: speedup for name, speedup in speedups.items() if name not in ORIGINALS}
-        rng = np.random.default_rng(len(self.races))
-        samples = race(rng, CALM, rounds=protocol.rounds, pairs=protocol.pairs, speedups=others)
-        return Race(samples, tuple(Start(name, 1.0, 0, 0) for name in speedups))
+    def race(self, variants: Sequence[Variant], protocol: Protocol, enough: Enough, apart: str) -> Race:
+        self.races.append([each.name for each in variants if each.name not in ORIGINALS])
+        self.variants += len(variants)
+        names = {each.name: frozenset(each.plan.files) for each in variants if each.name not in ORIGINALS}
+        faults = {name: Fault(name, HUNG) for name, fixes in names.items() if fixes in self._crashes}
+        speedups = {name: self._speed(fixes) for name, fixes in names.items() if name not in faults}
+        rng = np.random.default_rng((self._seed, len(self.races)))
+        samples = Samples()
+        if speedups:
+            samples = race(rng, self._noise, rounds=protocol.rounds, pairs=protocol.pairs, speedups=speedups)
+        enough(samples)
+        return Race(samples, tuple(Start(name, 1.0, 0, 0) for name in (*ORIGINALS, *speedups)), faults=faults)
 
 
-def settled(speed: Speed) -> tuple[dict[str, FixVerdict], Race, Simulated]:
-    def patched(fixes: Iterable[FixVerdict], name: str) -> Variant:
+class Fixed:
+    """A schedule whose races all have the same protocol; there is time for so many variants in all of them."""
+
+    def __init__(self, course: Simulated, rounds: int, pairs: int, variants: int) -> None:
+        self._course, self._protocol, self._variants = course, Protocol("steps", 4, 10, pairs, rounds, 20), variants
+
+    def protocol(self, variants: int, seconds: float) -> Protocol:
+        return self._protocol
+
+    def least(self, variants: int) -> float:
+        """As a share of what is left, which the clock of the test doesn't change."""
+        return LONG * 0.99 * variants / max(self._variants - self._course.variants, 1)
+
+
+def settled(
+    speed: Speed,
+    fixes: Sequence[FixVerdict] = FIXES,
+    *,
+    noise: Noise = CALM,
+    seed: int = 0,
+    crashes: Collection[frozenset[str]] = (),
+    rivals: frozenset[str] = frozenset(),
+    size: tuple[int, int] = (5, 5),
+    variants: int = 10**6,
+) -> tuple[Settled, list[list[str]]]:
+    """What comes of a contest, and the variants of each of its races; `rivals` can't be had together."""
+
+    def patched(fixes: Sequence[FixVerdict], name: str) -> Variant | None:
         files = {each.name: None for each in fixes}
-        return Variant(name, Plan("", cast(Any, files), (), (), {}, False, False, ""))
+        plan = Plan("", cast(Any, files), (), (), {}, False, False, "")
+        return None if len(rivals & files.keys()) > 1 else Variant(name, plan)
 
-    course = Simulated(speed)
-    protocol = Protocol("steps", 4, 10, 5, 5, 20, 60.0)
-    contest = Contest(
-        cast(Any, course),
-        patched([], ORIGINAL),
-        patched,
-        lambda variants, seconds: protocol,
-        Grade.BITWISE,
-        time.monotonic() + 60,
-        lambda line: None,
-        lambda: None,
-    )
-    fixes, result = contest.settle(FIXES, FIXES)
-    return {each.name: each for each in fixes}, result, course
+    course = Simulated(speed, noise, seed, crashes)
+    schedule = cast(Any, Fixed(course, *size, variants))
+    contest = Contest(cast(Any, course), patched, schedule, time.monotonic() + LONG, lambda _: None, lambda: None)
+    return contest.settle(fixes), course.races
 
 
-def ratio_of(result: Race) -> float:
-    estimate = against_original(result.samples, PATCHED)
+def kept(result: Settled) -> list[str]:
+    return [each.name for each in result.fixes if each.kept]
+
+
+def reasons(result: Settled) -> Mapping[str, str]:
+    return {each.name: each.reason for each in result.fixes}
+
+
+def ratio_of(result: Settled) -> float:
+    estimate = against_original(result.race.samples, PATCHED)
     assert estimate is not None
     return estimate.ratio
 
 
+def gains(a: float = 1.0, b: float = 1.0, c: float = 1.0) -> Speed:
+    """Fixes whose gains multiply."""
+    return lambda names: math.prod(gain for name, gain in zip((A, B, C), (a, b, c), strict=True) if name in names)
+
+
+def test_a_fix_is_kept_for_what_it_adds_to_those_that_gain_more() -> None:
+    result, races = settled(gains(1.5, 1.2, 1.0))
+    assert kept(result) == [A, B]
+    assert races[0] == [only(A), only(B), only(C)]
+    assert ratio_of(result) == pytest.approx(1.8, rel=0.05)
+    assert "1.5" in reasons(result)[A] and "1.2" in reasons(result)[B]
+    assert reasons(result)[C].startswith("no gain was measured: ")
+    assert [each.name for each in result.patch] == [A, B]
+    assert len(result.earlier) == len(races) - 1
+
+
+def test_of_two_ways_to_one_gain_the_better_is_kept() -> None:
+    """Each alone makes the program twice as fast, and both together less than one of them."""
+    speeds = {frozenset([A]): 2.0, frozenset([B]): 2.1, frozenset([A, B]): 1.5, frozenset(): 1.0}
+    result, _ = settled(lambda names: speeds[names], FIXES[:2])
+    assert kept(result) == [B]
+    assert reasons(result)[A].startswith("the patch is faster without it: 0.7")
+    assert ratio_of(result) == pytest.approx(2.1, rel=0.05)
+
+
+def test_a_gain_that_another_fix_hides_is_found_on_top_of_that() -> None:
+    result, _ = settled(lambda names: 1.5 * (1.3 if B in names else 1.0) if A in names else 1.0)
+    assert kept(result) == [A, B]
+    assert "gains more beside the others" in reasons(result)[B]
+
+
 def test_fixes_that_gain_something_only_together_are_kept_together() -> None:
-    fixes, result, course = settled(lambda names: 1.3 if len(names) == 3 else 1.0)
-    assert all(each.kept for each in fixes.values())
-    assert "together" in fixes[NAMES[0]].reason or "on top of the others" in fixes[NAMES[0]].reason
-    assert ratio_of(result) == pytest.approx(1.3, rel=0.03)
-    assert len(course.races) == 1
-
-
-def test_two_of_three_that_gain_only_together_are_kept_for_it() -> None:
-    """Each alone gains nothing, and the patch without one of them is as fast: they are two ways of one thing."""
-    fixes, result, _ = settled(lambda names: 1.3 if len(names) >= 2 else 1.0)
-    assert all(each.kept and each.is_joint for each in fixes.values())
-    assert "1.3" in fixes[NAMES[0]].reason
-    assert ratio_of(result) == pytest.approx(1.3, rel=0.03)
-
-
-def test_what_gains_nothing_beside_a_fix_that_does_is_dropped() -> None:
-    fixes, result, course = settled(lambda names: 1.5 if NAMES[1] in names else 1.0)
-    assert [each.kept for each in fixes.values()] == [False, True, False]
-    assert ratio_of(result) == pytest.approx(1.5, rel=0.03)
-    assert {start.variant for start in result.starts} == {*ORIGINALS, PATCHED}
-    assert len(course.races) == 2
+    result, races = settled(lambda names: 1.3 if len(names) == 3 else 1.0)
+    assert kept(result) == [A, B, C]
+    assert all(each.is_joint and "1.3" in each.reason and "together" in each.reason for each in result.fixes)
+    assert len(races) == 2
 
 
 def test_what_gains_together_on_top_of_a_fix_that_gains_alone_is_kept_as_well() -> None:
-    def speed(names: frozenset[str]) -> float:
-        return math.prod([1.5 if NAMES[0] in names else 1.0, 1.2 if {*NAMES[1:]} & names else 1.0])
-
-    def both(names: frozenset[str]) -> float:
-        return speed(names) if len(names) != 1 or NAMES[0] in names else 1.0
-
-    fixes, result, _ = settled(both)
-    assert all(each.kept for each in fixes.values())
-    assert [each.is_joint for each in fixes.values()] == [False, True, True]
+    result, _ = settled(lambda names: (1.5 if A in names else 1.0) * (1.2 if {B, C} <= names else 1.0))
+    assert kept(result) == [A, B, C]
+    assert [each.is_joint for each in result.fixes] == [False, True, True]
     assert ratio_of(result) == pytest.approx(1.8, rel=0.05)
 
 
-def test_what_makes_the_patch_slower_is_left_out_of_it() -> None:
-    def speed(names: frozenset[str]) -> float:
-        return math.prod([1.5 if NAMES[0] in names else 1.0, 0.8 if NAMES[1] in names else 1.0])
-
-    fixes, result, _ = settled(speed)
-    assert [each.kept for each in fixes.values()] == [True, False, False]
-    assert "the patch is faster without it" in fixes[NAMES[1]].reason
+def test_what_makes_the_program_slower_is_left_out_of_the_patch() -> None:
+    result, _ = settled(gains(1.5, 0.8))
+    assert kept(result) == [A]
     assert ratio_of(result) == pytest.approx(1.5, rel=0.03)
+
+
+def test_a_patch_that_gains_nothing_is_raced_and_nothing_of_it_kept() -> None:
+    result, races = settled(gains())
+    assert kept(result) == []
+    assert races[-1] == [PATCHED]
+    assert [each.name for each in result.patch] == [A, B, C]
+
+
+def test_the_only_fix_of_a_patch_is_raced_but_once() -> None:
+    result, races = settled(gains(1.5), FIXES[:1])
+    assert races == [[PATCHED]]
+    (only_one,) = result.fixes
+    assert only_one.kept
+    assert only_one.alone is not None
+    assert only_one.reason.count("x (") == 1
+
+
+def test_the_candidates_of_a_finding_race_and_the_fastest_is_kept() -> None:
+    result, _ = settled(gains(1.3, 1.6, 1.2), rivals=frozenset([A, B]))
+    assert kept(result) == [B, C]
+    assert reasons(result)[A] == f"another candidate is faster: {FIXES[1].title}"
+
+
+def test_where_time_is_short_the_best_and_the_whole_patch_are_raced_and_it_is_said() -> None:
+    """There is time for the race of each fix, and for the last one."""
+    result, races = settled(gains(1.5, 1.0, 1.2), variants=9)
+    assert races == [[only(A), only(B), only(C)], [PATCHED, "all fixes"]]
+    assert kept(result) == [A, B, C]
+    assert [each.is_joint for each in result.fixes] == [False, True, True]
+    result, _ = settled(gains(1.5, 1.0, 0.5), variants=9)
+    assert reasons(result)[C] == "there was no time to race it on top of what is kept"
+
+
+def test_where_there_is_hardly_time_the_whole_patch_is_raced_alone() -> None:
+    result, races = settled(gains(1.5, 1.0, 1.2), variants=8)
+    assert races == [[PATCHED]]
+    assert kept(result) == [A, B, C]
+    assert all("there was no time to race each" in each.reason for each in result.fixes)
+
+
+@pytest.mark.parametrize("crashes", [[frozenset([B])], [frozenset([B]), frozenset([A, B]), frozenset([A, B, C])]])
+def test_a_fix_that_fails_in_a_race_is_dropped_and_the_others_race_on(crashes: list[frozenset[str]]) -> None:
+    result, _ = settled(gains(1.5, 2.0, 1.2), crashes=crashes)
+    assert kept(result) == [A, C]
+    assert reasons(result)[B] == f"with the fix the program {HUNG}"
+    assert next(each for each in result.fixes if each.name == B).likeness.grade is Grade.DIFFERENT
+    assert not result.fault
+
+
+def test_a_fix_that_fails_beside_another_is_dropped() -> None:
+    result, _ = settled(gains(1.5, 1.4, 1.2), crashes=[frozenset([A, B])])
+    assert kept(result) == [A, C]
+    assert reasons(result)[B] == f"with the fix the program {HUNG}"
+
+
+def test_a_patch_that_fails_at_last_is_kept_in_no_part() -> None:
+    result, _ = settled(gains(1.5, 1.2, 1.0), crashes=[frozenset([A, B])])
+    assert kept(result) == [A]
+    result, _ = settled(gains(), crashes=[frozenset([A, B, C])])
+    assert kept(result) == []
+    assert result.fault == f"with these fixes the program {HUNG}"
+    result, _ = settled(gains(), FIXES[:1], crashes=[frozenset([A])])
+    assert result.fault == f"with the fix the program {HUNG}"
+
+
+@pytest.mark.parametrize("noise", [CALM, ROUGH], ids=["calm", "rough"])
+def test_of_eight_fixes_that_gain_nothing_none_is_kept(noise: Noise) -> None:
+    """Each of them, and each race, has a chance to be lucky: what is chosen has to win once more."""
+    idle = [fix(number) for number in range(8)]
+    counts = Counter(
+        len(kept(settled(lambda _: 1.0, idle, noise=noise, seed=seed, size=(3, 3))[0])) for seed in range(100)
+    )
+    assert counts[0] >= 99

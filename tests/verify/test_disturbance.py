@@ -14,7 +14,7 @@ import pytest
 
 from perflint.verify import disturbance
 from perflint.verify.disturbance import Monitor, Reading, Stranger, disturbances, facts, readings
-from perflint.verify.verdict import Outcome
+from perflint.verify.outcome import Outcome
 from perflint.verify.wording import sentence
 from tests.verify.verdicts import verdict
 

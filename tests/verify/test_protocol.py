@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perflint.verify.protocol import Look, Passage, Protocol, choose
+from perflint.verify.protocol import Look, Passage, Protocol, Schedule
 from perflint.verify.units import BATCH, OPTIMIZER
 
 
@@ -20,24 +20,24 @@ def test_the_steps_of_an_optimizer_count_before_batches() -> None:
 
 
 def test_with_time_there_are_eight_rounds_of_ten_windows_long_enough_to_outweigh_stalls() -> None:
-    protocol = choose(look(step=0.02), 3, 600.0)
+    protocol = Schedule(look(step=0.02)).protocol(3, 600.0)
     assert (protocol.rounds, protocol.pairs) == (8, 10)
     assert protocol.window * 0.02 >= 0.25
 
 
 def test_a_program_that_starts_slowly_has_fewer_rounds_but_never_less_than_three() -> None:
-    assert choose(look(step=0.02, start=25.0), 3, 600.0).rounds == 4
-    assert choose(look(step=0.02, start=300.0), 3, 600.0).rounds == 3
+    assert Schedule(look(step=0.02, start=25.0)).protocol(3, 600.0).rounds == 4
+    assert Schedule(look(step=0.02, start=300.0)).protocol(3, 600.0).rounds == 3
 
 
 def test_the_windows_of_a_short_program_fit_into_it() -> None:
-    protocol = choose(look(step=0.02, steps=40, whole=True), 3, 600.0)
+    protocol = Schedule(look(step=0.02, steps=40, whole=True)).protocol(3, 600.0)
     assert protocol.warm_up + protocol.pairs * protocol.window <= 40
     assert protocol.pairs >= 3
 
 
 def test_a_program_of_a_few_steps_is_timed_as_a_whole() -> None:
-    assert choose(look(step=0.5, steps=3, whole=True), 3, 600.0).unit == ""
+    assert Schedule(look(step=0.5, steps=3, whole=True)).protocol(3, 600.0).unit == ""
 
 
 def test_windows_are_made_shorter_until_whole_runs_are_timed() -> None:
@@ -46,3 +46,16 @@ def test_windows_are_made_shorter_until_whole_runs_are_timed() -> None:
     assert (half.unit, half.window, half.pairs) == (OPTIMIZER, 2, 3)
     whole = half.shorter.shorter
     assert (whole.unit, whole.warm_up, whole.window, whole.pairs, whole.observed) == ("", 0, 1, 1, 0)
+
+
+def test_a_variant_has_ten_times_as_long_as_the_original_but_not_all_of_the_time_there_is() -> None:
+    schedule = Schedule(look(step=0.02, start=10.0), {"warm_up": 50, "window": 10, "pairs": 5, "horizon": 20})
+    assert schedule.protocol(3, 3600.0).patience == pytest.approx(10 * (10.0 + 100 * 0.02))
+    assert Schedule(look(step=0.02)).protocol(3, 0.0).patience == 60.0
+
+
+def test_the_least_that_a_race_takes_is_known_before() -> None:
+    schedule = Schedule(look(step=0.02, start=10.0))
+    shortest = schedule.protocol(4, 0.0)
+    assert schedule.least(4) == pytest.approx(3 * 4 * (10.0 + 0.02 * (shortest.warm_up + 3 * shortest.window)))
+    assert Schedule(look(step=0.5, steps=3, whole=True)).least(4) == pytest.approx(3 * 4 * 4.5)

@@ -10,12 +10,10 @@ import psutil
 import pytest
 
 from perflint.verify.protocol import Protocol
-from perflint.verify.rounds import Parted
-from perflint.verify.running import ProgramEnded
 from perflint.verify.samples import AGAIN, ORIGINAL
 from perflint.verify.timeline import HOST, LOADER
 from perflint.verify.units import OPTIMIZER
-from tests.verify.courses import changed, course, original
+from tests.verify.courses import course, original
 
 SHORT = Protocol(OPTIMIZER, warm_up=2, window=2, pairs=2, rounds=1, horizon=2, patience=60.0, observed=3)
 
@@ -50,15 +48,6 @@ def test_programs_without_memory_for_each_other_run_one_after_the_other(tmp_path
     assert "OutOfMemoryError: CUDA out of memory." in race.apart
 
 
-def test_what_fails_by_itself_has_failed(tmp_path: Path) -> None:
-    wrong = changed(tmp_path, "train.py", "optimizer.step()\n", "optimizer.step()\n    assert step < 3\n")
-    with (
-        course("train.py", "100") as races,
-        pytest.raises(ProgramEnded, match="the program changed ended with exit code 1: AssertionError"),
-    ):
-        races.race([original(tmp_path), wrong], SHORT, lambda _: True)
-
-
 def test_programs_that_would_use_up_the_memory_of_the_host_are_not_started_side_by_side(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,14 +57,3 @@ def test_programs_that_would_use_up_the_memory_of_the_host_are_not_started_side_
         race = races.race([first, replace(first, name=AGAIN)], SHORT, lambda _: True)
     assert "1 more would take" in race.apart
     assert len(race.samples.windows) == 4
-
-
-@pytest.mark.parametrize(("last", "warm_up"), [(3, 9), (4, 2), (0, 1)])
-def test_a_variant_that_ends_where_the_original_goes_on_is_no_faster_but_another_program(
-    tmp_path: Path, last: int, warm_up: int
-) -> None:
-    first = original(tmp_path)
-    sooner = changed(tmp_path, "train.py", "optimizer.step()\n", f"optimizer.step()\n    if step == {last}: break\n")
-    variants, protocol = [first, replace(first, name=AGAIN), sooner], replace(SHORT, warm_up=warm_up)
-    with course("train.py", "20") as races, pytest.raises(Parted, match="changed: it comes to its end sooner than"):
-        races.race(variants, protocol, lambda _: True)

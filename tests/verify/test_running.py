@@ -57,7 +57,7 @@ def test_a_program_that_ends_says_how(tmp_path: Path) -> None:
 def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
     with course("hangs.py") as races, races.running(original(tmp_path), OPTIMIZER) as running:
         running.advance(1, PATIENCE)
-        with pytest.raises(NoProgress, match="the original hangs: it came to no step for 1 s"):
+        with pytest.raises(NoProgress, match="the original hangs behind step 1: it came to no step for 1 s"):
             running.advance(2, 1.0)
         assert tree.memory(running.folder) > 2**29  # with the child's
         folder = running.folder

@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from perflint.verify.outcome import Outcome
 from perflint.verify.samples import AGAIN, ORIGINAL, ORIGINALS, PATCHED, Samples, Window
 from perflint.verify.statistics import (
     Estimate,
-    Speed,
     against_original,
     compare,
     is_decided,
@@ -28,14 +28,14 @@ from tests.verify.races import CALM, NOISES, ROUGH, STEP, Noise, race
 RACES = 100
 
 
-def _speed(samples: Samples) -> Speed:
+def _speed(samples: Samples) -> Outcome:
     estimate, aa = against_original(samples, PATCHED), itself(samples)
     assert estimate is not None
     assert aa is not None
     return speed(estimate, noise_floor(aa))
 
 
-def _speeds(noise: Noise, rounds: int, pairs: int, speedup: float, races: int = RACES) -> Counter[Speed]:
+def _speeds(noise: Noise, rounds: int, pairs: int, speedup: float, races: int = RACES) -> Counter[Outcome]:
     """What so many races say."""
     rng = np.random.default_rng(0)
     return Counter(
@@ -47,19 +47,19 @@ def _speeds(noise: Noise, rounds: int, pairs: int, speedup: float, races: int = 
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
 def test_identical_programs_are_called_faster_in_at_most_one_race_of_a_hundred(noise: Noise, rounds: int) -> None:
     speeds = _speeds(noise, rounds, 10, 1.0, races=1000)
-    assert speeds[Speed.FASTER] <= 10
-    assert speeds[Speed.SLOWER] <= 10
+    assert speeds[Outcome.FASTER] <= 10
+    assert speeds[Outcome.SLOWER] <= 10
 
 
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
 def test_ending_races_as_soon_as_they_are_clear_calls_hardly_any_of_them_faster(noise: Noise) -> None:
     rng = np.random.default_rng(0)
     ends = Counter(_first_decision(race(rng, noise, rounds=8, pairs=5)) for _ in range(300))
-    assert ends[Speed.FASTER] <= 1
-    assert ends[Speed.SLOWER] <= 1
+    assert ends[Outcome.FASTER] <= 1
+    assert ends[Outcome.SLOWER] <= 1
 
 
-def _first_decision(samples: Samples) -> Speed | None:
+def _first_decision(samples: Samples) -> Outcome | None:
     for rounds in range(1, 9):
         seen = Samples(tuple(window for window in samples.windows if window.round < rounds))
         estimate, aa = against_original(seen, PATCHED), itself(seen)
@@ -72,19 +72,19 @@ def _first_decision(samples: Samples) -> Speed | None:
 
 @pytest.mark.parametrize(("noise", "rounds", "pairs"), [(CALM, 4, 5), (ROUGH, 8, 10)], ids=["calm", "rough"])
 def test_five_percent_of_a_short_step_are_found_either_way(noise: Noise, rounds: int, pairs: int) -> None:
-    assert _speeds(noise, rounds, pairs, 1.05)[Speed.FASTER] >= 95
-    assert _speeds(noise, rounds, pairs, 1 / 1.05)[Speed.SLOWER] >= 95
+    assert _speeds(noise, rounds, pairs, 1.05)[Outcome.FASTER] >= 95
+    assert _speeds(noise, rounds, pairs, 1 / 1.05)[Outcome.SLOWER] >= 95
 
 
 def test_races_too_short_for_five_percent_say_that_they_cannot_tell() -> None:
     speeds = _speeds(ROUGH, 3, 3, 1.05)
-    assert speeds[Speed.UNSURE] >= 50
-    assert speeds[Speed.LEVEL] + speeds[Speed.SLOWER] <= 5
+    assert speeds[Outcome.UNSURE] >= 50
+    assert speeds[Outcome.LEVEL] + speeds[Outcome.SLOWER] <= 5
 
 
 def test_a_program_with_nothing_to_gain_is_told_from_one_that_nobody_knows_about() -> None:
-    assert speed(Estimate(1.0, 0.98, 1.04, 100, 5), 0) is Speed.LEVEL
-    assert speed(Estimate(1.0, 0.9, 1.06, 100, 5), 0) is Speed.UNSURE
+    assert speed(Estimate(1.0, 0.98, 1.04, 100, 5), 0) is Outcome.LEVEL
+    assert speed(Estimate(1.0, 0.9, 1.06, 100, 5), 0) is Outcome.UNSURE
 
 
 @pytest.mark.parametrize("rounds", [3, 8])
@@ -105,7 +105,7 @@ def test_many_pairs_of_few_rounds_decide_nothing(rounds: int) -> None:
     assert estimate is not None
     assert estimate.ratio == pytest.approx(2, rel=0.05)
     assert (estimate.low, estimate.high) == (0, math.inf)
-    assert speed(estimate, 0) is Speed.UNSURE
+    assert speed(estimate, 0) is Outcome.UNSURE
 
 
 def test_a_gain_below_two_percent_is_none_however_sure() -> None:

@@ -89,7 +89,17 @@ def test_code_that_has_moved_is_known_again_and_code_that_was_changed_is_not(fol
 def test_findings_show_what_their_fixes_have_gained(folder: Path) -> None:
     (file,) = verified(folder).with_gains(checked(folder)).files
     (shown,) = (each.measured for each in file.diagnostics)
-    assert re.fullmatch(r"(1\.9\d|2\.0\d)x as fast on NVIDIA H200, 2026-11-21", shown)
+    assert re.fullmatch(r"(1\.9\d|2\.0\d)x \(1\.9\d to 2\.0\d\) as fast on NVIDIA H200, 2026-11-21", shown)
+
+
+def test_findings_whose_fixes_were_dropped_show_nothing(folder: Path) -> None:
+    (file,) = verified(folder, kept=False).with_gains(checked(folder)).files
+    assert not any(each.measured for each in file.diagnostics)
+
+
+def test_what_a_fix_gains_with_others_is_shown_as_theirs(folder: Path) -> None:
+    (file,) = verified(folder, is_joint=True).with_gains(checked(folder)).files
+    assert all("as fast with other fixes on NVIDIA H200" in each.measured for each in file.diagnostics)
 
 
 def test_what_won_as_the_program_ran_is_applied_by_whatever_its_finding_offers(folder: Path) -> None:

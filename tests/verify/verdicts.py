@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from perflint.rule import Safety
-from perflint.verify.decide import attributed, decided
+from perflint.verify.decide import merit, too_little, wrong
 from perflint.verify.grade import Grade, Likeness
-from perflint.verify.samples import PATCHED, only, without
-from perflint.verify.statistics import itself, noise_floor
+from perflint.verify.samples import PATCHED
+from perflint.verify.statistics import Estimate, against_original, is_faster, itself, noise_floor
 from perflint.verify.timeline import DEVICE, HOST, LOADER, Span, Timeline
 from perflint.verify.verdict import FixVerdict, Hunk, Side, Verdict
 from tests.verify.races import CALM, race
@@ -31,7 +31,6 @@ def fix(number: int = 0, **changes: Any) -> FixVerdict:
     """A fix that ran and kept its promise."""
     name = f"item-in-loop train.py:{10 + number}"
     made = FixVerdict(
-        name,
         name,
         "item-in-loop",
         "train.py",
@@ -68,12 +67,14 @@ def losses(seed: int, steps: int = 20) -> tuple[float, ...]:
 def verdict(speedup: float = 1.5, fixes: tuple[FixVerdict, ...] | None = None, **changes: Any) -> Verdict:
     """The verdict on a patch whose first fix brings all of the gain."""
     fixes = (fix(0), fix(1)) if fixes is None else fixes
-    speedups = {PATCHED: speedup}
-    for number, each in enumerate(fixes if len(fixes) > 1 else ()):
-        speedups |= {only(each.name): 1.0 if number else speedup, without(each.name): speedup if number else 1.0}
-    samples = race(np.random.default_rng(0), CALM, rounds=5, pairs=8, speedups=speedups)
-    aa = itself(samples)
+    samples = race(np.random.default_rng(19), CALM, rounds=5, pairs=8, speedups={PATCHED: speedup})
+    gain, aa = against_original(samples, PATCHED), itself(samples)
+    assert gain is not None
     assert aa is not None
+    floor = noise_floor(aa)
+    decided = [
+        _decided(each, floor, aa if number else gain, aa if number else None) for number, each in enumerate(fixes)
+    ]
     before = Side(12.0, 2_031_000_000, 3_100_000_000, losses(0), timeline(0.02, 0.31))
     after = Side(14.0, 1_494_000_000, 3_200_000_000, losses(2), timeline(0.02 / speedup, 0.96))
     made = Verdict(
@@ -89,8 +90,16 @@ def verdict(speedup: float = 1.5, fixes: tuple[FixVerdict, ...] | None = None, *
         before=before,
         after=after,
         again=replace(before, losses=losses(1)),
-        fixes=decided(attributed(fixes, samples), Grade.BITWISE, noise_floor(aa)),
+        fixes=tuple(decided),
         hunks=tuple(Hunk(each.path, DIFF, (each.name,)) for each in fixes[:1]),
         excluded=("2 of 40 windows, in which the patched program captured a graph",),
     )
     return replace(made, **changes)
+
+
+def _decided(fix: FixVerdict, floor: float, alone: Estimate, on_top: Estimate | None) -> FixVerdict:
+    if reason := wrong(fix, Grade.BITWISE):
+        return replace(fix, reason=reason)
+    fix = replace(fix, alone=alone, on_top=on_top)
+    kept = is_faster(on_top or alone, floor)
+    return replace(fix, kept=kept, reason=merit(fix) if kept else too_little(fix, alone, was_chosen=False))

@@ -11,8 +11,9 @@ from markupsafe import Markup
 from perflint.report.style import printable
 from perflint.verify import wording
 from perflint.verify.figures import figures
+from perflint.verify.outcome import Outcome
 from perflint.verify.report import diffs, gains, losses, ratios, timelines
-from perflint.verify.verdict import Outcome, Verdict
+from perflint.verify.verdict import Verdict
 
 _FOLDER = Path(__file__).parent
 

@@ -17,21 +17,20 @@ _GAP = 4
 
 def scaled(fixes: Sequence[FixVerdict]) -> Callable[[FixVerdict], Markup | str]:
     """A function that draws the bars of one of the fixes, by the scale of all of them."""
-    estimates = [estimate for fix in fixes for estimate in (fix.alone, fix.without) if estimate]
+    estimates = [estimate for fix in fixes for estimate in (fix.alone, fix.on_top) if estimate]
     ends = [end for each in estimates for end in (each.ratio, each.low, each.high)]
     axis = Axis.around([1.0, *ends], log=True)
     return lambda fix: _bars(fix, axis)
 
 
 def _bars(fix: FixVerdict, axis: Axis) -> Markup | str:
-    on_top = fix.without if fix.without != fix.alone else None  # the only fix of a patch has nobody to be on top of
-    measured = [(look, estimate) for look, estimate in (("alone", fix.alone), ("without", on_top)) if estimate]
+    measured = [(look, estimate) for look, estimate in (("alone", fix.alone), ("on-top", fix.on_top)) if estimate]
     if not measured:
         return ""
     height = len(measured) * (_BAR + _GAP) + _GAP
     parts = [part for row, each in enumerate(measured) for part in _bar(axis, *each, _GAP + row * (_BAR + _GAP))]
     one = element("line", class_="one", x1=axis.x(1), x2=axis.x(1), y1=0, y2=height)
-    words = {"alone": "alone", "without": "on top of the others"}
+    words = {"alone": "alone", "on-top": "on top of the others"}
     title = ", ".join(f"{ratio_with_interval(estimate)} {words[look]}" for look, estimate in measured)
     return drawing(title, height, [*parts, one])
 
