@@ -5,6 +5,7 @@ Started as `python -m perflint.verify.guardian FOLDER`.
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import subprocess
 import sys
@@ -26,11 +27,12 @@ class Guardian:
 
     def __init__(self) -> None:
         usual = tempfile.gettempdir()
-        self.folder = Path(tempfile.mkdtemp(prefix="perflint-", dir=usual if len(usual) <= _LONGEST else "/tmp"))
+        self.folder = Path(usual if len(usual) <= _LONGEST else "/tmp") / f"perflint-{secrets.token_hex(6)}"
         self.journal = self.folder / _JOURNAL
-        self.journal.mkdir()
         command = [sys.executable, "-m", __spec__.name, str(self.folder)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, text=True)
+        self.folder.mkdir(mode=0o700)  # now that there is somebody to remove it
+        self.journal.mkdir()
 
     def watch(self, run: str) -> None:
         """Have the run whose folder is `run` ended, should this process die."""

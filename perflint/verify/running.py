@@ -87,6 +87,7 @@ class Running:
         self._paused = False
         self._process = _started(program, variant, replace(orders, address=self._server.getsockname()), self.folder)
         assert self._process.stdout is not None and self._process.stderr is not None
+        self._groups = frozenset({self._process.pid})  # it leads one, which its loaders' workers belong to
         self.output, self.errors = Output(self._process.stdout), Output(self._process.stderr)
 
     def __enter__(self) -> Running:
@@ -107,7 +108,7 @@ class Running:
         """
         self._leave = Leave(until, observed)
         if self._paused:
-            tree.resume(self.folder)
+            tree.resume(self._groups)
             self._paused = False
         for rank in self._ranks:
             rank.allow(self._leave)
@@ -129,7 +130,7 @@ class Running:
 
     def pause(self) -> None:
         """Stop the program and all its children where they are."""
-        tree.pause(self.folder)
+        self._groups = tree.pause(self.folder, self._groups)
         self._paused = True
 
     def finish(self, patience: float) -> int:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import psutil
 
@@ -51,30 +51,47 @@ def memory(run: str) -> int:
     return used
 
 
-def pause(run: str) -> None:
-    """Stop all, loader workers and other children too, until `resume`; return once they stand still."""
+def pause(run: str, known: Iterable[int]) -> frozenset[int]:
+    """Stop all, loader workers and other children too, until `resume`; return their groups once they stand still.
+
+    The groups that are `known` stop at once: it takes time to look for others, and they would work meanwhile.
+    """
+    _signal(known, signal.SIGSTOP)
     end = time.monotonic() + _PATIENCE
-    while any(status not in _STILL for status in _signal(run, signal.SIGSTOP)) and time.monotonic() < end:
+    groups = _groups(run)
+    while (moving := [group for group, status in groups if status not in _STILL]) and time.monotonic() < end:
+        _signal(moving, signal.SIGSTOP)
         time.sleep(0.001)
+        groups = _groups(run)
+    return frozenset(group for group, _ in groups)
 
 
-def resume(run: str) -> None:
-    """Let all go on."""
-    _signal(run, signal.SIGCONT)
+def resume(groups: Iterable[int]) -> None:
+    """Let all go on that `pause` has stopped."""
+    _signal(groups, signal.SIGCONT)
 
 
 def kill(run: str) -> None:
     """End all, also those that are paused, and those that are started meanwhile."""
     end = time.monotonic() + _PATIENCE
-    while any(status != psutil.STATUS_ZOMBIE for status in _signal(run, signal.SIGKILL)) and time.monotonic() < end:
+    while (
+        left := [group for group, status in _groups(run) if status != psutil.STATUS_ZOMBIE]
+    ) and time.monotonic() < end:
+        _signal(left, signal.SIGKILL)
         time.sleep(0.02)
 
 
-def _signal(run: str, number: signal.Signals) -> list[str]:
-    """Send a signal to all; return what each was doing before."""
-    found: list[str] = []
+def _groups(run: str) -> list[tuple[int, str]]:
+    """The group of each process of the run, and what the process is doing."""
+    found: list[tuple[int, str]] = []
     for process in processes(run):
-        with contextlib.suppress(*_GONE):
-            found.append(process.status())
-            process.send_signal(number)
+        with contextlib.suppress(ProcessLookupError, *_GONE):
+            found.append((os.getpgid(process.pid), process.status()))
     return found
+
+
+def _signal(groups: Iterable[int], number: signal.Signals) -> None:
+    """Send a signal to all processes of groups, each group at once."""
+    for group in {*groups} - {os.getpgrp()}:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, number)

@@ -117,7 +117,7 @@ def test_a_rank_that_fails_ends_the_others_as_by_python(folder: Path) -> None:
     end = "import os, sys, time\nimport decoders\n\nif os.environ['RANK'] == '1':\n    sys.exit(3)\ntime.sleep(120)\n"
     (folder / "main.py").write_text(end)
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--no-python")
-    run = python(folder, *launcher, sys.executable, "-m", "perflint", "run", "main.py")
+    run = python(folder, *launcher, sys.executable, "-m", "perflint", "run", "main.py", TMPDIR=str(folder))
     assert run.returncode != 0
     assert "exitcode  : 3" in run.stderr
     assert "Signal" not in run.stdout

@@ -87,7 +87,7 @@ def test_the_main_of_a_folder_is_patched(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["code", "text", "nothing", "interrupt", "signal", "hook", "pipe", "end"])
 def test_a_program_ends_as_by_python(tmp_path: Path, how: str) -> None:
     project(tmp_path, "exits.py")
-    alone, run = python(tmp_path, "exits.py", how), patched(tmp_path, "-q", "exits.py", how)
+    alone, run = python(tmp_path, "exits.py", how), patched(tmp_path, "-q", "exits.py", how, TMPDIR=str(tmp_path))
     assert (run.stdout, run.stderr, run.returncode) == (alone.stdout, alone.stderr, alone.returncode)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from perflint.shim.session import SITE
+from perflint.shim.session import RUN, SITE
 from perflint.verify import tree
 from perflint.verify.orders import Orders, Recording, orders
 from perflint.verify.output import Output, last_words
@@ -34,6 +34,24 @@ def test_a_program_goes_as_far_as_it_may_and_stands_still_while_it_is_paused(
         assert running.advance(4, PATIENCE).step == 4
         folder = running.folder
     assert not list(tree.processes(folder))
+
+
+def test_children_in_groups_of_their_own_are_paused_and_ended_as_well(tmp_path: Path) -> None:
+    run, child = str(tmp_path), "print(flush=True); import time; time.sleep(1000)"
+    source = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}], start_new_session=True)"
+    command, environment = [sys.executable, "-c", source], {**os.environ, RUN: run}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, start_new_session=True) as parent:
+        assert parent.stdout is not None
+        parent.stdout.readline()
+        groups = tree.pause(run, {parent.pid})
+        family = list(tree.processes(run))
+        assert [process.status() for process in family] == [psutil.STATUS_STOPPED] * 2
+        assert groups == {process.pid for process in family}
+        tree.resume(groups)
+        assert psutil.STATUS_STOPPED not in [process.status() for process in family]
+        tree.pause(run, groups)
+        tree.kill(run)
+    assert not list(tree.processes(run))
 
 
 def test_what_a_program_runs_on_is_known_from_its_first_step_on(tmp_path: Path) -> None:

@@ -9,11 +9,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from unittest.mock import Mock
 
 import psutil
 import pytest
 
-from perflint.verify import tree
+from perflint.verify import guardian, tree
 from perflint.verify.grade import Grade
 from perflint.verify.running import NoProgress, ProgramEnded
 from perflint.verify.units import BATCH
@@ -65,6 +66,17 @@ def test_children_that_know_nothing_of_the_verifier_are_ended_too(tmp_path: Path
         family = list(tree.processes(running.folder))
         assert any(not process.environ() for process in family)
     assert not [process for process in family if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_a_verifier_that_dies_before_somebody_watches_over_it_has_made_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(guardian, "_LONGEST", 1000)
+    monkeypatch.setattr(subprocess, "Popen", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        guardian.Guardian()
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
