@@ -34,22 +34,20 @@ class Remedy:
 
     kind: str
     because: str
-    fix: Fix | None = None
+    fixes: tuple[Fix, ...] = ()
     blocked: str = ""
 
 
 def remedy(program: Program, loop: PlainLoop, kind: str, because: str) -> Remedy:
-    """The first way that can be proved to give the same, else what stands in the way of each."""
-    reasons: list[str] = []
-    for way, failed in _WAYS[kind]:
-        found = _try(program, loop, way)
-        if isinstance(found, Blocked):
-            reasons += [f"{failed}: {found}"] if failed else []
-        elif kind == RECURRENCE and way is lifted_or_divided:
-            return Remedy(VECTORIZABLE, "what it carries is no more than the state of a torch RNN or Cell", found)
-        else:
-            return Remedy(kind, because, found)
-    return Remedy(kind, because, blocked="; ".join(reasons))
+    """The ways that can be proved to give the same, else what stands in the way of each."""
+    tried = [(failed, _try(program, loop, way)) for way, failed in _WAYS[kind]]
+    fixes = tuple(found for _, found in tried if isinstance(found, Fix))
+    if not fixes:
+        reasons = (f"{failed}: {found}" for failed, found in tried if failed)
+        return Remedy(kind, because, blocked="; ".join(reasons))
+    if kind == RECURRENCE and isinstance(tried[0][1], Fix):
+        kind, because = VECTORIZABLE, "what it carries is no more than the state of a torch RNN or Cell"
+    return Remedy(kind, because, fixes)
 
 
 def _try(program: Program, loop: PlainLoop, way: Way) -> Fix | Blocked:

@@ -66,17 +66,18 @@ is taken then, and the loop is rewritten for the answer that allows it. Where a 
 those along an axis, the first step is taken by itself and the others at once. A test that is drawn anew in each step
 (`random.random() < ratio`) stays: only you may decide to draw it once for a whole sequence, in front of the loop.
 
-*mixed* loops and recurrences are tried at once first. They and the other kinds are captured as CUDA graphs by
-`perflint.runtime.graphs`: `exact` where no gradients are recorded, else `rounding`, and a candidate that waits for
-`--unsafe`, because the program then depends on perflint-torch. A function that does nothing but compute on the device
-is decorated with `cuda_graph`, below its other decorators. Whatever it reads back, prints, keeps, draws or makes on the
-host stands in the way, also in the functions of the same file that it calls; so do modules that other files define, and
-calls that differ each time. Under `torch.no_grad()`, a loop that ends by a test of what it made becomes a call of
-`graphed_loop`: the test is read once in several steps, and what was computed past the end is dropped;
-`last_state=False` says that what a step hands to the next isn't read behind the loop, and need not be kept. The loop
-may count by `range`, by a counter of its own, or by the length of a list; its results may go into lists that are
-stacked, lists of numbers, a tensor that grows by `torch.cat`, or one that is written in place. What a step writes to in
-place is copied first, so that what is past the end leaves no trace: it must be known to no one else.
+*mixed* loops and recurrences are tried at once first; where both ways are open, `perflint verify` races them. They and
+the other kinds are captured as CUDA graphs by `perflint.runtime.graphs`: `exact` where no gradients are recorded, else
+`rounding`, and a candidate that waits for `--unsafe`, because the program then depends on perflint-torch. A function
+that does nothing but compute on the device is decorated with `cuda_graph`, below its other decorators. Whatever it
+reads back, prints, keeps, draws or makes on the host stands in the way, also in the functions of the same file that it
+calls; so do modules that other files define, and calls that differ each time. Under `torch.no_grad()`, a loop that ends
+by a test of what it made becomes a call of `graphed_loop`: the test is read once in several steps, and what was
+computed past the end is dropped; `last_state=False` says that what a step hands to the next isn't read behind the loop,
+and need not be kept. The loop may count by `range`, by a counter of its own, or by the length of a list; its results
+may go into lists that are stacked, lists of numbers, a tensor that grows by `torch.cat`, or one that is written in
+place. What a step writes to in place is copied first, so that what is past the end leaves no trace: it must be known to
+no one else.
 It assumes that no other file compiles the function or takes second derivatives of it, and that steps past the end
 can't fail on the device, as a draw from no chances does, or a place behind the end of a table. Where it is called with
 other shapes or numbers each time, or something does need the host after all, the function stays eager, and a warning
@@ -129,7 +130,7 @@ class DecodeLoop(Rule):
                 _head(program, loop),
                 f"loop over time launches its operations step by step ({best.kind}): {best.because}",
                 kind=best.kind,
-                fixes=(best.fix,) if best.fix else (),
+                fixes=best.fixes,
                 blocked=best.blocked,
             )
 
