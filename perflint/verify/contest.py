@@ -119,25 +119,23 @@ class Contest:
         joint = compare(race.samples, [PATCHED], [WHOLE])
         if _says(joint, race) is Outcome.FASTER:
             patch, race = whole, race.renamed(WHOLE, PATCHED)
-        gain = against_original(race.samples, PATCHED)
-        if gain and len(patch) == 1:
-            self._note(patch[0], alone=gain)
-        kept = patch if _says(gain, race) is Outcome.FASTER else []
-        for fix in list(self._fixes.values()):
-            self._conclude(fix, chosen, kept, gain, joint)
+        self._conclude(patch, chosen, race, joint)
         return Settled(list(self._fixes.values()), patch, race, earlier)
 
-    def _conclude(
-        self, fix: FixVerdict, chosen: Fixes, kept: Fixes, gain: Estimate | None, joint: Estimate | None
-    ) -> None:
-        """Keep or drop a fix, after a last race: the `gain` is the patch's, `joint` that of all beyond the chosen."""
-        names, early = ({each.name for each in fixes} for fixes in (kept, chosen))
-        if fix.name not in names:
-            self._note(fix, reason=fix.reason or too_little(fix, gain, was_chosen=fix.name in early))
-        elif fix.name in early or len(kept) == 1:
-            self._note(fix, kept=True, reason=merit(fix))
-        else:
-            self._note(fix, kept=True, is_joint=True, reason=joint_merit(fix, joint if early else gain))
+    def _conclude(self, patch: Fixes, chosen: Fixes, race: Race, joint: Estimate | None) -> None:
+        """Keep the fixes of a patch that won its race, some for the `joint` gain beyond the chosen; drop all others."""
+        gain, names = against_original(race.samples, PATCHED), {fix.name for fix in patch}
+        if gain and len(patch) == 1:
+            self._note(patch[0], alone=gain)
+        for fix in list(self._fixes.values()):
+            was_chosen = fix.name in {each.name for each in chosen}
+            if fix.name not in names or _says(gain, race) is not Outcome.FASTER:
+                last = gain if fix.name in names else None
+                self._note(fix, reason=fix.reason or too_little(fix, last, was_chosen=was_chosen))
+            elif was_chosen or len(patch) == 1:
+                self._note(fix, kept=True, reason=merit(fix))
+            else:
+                self._note(fix, kept=True, is_joint=True, reason=joint_merit(fix, joint if chosen else gain))
 
     def _together(self, chosen: Fixes) -> Fixes:
         """The chosen fixes and all others that can be had beside them, but for what surely makes the program slower."""
@@ -199,6 +197,8 @@ class Contest:
 
         race = self.course.race(variants, protocol, is_enough, self._races[-1].apart if self._races else "")
         self._races.append(race)
+        if race.apart:
+            self.schedule = replace(self.schedule, beside=1)
         return race
 
 

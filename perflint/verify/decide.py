@@ -32,14 +32,14 @@ def joint_merit(fix: FixVerdict, gain: Estimate | None) -> str:
 
 
 def too_little(fix: FixVerdict, last: Estimate | None, *, was_chosen: bool) -> str:
-    """Why a fix is dropped that is right; the `last` race was of the patch that it `was_chosen` for, or of another."""
+    """Why a fix is dropped that is right; in the `last` race the patch had it, for which it `was_chosen` or not."""
     if was_chosen and last:
         return f"its gain was not seen again: {ratio_with_interval(last)}"
     if fix.on_top and is_slower(fix.on_top, 0.0):
         return f"the patch is faster without it: {ratio_with_interval(fix.on_top)}"
     if gain := fix.gain or last:
         return f"no gain was measured: {ratio_with_interval(gain)}"
-    return "it was not measured"
+    return "there was no time to race it"
 
 
 def interaction(fix: FixVerdict) -> str:

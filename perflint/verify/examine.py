@@ -131,7 +131,7 @@ class Examination:
 
     @cached_property
     def _schedule(self) -> Schedule:
-        return Schedule(self._look, self._asked)
+        return Schedule(self._look, self._asked, len(os.sched_getaffinity(0)))
 
     @cached_property
     def _records(self) -> Records:

@@ -120,27 +120,29 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Schedule:
-    """How races are held by what a `look` tells; `asked` holds the fields of protocols that the user has chosen."""
+    """How races are held by what a `look` tells; `asked` holds the fields of protocols that the user has chosen.
+
+    So many processes start `beside` each other in the time of one.
+    """
 
     look: Look
     asked: Mapping[str, int] = field(default_factory=dict)
+    beside: int = 1
 
     def protocol(self, variants: int, budget: float) -> Protocol:
         """That of a race of so many variants that takes about `budget` seconds at most, if that can be."""
         chosen = replace(_chosen(self.look, variants, budget), **self.asked)  # type: ignore[arg-type]
-        furthest = max(self._length(chosen), self.look.until(chosen.horizon) if chosen.unit else 0.0)
-        return replace(chosen, patience=max(_LEAST_PATIENCE, _PATIENCE * furthest))
+        steps = max(chosen.horizon, chosen.warm_up + chosen.pairs * chosen.window)
+        longest = self.look.until(steps) if chosen.unit else self.look.seconds
+        return replace(chosen, patience=max(_LEAST_PATIENCE, _PATIENCE * longest))
 
     def least(self, variants: int) -> float:
         """About how many seconds the shortest race of so many variants takes."""
         shortest = self.protocol(variants, 0.0)
-        return shortest.rounds * variants * self._length(shortest)
-
-    def _length(self, protocol: Protocol) -> float:
-        """About how many seconds a process of the original is raced in a round."""
-        if not protocol.unit:
-            return self.look.seconds
-        return self.look.until(protocol.warm_up + protocol.pairs * protocol.window)
+        if not shortest.unit:
+            return shortest.rounds * variants * self.look.seconds
+        start, end = (self.look.until(shortest.warm_up + pairs * shortest.window) for pairs in (0, shortest.pairs))
+        return shortest.rounds * (math.ceil(variants / self.beside) * start + variants * (end - start))
 
 
 def _chosen(look: Look, variants: int, budget: float) -> Protocol:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from perflint.verify.protocol import Look, Passage, Protocol, Schedule
@@ -57,5 +59,7 @@ def test_a_variant_has_ten_times_as_long_as_the_original_but_not_all_of_the_time
 def test_the_least_that_a_race_takes_is_known_before() -> None:
     schedule = Schedule(look(step=0.02, start=10.0))
     shortest = schedule.protocol(4, 0.0)
-    assert schedule.least(4) == pytest.approx(3 * 4 * (10.0 + 0.02 * (shortest.warm_up + 3 * shortest.window)))
+    windows = 4 * 0.02 * 3 * shortest.window
+    assert schedule.least(4) == pytest.approx(3 * (4 * (10.0 + 0.02 * shortest.warm_up) + windows))
+    assert replace(schedule, beside=3).least(4) == pytest.approx(3 * (2 * (10.0 + 0.02 * shortest.warm_up) + windows))
     assert Schedule(look(step=0.5, steps=3, whole=True)).least(4) == pytest.approx(3 * 4 * 4.5)
