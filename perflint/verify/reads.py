@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -10,6 +9,7 @@ from typing import Any
 
 from perflint.verify import dice
 from perflint.verify.data import Read
+from perflint.verify.telling import told
 from perflint.verify.tensors import digest, tensors_in
 
 _PASS = "_perflint_pass"  # an attribute of iterators
@@ -28,26 +28,18 @@ class Reads:
         from torch.utils.data import dataloader
 
         iterator: Any = dataloader._BaseDataLoaderIter
-        begin, index, fetch = iterator.__init__, iterator._next_index, iterator.__next__
+        iterator.__init__ = told(iterator.__init__, self._begun)
+        iterator._next_index = told(iterator._next_index, self._asked)
+        iterator.__next__ = told(iterator.__next__, self._fetched)
 
-        @functools.wraps(begin)
-        def begun(loader: Any, *given: Any) -> None:
-            begin(loader, *given)
-            loader._base_seed += self._stirred  # from which its workers begin
+    def _begun(self, _: None, loader: Any, *_given: Any) -> None:
+        loader._base_seed += self._stirred  # from which its workers begin
 
-        @functools.wraps(index)
-        def indexed(loader: Any) -> Any:
-            samples = index(loader)
-            self._pass(loader).ahead.append(samples)
-            return samples
+    def _asked(self, samples: Any, loader: Any) -> None:
+        self._pass(loader).ahead.append(samples)
 
-        @functools.wraps(fetch)
-        def fetched(loader: Any) -> Any:
-            batch = fetch(loader)
-            self._note(self._pass(loader).read(batch))
-            return batch
-
-        iterator.__init__, iterator._next_index, iterator.__next__ = begun, indexed, fetched
+    def _fetched(self, batch: Any, loader: Any) -> None:
+        self._note(self._pass(loader).read(batch))
 
     def _pass(self, loader: Any) -> _Pass:
         """That in which an iterator is, of which there may be several."""

@@ -16,3 +16,15 @@ def telling(function: Callable[..., Any], note: Callable[..., None]) -> Callable
         return function(*args, **kwargs)
 
     return noted
+
+
+def told(function: Callable[..., Any], note: Callable[..., None]) -> Callable[..., Any]:
+    """`function`, which gives what it returns, and its arguments, to `note` behind each call."""
+
+    @functools.wraps(function)
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        note(result, *args, **kwargs)
+        return result
+
+    return noted

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import weakref
 from collections.abc import Callable
 from typing import Any
+
+from perflint.verify.telling import telling
 
 OPTIMIZER, BATCH, CALLS = "optimizer steps", "loader batches", "calls"
 KINDS = (OPTIMIZER, BATCH, CALLS)  # the first that a program has is its unit
@@ -30,14 +31,7 @@ class Units:
         from torch.utils.data.dataloader import _BaseDataLoaderIter as iterator
 
         register_optimizer_step_post_hook(self._stepped)
-        fetch = iterator.__next__
-
-        @functools.wraps(fetch)
-        def counted(loader: Any) -> Any:
-            self.happened(BATCH)
-            return fetch(loader)
-
-        iterator.__next__ = counted  # type: ignore[assignment, method-assign]
+        iterator.__next__ = telling(iterator.__next__, lambda _: self.happened(BATCH))  # type: ignore[method-assign]
 
     def happened(self, kind: str, source: Any = None) -> None:
         """One more of a kind, by an optimizer if it is one of those; what forked processes do doesn't count."""
