@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from perflint.verify import arrays
 from perflint.verify.grade import Grade, Likeness
 from perflint.verify.output import ending
 from perflint.verify.race import Recorded
@@ -184,5 +185,9 @@ def _content_parts(old: bytes | None, same: bytes | None, new: bytes | None, *, 
     try:
         texts = [content.decode() for content in (old, same, new)]
     except UnicodeDecodeError:
-        return "" if exact and old == same else None
-    return f": {found}" if (found := parting(texts[0], texts[1], texts[2], exact=exact)) else None
+        if exact:
+            return "" if old == same else None
+        found = arrays.parting(old, new) if old == same else ""
+    else:
+        found = parting(texts[0], texts[1], texts[2], exact=exact)
+    return f": {found}" if found else None
