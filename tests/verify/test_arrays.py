@@ -28,6 +28,7 @@ def saved(*arrays: np.ndarray) -> bytes:
     ("before", "after", "words"),
     [
         (saved(SCORES), saved(SCORES * np.float32(1 + 1e-6)), ""),
+        (saved(np.append(SCORES, -np.inf)), saved(np.append(SCORES * np.float32(1 + 1e-6), -np.inf)), ""),
         (saved(SCORES), saved(1 - SCORES), ": it holds other values"),
         (saved(SCORES), saved(SCORES[:-1]), ": it holds other values"),
         (saved(SCORES), saved(np.full_like(SCORES, np.nan)), ": it holds other values"),
