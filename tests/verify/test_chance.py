@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from perflint.rule import Safety
 from perflint.verify import records
-from perflint.verify.grade import Grade
+from perflint.verify.grade import Grade, Likeness
+from perflint.verify.race import Recorded
 from perflint.verify.units import BATCH
-from tests.verify.courses import Bench, bench
+from tests.verify.courses import Bench, bench, original
 
 SEEDS = 5  # each is two processes
 LIFTED = "nn.functional.dropout(x, 0.2)"
@@ -67,6 +68,22 @@ def test_another_share_of_dropout_is_not_alike(drops: Bench) -> None:
 
 def test_other_random_numbers_are_different_for_whoever_has_promised_the_same(drops: Bench) -> None:
     assert drops.likeness(STEPWISE, LIFTED, Safety.ROUNDING).grade is Grade.DIFFERENT
+
+
+def test_seeds_are_added_until_it_can_be_told(drops: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, asked = drops.records.standard.run, []
+
+    def told(before: Sequence[Recorded], after: Sequence[Recorded], _: Recorded) -> Likeness:
+        asked.append((len(before), len(after)))
+        return Likeness(Grade.ALIKE if len(after) == 4 else Grade.UNKNOWN)
+
+    monkeypatch.setattr(records, "SEEDS", (2, 4, 8))
+    monkeypatch.setattr(records, "over_seeds", told)
+    monkeypatch.setattr(drops.records, "_record", lambda jobs: [run for _ in jobs])
+    monkeypatch.setattr(drops.records, "_seeded", [run] * 3)
+    monkeypatch.setitem(vars(drops.records), "_stirred", run)
+    assert drops.records._over_seeds(original(tmp_path)).grade is Grade.ALIKE
+    assert asked == [(2, 2), (4, 4)]
 
 
 def test_without_the_time_for_seeds_nothing_is_said(drops: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

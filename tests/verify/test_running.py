@@ -27,13 +27,18 @@ def test_a_program_goes_as_far_as_it_may_and_stands_still_while_it_is_paused(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([SITE, os.environ.get("PYTHONPATH", "")]))  # as in a run
     with course("train.py", "5") as races, races.running(original(tmp_path), OPTIMIZER) as running:
+        assert not running.platforms  # nothing is known before the first step
         assert running.advance(2, PATIENCE).step == 2
+        (platform,) = running.platforms
         running.pause()
         states = [process.status() for process in tree.processes(running.folder)]
         assert states == [psutil.STATUS_STOPPED]
         assert running.advance(4, PATIENCE).step == 4
         folder = running.folder
     assert not list(tree.processes(folder))
+    assert (platform.rank, platform.ranks, platform.gpu) == (0, 1, None)
+    assert platform.device.startswith("CPU, ")
+    assert {"torch", "python"} <= set(platform.versions)
 
 
 def test_children_in_groups_of_their_own_are_paused_and_ended_as_well(tmp_path: Path) -> None:
@@ -52,16 +57,6 @@ def test_children_in_groups_of_their_own_are_paused_and_ended_as_well(tmp_path: 
         tree.pause(run, groups)
         tree.kill(run)
     assert not list(tree.processes(run))
-
-
-def test_what_a_program_runs_on_is_known_from_its_first_step_on(tmp_path: Path) -> None:
-    with course("train.py", "5") as races, races.running(original(tmp_path), OPTIMIZER) as running:
-        assert not running.platforms
-        running.advance(1, PATIENCE)
-        (platform,) = running.platforms
-    assert (platform.rank, platform.ranks, platform.gpu) == (0, 1, None)
-    assert platform.device.startswith("CPU, ")
-    assert {"torch", "python"} <= set(platform.versions)
 
 
 def test_a_program_that_ends_says_how(tmp_path: Path) -> None:
