@@ -16,21 +16,24 @@ from perflint.rule import Safety
 from perflint.verify.contest import Contest, Settled
 from perflint.verify.decide import wrong
 from perflint.verify.disturbance import Monitor, disturbances, facts
+from perflint.verify.further import Further
 from perflint.verify.grade import Grade, Likeness
 from perflint.verify.hunks import hunks
-from perflint.verify.protocol import Look, Schedule
+from perflint.verify.protocol import Look, Protocol, Schedule
 from perflint.verify.race import Course, Race, Recorded
 from perflint.verify.records import Records
 from perflint.verify.running import Fault
 from perflint.verify.same import losses
-from perflint.verify.samples import AGAIN, ORIGINAL, PATCHED
+from perflint.verify.samples import AGAIN, ORIGINAL, ORIGINALS, PATCHED
 from perflint.verify.spec import Variant
 from perflint.verify.statistics import step_seconds
+from perflint.verify.texts import parting_in_all
 from perflint.verify.variants import FixKey, Variants
-from perflint.verify.verdict import FixVerdict, Hunk, Side, Verdict
+from perflint.verify.verdict import FixVerdict, Hunk, Reach, Side, Verdict
 from perflint.verify.wording import count
 
 _FIRST_LOOK = 0.1  # of the time there is
+_FOR_FURTHER = 0.05  # of the time there is, for a run of the original behind the horizon
 _FOR_SEEDS = 0.25  # of the time there is, for each variant that has to be run with several
 FIRST_STEP = 600.0  # seconds that a program may take to come to its first step: it may prepare its data
 
@@ -76,6 +79,8 @@ class Examination:
         (whole,) = self._records.add([everything])
         fixes = self._seen(everything, whole)
         own = self._records.own
+        later = self._wrong_later([fix for fix in fixes if not wrong(fix, own.grade)])
+        fixes = [replace(fix, likeness=later.get(fix.name, fix.likeness)) for fix in fixes]
         fixes = [replace(fix, reason=wrong(fix, own.grade)) for fix in fixes]
         right = [fix for fix in fixes if not fix.reason]
         shared = replace(
@@ -83,7 +88,8 @@ class Examination:
         )
         together = [fix for fix in fixes if fix.activations and self._variants.holds(everything, self._keys[fix.name])]
         if not right:
-            return replace(shared, likeness=self._graded(together, whole), fixes=tuple(fixes))
+            likeness = next(iter(later.values()), None) or self._graded(together, whole)
+            return replace(shared, likeness=likeness, fixes=tuple(fixes))
         look_around = self._monitor.look_around
         contest = Contest(self._course, self._together, self._schedule, self._end, self._tell, look_around)
         settled = contest.settle(right)
@@ -98,6 +104,13 @@ class Examination:
     def _timed(self, verdict: Verdict, settled: Settled, final: Recorded) -> Verdict:
         """The verdict with what the last race showed, of a patch that was recorded as well."""
         race, first = settled.race, self._records.standard.run
+        likeness, reach = self._graded(settled.patch, final), self._reach
+        if likeness.grade is not Grade.BITWISE:
+            reach = _reach(first)
+        elif said := _said_otherwise(race):
+            likeness = Likeness(Grade.DIFFERENT, (said,))
+            fixes = tuple(replace(fix, kept=False, reason=said) if fix.kept else fix for fix in verdict.fixes)
+            return replace(verdict, likeness=likeness, fixes=fixes)
         before, after = _side(race, ORIGINAL, first), _side(race, PATCHED, final)
         gpus, read = self._look.gpus, self._monitor.readings(self._look.gpus, race.since)
         return replace(
@@ -106,12 +119,17 @@ class Examination:
             unit=race.protocol.unit or "whole runs",
             warm_up=race.protocol.warm_up,
             samples=race.samples,
-            likeness=self._graded(settled.patch, final),
+            likeness=likeness,
+            reach=reach,
             before=before,
             after=after,
             again=_side(race, AGAIN, first),
             hunks=tuple(self._hunks(settled.patch)),
-            excluded=(*_excluded(race, gpus, (before, after)), *disturbances(self._monitor.load, gpus, read)),
+            excluded=(
+                *reach.notes,
+                *_excluded(race, gpus, (before, after)),
+                *disturbances(self._monitor.load, gpus, read),
+            ),
             readings=read,
             strangers=self._monitor.strangers(gpus),
         )
@@ -135,9 +153,14 @@ class Examination:
 
     @cached_property
     def _records(self) -> Records:
+        seconds = _FOR_SEEDS * self._budget
+        return Records(self._course, self._original, self._protocol, self._folder, seconds, self._tell)
+
+    @cached_property
+    def _protocol(self) -> Protocol:
+        """That of recordings."""
         protocol = self._schedule.protocol(3, self._budget / 2)
-        patient = replace(protocol, patience=max(protocol.patience, self._budget / 2))  # double precision may be slow
-        return Records(self._course, self._original, patient, self._folder, _FOR_SEEDS * self._budget, self._tell)
+        return replace(protocol, patience=max(protocol.patience, self._budget / 2))  # double precision may be slow
 
     def _graded(self, fixes: Sequence[FixVerdict], run: Recorded) -> Likeness:
         """How alike the original is to a run with these fixes, which may differ by what they have promised."""
@@ -180,6 +203,30 @@ class Examination:
             at_run_time=key.at_run_time,
         )
 
+    def _wrong_later(self, right: Sequence[FixVerdict]) -> Mapping[str, Likeness]:
+        """Fixes that are bitwise the same over the first steps, but not behind them, if there is more to see."""
+        first = self._records.standard.run
+        self._reach = _reach(first)
+        exact = [fix for fix in right if fix.likeness.grade is Grade.BITWISE]
+        if not exact or not first.unseen:
+            return {}
+        self._tell(f"looking further than step {first.last}, for {first.unseen[0]} is not left by then")
+        seconds = _FOR_FURTHER * self._budget
+        further = Further(self._course, self._original, self._protocol, self._folder, seconds)
+        together: list[FixVerdict] = []
+        for fix in exact:
+            if self._together([*together, fix], PATCHED):
+                together.append(fix)
+        rivals = [fix for fix in exact if fix not in together]
+        whole, *others = further.likenesses([self._patched(fixes) for fixes in (together, *([fix] for fix in rivals))])
+        if whole.grade is not Grade.UNKNOWN:
+            self._reach = _reach(further.standard.run)
+        found = dict(zip((fix.name for fix in rivals), others, strict=True))
+        if whole.grade is Grade.DIFFERENT:
+            alone = further.likenesses([self._patched([fix]) for fix in together]) if len(together) > 1 else [whole]
+            found |= _blamed([fix.name for fix in together], whole, alone)
+        return {name: likeness for name, likeness in found.items() if likeness.grade is Grade.DIFFERENT}
+
     def _patched(self, fixes: Iterable[FixVerdict], name: str = PATCHED) -> Variant:
         return self._variants.with_fixes(name, [self._keys[fix.name] for fix in fixes])
 
@@ -187,6 +234,25 @@ class Examination:
         """The variant with these fixes, if it has all of them."""
         variant = self._patched(fixes, name)
         return variant if all(self._variants.holds(variant, self._keys[fix.name]) for fix in fixes) else None
+
+
+def _blamed(names: Sequence[str], whole: Likeness, alone: Sequence[Likeness]) -> dict[str, Likeness]:
+    """By which fixes all of them together are different: those that are alone, or else any of them."""
+    found = dict(zip(names, alone, strict=True))
+    is_known = any(likeness.grade is Grade.DIFFERENT for likeness in alone)
+    return found if is_known else dict.fromkeys(names, whole)
+
+
+def _said_otherwise(race: Race) -> str:
+    """What the patch has printed in each round of a race that the original has not; empty if nothing."""
+    rounds = [each for each in race.printed if PATCHED in each]
+    originals = [each[name] for each in rounds for name in ORIGINALS]
+    found = parting_in_all(originals, [each[PATCHED] for each in rounds])
+    return found and f"as it raced, it printed something else: {found}"
+
+
+def _reach(run: Recorded) -> Reach:
+    return Reach(run.last, run.code is not None, run.unseen)
 
 
 def _side(race: Race, variant: str, recorded: Recorded) -> Side:

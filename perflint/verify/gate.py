@@ -9,7 +9,7 @@ import resource
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -48,7 +48,8 @@ class Arrival:
 
     `device_bytes` and `host_bytes` are the most memory that it has held; `captures` counts the graphs that it
     has captured and the functions that it has compiled: a window in which that happens isn't steady. If it was observed
-    on its way, there is a `timeline`.
+    on its way, there is a `timeline`. In a recording, `unseen` names functions and loops with fixes that it is in, and
+    has never left so far.
     """
 
     step: int
@@ -59,6 +60,7 @@ class Arrival:
     captures: int
     platform: Platform
     timeline: Timeline | None = None
+    unseen: tuple[str, ...] = ()
 
 
 class Gate:
@@ -72,6 +74,7 @@ class Gate:
         self._observer: Observer | None = None
         self._start = 0.0
         self.captures = 0
+        self.unseen: Callable[[], tuple[str, ...]] = tuple
 
     def passed(self, kind: str) -> None:
         """One more step is done: wait if it is the last one allowed."""
@@ -112,7 +115,8 @@ class Gate:
         host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         captures = self.captures + _compilations()
         timeline = self._observer.result() if self._observer else None
-        return Arrival(self._steps, kind, seconds, _device_bytes(), host, captures, _platform(), timeline)
+        memory = _device_bytes(), host
+        return Arrival(self._steps, kind, seconds, *memory, captures, _platform(), timeline, self.unseen())
 
 
 def _platform() -> Platform:

@@ -18,8 +18,9 @@ from perflint.verify import dice
 from perflint.verify.gate import Gate
 from perflint.verify.journal import Journal
 from perflint.verify.orders import Orders, orders
+from perflint.verify.places import Places
 from perflint.verify.record import Recorder
-from perflint.verify.units import CALLS, OPTIMIZER, Units
+from perflint.verify.units import CALLS, Units
 
 _COUNTED = "__perflint_counted__"
 
@@ -40,6 +41,7 @@ class Inside:
         self._orders = orders
         self._gate = Gate(orders.address)
         self._recorder: Recorder | None = None
+        self._places = Places(orders.recording.loops if orders.recording else ())
         self.units = Units(orders.unit, self._passed)
 
     def install(self) -> None:
@@ -72,37 +74,39 @@ class Inside:
     def _prepare(self, torch: Any) -> None:
         torch.manual_seed(self._orders.seed)
         self._shift_seeds("torch")
-        self.units.watch()
-        self._count_captures(torch)
         if self._orders.recording:
             torch.use_deterministic_algorithms(True, warn_only=True)
             torch.backends.cudnn.benchmark = False
             self._recorder = Recorder(self._orders.recording)
-            self._recorder.watch(torch)
+            self._gate.unseen = self._places.unseen
+            self._recorder.watch(torch)  # what it notes comes before a step is counted
+        self.units.watch()
+        self._count_captures(torch)
 
-    def _passed(self, kind: str, source: Any) -> None:
+    def _passed(self, kind: str) -> None:
         if self._recorder:
-            self._recorder.passed(source)
+            self._recorder.passed()
         self._gate.passed(kind)
 
     def counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function of the user's that tells of its calls, but for those of itself."""
         if hasattr(function, _COUNTED):
             return function
-        running = False
+        running = returned = False
+        self._places.add(function, lambda: running and not returned)
 
         @functools.wraps(function)
         def counted(*args: Any, **kwargs: Any) -> Any:
-            nonlocal running
-            if running:
+            nonlocal running, returned
+            if running or (self._recorder and sys.modules["torch"].compiler.is_compiling()):
                 return function(*args, **kwargs)
             running = True
             try:
                 result = function(*args, **kwargs)
             finally:
-                running = False
-            if self._recorder and self._orders.unit != OPTIMIZER:  # or else its gradients tell more
-                self._recorder.note_output(result)
+                running, returned = False, True
+            if self._recorder:
+                self._recorder.note_output(function, result)
             self.units.happened(CALLS)
             return result
 

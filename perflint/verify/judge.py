@@ -23,7 +23,7 @@ _NEAR_ERROR = 8.0  # the same where torch.testing calls the values close, which 
 _NO_ROUNDING = 0.05  # of the largest values of the kind: whoever errs by more was not computed in double precision
 _EPSILON = 2.0**-23  # float32: what one rounding makes of a value
 _DRIFT = 1e-3  # of a value: what rounding may grow to in the steps behind one from the same state
-_DERIVED = ("parameter", "optimizer", "buffer")  # Adam makes whole steps of the rounding of small gradients
+_DERIVED = ("parameter", "weight", "optimizer", "buffer")  # Adam makes whole steps of the rounding of small gradients
 _DERIVED_DRIFT = 0.1  # of the largest values of the kind
 _SAID = 3  # differences that are told
 
@@ -57,7 +57,8 @@ def likeness(standard: Standard, after: Recorded, compared: Comparison) -> Liken
         words = "it has come to no step: an optimizer's, a batch of a loader, or a call of a function with a fix"
         return Likeness(Grade.UNKNOWN, (words,))
     if not compared.values:
-        return Likeness(Grade.UNKNOWN, ("it has no losses, gradients, parameters or outputs that could be compared",))
+        words = "it has no losses, gradients or outputs, and changes no parameters, that could be compared"
+        return Likeness(Grade.UNKNOWN, (words,))
     spread = standard.spread
     referenced = compared.referenced and all(_is_known(each) for each in compared.differences if each.reference)
     grades = {each: _closeness(each, spread, referenced) for each in compared.differences}

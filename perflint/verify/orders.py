@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from perflint.shim.session import ORDERS
+from perflint.verify.spec import Loop
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,9 @@ class Recording:
     Behind each of the steps `restart` the program goes on from the state that is recorded in the folder `follow`, if
     there is one. With `reference` the values are those of the same operations in double precision. Torch is told to
     choose repeatable algorithms. Seeds of the program's own are larger by `shift`; if `stirred`, samples of its loaders
-    draw other random numbers. Its clocks run `clock` times as fast.
+    draw other random numbers. Its clocks run `clock` times as fast. Where there are `marks`, it is written at these
+    steps alone, by digests, what was computed since the last one. `loops` are the program's own that hold fixes: it is
+    told whether they were left.
     """
 
     folder: str
@@ -28,6 +31,8 @@ class Recording:
     shift: int = 0
     stirred: bool = False
     clock: int = 1
+    marks: tuple[int, ...] = ()
+    loops: tuple[Loop, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,5 +75,6 @@ def orders() -> Orders | None:
     return Orders(**values, roots=roots, ours=ours, recording=_recording(**recording) if recording else None)
 
 
-def _recording(full: list[int], restart: list[int], **rest: Any) -> Recording:
-    return Recording(full=tuple(full), restart=tuple(restart), **rest)
+def _recording(marks: list[int], loops: list[list[Any]], **rest: Any) -> Recording:
+    rest |= {name: tuple(rest.pop(name)) for name in ("full", "restart")}
+    return Recording(**rest, marks=tuple(marks), loops=tuple(Loop(*each) for each in loops))

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import re
+import select
 import signal
+import struct
+import termios
 import threading
+import time
 from typing import IO
 
 _EXCEPTION = re.compile(r"(?:\[rank\d+\]: )?(?P<what>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)\b.*)")
+_GLANCE = 0.001  # seconds
+_INT = struct.calcsize("i")
 _KEPT = 2**20  # bytes from the beginning that are kept, and as many from the end
 
 
@@ -34,7 +41,8 @@ class Output:
     def __init__(self, pipe: IO[bytes]) -> None:
         self.count = 0
         self._head, self._tail = b"", b""
-        self._thread = threading.Thread(target=self._read, args=(pipe,), daemon=True)
+        self._pipe, self._lock = pipe, threading.Lock()
+        self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
     def wait(self, seconds: float) -> None:
@@ -48,9 +56,29 @@ class Output:
         middle = f"\n... {missing:,} bytes ...\n".encode() if missing > 0 else b""
         return (self._head + middle + self._tail).decode("utf-8", "replace")
 
-    def _read(self, pipe: IO[bytes]) -> None:
-        while part := pipe.read1(65536):  # type: ignore[attr-defined]
-            self.count += len(part)
-            room = _KEPT - len(self._head)
-            self._head, part = self._head + part[:room], part[room:]
-            self._tail = (self._tail + part)[-_KEPT:]
+    def so_far(self) -> str:
+        """The first lines of a program that waits: all that it has printed, up to a limit."""
+        while self._thread.is_alive():
+            with self._lock:
+                if not self._is_filled():
+                    break
+            time.sleep(_GLANCE)
+        whole = self._head if self.count == len(self._head) else self._head[: self._head.rfind(b"\n") + 1]
+        return whole.decode("utf-8", "replace")
+
+    def _is_filled(self) -> bool:
+        """Whether there is anything left to be read."""
+        return fcntl.ioctl(self._pipe, termios.FIONREAD, bytes(_INT)) != bytes(_INT)
+
+    def _read(self) -> None:
+        waiting = select.poll()
+        waiting.register(self._pipe, select.POLLIN)
+        while waiting.poll():
+            with self._lock:  # nothing is on its way while others hold it
+                part = self._pipe.read1(65536)  # type: ignore[attr-defined]
+                if not part:
+                    return
+                self.count += len(part)
+                room = _KEPT - len(self._head)
+                self._head, part = self._head + part[:room], part[room:]
+                self._tail = (self._tail + part)[-_KEPT:]

@@ -17,6 +17,7 @@ from perflint.shim.loaders import Made, made
 from perflint.shim.plan import COMPILE
 from perflint.shim.tally import Tallied, tallied
 from perflint.verify import rounds
+from perflint.verify.gate import Arrival
 from perflint.verify.guardian import Guardian
 from perflint.verify.journal import put_back, written
 from perflint.verify.orders import Orders, Recording
@@ -34,6 +35,7 @@ _SLOW = 3  # times as long for a program of slow steps
 
 Enough = Callable[[Samples], bool]
 Job = tuple[Variant, Recording]  # what is to be recorded, and how
+Further = Callable[[Arrival], int]  # to which step a recording goes on from there, 0 for no further
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ class Race:
 
     The `protocol` is that of the end: windows are made shorter where the program ends before the first. `apart` is why
     its processes were never there at once, and empty where they were. Variants that have `faults`, by their names, are
-    out of it with all that was measured of them. It began at the time `since`, in seconds since 1970.
+    out of it with all that was measured of them. It began at the time `since`, in seconds since 1970. `printed` is, for
+    each round, what the originals and the patch have printed over their common steps.
     """
 
     samples: Samples = field(default_factory=Samples)
@@ -52,6 +55,7 @@ class Race:
     protocol: Protocol = field(default_factory=Protocol)
     faults: Mapping[str, Fault] = field(default_factory=dict)
     since: float = field(default_factory=time.time)
+    printed: tuple[Mapping[str, str], ...] = ()
 
     def without(self, fault: Fault) -> Race:
         """The race without the variant that has a fault; raises the fault where that is an original."""
@@ -75,6 +79,7 @@ class Race:
             self,
             samples=Samples(tuple(replace(each, variant=names.get(each.variant, each.variant)) for each in windows)),
             starts=tuple(replace(each, variant=names.get(each.variant, each.variant)) for each in starts),
+            printed=tuple({names.get(name, name): each[name] for name in each if name != new} for each in self.printed),
         )
 
 
@@ -83,7 +88,8 @@ class Recorded:
     """Where a run's records are, its exit code if it came to its end, and what it printed so far.
 
     `counts` are those of the counters of its plan, `loaders` are those that were made where the plan has some,
-    `modules` what became of those that it compiles. `files` holds copies of those that it wrote, None for those that it
+    `modules` what became of those that it compiles. `last` is the step that it was let go to, and `unseen` names places
+    with fixes that it had never left by then. `files` holds copies of those that it wrote, None for those that it
     removed. `stuck` says how it hung, if it did.
     """
 
@@ -96,6 +102,8 @@ class Recorded:
     modules: tuple[Tallied, ...] = ()
     files: Mapping[str, Path | None] = field(default_factory=dict)
     stuck: str = ""
+    last: int = 0
+    unseen: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -158,6 +166,7 @@ class Course:
                 samples=Samples((*race.samples.windows, *part.windows)),
                 starts=(*race.starts, *part.starts),
                 unsteady=race.unsteady + part.unsteady,
+                printed=(*race.printed, part.printed),
             )
             if race.is_lost(variants) or (enough(race.samples) and number + 1 >= LEAST_ROUNDS):
                 break
@@ -197,9 +206,11 @@ class Course:
         return None
 
     def record(
-        self, wanted: Sequence[tuple[Variant, Recording]], unit: str, steps: int, patience: float
+        self, wanted: Sequence[Job], unit: str, steps: int, patience: float, further: Further = lambda _: 0
     ) -> list[Recorded]:
         """Run the first `steps` steps of each, or all that there are, side by side, and record what they compute.
+
+        From there they go `further`.
 
         What fails beside others, as memory may be too small for all of them, is run again by itself, but for what hangs
         where the original comes through; and so is all that writes files: they would be each other's.
@@ -211,7 +222,8 @@ class Course:
                     Path(recording.folder).mkdir()
                     running = self.running(variant, unit, seed=self.seed + recording.shift, recording=recording)
                     begun.append(stack.enter_context(running))
-                runs = [_seen(running, *job, steps, patience) for running, job in zip(begun, wanted, strict=True)]
+                pairs = zip(begun, wanted, strict=True)
+                runs = [_seen(running, *job, steps, patience, further) for running, job in pairs]
             files = written(self.guardian.journal, Path(wanted[0][1].folder) / "files")  # now that nobody can write
         came_through = any(job.name == ORIGINAL and not run.stuck for (job, _), run in zip(wanted, runs, strict=True))
         for place, running in enumerate(begun):
@@ -219,7 +231,7 @@ class Course:
             runs[place] = replace(runs[place], output=output, errors=errors, files=files)
             if len(wanted) > 1 and (files or runs[place].code or (runs[place].stuck and not came_through)):
                 shutil.rmtree(runs[place].folder)
-                (runs[place],) = self.record([wanted[place]], unit, steps, patience)
+                (runs[place],) = self.record([wanted[place]], unit, steps, patience, further)
         return runs
 
     def running(self, variant: Variant, unit: str, **orders: Any) -> Running:
@@ -242,11 +254,18 @@ class Course:
             put_back(self.guardian.journal)
 
 
-def _seen(running: Running, variant: Variant, recording: Recording, steps: int, patience: float) -> Recorded:
+def _seen(
+    running: Running, variant: Variant, recording: Recording, steps: int, patience: float, further: Further
+) -> Recorded:
     """What is seen of a run but for what it prints and writes."""
-    code, stuck = None, ""
+    code, stuck, last = None, "", steps
+    unseen: tuple[str, ...] = ()
     try:
-        running.advance(steps, patience)
+        arrival = running.advance(steps, patience)
+        while step := further(arrival):
+            last = step
+            arrival = running.advance(step, patience)
+        unseen = arrival.unseen
     except ProgramEnded as ended:
         code = ended.code
     except NoProgress as error:
@@ -255,7 +274,8 @@ def _seen(running: Running, variant: Variant, recording: Recording, steps: int, 
     effects = read(folder, variant.plan.counters)
     counts = tuple(map(sum, zip([0] * variant.plan.counters, *(each.counts for each in effects), strict=True)))
     loaders, modules = tuple(made(folder)), tuple(tallied(folder, COMPILE))
-    return Recorded(Path(recording.folder), code, "", "", counts, loaders, modules, stuck=stuck)
+    folder = Path(recording.folder)
+    return Recorded(folder, code, "", "", counts, loaders, modules, stuck=stuck, last=last, unseen=unseen)
 
 
 def _goes_on(elapsed: float, events: int, seconds: float) -> bool:

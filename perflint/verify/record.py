@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import logging
 import os
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -14,19 +17,21 @@ from perflint.verify import dice
 from perflint.verify.gate import place
 from perflint.verify.orders import Recording, of_rank
 from perflint.verify.reads import Reads
-from perflint.verify.state import State
+from perflint.verify.state import WEIGHT, Holders, State
 from perflint.verify.telling import telling
-from perflint.verify.tensors import Tensors, digest, tensors_in, values_in
+from perflint.verify.tensors import Tensors, digest, fingerprint, tensors_in, values_in
 
 if TYPE_CHECKING:
     from perflint.verify.data import Read
     from perflint.verify.reference import Reference
 
 _NOT_THEIRS = ("torch", "perflint")  # loggers that tell of how a program is run
+_FEW = 16  # numbers
+_MOST_CALLS = 64  # of each function: it may be called for each sample
 
 
 class Recorder:
-    """Writes one file for each step, as it is ordered, and one for each checkpoint that is saved."""
+    """Writes one file for each step, as it is ordered, one for what follows the last, and one for each checkpoint."""
 
     def __init__(self, recording: Recording) -> None:
         self._orders = recording
@@ -34,13 +39,19 @@ class Recorder:
         self._step, self._saves = 0, 0
         self._last: list[tuple[str, Any]] = []  # what the last call returned, as it is and not as it was
         self._noted = _Noted()
-        self._state = State(None)
+        self._calls: Counter[Callable[..., Any]] = Counter()  # since the last step
+        self._holders = Holders()
+        self._state = State((), ())
+        self._prints: dict[str, str] = {}  # of weights, as they were first
+        self._moving: set[str] = set()  # weights that have changed since
 
     def watch(self, torch: Any) -> None:
         """Note losses, batches, checkpoints and what is logged from now on."""
         from torch.utils.data.dataloader import _BaseDataLoaderIter as iterator
 
         self._save = torch.save
+        self._holders.watch()
+        atexit.register(self._write_rest, os.getpid())
         _wrap(torch.Tensor, "backward", self._note_loss)
         _wrap(logging.Logger, "handle", self._note_log)
         if not self._orders.reference:
@@ -49,10 +60,17 @@ class Recorder:
             Reads(lambda read: self._noted.reads.append(read), stirred=self._orders.stirred).watch()
         iterator.__next__ = _behind(iterator.__next__, self._note_batch)  # type: ignore[method-assign]
 
-    def note_output(self, result: object) -> None:
-        """Note what a function returned, and what became of what it returned before: memory may be used again."""
+    def note_output(self, function: Callable[..., Any], result: object) -> None:
+        """Note what a function returned, and what became of what was returned before: memory may be used again."""
+        self._calls[function] += 1
+        if self._calls[function] > _MOST_CALLS or _is_captured():
+            return
+        values = list(values_in(result))
+        if self._orders.marks:
+            self._noted.outputs.append({name: _brief(tensor) for name, tensor in values})
+            return
         self._noted.later.append(self._copies(self._last))
-        self._last = list(values_in(result))
+        self._last = values
         self._noted.outputs.append(self._copies(self._last))
 
     @functools.cached_property
@@ -63,26 +81,46 @@ class Recorder:
         Path(folder).mkdir(exist_ok=True)
         return replace(self._orders, folder=folder, follow=follow)
 
-    def passed(self, optimizer: Any) -> None:
-        """Write down a step, at the end of which `optimizer` has just stepped, if there is one."""
+    def passed(self) -> None:
+        """Write down a step."""
         self._step += 1
-        state = self._state = State(optimizer)
+        if self._orders.marks and self._step not in self._orders.marks:
+            return
+        state = self._state = self._holders.state()
         if self._reference or not self._recording.reference:
-            self._save(self._content(state), Path(self._recording.folder) / f"{self._step}.pt")
+            self._write(self._step, self._content(state))
         self._noted = _Noted()
+        self._calls.clear()
         if self._reference:
             self._reference.__exit__(None, None, None)  # type: ignore[no-untyped-call]
             self._reference = None
         if self._recording.follow and self._step in self._recording.restart:
             self._go_on(state)
 
+    def _write_rest(self, process: int) -> None:
+        """Write down, as the program ends, what came behind its last step; forked processes have no part in it."""
+        if self._step and os.getpid() == process and not self._recording.reference:
+            self._write(self._step + 1, vars(self._noted))
+
+    def _write(self, number: int, content: dict[str, Any]) -> None:
+        self._save({**content, "step": self._step}, Path(self._recording.folder) / f"{number}.pt")
+
     def _content(self, state: State) -> dict[str, Any]:
         tensors = state.tensors()
+        still = self._still(tensors)
+        moving = {name: tensor for name, tensor in tensors.items() if name not in still}
         noted = vars(self._noted)
         if self._step in self._recording.full:
             gaps = sorted(self._reference.gaps) if self._reference else []
-            return {**noted, "tensors": self._copies(tensors.items()), "dice": dice.states(), "gaps": gaps}
-        return {**noted, "digests": {name: digest(tensor) for name, tensor in tensors.items()}}
+            full = {"tensors": self._copies(moving.items()), "dice": dice.states(), "gaps": gaps}
+            return {**noted, "digests": still, **full}
+        return {**noted, "digests": {**still, **{name: digest(tensor) for name, tensor in moving.items()}}}
+
+    def _still(self, tensors: Tensors) -> dict[str, str]:
+        """Fingerprints of weights that have never changed: a model may have gigabytes of them that are frozen."""
+        prints = {name: fingerprint(tensor) for name, tensor in tensors.items() if name.startswith(WEIGHT)}
+        self._moving |= {name for name, each in prints.items() if self._prints.setdefault(name, each) != each}
+        return {name: each for name, each in prints.items() if name not in self._moving}
 
     def _go_on(self, state: State) -> None:
         """From here on, go on from the state that was recorded in the run that is followed."""
@@ -143,6 +181,17 @@ class _Noted:
         self.outputs: list[Tensors] = []
         self.later: list[Tensors] = []  # what each output had become by the next call
         self.logged: list[str] = []
+
+
+def _brief(tensor: Any) -> Any:
+    """A value, or its digest where it is large: there may be one for each of thousands of steps."""
+    return tensor.detach().cpu().clone() if tensor.numel() <= _FEW else digest(tensor)
+
+
+def _is_captured() -> bool:
+    """Whether what the device is given is kept for later, so that nothing can be read from it now."""
+    cuda = sys.modules["torch"].cuda
+    return bool(cuda.is_available() and cuda.is_current_stream_capturing())
 
 
 def _wrap(owner: Any, name: str, note: Callable[..., None]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from perflint.rule import Safety
 from perflint.verify.alike import SEEDS
+from perflint.verify.further import AT_ONCE, HURRY
 from perflint.verify.grade import Grade, Likeness
 from perflint.verify.judge import Standard, likeness
 from perflint.verify.orders import Recording
@@ -20,8 +21,6 @@ from perflint.verify.same import Comparison, compare
 from perflint.verify.seeds import over_seeds
 from perflint.verify.spec import Variant
 
-_AT_ONCE = 3  # runs that are recorded side by side
-_HURRY = 10  # times as fast do clocks run for the original's second run: what is printed of them then differs
 _MORE = 3  # further runs of an original that differs from itself, to see by how much
 
 Tell = Callable[[str], None]
@@ -41,7 +40,7 @@ class Records:
         begin = time.monotonic()
         (run,) = self._record([self._job(original, first=True)])
         self._one = time.monotonic() - begin
-        self._at_once = 1 if run.files else _AT_ONCE  # several at once would write each other's
+        self._at_once = 1 if run.files else AT_ONCE  # several at once would write each other's
         self.standard = Standard(run)
 
     def add(self, variants: Sequence[Variant]) -> list[Recorded]:
@@ -50,7 +49,7 @@ class Records:
         if self.standard.again:
             return self._record(jobs)
         reference = self._job(self._original, reference=True)
-        again, _, *runs = self._record([self._job(self._original, clock=_HURRY), reference, *jobs])
+        again, _, *runs = self._record([self._job(self._original, clock=HURRY), reference, *jobs])
         self.standard = replace(self.standard, again=again, own=(self._compared(again),))
         self._widen()
         return runs
@@ -126,7 +125,8 @@ class Records:
         full = tuple(sorted({*restart, *(step + 1 for step in restart), horizon - 1, horizon}))
         folder = self._reference if reference else self._folder / f"run {next(self._numbers)}"
         follow = "" if first or seed else str(self.standard.run.folder)
-        return variant, Recording(str(folder), full, restart, follow, reference, seed, clock=clock)
+        loops = self._original.loops
+        return variant, Recording(str(folder), full, restart, follow, reference, seed, clock=clock, loops=loops)
 
     def _record(self, jobs: Sequence[Job]) -> list[Recorded]:
         protocol, runs = self._protocol, []

@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import psutil
 
@@ -19,6 +19,7 @@ from perflint.verify.spec import Variant
 from perflint.verify.timeline import Timeline
 from perflint.verify.wording import size
 
+_SAID = (*ORIGINALS, PATCHED, WHOLE)  # what these print is compared
 _SHOWN = (ORIGINAL, PATCHED, WHOLE)  # whose start is timed, and which are observed
 
 Begin = Callable[[Variant], Running]
@@ -52,11 +53,15 @@ class Start:
 
 @dataclass(frozen=True)
 class Round:
-    """Windows, each with one of every other variant, and how many are left out: something was compiled or captured."""
+    """Windows, each with one of every other variant, and how many are left out: something was compiled or captured.
+
+    `printed` is what the originals and the patch had printed behind the last of them.
+    """
 
     windows: tuple[Window, ...]
     starts: tuple[Start, ...]
     unsteady: int = 0
+    printed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,10 @@ class _Lane:
         if self.has_ended:
             return None
         return _Lap(self._name, number, self._last.seconds, self._last.captures - captures)
+
+    def printed(self) -> str:
+        """What it has printed so far."""
+        return self._running.output.so_far()
 
     def start(self, *, observed: bool) -> Start:
         """What is known of the process in the end; it may be `observed` for some more steps, if there are any."""
@@ -132,6 +141,7 @@ def windowed(
     laps: list[_Lap] = []
     starts: list[Start] = []
     passed: dict[str, int] = {}
+    printed: dict[str, str] = {}
     for group in [[variant] for variant in order] if apart else [order]:
         with ExitStack() as stack:
             lanes: list[_Lane] = []
@@ -143,11 +153,12 @@ def windowed(
                     raise
                 raise Crowded(str(fault), fault) from fault
             passed |= {lane.name: lane.is_warm + sum(lap.variant == lane.name for lap in laps) for lane in lanes}
+            printed |= {lane.name: lane.printed() for lane in lanes if lane.name in _SAID}
             starts += [lane.start(observed=number == 0) for lane in lanes if lane.is_warm]
     _check_lengths(passed)
     if len(starts) < len(variants):
         return Round((), ())
-    return _paired(laps, starts, number, protocol.window)
+    return replace(_paired(laps, starts, number, protocol.window), printed=printed)
 
 
 def whole(
@@ -155,6 +166,7 @@ def whole(
 ) -> Round:
     """The round of that number, of whole runs, which are always `apart`; raises Fault."""
     windows, starts = [], []
+    printed: dict[str, str] = {}
     for variant in dice.sample(variants, len(variants)):
         since = time.monotonic()
         with begin(variant) as running:
@@ -164,7 +176,8 @@ def whole(
                 raise running.ended()
         windows.append(Window(variant.name, number, 0, seconds, 1))
         starts.append(Start(variant.name, 0.0, 0, 0))
-    return Round(tuple(windows), tuple(starts))
+        printed |= {variant.name: running.output.so_far()} if variant.name in _SAID else {}
+    return Round(tuple(windows), tuple(starts), printed=printed)
 
 
 def _is_its_own(fault: Fault, lanes: Sequence[_Lane]) -> bool:

@@ -11,14 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from perflint.verify.data import Read
+from perflint.verify.evidence import Evidence
 
 _EPSILON = 2.0**-23  # float32: what one rounding makes of a value
-_MANY = (
-    "gradient",
-    "parameter",
-    "optimizer",
-    "buffer",
-)  # a program has many of each kind, some of them next to nothing
+_MANY = ("gradient", "parameter", "weight", "optimizer", "buffer")  # of each kind there are many, some next to nothing
 _FEW = 1000  # elements: the error of fewer is a matter of luck
 _OUTPUTS = {"outputs": "output", "later": "output before"}  # what is recorded of calls, and what it is called
 
@@ -45,7 +41,9 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All that was compared at `steps` steps, what differs in whatever can't be near, and what differs in value.
+    """What was compared at `steps` steps, what differs in whatever can't be near, and what differs in value.
+
+    Of what a program keeps, only what it changes counts among the `values`.
 
     `referenced`: some of these steps were computed in double precision too. Where `order` says so, the program has seen
     other data.
@@ -94,12 +92,13 @@ def _named(part: Comparison, rank: str) -> Comparison:
 def _compare(before: Path, after: Path, reference: Path | None) -> Comparison:
     parted: list[str] = []
     differences: list[Difference] = []
-    values, referenced = 0, False
+    evidence, referenced = Evidence(), False
     data: list[_Data] = []
     order: list[str] = []
     numbers = [_numbers(folder) for folder in (before, after)]
-    if len(numbers[0]) != len(numbers[1]):
-        parted.append(f"{len(numbers[0])} steps were recorded before, {len(numbers[1])} after")
+    steps = [_steps(folder) for folder in (before, after)]
+    if steps[0] != steps[1]:
+        parted.append(f"{steps[0]} steps were recorded before, {steps[1]} after")
     common = [number for number in numbers[0] if number in numbers[1]]
     for number in common:
         old, new = (_load(folder, number) for folder in (before, after))
@@ -110,13 +109,16 @@ def _compare(before: Path, after: Path, reference: Path | None) -> Comparison:
             order.append(f"step {number}: the batches have {_shapes(new)}, and not {_shapes(old)}")
         parted += _uncounted(number, old, new)
         pairs = list(_values(old, new, exact))
-        values += len(pairs)
+        for name, value, *_ in pairs:
+            evidence.add(name, value)
         kinds = _sizes(pairs)
         differences += filter(None, (_differing(number, *pair, kinds.get(_kind(pair[0]), 0.0)) for pair in pairs))
     saved = list(_saved(before, after))
     differences += (each for each in saved if isinstance(each, Difference))
     parted += (each for each in saved if isinstance(each, str))
-    return Comparison(len(common), values, tuple(parted), tuple(differences), referenced, (*order, *_order(data)))
+    return Comparison(
+        min(steps), evidence.values, tuple(parted), tuple(differences), referenced, (*order, *_order(data))
+    )
 
 
 def losses(folder: Path) -> tuple[float, ...]:
@@ -130,7 +132,7 @@ def traits(folder: Path) -> dict[str, float]:
 
     steps = [_load(folder, number) for number in _numbers(folder)]
     losses = torch.tensor([loss for step in steps for loss in step["losses"]])
-    outputs = [output for step in steps for paths in step["outputs"] for output in paths.values()]
+    outputs = [output for step in steps for paths in step["outputs"] for output in paths.values() if output.numel()]
     sizes = [
         torch.stack([value.double().norm() for name, value in step["tensors"].items() if name.startswith("gradient")])
         for step in steps
@@ -157,6 +159,12 @@ def logged(folder: Path) -> str:
 
 def _numbers(folder: Path, ending: str = ".pt") -> list[int]:
     return sorted(int(path.stem) for path in folder.glob(f"*{ending}"))
+
+
+def _steps(folder: Path) -> int:
+    """How many steps were taken by what was recorded last."""
+    numbers = _numbers(folder)
+    return int(_load(folder, numbers[-1])["step"]) if numbers else 0
 
 
 def _load(folder: Path, number: int, ending: str = ".pt") -> dict[str, Any]:
@@ -200,8 +208,7 @@ def _order(data: Sequence[_Data]) -> Iterator[str]:
 
 
 def _tensors(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = content.get("tensors") or content.get("digests", {})
-    return found
+    return {**content.get("digests", {}), **content.get("tensors", {})}
 
 
 def _names(content: Mapping[str, Any]) -> set[str]:
@@ -273,8 +280,10 @@ def _differing(step: int, name: str, before: Any, after: Any, exact: Any, kind: 
     """How values differ, None if not; the largest values of their `kind` tell what is next to nothing."""
     import torch
 
-    if isinstance(before, str) or isinstance(after, str):
+    if isinstance(before, str) and isinstance(after, str):
         return Difference(step, name, None, is_close=False) if before != after else None
+    if isinstance(before, str) or isinstance(after, str):  # it never changes in one of the runs
+        return Difference(step, name, math.inf, is_close=False)
     if before.shape != after.shape or before.dtype != after.dtype:
         return Difference(step, name, math.inf, is_close=False)
     if torch.equal(before, after) or bool(((before == after) | (before.isnan() & after.isnan())).all()):

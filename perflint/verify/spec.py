@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import NamedTuple
 
 from perflint.shim.plan import Plan
 
@@ -31,9 +32,21 @@ class Program:
         return " ".join((*dash, self.name, *self.arguments))
 
 
+class Loop(NamedTuple):
+    """A loop of a module itself, and of no function: the real path of its file, and its first and last line."""
+
+    path: str
+    first: int
+    last: int
+
+
 @dataclass(frozen=True)
 class Variant:
-    """A program's text with some fixes applied, or none, under the name that it is reported by."""
+    """A program's text with some fixes applied, or none, under the name that it is reported by.
+
+    `loops` are those of the original's that hold fixes.
+    """
 
     name: str
     plan: Plan
+    loops: tuple[Loop, ...] = ()

@@ -1,23 +1,64 @@
-"""The state of a program behind a step: what its optimizer trains, and what its modules keep."""
+"""The state of a program behind a step: what its optimizers train, and what else its modules keep."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from perflint.verify.tensors import Tensors, tensors_in
+from perflint.verify.telling import telling
+from perflint.verify.tensors import Tensors, tensors_in, values_in
 
 GRADIENT, OPTION = "gradient", "option"
+WEIGHT = "weight"  # of a module, and of no optimizer: it may be frozen, or a running average
 _OURS_TO_LEAVE = (GRADIENT, OPTION)  # made anew by each step, and by a schedule
+_HOW = ("params", "foreach", "fused", "capturable", "differentiable")  # options that don't say what is computed
+
+
+class Holders:
+    """The modules of a program and the optimizers that have stepped, each in the order in which they came up."""
+
+    def __init__(self) -> None:
+        self._modules: _Known = {}
+        self._optimizers: _Known = {}
+
+    def watch(self) -> None:
+        """Know of those that come up from now on; what there is by now is no garbage, and need not be looked at."""
+        gc.freeze()
+        from torch.nn import Module
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        for name in ("__init__", "__setstate__"):  # the latter by deepcopy
+            setattr(Module, name, telling(getattr(Module, name), lambda made, *_, **__: _add(made, self._modules)))
+        register_optimizer_step_post_hook(lambda stepped, *_: _add(stepped, self._optimizers))
+
+    def state(self) -> State:
+        """The state now, without what is but garbage."""
+        gc.collect()
+        modules = _alive(self._modules)
+        inner = {id(child) for module in modules for child in module.children()}
+        return State(_alive(self._optimizers), [module for module in modules if id(module) not in inner])
+
+
+_Known = dict[int, weakref.ref[Any]]  # by id
+
+
+def _add(value: Any, known: _Known) -> None:
+    number = id(value)
+    if number not in known:
+        known[number] = weakref.ref(value, lambda _: known.pop(number, None))
+
+
+def _alive(known: _Known) -> list[Any]:
+    return [value for each in list(known.values()) if (value := each()) is not None]
 
 
 class State:
-    """The parameters that an optimizer steps, their gradients, its own state and options, and buffers of modules."""
+    """The parameters that optimizers step, their gradients, options and own state; other parameters, and buffers."""
 
-    def __init__(self, optimizer: Any) -> None:
-        self._optimizer = optimizer
-        self._modules = _modules()
+    def __init__(self, optimizers: Sequence[Any], modules: Sequence[Any]) -> None:
+        self._optimizers, self._modules = optimizers, modules
 
     def tensors(self) -> Tensors:
         """All of them, by names that are the same in each run of the program."""
@@ -34,35 +75,38 @@ class State:
                     tensor.detach().copy_(known)
 
     def _named(self) -> Iterator[tuple[str, Any]]:
-        for group, options in enumerate(self._optimizer.param_groups if self._optimizer else ()):
-            for number, parameter in enumerate(options["params"]):
-                yield from self._of(parameter, f"{group}.{number}")
-            yield from _numbers(options, f"{OPTION} {group}")
+        stepped: set[int] = set()
+        for number, optimizer in enumerate(self._optimizers):
+            for group, options in enumerate(optimizer.param_groups):
+                name = f"{number}.{group}" if number else str(group)
+                for place, parameter in enumerate(options["params"]):
+                    stepped.add(id(parameter))
+                    yield from _of(optimizer, parameter, f"{name}.{place}")
+                yield from _numbers(options, f"{OPTION} {name}")
         for number, module in enumerate(self._modules):
+            for name, parameter in module.named_parameters():
+                if id(parameter) not in stepped and _has_values(parameter):
+                    yield f"{WEIGHT} {number}.{name}", parameter
             for name, buffer in module.named_buffers():
-                yield f"buffer {number}.{name}", buffer
+                if _has_values(buffer):
+                    yield f"buffer {number}.{name}", buffer
 
-    def _of(self, parameter: Any, name: str) -> Iterator[tuple[str, Any]]:
-        yield f"parameter {name}", parameter
-        if parameter.grad is not None:
-            yield f"{GRADIENT} {name}", parameter.grad
-        for path, tensor in tensors_in(self._optimizer.state.get(parameter, {})):
-            yield f"optimizer {name}{path}", tensor
+
+def _of(optimizer: Any, parameter: Any, name: str) -> Iterator[tuple[str, Any]]:
+    yield f"parameter {name}", parameter
+    if parameter.grad is not None:
+        yield f"{GRADIENT} {name}", parameter.grad
+    for path, tensor in tensors_in(optimizer.state.get(parameter, {})):
+        yield f"optimizer {name}{path}", tensor
 
 
 def _numbers(options: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
     """Learning rates and the like, as they are set."""
-    import torch
-
-    for name, value in options.items():
-        if isinstance(value, int | float):
-            yield f"{path}.{name}", torch.tensor(float(value), dtype=torch.float64)
+    numbers = values_in({name: value for name, value in options.items() if name not in _HOW})
+    return ((f"{path}{name}", number) for name, number in numbers if number.numel())
 
 
-def _modules() -> list[Any]:
-    """The outermost modules that there are, in the order in which they were made."""
-    from torch.nn import Module
+def _has_values(tensor: Any) -> bool:
+    from torch.nn.parameter import is_lazy
 
-    found = [each for each in gc.get_objects() if issubclass(type(each), Module)]  # isinstance may run code of theirs
-    inner = {id(child) for module in found for child in module.modules() if child is not module}
-    return [module for module in found if id(module) not in inner]
+    return not is_lazy(tensor) and not tensor.is_meta

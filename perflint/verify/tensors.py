@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Any
 
 Tensors = dict[str, Any]
+
+_NUMBERS = (int, float)
+_ATTRIBUTES = (*_NUMBERS, str, list, tuple, Mapping)  # which are looked at, as tensors are: the others may be anything
 
 
 def tensors_in(value: object) -> Iterator[tuple[str, Any]]:
@@ -17,15 +22,17 @@ def tensors_in(value: object) -> Iterator[tuple[str, Any]]:
 
 
 def values_in(value: object) -> Iterator[tuple[str, Any]]:
-    """As `tensors_in`, and numbers as tensors, too; whatever else there is, is part of a path."""
+    """As `tensors_in`, and numbers and arrays as tensors, too; whatever else there is, is part of a path."""
     import torch
 
     for path, leaf in _leaves(value, "", ()):
         if isinstance(leaf, torch.Tensor):
             yield path, leaf
-        elif isinstance(leaf, int | float):
-            yield path, torch.tensor(float(leaf), dtype=torch.float64)
-        elif leaf is None or isinstance(leaf, str):
+        elif isinstance(leaf, _NUMBERS) or _are_numbers(leaf):
+            yield path, torch.tensor(leaf, dtype=torch.float64)
+        elif (array := _array(leaf)) is not None:
+            yield path, array
+        elif leaf is None or isinstance(leaf, str | bytes | complex):
             yield f"{path}={leaf!r}", torch.empty(0)
 
 
@@ -42,15 +49,31 @@ def _leaves(value: object, path: str, above: tuple[int, ...]) -> Iterator[tuple[
 
 
 def _children(value: object) -> Iterable[tuple[Any, Any]] | None:
-    """What a container holds, by name; None for what is no container."""
+    """What a container holds, by name; None for what is no container, which numbers in a row are not either."""
     from torch import Tensor
 
     if isinstance(value, Mapping):
         return value.items()
     if isinstance(value, list | tuple):
-        return enumerate(value)
+        return None if _are_numbers(value) else enumerate(value)
+    if isinstance(value, set | frozenset):
+        return enumerate(sorted(value, key=repr))
     if hasattr(value, "__dict__") and not isinstance(value, type):
-        return [(name, item) for name, item in vars(value).items() if isinstance(item, Tensor | list | tuple | Mapping)]
+        return [(name, item) for name, item in vars(value).items() if isinstance(item, (Tensor, *_ATTRIBUTES))]
+    return None
+
+
+def _are_numbers(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(each, _NUMBERS) for each in value)
+
+
+def _array(value: object) -> Any:
+    """An array or a number of numpy's as a tensor; None for whatever else, and for what torch has no type for."""
+    torch, numpy = (sys.modules.get(name) for name in ("torch", "numpy"))
+    if torch is None or numpy is None or not isinstance(value, numpy.ndarray | numpy.generic):
+        return None
+    with suppress(TypeError):
+        return torch.from_numpy(numpy.array(value))
     return None
 
 
@@ -66,6 +89,15 @@ def digest(value: object) -> str:
         else:
             mark.update(repr(each).encode("utf-8", "surrogatepass"))
     return mark.hexdigest()
+
+
+def fingerprint(tensor: Any) -> str:
+    """As `digest`, on the tensor's own device and at its speed; values that change places have the same."""
+    import torch
+
+    flat = tensor.detach().contiguous().flatten().view(torch.uint8)
+    bits = flat.view(torch.int32) if flat.numel() % torch.int32.itemsize == 0 else flat
+    return f"{tensor.dtype}{tuple(tensor.shape)}{bits.sum(dtype=torch.int64).item()}"
 
 
 def _bytes(tensor: Any) -> bytes:

@@ -4,30 +4,52 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _MOMENT = re.compile(r"\d{4}[-/]\d\d[-/]\d\d|\d{1,2}:\d\d(?::\d\d)?(?:[.,]\d+)?")  # dates and times of the day
 _NEAR = 1e-3  # relative: what rounding may make of a printed number
+_PRECISE = 4  # digits: no two times agree in so many
+_WORDS = -1  # in the place of the number of a number
 _SHOWN = 60  # characters of a line
 
 
 def parting(before: str, again: str, after: str, *, exact: bool) -> str:
     """How `after` differs from `before` where `again`, of another run of the same program, does not; empty if nowhere.
 
-    Unless `exact`, numbers may differ in their last digits.
+    A number that differs there in one line is not compared in any other line that reads the same. Unless `exact`,
+    numbers may differ in their last digits.
     """
-    old, same, new = (_MOMENT.sub("", text).splitlines() for text in (before, again, after))
-    if len(old) != len(same):
-        return ""  # its lines can't be told from one another
-    for number, (line, twin, other) in enumerate(zip_longest(old, same, new), 1):
+    found = _partings([before, again], after)
+    return next((said for said, near in found if exact or not near), "")
+
+
+def parting_in_all(originals: Sequence[str], others: Sequence[str]) -> str:
+    """How all `others` differ from the `originals` where those all agree; empty if they don't.
+
+    Numbers of few digits don't count: they may be times, of which faster programs print others.
+    """
+    found = [next((said for said, _ in _partings(originals, other, _PRECISE)), "") for other in others]
+    return found[0] if found and all(found) else ""
+
+
+def _partings(originals: Sequence[str], other: str, digits: int = 0) -> Iterator[tuple[str, bool]]:
+    """How a text differs from others that should be the same, and whether that may be rounding."""
+    first, *twins = (_MOMENT.sub("", text).splitlines() for text in originals)
+    if any(len(twin) != len(first) for twin in twins):
+        return  # its lines can't be told from one another
+    loose = {place for twin in twins for pair in zip(first, twin, strict=True) for place, _, _ in _differing(*pair)}
+    for number, (line, new) in enumerate(zip_longest(first, _MOMENT.sub("", other).splitlines()), 1):
         if line is None:
-            return f'line {number}, "{_cut(other)}", is too much'
-        if other is None:
-            return f'line {number}, "{_cut(line)}", is missing'
-        if not _is_alike(line, twin, other, exact):
-            return f'line {number} is "{_cut(other)}" and not "{_cut(line)}"'
-    return ""
+            yield f'line {number}, "{_cut(new)}", is too much', False
+        elif new is None:
+            yield f'line {number}, "{_cut(line)}", is missing', False
+        elif (_between(line), _WORDS) not in loose:
+            said = f'line {number} is "{_cut(new)}" and not "{_cut(line)}"'
+            for place, near, precision in _differing(line, new):
+                if place not in loose and precision >= digits:
+                    yield said, near
 
 
 def words(text: str) -> str:
@@ -35,13 +57,27 @@ def words(text: str) -> str:
     return " ".join(_NUMBER.sub(" ", _MOMENT.sub(" ", text)).split())
 
 
-def _is_alike(line: str, twin: str, other: str, exact: bool) -> bool:
-    if line == other or _NUMBER.split(line) != _NUMBER.split(twin):
-        return True
+_Place = tuple[str, int]  # a line without its numbers, and which of them
+
+
+def _differing(line: str, other: str) -> Iterator[tuple[_Place, bool, float]]:
+    """Where lines differ, whether that may be rounding, and how many digits there are."""
     if _NUMBER.split(line) != _NUMBER.split(other):
-        return False
-    numbers = zip(*(_NUMBER.findall(each) for each in (line, twin, other)), strict=True)
-    return all(old != same or old == new or (not exact and _is_near(old, new)) for old, same, new in numbers)
+        yield (_between(line), _WORDS), False, math.inf
+        return
+    for number, (old, new) in enumerate(zip(_NUMBER.findall(line), _NUMBER.findall(other), strict=True)):
+        if old != new:
+            yield (_between(line), number), _is_near(old, new), _digits(old)
+
+
+def _between(line: str) -> str:
+    return _NUMBER.sub("", line)
+
+
+def _digits(number: str) -> int:
+    """How many of them tell something."""
+    mantissa = number.lower().partition("e")[0]
+    return len(re.sub(r"\D", "", mantissa).lstrip("0"))
 
 
 def _is_near(old: str, new: str) -> bool:

@@ -14,7 +14,7 @@ KINDS = (OPTIMIZER, BATCH, CALLS)  # the first that a program has is its unit
 NOTHING = "none"  # is counted
 _PATIENCE = 64  # steps of other optimizers until the one that is counted is taken to be done with
 
-Passed = Callable[[str, Any], None]
+Passed = Callable[[str], None]
 
 
 class Units:
@@ -33,10 +33,10 @@ class Units:
         register_optimizer_step_post_hook(self._stepped)
         iterator.__next__ = telling(iterator.__next__, lambda _: self.happened(BATCH))  # type: ignore[method-assign]
 
-    def happened(self, kind: str, source: Any = None) -> None:
-        """One more of a kind, by an optimizer if it is one of those; what forked processes do doesn't count."""
+    def happened(self, kind: str) -> None:
+        """One more of a kind; what forked processes do doesn't count."""
         if self._unit in ("", kind) and os.getpid() == self._process:
-            self._passed(kind, source)
+            self._passed(kind)
 
     def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         """Count the steps of one optimizer: a program with several makes one of each for a batch."""
@@ -45,4 +45,4 @@ class Units:
         if leader is None or self._others > _PATIENCE:
             self._leader, self._others = weakref.ref(optimizer), 0
         if self._leader is not None and self._leader() is optimizer:
-            self.happened(OPTIMIZER, optimizer)
+            self.happened(OPTIMIZER)

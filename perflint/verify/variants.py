@@ -22,7 +22,7 @@ from perflint.shim.loaders import LOADERS, Made
 from perflint.shim.plan import COMPILE, PatchedFile, Plan
 from perflint.shim.planning import Project, patched, plan_for
 from perflint.verify.race import Recorded
-from perflint.verify.spec import Variant
+from perflint.verify.spec import Loop, Variant
 
 
 @dataclass(frozen=True, order=True)
@@ -60,10 +60,12 @@ class Variants:
     def with_fixes(self, name: str, keys: Iterable[FixKey]) -> Variant:
         """The variant that has just these fixes, none for the original. Functions with fixes tell of their calls."""
         wanted = frozenset(keys)
-        files = {}
+        files, loops = {}, []
         for path in sorted({key.path for key in self.fixes if not key.at_run_time}):
             document = read(Path(path))
-            calls = _functions_around(document.text, {key.line for key in self.fixes if key.path == path})
+            lines = {key.line for key in self.fixes if key.path == path}
+            calls = _functions_around(document.text, lines)
+            loops += [Loop(path, *span) for span in _loops_around(document.text, lines)]
             files[path] = self._patched(path, document, wanted)._replace(calls=calls)
         places = {(key.path, key.line) for key in wanted if key.at_run_time}
         loaders = {
@@ -71,7 +73,7 @@ class Variants:
             for path, known in self.whole.loaders.items()
         }
         compiles = any(key.rule == COMPILE for key in wanted)
-        return Variant(name, self.whole._replace(files=files, loaders=loaders, compiles=compiles))
+        return Variant(name, self.whole._replace(files=files, loaders=loaders, compiles=compiles), tuple(loops))
 
     def tuning(self) -> Variant | None:
         """The original, whose loaders are tuned as it runs; None where it has none to tune."""
@@ -137,6 +139,20 @@ def _functions_around(text: str, lines: Iterable[int]) -> tuple[str, ...]:
     """The functions and methods around lines of a file, but for generators, whose calls do nothing yet."""
     spans = [(name, each.lineno, each.end_lineno or 0) for name, each in functions(ast.parse(text)) if _returns(each)]
     return tuple(sorted({name for name, first, last in spans if any(first <= line <= last for line in lines)}))
+
+
+def _loops_around(text: str, lines: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """The first and last lines of the outermost loops around lines of a file, outside of functions."""
+    spans = [(each.lineno, each.end_lineno or 0) for each in _loops(ast.parse(text))]
+    return ((first, last) for first, last in spans if any(first <= line <= last for line in lines))
+
+
+def _loops(node: ast.AST) -> Iterator[ast.stmt]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.For | ast.While):
+            yield child
+        elif isinstance(child, ast.stmt | ast.ExceptHandler) and not isinstance(child, ast.FunctionDef | ast.ClassDef):
+            yield from _loops(child)
 
 
 def _returns(function: ast.FunctionDef) -> bool:

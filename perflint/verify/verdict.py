@@ -86,14 +86,32 @@ class Side:
 
 
 @dataclass(frozen=True)
+class Reach:
+    """How far results were compared: over so many `steps`, which are all of the program's if it `is_whole`.
+
+    `unseen` names functions and loops with fixes that were never left by then: what they compute may be used later.
+    """
+
+    steps: int = 0
+    is_whole: bool = False
+    unseen: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be said of what was not seen, in sentences without full stops."""
+        end = f"is used behind step {self.steps} only: a larger --horizon looks further"
+        return tuple(f"what {place} computes {end}" for place in self.unseen)
+
+
+@dataclass(frozen=True)
 class Verdict:
     """All that a verification of `program` showed, on `date` (ISO 8601).
 
-    `own` is how alike two runs of the original are, `likeness` that of original and patch. `samples` are of the last
-    race, that of the patch; those of the races that chose its fixes are `earlier`. `warm_up` is how many steps came
-    before the first measured one. `excluded` says in sentences what was left out, or disturbed the measurement,
-    and why; `failure`, why there is no verdict. `readings` are of the GPUs during the race; while there are `strangers`
-    on them, nobody can tell how fast the program is.
+    `own` is how alike two runs of the original are, `likeness` that of original and patch; `reach` is how far they were
+    compared. `samples` are of the last race, that of the patch; those of the races that chose its fixes are `earlier`.
+    `warm_up` is how many steps came before the first measured one. `excluded` says in sentences what was left out, or
+    disturbed the measurement, and why; `failure`, why there is no verdict. `readings` are of the GPUs during the race;
+    while there are `strangers` on them, nobody can tell how fast the program is.
     """
 
     program: str
@@ -115,6 +133,7 @@ class Verdict:
     failure: str = ""
     readings: tuple[Reading, ...] = ()
     strangers: tuple[Stranger, ...] = ()
+    reach: Reach = Reach()
 
     @cached_property
     def speed(self) -> Estimate | None:

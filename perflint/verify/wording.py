@@ -7,7 +7,7 @@ import math
 from perflint.verify.grade import Grade, Likeness
 from perflint.verify.outcome import Outcome
 from perflint.verify.statistics import Estimate
-from perflint.verify.verdict import Verdict
+from perflint.verify.verdict import Reach, Verdict
 
 _LIKENESS = {
     Grade.BITWISE: "gives bitwise the same results",
@@ -29,7 +29,11 @@ def sentence(verdict: Verdict) -> str:
         return closed(f"No verdict: whether the results stay the same can't be checked{_why(verdict)}")
     if outcome is Outcome.DIFFERENT:
         return closed(f"Rejected: the patch changes the results{_because(verdict.likeness)}")
-    return _sentence_on_speed(verdict, f"the patched program {_LIKENESS[verdict.likeness.grade]}")
+    return _sentence_on_speed(verdict, f"the patched program {_LIKENESS[verdict.likeness.grade]}{_over(verdict.reach)}")
+
+
+def _over(reach: Reach) -> str:
+    return "" if reach.is_whole or not reach.steps else f" over the first {count(reach.steps, 'step')}"
 
 
 def _sentence_on_speed(verdict: Verdict, same: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -50,9 +50,13 @@ class Bench:
 
     def likeness(self, old: str, new: str, promise: Safety = Safety.EXACT) -> Likeness:
         """How alike the program is to what it becomes with `old` replaced by `new`."""
-        variant = self._change(old, new)
-        (run,) = self.records.add([variant])
-        return self.records.graded(variant, run, promise)
+        return self.likenesses([(old, new)], promise)[0]
+
+    def likenesses(self, changes: Iterable[tuple[str, str]], promise: Safety = Safety.EXACT) -> list[Likeness]:
+        """The same of several changes, which are recorded side by side."""
+        variants = [self._change(old, new) for old, new in changes]
+        runs = self.records.add(variants)
+        return [self.records.graded(variant, run, promise) for variant, run in zip(variants, runs, strict=True)]
 
 
 @contextmanager

@@ -29,6 +29,7 @@ class Played:
 
     def __init__(self, name: str, trouble: Trouble) -> None:
         self._name, self._trouble, self.folder = name, trouble, "none"
+        self.output = SimpleNamespace(so_far=lambda: f"{name}\n")
 
     def __enter__(self) -> Played:
         Played.alive += 1
@@ -81,6 +82,7 @@ def test_what_fails_is_tried_by_itself_and_then_left_out(tmp_path: Path) -> None
     assert {each.variant for each in race.starts} == {*ORIGINALS, "fine"}
     assert begun.count("bad") == 2
     assert not race.apart  # the others need not make room for it
+    assert race.printed == ({name: f"{name}\n" for name in ORIGINALS},) * 3
 
 
 def test_what_fails_in_a_later_round_is_left_out_of_all(tmp_path: Path) -> None:

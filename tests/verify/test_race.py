@@ -25,6 +25,9 @@ def test_a_race_times_pairs_of_windows_and_observes_what_follows_them(tmp_path: 
     assert [(each.number, each.steps) for each in race.samples.windows] == [(0, 2), (0, 2), (1, 2), (1, 2)]
     assert {each.variant for each in race.samples.windows} == {ORIGINAL, AGAIN}
     assert not race.apart
+    (printed,) = race.printed
+    assert printed.keys() == {ORIGINAL, AGAIN}
+    assert [len(text.splitlines()) for text in printed.values()] == [5, 5]  # the sixth comes behind the last window
     (timeline,) = [start.timeline for start in race.starts if start.variant == ORIGINAL]
     assert timeline is not None
     assert len(timeline.steps) == 2  # the first one is not shown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perflint.verify.texts import parting
+from perflint.verify.texts import parting, parting_in_all
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,7 @@ from perflint.verify.texts import parting
         ("2026-11-21 20:59:58,123 loss 0.5", "2026-11-21 20:59:59,456 loss 0.5", "2026-11-21 21:00:01,789 loss 0.5"),
         ("host a", "host b", "host c"),
         ("one\ntwo", "one", "three\nlines\nhere"),
+        ("loss 0.51\nloss 0.42", "loss 0.52\nloss 0.42", "loss 0.53\nloss 0.43"),
     ],
 )
 def test_what_differs_from_run_to_run_is_not_compared(before: str, again: str, after: str) -> None:
@@ -49,3 +50,24 @@ def test_what_is_the_same_in_each_run_has_to_stay(after: str, words: str) -> Non
 def test_rounding_may_change_the_last_digits(before: str, after: str, near: bool) -> None:
     assert (parting(before, before, after, exact=False) == "") is near
     assert parting(before, before, after, exact=True)
+
+
+@pytest.mark.parametrize(
+    ("patched", "words"),
+    [
+        (["loss 0.5312, 2 s", "loss 0.5312, 1 s"], ""),
+        (["loss 0.5312, 1 s", "loss 0.5313, 1 s"], ""),  # not each time
+        (["loss 0.5313, 1 s", "loss 0.5313, 1 s"], 'line 1 is "loss 0.5313, 1 s" and not "loss 0.5312, 2 s"'),
+        (["lost 0.5312, 2 s", "lost 0.5312, 2 s"], 'line 1 is "lost 0.5312, 2 s" and not "loss 0.5312, 2 s"'),
+        (["loss 0.5312, 2 s\ndone", "loss 0.5312, 2 s\ndone"], 'line 2, "done", is too much'),
+    ],
+)
+def test_of_a_race_what_the_patch_prints_otherwise_each_time_counts_unless_it_may_be_a_time(
+    patched: list[str], words: str
+) -> None:
+    assert parting_in_all(["loss 0.5312, 2 s"] * 4, patched) == words
+
+
+def test_of_a_race_what_the_originals_print_otherwise_does_not_count() -> None:
+    assert not parting_in_all(["loss 0.5311", "loss 0.5312"], ["loss 0.5313"])
+    assert not parting_in_all(["loss 0.5312", ""], ["loss 0.5313"])

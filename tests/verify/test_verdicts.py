@@ -17,7 +17,7 @@ from perflint.verify.grade import Likeness
 from perflint.verify.samples import Window
 from perflint.verify.statistics import Estimate
 from perflint.verify.timeline import Span, Timeline
-from perflint.verify.verdict import FixVerdict, Hunk, Side, Verdict
+from perflint.verify.verdict import FixVerdict, Hunk, Reach, Side, Verdict
 from perflint.verify.verdicts import add, as_object, read
 from perflint.verify.wording import sentence
 from tests.verify.verdicts import verdict
@@ -76,7 +76,7 @@ def test_every_field_is_described() -> None:
     described = {name: re.findall(r"^ {4}(\w+)  ", lines, re.MULTILINE) for name, lines in sections}
     assert described.pop("Result") == list(as_object(verdict())["result"])
     assert described.pop("Verdict") == ["result", *(field.name for field in fields(Verdict))]
-    kinds = (Estimate, Window, Likeness, Side, Timeline, Span, FixVerdict, Hunk, Reading, Stranger)
+    kinds = (Estimate, Window, Likeness, Reach, Side, Timeline, Span, FixVerdict, Hunk, Reading, Stranger)
     assert described == {kind.__name__: [field.name for field in fields(kind)] for kind in kinds}
 
 

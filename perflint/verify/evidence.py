@@ -1,0 +1,34 @@
+"""What there is to compare of a program: the values that it computes, and of those that it keeps what changes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from perflint.verify.tensors import digest
+
+_KEPT = ("parameter", "weight", "optimizer", "option", "buffer")
+
+
+class Evidence:
+    """The values of one run, step by step: what it keeps and never changes would be the same whatever it computes."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._first: dict[str, str] = {}
+        self._changing: set[str] = set()
+
+    def add(self, name: str, value: Any) -> None:
+        """A value, or its digest, of the next step."""
+        if isinstance(value, str) or value.numel():
+            self._counts[name] += 1
+        if name.startswith(_KEPT) and name not in self._changing:
+            mark = value if isinstance(value, str) else digest(value)
+            if self._first.setdefault(name, mark) != mark:
+                self._changing.add(name)
+
+    @property
+    def values(self) -> int:
+        """How many there are."""
+        counted = (name for name in self._counts if name in self._changing or not name.startswith(_KEPT))
+        return sum(self._counts[name] for name in counted)
