@@ -20,6 +20,7 @@ _SETTLED = 1.3  # of the usual time of a step
 _HORIZON = 20  # steps; whoever trains for longer compares chaos
 _OBSERVED = 0.2  # seconds of steps, or a little more: they are drawn, and events kept of all that they do
 _FEWEST_OBSERVED, _MOST_OBSERVED = 3, 10
+_TICK = 1e-9  # seconds
 _WHOLE = 6  # steps of a program that has too few for windows
 _PATIENCE, _LEAST_PATIENCE = 10, 60.0  # times as long as the original takes, and seconds
 
@@ -78,8 +79,9 @@ class Look:
 
     @property
     def usual(self) -> float:
-        """The seconds of a step once it is warm; there have to be some."""
-        return statistics.median(self.steps[len(self.steps) // 2 :])
+        """The seconds of a step once it is warm; there have to be some. A coarse clock may miss most of them."""
+        warm = self.steps[len(self.steps) // 2 :]
+        return statistics.median(warm) or statistics.fmean(warm) or _TICK
 
     @property
     def seconds(self) -> float:

@@ -21,6 +21,12 @@ def test_the_steps_of_an_optimizer_count_before_batches() -> None:
     assert seen.steps == pytest.approx([0.1] * 10)
 
 
+def test_a_clock_that_misses_most_steps_is_enough_for_a_protocol() -> None:
+    passages = (Passage(BATCH, 0.0), Passage(BATCH, 0.3), Passage(BATCH, 0.0))
+    assert Schedule(Look(3.0, passages * 9, is_whole=False)).protocol(3, 600.0).window > 1
+    assert Schedule(look(step=0.0)).protocol(3, 600.0).window > 1
+
+
 def test_with_time_there_are_eight_rounds_of_ten_windows_long_enough_to_outweigh_stalls() -> None:
     protocol = Schedule(look(step=0.02)).protocol(3, 600.0)
     assert (protocol.rounds, protocol.pairs) == (8, 10)
