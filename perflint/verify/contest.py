@@ -75,8 +75,8 @@ class Contest:
 
     def _race_each(self) -> None:
         """Race each fix alone, judged by the noise of its own race, if there is time for it."""
-        alone = [fix for fix in self._fixes.values() if self.patched([fix], only(fix.name))]
-        groups = [alone[start : start + _AT_ONCE] for start in range(0, len(alone), _AT_ONCE)]
+        fixes = [fix for fix in self._fixes.values() if self.patched([fix], only(fix.name))]
+        groups = [fixes[start : start + _AT_ONCE] for start in range(0, len(fixes), _AT_ONCE)]
         if not self._has_time(*(len(ORIGINALS) + len(group) for group in groups), _PAIR):
             self.tell("there is no time to race each fix")
             return
@@ -85,7 +85,9 @@ class Contest:
             seconds = max(0.0, end - time.monotonic()) * len(group) / sum(map(len, groups[number:]))
             race = self._race({only(fix.name): [fix] for fix in group}, seconds)
             for fix in group:
-                self._judge(race, fix, only(fix.name), alone=against_original(race.samples, only(fix.name)))
+                alone = against_original(race.samples, only(fix.name))
+                self._note(fix, alone=alone)
+                self._judge(fix, race, only(fix.name), alone)
 
     def _chosen(self) -> Fixes:
         """The fixes that gain alone, or on top of those that were chosen before them; the best comes first."""
@@ -103,7 +105,9 @@ class Contest:
                 if KEPT in race.faults:
                     self._blame(race, KEPT, chosen)
                     return []
-                self._judge(race, fix, name, on_top=compare(race.samples, [KEPT], [name]))
+                on_top = compare(race.samples, [KEPT], [name])
+                self._note(fix, on_top=on_top)
+                self._judge(fix, race, name, on_top)
                 if self._said[fix.name] is Outcome.FASTER:
                     chosen.append(fix)
         return chosen
@@ -153,11 +157,9 @@ class Contest:
             return None
         return next((each for each in chosen if not self.patched([each, fix], WHOLE)), chosen[0])
 
-    def _judge(self, race: Race, fix: FixVerdict, variant: str, **measured: Estimate | None) -> None:
-        """Note what a race has `measured` of a fix by a variant, unless it failed."""
-        (estimate,) = measured.values()
-        self._note(fix, **measured)
-        self._said[fix.name] = _says(estimate, race)
+    def _judge(self, fix: FixVerdict, race: Race, variant: str, gain: Estimate | None) -> None:
+        """Note what a race says of a fix, by its gain in a variant, and whether that came to grief."""
+        self._said[fix.name] = _says(gain, race)
         self._blame(race, variant, [fix])
 
     def _blame(self, race: Race, variant: str, fixes: Fixes) -> None:

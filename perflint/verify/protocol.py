@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from perflint.verify.gate import Platform
 from perflint.verify.units import KINDS
@@ -60,13 +61,13 @@ class Look:
         """The GPUs that are in use."""
         return tuple(sorted({each.gpu for each in self.platforms if each.gpu is not None}))
 
-    @property
+    @cached_property
     def unit(self) -> str:
         """The kind of event that counts as a step; empty where there is none."""
         kinds = {passage.kind for passage in self.passages}
         return next((kind for kind in KINDS if kind in kinds), "")
 
-    @property
+    @cached_property
     def steps(self) -> tuple[float, ...]:
         """The seconds of each step."""
         times, since = [], 0.0
@@ -136,7 +137,7 @@ class Schedule:
         chosen = replace(_chosen(self.look, variants, budget), **self.asked)  # type: ignore[arg-type]
         steps = max(chosen.horizon, chosen.warm_up + chosen.pairs * chosen.window)
         longest = self.look.until(steps) if chosen.unit else self.look.seconds
-        return replace(chosen, patience=max(_LEAST_PATIENCE, _PATIENCE * longest))
+        return replace(chosen, patience=patience(longest))
 
     def least(self, variants: int) -> float:
         """About how many seconds the shortest race of so many variants takes."""
@@ -145,6 +146,11 @@ class Schedule:
             return shortest.rounds * variants * self.look.seconds
         start, end = (self.look.until(shortest.warm_up + pairs * shortest.window) for pairs in (0, shortest.pairs))
         return shortest.rounds * (math.ceil(variants / self.beside) * start + variants * (end - start))
+
+
+def patience(seconds: float) -> float:
+    """How many seconds a variant may take for what takes the original so many."""
+    return max(_LEAST_PATIENCE, _PATIENCE * seconds)
 
 
 def _chosen(look: Look, variants: int, budget: float) -> Protocol:

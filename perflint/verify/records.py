@@ -15,7 +15,7 @@ from perflint.verify.further import AT_ONCE, HURRY
 from perflint.verify.grade import Grade, Likeness
 from perflint.verify.judge import Standard, likeness
 from perflint.verify.orders import Recording
-from perflint.verify.protocol import Protocol
+from perflint.verify.protocol import Protocol, patience
 from perflint.verify.race import Course, Job, Recorded
 from perflint.verify.same import Comparison, compare
 from perflint.verify.seeds import over_seeds
@@ -36,7 +36,7 @@ class Records:
         self._seconds, self._tell = seconds, tell
         self._numbers = itertools.count()
         self._seeded: list[Recorded] = []
-        self._at_once = 1
+        self._at_once, self._patience = 1, protocol.patience
         begin = time.monotonic()
         (run,) = self._record([self._job(original, first=True)])
         self._one = time.monotonic() - begin
@@ -51,6 +51,7 @@ class Records:
         reference = self._job(self._original, reference=True)
         again, _, *runs = self._record([self._job(self._original, clock=HURRY), reference, *jobs])
         self.standard = replace(self.standard, again=again, own=(self._compared(again),))
+        self._patience = patience(self._one)  # in double precision it may take much longer
         self._widen()
         return runs
 
@@ -132,5 +133,5 @@ class Records:
         protocol, runs = self._protocol, []
         for start in range(0, len(jobs), self._at_once):
             some = jobs[start : start + self._at_once]
-            runs += self._course.record(some, protocol.unit, protocol.horizon, protocol.patience)
+            runs += self._course.record(some, protocol.unit, protocol.horizon, self._patience)
         return runs
