@@ -1,0 +1,56 @@
+"""A patch that is another program behind the first steps is rejected for the fixes that make it so."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from perflint.verify import examine
+from perflint.verify.examine import Examination
+from perflint.verify.grade import Grade, Likeness
+from perflint.verify.race import Recorded
+from perflint.verify.verdict import Reach
+from tests.verify.verdicts import fix
+
+RUN = Recorded(Path(), None, "", "", last=20, unseen=("main() at train.py:3",))
+FIXES = [replace(fix(number), name=name) for number, name in enumerate("ABC")]
+
+
+class Looked:
+    """As if programs had been looked at further, of which those with one of the `wrong` sets of fixes are others."""
+
+    wrong: Collection[str] = ()
+    standard = SimpleNamespace(run=replace(RUN, last=400, unseen=()))
+
+    def __init__(self, *_: object) -> None:
+        """It takes no programs."""
+
+    def likenesses(self, variants: Sequence[str]) -> list[Likeness]:
+        return [
+            Likeness(Grade.DIFFERENT if any(set(each) <= set(variant) for each in self.wrong) else Grade.BITWISE)
+            for variant in variants
+        ]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "blamed"),
+    [((), ""), (["B"], "B"), (["A", "C"], "AC"), (["AB"], "AB"), (["C"], "C")],  # C can't be had beside the others
+)
+def test_fixes_are_blamed_that_are_wrong_alone_or_else_all_that_are_so_together(
+    monkeypatch: pytest.MonkeyPatch, wrong: Sequence[str], blamed: str
+) -> None:
+    monkeypatch.setattr(examine, "Further", type("Wrong", (Looked,), {"wrong": wrong}))
+    variants = SimpleNamespace(
+        with_fixes=lambda name, keys: "".join(keys),
+        holds=lambda variant, key: variant == "C" or "C" not in variant,
+    )
+    examination = Examination(*cast(Any, (None, variants, 60.0, Path(), lambda _: None, None)))
+    records = SimpleNamespace(standard=SimpleNamespace(run=RUN))
+    vars(examination).update(_records=records, _protocol=None, _keys={name: name for name in "ABC"})
+    assert "".join(sorted(examination._wrong_later(FIXES))) == blamed
+    assert examination._reach == Reach(400)
