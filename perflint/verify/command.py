@@ -41,7 +41,7 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]
     context_settings={"allow_interspersed_args": False},
 )
 @click.option("-m", "is_module", is_flag=True, help="Run a module, as python -m does.")
-@click.option("--call", is_flag=True, help="PACKAGE.MODULE:FUNCTION is called again and again, each call a step.")
+@click.option("--call", is_flag=True, help="Call PACKAGE.MODULE:FUNCTION, without arguments, each call a step.")
 @click.option("--budget", type=_Duration(), default="5m", help="The time that it may take; 5m is the default.")
 @click.option(
     "--fail-under",
@@ -53,7 +53,7 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]
 @click.option("--window", type=click.IntRange(1), help="Steps that are timed together.")
 @click.option("--pairs", type=click.IntRange(1), help="Windows of each process.")
 @click.option("--rounds", type=click.IntRange(3), help="Fresh processes of each variant, at most.")
-@click.option("--horizon", type=click.IntRange(2), help="Steps whose results are compared.")
+@click.option("--horizon", type=click.IntRange(2), help="Steps that are compared one by one; 20 is the default.")
 @click.option("--seed", type=int, default=0, help="The seed that random numbers begin with.")
 @click.option("--compile", is_flag=True, help="Try what compiling modules gains, as `perflint run --compile` does it.")
 @click.option("--tune-loader", is_flag=True, help="First measure how many workers loaders need; `fix` writes it.")
