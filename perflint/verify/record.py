@@ -191,7 +191,7 @@ def _brief(tensor: Any) -> Any:
 def _is_captured() -> bool:
     """Whether what the device is given is kept for later, so that nothing can be read from it now."""
     cuda = sys.modules["torch"].cuda
-    return bool(cuda.is_available() and cuda.is_current_stream_capturing())
+    return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())  # a forked process may not even ask
 
 
 def _wrap(owner: Any, name: str, note: Callable[..., None]) -> None:

@@ -107,6 +107,11 @@ def _numbers(options: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]
 
 
 def _has_values(tensor: Any) -> bool:
+    """Whether it has numbers of its own: it may be made later, or stand for tensors of some other kind."""
+    import torch
     from torch.nn.parameter import is_lazy
+    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-    return not is_lazy(tensor) and not tensor.is_meta
+    if is_lazy(tensor) or is_traceable_wrapper_subclass(tensor):
+        return False
+    return tensor.layout is torch.strided and not tensor.is_meta and not tensor.is_quantized

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -28,8 +29,10 @@ def values_in(value: object) -> Iterator[tuple[str, Any]]:
     for path, leaf in _leaves(value, "", ()):
         if isinstance(leaf, torch.Tensor):
             yield path, leaf
-        elif isinstance(leaf, _NUMBERS) or _are_numbers(leaf):
-            yield path, torch.tensor(leaf, dtype=torch.float64)
+        elif isinstance(leaf, _NUMBERS):
+            yield path, torch.tensor(_float(leaf), dtype=torch.float64)
+        elif _are_numbers(leaf):
+            yield path, torch.tensor([_float(each) for each in leaf], dtype=torch.float64)
         elif (array := _array(leaf)) is not None:
             yield path, array
         elif leaf is None or isinstance(leaf, str | bytes | complex):
@@ -67,6 +70,13 @@ def _are_numbers(value: object) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(each, _NUMBERS) for each in value)
 
 
+def _float(number: float) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf
+
+
 def _array(value: object) -> Any:
     """An array or a number of numpy's as a tensor; None for whatever else, and for what torch has no type for."""
     torch, numpy = (sys.modules.get(name) for name in ("torch", "numpy"))
@@ -95,8 +105,9 @@ def fingerprint(tensor: Any) -> str:
     """As `digest`, on the tensor's own device and at its speed; values that change places have the same."""
     import torch
 
-    flat = tensor.detach().contiguous().flatten().view(torch.uint8)
-    bits = flat.view(torch.int32) if flat.numel() % torch.int32.itemsize == 0 else flat
+    plain = tensor.detach().contiguous()
+    numbers = torch.view_as_real(plain) if plain.is_complex() else plain
+    bits = numbers.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[numbers.itemsize])
     return f"{tensor.dtype}{tuple(tensor.shape)}{bits.sum(dtype=torch.int64).item()}"
 
 
