@@ -18,7 +18,7 @@ from perflint.verify.gate import place
 from perflint.verify.orders import Recording, of_rank
 from perflint.verify.reads import Reads
 from perflint.verify.state import WEIGHT, Holders, State
-from perflint.verify.telling import telling
+from perflint.verify.telling import telling, told
 from perflint.verify.tensors import Tensors, digest, fingerprint, tensors_in, values_in
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Recorder:
             _wrap(torch, "save", self._note_save)
         if self._orders.shift:
             Reads(lambda read: self._noted.reads.append(read), stirred=self._orders.stirred).watch()
-        iterator.__next__ = _behind(iterator.__next__, self._note_batch)  # type: ignore[method-assign]
+        iterator.__next__ = told(iterator.__next__, self._note_batch)  # type: ignore[method-assign]
 
     def note_output(self, function: Callable[..., Any], result: object) -> None:
         """Note what a function returned, and what became of what was returned before: memory may be used again."""
@@ -147,7 +147,7 @@ class Recorder:
         if loss.numel() == 1:
             self._noted.losses.append(float(self._value(loss.detach())))
 
-    def _note_batch(self, batch: object) -> None:
+    def _note_batch(self, batch: object, _loader: object) -> None:
         tensors = [tensor for _, tensor in tensors_in(batch)]
         self._noted.samples.append(" ".join(str(tuple(tensor.shape)) for tensor in tensors))
         self._noted.batches.append(digest(tensors))
@@ -196,13 +196,3 @@ def _is_captured() -> bool:
 
 def _wrap(owner: Any, name: str, note: Callable[..., None]) -> None:
     setattr(owner, name, telling(getattr(owner, name), note))
-
-
-def _behind(function: Callable[..., Any], note: Callable[[Any], None]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def noted(*args: Any, **kwargs: Any) -> Any:
-        result = function(*args, **kwargs)
-        note(result)
-        return result
-
-    return noted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -89,7 +90,8 @@ class Records:
 
     def _over_seeds(self, variant: Variant) -> Likeness:
         """How alike a variant is to the original with seed after seed."""
-        begin, each, runs = time.monotonic(), 2 * self._one, list[Recorded]()
+        beside = min(self._at_once, len(os.sched_getaffinity(0)))
+        begin, each, runs = time.monotonic(), 2 * self._one / beside, list[Recorded]()
         needed = f"{SEEDS[0]} seeds would take about {SEEDS[0] * each:.0f} s"
         found = Likeness(Grade.UNKNOWN, (f"its random numbers are others, and {needed}: a larger budget may tell",))
         for seeds in SEEDS:
