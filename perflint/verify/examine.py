@@ -84,7 +84,11 @@ class Examination:
         fixes = [replace(fix, reason=wrong(fix, own.grade)) for fix in fixes]
         right = [fix for fix in fixes if not fix.reason]
         shared = replace(
-            blank, device=self._look.device, environment={**blank.environment, **self._look.versions}, own=own
+            blank,
+            device=self._look.device,
+            environment={**blank.environment, **self._look.versions},
+            own=own,
+            reach=self._reach,
         )
         together = [fix for fix in fixes if fix.activations and self._variants.holds(everything, self._keys[fix.name])]
         if not right:
