@@ -132,7 +132,7 @@ def join() -> None:
 
             go_on(shim, Path(run))
         if os.environ.get(ORDERS):
-            from perflint.verify.inside import follow_orders
+            from perflint.verify.agent.inside import follow_orders
 
             follow_orders()
     except Exception as error:

@@ -75,8 +75,8 @@ def verify(program: tuple[str, ...], **typed: Any) -> int:
     from perflint import console
     from perflint.report.style import Style
     from perflint.verify.outcome import Outcome
-    from perflint.verify.screen import summary
     from perflint.verify.session import Session
+    from perflint.verify.terminal import summary
 
     begin = time.monotonic()
 

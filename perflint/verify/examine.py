@@ -13,21 +13,21 @@ from pathlib import Path
 
 from perflint import __version__
 from perflint.rule import Safety
-from perflint.verify.contest import Contest, Settled
-from perflint.verify.decide import wrong
-from perflint.verify.disturbance import Monitor, disturbances, facts
-from perflint.verify.further import Further
-from perflint.verify.grade import Grade, Likeness
+from perflint.verify.compare.further import Further
+from perflint.verify.compare.grade import Grade, Likeness
+from perflint.verify.compare.records import Records
+from perflint.verify.compare.same import losses
+from perflint.verify.compare.texts import parting_in_all
 from perflint.verify.hunks import hunks
-from perflint.verify.protocol import Look, Protocol, Schedule
-from perflint.verify.race import Course, Race, Recorded
-from perflint.verify.records import Records
-from perflint.verify.running import Fault
-from perflint.verify.same import losses
-from perflint.verify.samples import AGAIN, ORIGINAL, ORIGINALS, PATCHED
+from perflint.verify.measure.contest import Contest, Settled
+from perflint.verify.measure.decide import wrong
+from perflint.verify.measure.disturbance import Monitor, disturbances, facts
+from perflint.verify.measure.protocol import Look, Protocol, Schedule
+from perflint.verify.measure.race import Course, Race, Recorded
+from perflint.verify.measure.samples import AGAIN, ORIGINAL, ORIGINALS, PATCHED
+from perflint.verify.measure.statistics import step_seconds
+from perflint.verify.run.running import Fault
 from perflint.verify.spec import Variant
-from perflint.verify.statistics import step_seconds
-from perflint.verify.texts import parting_in_all
 from perflint.verify.variants import FixKey, Variants
 from perflint.verify.verdict import FixVerdict, Hunk, Reach, Side, Verdict
 from perflint.verify.wording import count

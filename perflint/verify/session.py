@@ -18,10 +18,10 @@ from perflint.figures import FOLDER
 from perflint.shim.planning import Project
 from perflint.shim.store import project_of
 from perflint.verify import verdicts, won
-from perflint.verify.disturbance import Monitor
 from perflint.verify.examine import FIRST_STEP, Examination, Tell
-from perflint.verify.guardian import Guardian
-from perflint.verify.race import Course
+from perflint.verify.measure.disturbance import Monitor
+from perflint.verify.measure.race import Course
+from perflint.verify.run.guardian import Guardian
 from perflint.verify.spec import Kind, Program
 from perflint.verify.variants import Variants
 from perflint.verify.verdict import Verdict

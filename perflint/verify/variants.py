@@ -21,7 +21,7 @@ from perflint.shim.known_loaders import WORKERS
 from perflint.shim.loaders import LOADERS, Made
 from perflint.shim.plan import COMPILE, PatchedFile, Plan
 from perflint.shim.planning import Project, patched, plan_for
-from perflint.verify.race import Recorded
+from perflint.verify.measure.race import Recorded
 from perflint.verify.spec import Loop, Variant
 
 

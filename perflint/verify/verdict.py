@@ -9,12 +9,12 @@ from functools import cached_property
 from math import ceil
 
 from perflint.rule import Safety
-from perflint.verify.disturbance import Reading, Stranger
-from perflint.verify.grade import Grade, Likeness
+from perflint.verify.compare.grade import Grade, Likeness
+from perflint.verify.measure.disturbance import Reading, Stranger
+from perflint.verify.measure.samples import ORIGINALS, PATCHED, Samples
+from perflint.verify.measure.statistics import Estimate, against_original, itself, noise_floor, speed, step_seconds
+from perflint.verify.measure.timeline import Timeline
 from perflint.verify.outcome import Outcome
-from perflint.verify.samples import ORIGINALS, PATCHED, Samples
-from perflint.verify.statistics import Estimate, against_original, itself, noise_floor, speed, step_seconds
-from perflint.verify.timeline import Timeline
 
 _UNCHECKED = Likeness(Grade.UNKNOWN)
 

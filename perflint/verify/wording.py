@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from perflint.verify.grade import Grade, Likeness
+from perflint.verify.compare.grade import Grade, Likeness
+from perflint.verify.measure.statistics import Estimate
 from perflint.verify.outcome import Outcome
-from perflint.verify.statistics import Estimate
 from perflint.verify.verdict import Reach, Verdict
 
 _LIKENESS = {

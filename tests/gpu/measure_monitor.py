@@ -12,11 +12,11 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from perflint.verify.disturbance import Monitor
-from perflint.verify.guardian import Guardian
-from perflint.verify.race import Course
+from perflint.verify.agent.units import OPTIMIZER
+from perflint.verify.measure.disturbance import Monitor
+from perflint.verify.measure.race import Course
+from perflint.verify.run.guardian import Guardian
 from perflint.verify.spec import Kind, Program
-from perflint.verify.units import OPTIMIZER
 from tests.gpu.measure_verify import WORKLOADS, arguments
 from tests.verify.courses import original
 

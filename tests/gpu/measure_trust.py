@@ -21,13 +21,13 @@ from typing import Any
 import torch
 
 from perflint.shim.plan import Plan
-from perflint.verify.guardian import Guardian
-from perflint.verify.protocol import Protocol
-from perflint.verify.race import Course
-from perflint.verify.samples import AGAIN, ORIGINAL, PATCHED, Samples, Window
+from perflint.verify.agent.units import CALLS, OPTIMIZER
+from perflint.verify.measure.protocol import Protocol
+from perflint.verify.measure.race import Course
+from perflint.verify.measure.samples import AGAIN, ORIGINAL, PATCHED, Samples, Window
+from perflint.verify.measure.statistics import against_original, itself, noise_floor, speed, step_seconds
+from perflint.verify.run.guardian import Guardian
 from perflint.verify.spec import Kind, Program, Variant
-from perflint.verify.statistics import against_original, itself, noise_floor, speed, step_seconds
-from perflint.verify.units import CALLS, OPTIMIZER
 from tests.verify.courses import PROGRAMS, changed
 
 WORKLOADS = PROGRAMS.parent / "workloads"

@@ -19,12 +19,12 @@ from perflint.line_map import line_map
 from perflint.shim.plan import PatchedFile, digest
 from perflint.shim.planning import Project
 from perflint.verify import verdicts, won
-from perflint.verify.guardian import Guardian
-from perflint.verify.protocol import Schedule
-from perflint.verify.race import Course
-from perflint.verify.samples import ORIGINAL, PATCHED
+from perflint.verify.measure.protocol import Schedule
+from perflint.verify.measure.race import Course
+from perflint.verify.measure.samples import ORIGINAL, PATCHED
+from perflint.verify.measure.statistics import Estimate, compare
+from perflint.verify.run.guardian import Guardian
 from perflint.verify.spec import Kind, Program, Variant
-from perflint.verify.statistics import Estimate, compare
 from perflint.verify.variants import Variants
 from perflint.verify.verdict import Verdict
 from perflint.verify.wording import ratio_with_interval

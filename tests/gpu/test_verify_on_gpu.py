@@ -15,7 +15,7 @@ if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)
 
 from perflint.verify import verdicts
-from perflint.verify.timeline import DEVICE, HOST, LANES
+from perflint.verify.measure.timeline import DEVICE, HOST, LANES
 from perflint.verify.verdict import Verdict
 from perflint.verify.won import FILE
 

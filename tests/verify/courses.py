@@ -9,13 +9,13 @@ from pathlib import Path
 from perflint.line_map import line_map
 from perflint.rule import Safety
 from perflint.shim.plan import PatchedFile, Plan, digest
-from perflint.verify.grade import Likeness
-from perflint.verify.guardian import Guardian
-from perflint.verify.protocol import Protocol
-from perflint.verify.race import Course
-from perflint.verify.records import Records
+from perflint.verify.agent.units import OPTIMIZER
+from perflint.verify.compare.grade import Likeness
+from perflint.verify.compare.records import Records
+from perflint.verify.measure.protocol import Protocol
+from perflint.verify.measure.race import Course
+from perflint.verify.run.guardian import Guardian
 from perflint.verify.spec import Kind, Program, Variant
-from perflint.verify.units import OPTIMIZER
 
 PROGRAMS = Path(__file__).parents[2] / "fixtures" / "verify"
 

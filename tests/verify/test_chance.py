@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from perflint.rule import Safety
-from perflint.verify import records
-from perflint.verify.grade import Grade, Likeness
-from perflint.verify.race import Recorded
-from perflint.verify.units import BATCH
+from perflint.verify.agent.units import BATCH
+from perflint.verify.compare import records
+from perflint.verify.compare.grade import Grade, Likeness
+from perflint.verify.measure.race import Recorded
 from tests.verify.courses import Bench, bench, original
 
 SEEDS = 5  # each is two processes

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from perflint.verify import verdicts
-from perflint.verify.grade import Grade
-from perflint.verify.samples import AGAIN, ORIGINAL, PATCHED
-from perflint.verify.timeline import HOST, LOADER
-from perflint.verify.units import CALLS
+from perflint.verify.agent.units import CALLS
+from perflint.verify.compare.grade import Grade
+from perflint.verify.measure.samples import AGAIN, ORIGINAL, PATCHED
+from perflint.verify.measure.timeline import HOST, LOADER
 from perflint.verify.won import FILE
 from tests.verify.courses import PROGRAMS
 

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from perflint.shim.plan import Plan
-from perflint.verify.contest import Contest, Settled
-from perflint.verify.grade import Grade
-from perflint.verify.protocol import Protocol
-from perflint.verify.race import Enough, Race
-from perflint.verify.rounds import Start
-from perflint.verify.running import Fault
-from perflint.verify.samples import ORIGINALS, PATCHED, Samples, only
+from perflint.verify.compare.grade import Grade
+from perflint.verify.measure.contest import Contest, Settled
+from perflint.verify.measure.protocol import Protocol
+from perflint.verify.measure.race import Enough, Race
+from perflint.verify.measure.rounds import Start
+from perflint.verify.measure.samples import ORIGINALS, PATCHED, Samples, only
+from perflint.verify.measure.statistics import against_original
+from perflint.verify.run.running import Fault
 from perflint.verify.spec import Variant
-from perflint.verify.statistics import against_original
 from perflint.verify.verdict import FixVerdict
 from tests.verify.races import CALM, ROUGH, Noise, race
 from tests.verify.verdicts import fix

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from perflint.verify.data import Read, misread, repeated
-from perflint.verify.reads import Reads
+from perflint.verify.agent.reads import Reads
+from perflint.verify.compare.data import Read, misread, repeated
 
 SIZE, SEEDS = 64, 3
 LABELS = "over 3 seeds 12 of 192 samples are not what they are in the original"  # 1 in 16

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from perflint.verify import disturbance
-from perflint.verify.disturbance import Monitor, Reading, Stranger, disturbances, facts, readings
+from perflint.verify.measure import disturbance
+from perflint.verify.measure.disturbance import Monitor, Reading, Stranger, disturbances, facts, readings
 from perflint.verify.outcome import Outcome
 from perflint.verify.wording import sentence
 from tests.verify.verdicts import verdict

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from perflint.verify.evidence import Evidence
-from perflint.verify.state import State
-from perflint.verify.tensors import fingerprint, values_in
+from perflint.verify.agent.state import State
+from perflint.verify.agent.tensors import fingerprint, values_in
+from perflint.verify.compare.evidence import Evidence
 
 
 def test_of_what_is_kept_only_what_changes_counts() -> None:

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import pytest
 
-from perflint.verify.gate import Arrival, Platform
-from perflint.verify.protocol import Protocol
-from perflint.verify.race import Course, Race
-from perflint.verify.running import Fault, NoProgress, ProgramEnded, Running
-from perflint.verify.samples import AGAIN, ORIGINAL, ORIGINALS
+from perflint.verify.agent.gate import Arrival, Platform
+from perflint.verify.measure.protocol import Protocol
+from perflint.verify.measure.race import Course, Race
+from perflint.verify.measure.samples import AGAIN, ORIGINAL, ORIGINALS
+from perflint.verify.run.running import Fault, NoProgress, ProgramEnded, Running
 from perflint.verify.spec import Variant
 from tests.verify.courses import original
 

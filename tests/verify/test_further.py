@@ -11,9 +11,9 @@ from typing import Any, cast
 import pytest
 
 from perflint.verify import examine
+from perflint.verify.compare.grade import Grade, Likeness
 from perflint.verify.examine import Examination
-from perflint.verify.grade import Grade, Likeness
-from perflint.verify.race import Recorded
+from perflint.verify.measure.race import Recorded
 from perflint.verify.verdict import Reach
 from tests.verify.verdicts import fix
 

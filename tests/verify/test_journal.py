@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from perflint.verify.journal import put_back, written
+from perflint.verify.agent.journal import put_back, written
 
 UNDER_WATCH = """
-import sys; from pathlib import Path; from perflint.verify.journal import Journal
+import sys; from pathlib import Path; from perflint.verify.agent.journal import Journal
 Journal(Path(sys.argv[1]), [sys.argv[2]], [sys.argv[3]]).watch()
 import os, pathlib, shutil, tempfile
 """

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from perflint.verify.observe import events, seen
-from perflint.verify.timeline import Interval
+from perflint.verify.agent.observe import events, seen
+from perflint.verify.measure.timeline import Interval
 
 CPU, CUDA = "cpu", "cuda"
 ZERO = time.time_ns()

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from perflint.verify.protocol import Protocol
-from perflint.verify.samples import AGAIN, ORIGINAL
-from perflint.verify.timeline import HOST, LOADER
-from perflint.verify.units import OPTIMIZER
+from perflint.verify.agent.units import OPTIMIZER
+from perflint.verify.measure.protocol import Protocol
+from perflint.verify.measure.samples import AGAIN, ORIGINAL
+from perflint.verify.measure.timeline import HOST, LOADER
 from tests.verify.courses import course, original
 
 SHORT = Protocol(OPTIMIZER, warm_up=2, window=2, pairs=2, rounds=1, horizon=2, patience=60.0, observed=3)

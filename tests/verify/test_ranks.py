@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from perflint.verify.gate import Arrival, Platform
-from perflint.verify.guardian import Guardian
-from perflint.verify.orders import Recording
-from perflint.verify.race import Course
-from perflint.verify.running import slowest
-from perflint.verify.same import compare
+from perflint.verify.agent.gate import Arrival, Platform
+from perflint.verify.agent.units import OPTIMIZER
+from perflint.verify.compare.same import compare
+from perflint.verify.measure.race import Course
+from perflint.verify.run.guardian import Guardian
+from perflint.verify.run.orders import Recording
+from perflint.verify.run.running import slowest
 from perflint.verify.spec import Kind, Program, Variant
-from perflint.verify.units import OPTIMIZER
 from tests.verify.courses import PROGRAMS, changed, original
 
 STEPS, PATIENCE = 4, 120.0

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from perflint.verify.reference import Reference
+from perflint.verify.agent.reference import Reference
 
 
 @pytest.fixture(scope="module")

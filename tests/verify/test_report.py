@@ -11,11 +11,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from perflint.verify.grade import Grade, Likeness
+from perflint.verify.compare.grade import Grade, Likeness
+from perflint.verify.measure.samples import Samples
+from perflint.verify.measure.timeline import DEVICE, HOST, Span, Timeline
+from perflint.verify.measure.timeline import timeline as observed
 from perflint.verify.report import page
-from perflint.verify.samples import Samples
-from perflint.verify.timeline import DEVICE, HOST, Span, Timeline
-from perflint.verify.timeline import timeline as observed
 from perflint.verify.verdict import Hunk, Side, Verdict
 from perflint.verify.wording import sentence
 from tests.verify.verdicts import DIFF, fix, losses, timeline, verdict
@@ -210,7 +210,7 @@ def test_a_report_of_forty_fixes_and_long_timelines_stays_small() -> None:
 
 def test_only_the_report_needs_the_optional_packages() -> None:
     code = (
-        "import sys, perflint.cli, perflint.verify.screen, perflint.verify.verdicts, perflint.verify.decide\n"
+        "import sys, perflint.cli, perflint.verify.terminal, perflint.verify.verdicts, perflint.verify.measure.decide\n"
         "assert not {'jinja2', 'numpy', 'torch'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -12,11 +12,11 @@ import psutil
 import pytest
 
 from perflint.shim.session import RUN, SITE
-from perflint.verify import tree
-from perflint.verify.orders import Orders, Recording, orders
-from perflint.verify.output import Output, last_words
-from perflint.verify.running import NoProgress, ProgramEnded
-from perflint.verify.units import OPTIMIZER
+from perflint.verify.agent.units import OPTIMIZER
+from perflint.verify.run import tree
+from perflint.verify.run.orders import Orders, Recording, orders
+from perflint.verify.run.output import Output, last_words
+from perflint.verify.run.running import NoProgress, ProgramEnded
 from tests.verify.courses import course, original
 
 PATIENCE = 60.0

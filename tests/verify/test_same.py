@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from perflint.verify.grade import Grade, Likeness
-from perflint.verify.judge import Standard, likeness
-from perflint.verify.orders import Recording
-from perflint.verify.race import Course, Recorded
-from perflint.verify.same import compare, losses
+from perflint.verify.agent.units import OPTIMIZER
+from perflint.verify.compare.grade import Grade, Likeness
+from perflint.verify.compare.judge import Standard, likeness
+from perflint.verify.compare.same import compare, losses
+from perflint.verify.measure.race import Course, Recorded
+from perflint.verify.run.orders import Recording
 from perflint.verify.spec import Variant
-from perflint.verify.units import OPTIMIZER
 from tests.verify.courses import changed, course, original
 
 STEPS = 6

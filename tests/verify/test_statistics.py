@@ -9,9 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perflint.verify.outcome import Outcome
-from perflint.verify.samples import AGAIN, ORIGINAL, ORIGINALS, PATCHED, Samples, Window
-from perflint.verify.statistics import (
+from perflint.verify.measure.samples import AGAIN, ORIGINAL, ORIGINALS, PATCHED, Samples, Window
+from perflint.verify.measure.statistics import (
     Estimate,
     against_original,
     compare,
@@ -23,6 +22,7 @@ from perflint.verify.statistics import (
     speed,
     step_seconds,
 )
+from perflint.verify.outcome import Outcome
 from tests.verify.races import CALM, NOISES, ROUGH, STEP, Noise, race
 
 RACES = 100

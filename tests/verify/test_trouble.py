@@ -14,10 +14,10 @@ from unittest.mock import Mock
 import psutil
 import pytest
 
-from perflint.verify import guardian, tree
-from perflint.verify.grade import Grade
-from perflint.verify.running import NoProgress, ProgramEnded
-from perflint.verify.units import BATCH
+from perflint.verify.agent.units import BATCH
+from perflint.verify.compare.grade import Grade
+from perflint.verify.run import guardian, tree
+from perflint.verify.run.running import NoProgress, ProgramEnded
 from tests.verify.courses import PROGRAMS, bench, course, original
 
 PATIENCE = 120.0

@@ -12,8 +12,8 @@ from perflint.config import load
 from perflint.rule import Safety
 from perflint.runtime.loader import cores
 from perflint.shim.planning import Project
-from perflint.verify.orders import Recording
-from perflint.verify.units import OPTIMIZER
+from perflint.verify.agent.units import OPTIMIZER
+from perflint.verify.run.orders import Recording
 from perflint.verify.variants import FixKey, Variants
 from tests.verify.courses import PROGRAMS, course
 

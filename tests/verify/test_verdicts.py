@@ -12,11 +12,11 @@ import pytest
 
 from perflint.errors import UserError
 from perflint.verify import verdicts
-from perflint.verify.disturbance import Reading, Stranger
-from perflint.verify.grade import Likeness
-from perflint.verify.samples import Window
-from perflint.verify.statistics import Estimate
-from perflint.verify.timeline import Span, Timeline
+from perflint.verify.compare.grade import Likeness
+from perflint.verify.measure.disturbance import Reading, Stranger
+from perflint.verify.measure.samples import Window
+from perflint.verify.measure.statistics import Estimate
+from perflint.verify.measure.timeline import Span, Timeline
 from perflint.verify.verdict import FixVerdict, Hunk, Reach, Side, Verdict
 from perflint.verify.verdicts import add, as_object, read
 from perflint.verify.wording import sentence

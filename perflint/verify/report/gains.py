@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from markupsafe import Markup
 
+from perflint.verify.measure.statistics import Estimate
 from perflint.verify.report.svg import Axis, drawing, element
-from perflint.verify.statistics import Estimate
 from perflint.verify.verdict import FixVerdict
 from perflint.verify.wording import ratio_with_interval
 

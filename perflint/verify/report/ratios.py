@@ -7,9 +7,9 @@ from statistics import median
 
 from markupsafe import Markup
 
+from perflint.verify.measure.samples import AGAIN, ORIGINAL, ORIGINALS, PATCHED, Samples
+from perflint.verify.measure.statistics import Estimate, against_original, itself, noise_floor, pair_ratios, threshold
 from perflint.verify.report.svg import Axis, drawing, element
-from perflint.verify.samples import AGAIN, ORIGINAL, ORIGINALS, PATCHED, Samples
-from perflint.verify.statistics import Estimate, against_original, itself, noise_floor, pair_ratios, threshold
 from perflint.verify.wording import ratio, ratio_with_interval
 
 _ROW = 26  # pixels

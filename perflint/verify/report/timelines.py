@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup
 
+from perflint.verify.measure.timeline import DEVICE, LANES, Timeline
 from perflint.verify.report.svg import Axis, drawing, element
-from perflint.verify.timeline import DEVICE, LANES, Timeline
 from perflint.verify.wording import count, percent, seconds
 
 _LABEL, _LANE, _GAP = 16, 14, 6  # pixels

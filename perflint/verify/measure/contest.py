@@ -7,14 +7,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from perflint.verify.decide import joint_merit, merit, too_little
-from perflint.verify.grade import Grade, Likeness
+from perflint.verify.compare.grade import Grade, Likeness
+from perflint.verify.measure.decide import joint_merit, merit, too_little
+from perflint.verify.measure.protocol import Schedule
+from perflint.verify.measure.race import Course, Race
+from perflint.verify.measure.samples import AGAIN, KEPT, ORIGINAL, ORIGINALS, PATCHED, WHOLE, Samples, more, only
+from perflint.verify.measure.statistics import (
+    Estimate,
+    against_original,
+    compare,
+    is_decided,
+    itself,
+    noise_floor,
+    speed,
+)
 from perflint.verify.outcome import Outcome
-from perflint.verify.protocol import Schedule
-from perflint.verify.race import Course, Race
-from perflint.verify.samples import AGAIN, KEPT, ORIGINAL, ORIGINALS, PATCHED, WHOLE, Samples, more, only
 from perflint.verify.spec import Variant
-from perflint.verify.statistics import Estimate, against_original, compare, is_decided, itself, noise_floor, speed
 from perflint.verify.verdict import FixVerdict
 
 Fixes = Sequence[FixVerdict]

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from perflint.verify.gate import Platform
-from perflint.verify.units import KINDS
+from perflint.verify.agent.gate import Platform
+from perflint.verify.agent.units import KINDS
 
 _WINDOW = 0.25  # seconds that a window lasts at least, so that a stall of a few milliseconds is no 5 % of it
 _LONGEST = 1.0  # seconds of a window

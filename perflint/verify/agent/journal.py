@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from perflint.verify.telling import telling
+from perflint.verify.agent.telling import telling
 
 _FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _TOUCHED = {  # functions of `os`, and where their arguments have paths that are changed, with the names of those

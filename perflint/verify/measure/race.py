@@ -16,18 +16,18 @@ from perflint.shim.counters import read
 from perflint.shim.loaders import Made, made
 from perflint.shim.plan import COMPILE
 from perflint.shim.tally import Tallied, tallied
-from perflint.verify import rounds
-from perflint.verify.gate import Arrival
-from perflint.verify.guardian import Guardian
-from perflint.verify.journal import put_back, written
-from perflint.verify.orders import Orders, Recording
-from perflint.verify.protocol import Look, Passage, Protocol
-from perflint.verify.rounds import Crowded, Round, Start
-from perflint.verify.running import Fault, NoProgress, ProgramEnded, Running
-from perflint.verify.samples import ORIGINAL, ORIGINALS, Samples
+from perflint.verify.agent.gate import Arrival
+from perflint.verify.agent.journal import put_back, written
+from perflint.verify.agent.units import NOTHING
+from perflint.verify.measure import rounds
+from perflint.verify.measure.protocol import Look, Passage, Protocol
+from perflint.verify.measure.rounds import Crowded, Round, Start
+from perflint.verify.measure.samples import ORIGINAL, ORIGINALS, Samples
+from perflint.verify.measure.statistics import LEAST_ROUNDS
+from perflint.verify.run.guardian import Guardian
+from perflint.verify.run.orders import Orders, Recording
+from perflint.verify.run.running import Fault, NoProgress, ProgramEnded, Running
 from perflint.verify.spec import Program, Variant
-from perflint.verify.statistics import LEAST_ROUNDS
-from perflint.verify.units import NOTHING
 
 _EVENTS = 24  # of a first look at least
 _UNTIMED = 8  # steps of a program that is not timed, between two looks at how far it is

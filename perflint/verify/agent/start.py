@@ -1,4 +1,4 @@
-"""Starts the user's program as a variant and under orders: `python -m perflint.verify.start`."""
+"""Starts the user's program as a variant and under orders: `python -m perflint.verify.agent.start`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from perflint.shim import launch
 from perflint.shim.plan import load
 from perflint.shim.session import RUN, Shim, environment, plan_of
-from perflint.verify.inside import Inside, follow_orders
+from perflint.verify.agent.inside import Inside, follow_orders
 from perflint.verify.spec import Kind
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from perflint.verify.data import Read
-from perflint.verify.evidence import Evidence
+from perflint.verify.compare.data import Read
+from perflint.verify.compare.evidence import Evidence
 
 _EPSILON = 2.0**-23  # float32: what one rounding makes of a value
 _MANY = ("gradient", "parameter", "weight", "optimizer", "buffer")  # of each kind there are many, some next to nothing

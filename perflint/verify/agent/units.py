@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from perflint.verify.telling import telling
+from perflint.verify.agent.telling import telling
 
 OPTIMIZER, BATCH, CALLS = "optimizer steps", "loader batches", "calls"
 KINDS = (OPTIMIZER, BATCH, CALLS)  # the first that a program has is its unit

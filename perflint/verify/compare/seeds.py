@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from perflint.verify.alike import Traits, alike
-from perflint.verify.data import misread, repeated, unsteady
-from perflint.verify.grade import Grade, Likeness
-from perflint.verify.judge import ends
-from perflint.verify.race import Recorded
-from perflint.verify.same import compare, reads, traits
-from perflint.verify.texts import words
+from perflint.verify.compare.alike import Traits, alike
+from perflint.verify.compare.data import misread, repeated, unsteady
+from perflint.verify.compare.grade import Grade, Likeness
+from perflint.verify.compare.judge import ends
+from perflint.verify.compare.same import compare, reads, traits
+from perflint.verify.compare.texts import words
+from perflint.verify.measure.race import Recorded
 
 Runs = Sequence[Recorded]  # with the seeds 1, 2, 3, ...
 

@@ -14,13 +14,13 @@ from typing import Any
 
 from perflint.shim.counters import CALL
 from perflint.shim.hook import AfterImport, Finder
-from perflint.verify import dice
-from perflint.verify.gate import Gate
-from perflint.verify.journal import Journal
-from perflint.verify.orders import Orders, orders
-from perflint.verify.places import Places
-from perflint.verify.record import Recorder
-from perflint.verify.units import CALLS, Units
+from perflint.verify.agent import dice
+from perflint.verify.agent.gate import Gate
+from perflint.verify.agent.journal import Journal
+from perflint.verify.agent.places import Places
+from perflint.verify.agent.record import Recorder
+from perflint.verify.agent.units import CALLS, Units
+from perflint.verify.run.orders import Orders, orders
 
 _COUNTED = "__perflint_counted__"
 

@@ -13,17 +13,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perflint.verify import dice
-from perflint.verify.gate import place
-from perflint.verify.orders import Recording, of_rank
-from perflint.verify.reads import Reads
-from perflint.verify.state import WEIGHT, Holders, State
-from perflint.verify.telling import telling, told
-from perflint.verify.tensors import Tensors, digest, fingerprint, tensors_in, values_in
+from perflint.verify.agent import dice
+from perflint.verify.agent.gate import place
+from perflint.verify.agent.reads import Reads
+from perflint.verify.agent.state import WEIGHT, Holders, State
+from perflint.verify.agent.telling import telling, told
+from perflint.verify.agent.tensors import Tensors, digest, fingerprint, tensors_in, values_in
+from perflint.verify.run.orders import Recording, of_rank
 
 if TYPE_CHECKING:
-    from perflint.verify.data import Read
-    from perflint.verify.reference import Reference
+    from perflint.verify.agent.reference import Reference
+    from perflint.verify.compare.data import Read
 
 _NOT_THEIRS = ("torch", "perflint")  # loggers that tell of how a program is run
 _FEW = 16  # numbers
@@ -131,7 +131,7 @@ class Recorder:
         state.take_over(known["tensors"])
         dice.take_over(known["dice"])
         if self._recording.reference:
-            from perflint.verify.reference import Reference, prefer_plain_kernels
+            from perflint.verify.agent.reference import Reference, prefer_plain_kernels
 
             prefer_plain_kernels()
             self._reference = Reference()

@@ -19,13 +19,13 @@ from typing import TextIO
 
 from perflint.shim import plan
 from perflint.shim.session import RUN, SITE, plan_of
-from perflint.verify import tree
+from perflint.verify.agent.gate import Arrival, Leave, Platform
 from perflint.verify.codec import decoded, encoded
-from perflint.verify.gate import Arrival, Leave, Platform
-from perflint.verify.guardian import Guardian
-from perflint.verify.orders import Orders
-from perflint.verify.output import Output, ending
-from perflint.verify.samples import subject
+from perflint.verify.measure.samples import subject
+from perflint.verify.run import tree
+from perflint.verify.run.guardian import Guardian
+from perflint.verify.run.orders import Orders
+from perflint.verify.run.output import Output, ending
 from perflint.verify.spec import Program, Variant
 
 _OWN_PORT = {"PET_STANDALONE": "1"}  # has torchrun choose a free one: it is started several times at once
@@ -204,7 +204,7 @@ def _started(program: Program, variant: Variant, orders: Orders, folder: str) ->
     paths = os.pathsep.join(each for each in joined if each != SITE)  # it would join by itself, before it is started
     given: Mapping[str, str] = {RUN: folder, "PYTHONPATH": paths, **_OWN_PORT, **orders.environment()}
     return subprocess.Popen(
-        [sys.executable, "-m", "perflint.verify.start", program.kind.value, program.name, *program.arguments],
+        [sys.executable, "-m", "perflint.verify.agent.start", program.kind.value, program.name, *program.arguments],
         cwd=program.folder,
         env={**os.environ, **given},
         stdin=subprocess.DEVNULL,

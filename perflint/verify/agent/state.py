@@ -7,8 +7,8 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from perflint.verify.telling import telling
-from perflint.verify.tensors import Tensors, tensors_in, values_in
+from perflint.verify.agent.telling import telling
+from perflint.verify.agent.tensors import Tensors, tensors_in, values_in
 
 GRADIENT, OPTION = "gradient", "option"
 WEIGHT = "weight"  # of a module, and of no optimizer: it may be frozen, or a running average

@@ -11,13 +11,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from perflint.verify.gate import Arrival
-from perflint.verify.grade import Grade, Likeness
-from perflint.verify.judge import Standard, likeness
-from perflint.verify.orders import Recording
-from perflint.verify.protocol import Protocol
-from perflint.verify.race import Course, Job, Recorded
-from perflint.verify.same import compare
+from perflint.verify.agent.gate import Arrival
+from perflint.verify.compare.grade import Grade, Likeness
+from perflint.verify.compare.judge import Standard, likeness
+from perflint.verify.compare.same import compare
+from perflint.verify.measure.protocol import Protocol
+from perflint.verify.measure.race import Course, Job, Recorded
+from perflint.verify.run.orders import Recording
 from perflint.verify.spec import Variant
 
 AT_ONCE = 3  # runs that are recorded side by side

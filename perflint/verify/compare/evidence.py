@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from perflint.verify.tensors import digest
+from perflint.verify.agent.tensors import digest
 
 _KEPT = ("parameter", "weight", "optimizer", "option", "buffer")
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 
 import psutil
 
-from perflint.verify import tree
-from perflint.verify.protocol import Protocol
-from perflint.verify.running import Fault, NoProgress, ProgramEnded, Running
-from perflint.verify.samples import ORIGINAL, ORIGINALS, PATCHED, WHOLE, Window
+from perflint.verify.measure.protocol import Protocol
+from perflint.verify.measure.samples import ORIGINAL, ORIGINALS, PATCHED, WHOLE, Window
+from perflint.verify.measure.timeline import Timeline
+from perflint.verify.run import tree
+from perflint.verify.run.running import Fault, NoProgress, ProgramEnded, Running
 from perflint.verify.spec import Variant
-from perflint.verify.timeline import Timeline
 from perflint.verify.wording import size
 
 _SAID = (*ORIGINALS, PATCHED, WHOLE)  # what these print is compared

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TextIO
 
+from perflint.verify.agent.observe import Observer
 from perflint.verify.codec import decoded, encoded
-from perflint.verify.observe import Observer
-from perflint.verify.timeline import Timeline
+from perflint.verify.measure.timeline import Timeline
 
 _END = 1  # exit code of a process whose verifier is gone
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from perflint.verify.output import Output
+from perflint.verify.run.output import Output
 
 _COMMAND = "nvidia-smi"
 _FORMAT = "--format=csv,noheader,nounits"

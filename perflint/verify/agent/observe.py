@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from perflint.verify.timeline import Interval, Timeline, timeline
+from perflint.verify.measure.timeline import Interval, Timeline, timeline
 
 _ZERO = time.time_ns()
 _WAITS = ("Synchronize", "Memcpy")  # in the names of calls of CUDA that come back once the device is so far

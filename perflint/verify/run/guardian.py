@@ -1,6 +1,6 @@
 """Ends programs that the verifier left behind when it was killed itself, and puts back the files that they changed.
 
-Started as `python -m perflint.verify.guardian FOLDER`.
+Started as `python -m perflint.verify.run.guardian FOLDER`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from perflint.verify.journal import put_back
-from perflint.verify.tree import kill
+from perflint.verify.agent.journal import put_back
+from perflint.verify.run.tree import kill
 
 _JOURNAL = "journal"
 _LONGEST = 60  # characters of a folder: the paths of sockets in it have 104 at most

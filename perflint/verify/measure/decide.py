@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from perflint.verify.grade import Grade
-from perflint.verify.statistics import Estimate, is_slower
+from perflint.verify.compare.grade import Grade
+from perflint.verify.measure.statistics import Estimate, is_slower
 from perflint.verify.verdict import FixVerdict
 from perflint.verify.wording import ratio_with_interval
 

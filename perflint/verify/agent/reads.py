@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from perflint.verify import dice
-from perflint.verify.data import Read
-from perflint.verify.telling import told
-from perflint.verify.tensors import digest, tensors_in
+from perflint.verify.agent import dice
+from perflint.verify.agent.telling import told
+from perflint.verify.agent.tensors import digest, tensors_in
+from perflint.verify.compare.data import Read
 
 _PASS = "_perflint_pass"  # an attribute of iterators
 

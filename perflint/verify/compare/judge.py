@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perflint.verify import arrays
-from perflint.verify.grade import Grade, Likeness
-from perflint.verify.output import ending
-from perflint.verify.race import Recorded
-from perflint.verify.same import Comparison, Difference, logged
-from perflint.verify.state import OPTION
-from perflint.verify.texts import parting
+from perflint.verify.agent.state import OPTION
+from perflint.verify.compare import arrays
+from perflint.verify.compare.grade import Grade, Likeness
+from perflint.verify.compare.same import Comparison, Difference, logged
+from perflint.verify.compare.texts import parting
+from perflint.verify.measure.race import Recorded
+from perflint.verify.run.output import ending
 
 _OWN_SPREAD = 3.0  # times what the original differs from itself that a patched result may
 _LUCK = 3  # steps whose spread counts together: runs may be as good as equal in a number at one step by chance

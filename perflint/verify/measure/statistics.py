@@ -16,8 +16,8 @@ from functools import cache
 from math import atan, cos, exp, inf, log, pi, sin, sqrt
 from statistics import fmean, median, stdev
 
+from perflint.verify.measure.samples import AGAIN, ORIGINAL, ORIGINALS, Samples
 from perflint.verify.outcome import Outcome
-from perflint.verify.samples import AGAIN, ORIGINAL, ORIGINALS, Samples
 
 LEAST_GAIN = 1.02  # what is less is not worth a change, nor can it be told from noise in a few minutes
 SOUGHT_GAIN = 1.05  # what a race is to find; where this can be ruled out, there is nothing to gain

@@ -13,8 +13,8 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 
-from perflint.verify.grade import Grade, Likeness
-from perflint.verify.statistics import student
+from perflint.verify.compare.grade import Grade, Likeness
+from perflint.verify.measure.statistics import student
 
 SEEDS = (6, 12, 24)  # as many are run, one number after the other, until there is an answer
 _WITHIN, _BEYOND = 0.975, 0.9975  # quantiles: of what is taken for alike, and for different, in at most three answers

@@ -11,15 +11,15 @@ from functools import cached_property
 from pathlib import Path
 
 from perflint.rule import Safety
-from perflint.verify.alike import SEEDS
-from perflint.verify.further import AT_ONCE, HURRY
-from perflint.verify.grade import Grade, Likeness
-from perflint.verify.judge import Standard, likeness
-from perflint.verify.orders import Recording
-from perflint.verify.protocol import Protocol, patience
-from perflint.verify.race import Course, Job, Recorded
-from perflint.verify.same import Comparison, compare
-from perflint.verify.seeds import over_seeds
+from perflint.verify.compare.alike import SEEDS
+from perflint.verify.compare.further import AT_ONCE, HURRY
+from perflint.verify.compare.grade import Grade, Likeness
+from perflint.verify.compare.judge import Standard, likeness
+from perflint.verify.compare.same import Comparison, compare
+from perflint.verify.compare.seeds import over_seeds
+from perflint.verify.measure.protocol import Protocol, patience
+from perflint.verify.measure.race import Course, Job, Recorded
+from perflint.verify.run.orders import Recording
 from perflint.verify.spec import Variant
 
 _MORE = 3  # further runs of an original that differs from itself, to see by how much

@@ -1,0 +1,1 @@
+"""What of the verifier runs in the user's own processes."""

@@ -1,0 +1,1 @@
+"""How fast variants are: races, their samples, and what these prove."""
