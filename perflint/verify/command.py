@@ -54,7 +54,7 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]
 @click.option("--pairs", type=click.IntRange(1), help="Windows of each process.")
 @click.option("--rounds", type=click.IntRange(3), help="Fresh processes of each variant, at most.")
 @click.option("--horizon", type=click.IntRange(2), help="Steps that are compared one by one; 20 is the default.")
-@click.option("--seed", type=int, default=0, help="The seed that random numbers begin with.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="The seed that random numbers begin with.")
 @click.option("--compile", is_flag=True, help="Try what compiling modules gains, as `perflint run --compile` does it.")
 @click.option("--tune-loader", is_flag=True, help="First measure how many workers loaders need; `fix` writes it.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress, only the verdict.")

@@ -31,6 +31,7 @@ from perflint.verify.spec import Variant
 from perflint.verify.variants import FixKey, Variants
 from perflint.verify.verdict import FixVerdict, Hunk, Reach, Side, Verdict
 from perflint.verify.wording import count
+from perflint.workers import available_cores
 
 _FIRST_LOOK = 0.1  # of the time there is
 _FOR_FURTHER = 0.05  # of the time there is, for a run of the original behind the horizon
@@ -113,7 +114,9 @@ class Examination:
             reach = _reach(first)
         elif said := _said_otherwise(race):
             likeness = Likeness(Grade.DIFFERENT, (said,))
-            fixes = tuple(replace(fix, kept=False, reason=said) if fix.kept else fix for fix in verdict.fixes)
+        if likeness.grade is Grade.DIFFERENT:
+            lost = next(iter(likeness.evidence), "the results differ")
+            fixes = tuple(replace(fix, kept=False, reason=lost) if fix.kept else fix for fix in verdict.fixes)
             return replace(verdict, likeness=likeness, fixes=fixes)
         before, after = _side(race, ORIGINAL, first), _side(race, PATCHED, final)
         gpus, read = self._look.gpus, self._monitor.readings(self._look.gpus, race.since)
@@ -153,7 +156,7 @@ class Examination:
 
     @cached_property
     def _schedule(self) -> Schedule:
-        return Schedule(self._look, self._asked, len(os.sched_getaffinity(0)))
+        return Schedule(self._look, self._asked, available_cores())
 
     @cached_property
     def _records(self) -> Records:

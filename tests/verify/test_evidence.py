@@ -1,4 +1,4 @@
-"""What a program never changes is the same whatever it computes, and counts for nothing."""
+"""What a program keeps and computes is compared, whatever kind it is; what it never changes counts for nothing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from perflint.verify.agent.state import State
-from perflint.verify.agent.tensors import fingerprint, values_in
+from perflint.verify.agent.tensors import digest, fingerprint, values_in
 from perflint.verify.compare.evidence import Evidence
+from perflint.verify.compare.same import differing
 
 
 def test_of_what_is_kept_only_what_changes_counts() -> None:
@@ -46,6 +47,29 @@ def test_parameters_without_values_of_their_own_are_passed_over() -> None:
     sparse.register_buffer("rows", torch.eye(3).to_sparse())
     assert not State((), (lazy, meta, sparse)).tensors()
     assert State((), (torch.nn.Linear(2, 2),)).tensors().keys() == {"weight 0.weight", "weight 0.bias"}
+
+
+def test_the_sign_of_imaginary_parts_is_a_difference() -> None:
+    values = torch.tensor([1 + 2j, 3 - 1j])
+    assert digest(values) != digest(values.conj())
+    found = differing(1, "output 0", values, values.conj(), None)
+    assert found is not None and not found.is_close and found.error and found.error > 0.5
+
+
+def test_sparse_gradients_are_compared() -> None:
+    embedding = torch.nn.Embedding(4, 2, sparse=True)
+    optimizer = torch.optim.SGD(embedding.parameters(), lr=0.1)
+    embedding(torch.tensor([1])).sum().backward()
+    assert State([optimizer], [embedding]).tensors()["gradient 0.0"].tolist() == [[0, 0], [1, 1], [0, 0], [0, 0]]
+
+
+def test_what_can_be_written_to_is_taken_over() -> None:
+    module = torch.nn.Linear(1, 1)
+    module.register_buffer("places", torch.arange(3).expand(2, 3))  # shares its memory
+    state = State((), [module])
+    state.take_over({name: torch.zeros_like(tensor) for name, tensor in state.tensors().items()})
+    assert module.weight.item() == module.bias.item() == 0
+    assert module.get_buffer("places").tolist() == [[0, 1, 2]] * 2
 
 
 def test_numbers_of_any_kind_and_size_are_values() -> None:

@@ -71,3 +71,16 @@ def test_of_a_race_what_the_patch_prints_otherwise_each_time_counts_unless_it_ma
 def test_of_a_race_what_the_originals_print_otherwise_does_not_count() -> None:
     assert not parting_in_all(["loss 0.5311", "loss 0.5312"], ["loss 0.5313"])
     assert not parting_in_all(["loss 0.5312", ""], ["loss 0.5313"])
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("peak 1834 MB", "peak 2001 MB"), ("loss: 0.53 max mem: 5432", "loss: 0.53 max mem: 6001"), ("3.2GiB", "4GiB")],
+)
+def test_how_much_memory_is_in_use_is_no_result(before: str, after: str) -> None:
+    assert not parting(before, before, after, exact=True)
+    assert parting(before, before, after.replace("0.53", "0.54") + "!", exact=True)
+
+
+def test_names_that_read_like_huge_numbers_are_compared() -> None:
+    assert parting("id 12e400", "id 12e400", "id 12e401", exact=False)

@@ -20,7 +20,7 @@ def states() -> list[Any]:
     import torch
 
     numpy = sys.modules.get("numpy")
-    device = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    device = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return [
         torch.get_rng_state(),
         torch.cuda.get_rng_state() if device else None,

@@ -122,7 +122,7 @@ class Gate:
 def _platform() -> Platform:
     torch = sys.modules["torch"]
     versions = {"torch": str(torch.__version__), "python": platform.python_version(), "system": platform.platform()}
-    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+    if not torch.cuda.is_initialized():
         return Platform(*place(), f"CPU, {os.cpu_count()} cores", versions)
     gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
     return Platform(*place(), gpu.name, {**versions, "cuda": str(torch.version.cuda)}, str(getattr(gpu, "uuid", "")))
@@ -140,13 +140,13 @@ def place() -> tuple[int, int]:
 def synchronize() -> None:
     """Wait for the device, where one is in use."""
     torch = sys.modules["torch"]
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():
         torch.cuda.synchronize()
 
 
 def _device_bytes() -> int:
     cuda = sys.modules["torch"].cuda
-    return int(cuda.max_memory_allocated()) if cuda.is_available() and cuda.is_initialized() else 0
+    return int(cuda.max_memory_allocated()) if cuda.is_initialized() else 0
 
 
 def _compilations() -> int:

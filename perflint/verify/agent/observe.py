@@ -78,7 +78,7 @@ def _seconds(nanoseconds: int) -> float:
 def _profile() -> Any:
     """A profiler at work on the device; None where none is in use, or the program's own profiler is at work."""
     torch = sys.modules["torch"]
-    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+    if not torch.cuda.is_initialized():
         return None
     with suppress(RuntimeError):
         profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])

@@ -84,13 +84,13 @@ class Recorder:
     def passed(self) -> None:
         """Write down a step."""
         self._step += 1
+        self._calls.clear()
         if self._orders.marks and self._step not in self._orders.marks:
             return
         state = self._state = self._holders.state()
         if self._reference or not self._recording.reference:
             self._write(self._step, self._content(state))
         self._noted = _Noted()
-        self._calls.clear()
         if self._reference:
             self._reference.__exit__(None, None, None)  # type: ignore[no-untyped-call]
             self._reference = None

@@ -71,7 +71,9 @@ class State:
         with torch.no_grad():
             for name, tensor in self._named():
                 known = tensors.get(name)
-                if not name.startswith(_OURS_TO_LEAVE) and known is not None and known.shape == tensor.shape:
+                if name.startswith(_OURS_TO_LEAVE) or _is_expanded(tensor):
+                    continue
+                if known is not None and known.shape == tensor.shape:
                     tensor.detach().copy_(known)
 
     def _named(self) -> Iterator[tuple[str, Any]]:
@@ -93,9 +95,11 @@ class State:
 
 
 def _of(optimizer: Any, parameter: Any, name: str) -> Iterator[tuple[str, Any]]:
+    import torch
+
     yield f"parameter {name}", parameter
-    if parameter.grad is not None:
-        yield f"{GRADIENT} {name}", parameter.grad
+    if (gradient := parameter.grad) is not None:
+        yield f"{GRADIENT} {name}", gradient if gradient.layout is torch.strided else gradient.to_dense()
     for path, tensor in tensors_in(optimizer.state.get(parameter, {})):
         yield f"optimizer {name}{path}", tensor
 
@@ -104,6 +108,11 @@ def _numbers(options: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]
     """Learning rates and the like, as they are set."""
     numbers = values_in({name: value for name, value in options.items() if name not in _HOW})
     return ((f"{path}{name}", number) for name, number in numbers if number.numel())
+
+
+def _is_expanded(tensor: Any) -> bool:
+    """Whether places share their memory: such a tensor can't be written to, and so is what it was when it was made."""
+    return any(size > 1 and not stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def _has_values(tensor: Any) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 Tensors = dict[str, Any]
 
+_AT_ONCE = 2**24  # numbers
 _NUMBERS = (int, float)
 _ATTRIBUTES = (*_NUMBERS, str, list, tuple, Mapping)  # which are looked at, as tensors are: the others may be anything
 
@@ -105,14 +106,15 @@ def fingerprint(tensor: Any) -> str:
     """As `digest`, on the tensor's own device and at its speed; values that change places have the same."""
     import torch
 
-    plain = tensor.detach().contiguous()
+    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
     numbers = torch.view_as_real(plain) if plain.is_complex() else plain
     bits = numbers.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[numbers.itemsize])
-    return f"{tensor.dtype}{tuple(tensor.shape)}{bits.sum(dtype=torch.int64).item()}"
+    parts = bits.flatten().split(_AT_ONCE)  # summing up makes a copy of 64 bits
+    return f"{tensor.dtype}{tuple(tensor.shape)}{sum(part.sum(dtype=torch.int64) for part in parts)}"
 
 
 def _bytes(tensor: Any) -> bytes:
     import torch
 
-    plain = tensor.detach().cpu().contiguous()
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     return plain.flatten().view(torch.uint8).numpy().tobytes() if plain.numel() else b""

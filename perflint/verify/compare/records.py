@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ from perflint.verify.measure.protocol import Protocol, patience
 from perflint.verify.measure.race import Course, Job, Recorded
 from perflint.verify.run.orders import Recording
 from perflint.verify.spec import Variant
+from perflint.workers import available_cores
 
 _MORE = 3  # further runs of an original that differs from itself, to see by how much
 
@@ -90,7 +90,7 @@ class Records:
 
     def _over_seeds(self, variant: Variant) -> Likeness:
         """How alike a variant is to the original with seed after seed."""
-        beside = min(self._at_once, len(os.sched_getaffinity(0)))
+        beside = min(self._at_once, available_cores())
         begin, each, runs = time.monotonic(), 2 * self._one / beside, list[Recorded]()
         needed = f"{SEEDS[0]} seeds would take about {SEEDS[0] * each:.0f} s"
         found = Likeness(Grade.UNKNOWN, (f"its random numbers are others, and {needed}: a larger budget may tell",))

@@ -112,7 +112,7 @@ def _compare(before: Path, after: Path, reference: Path | None) -> Comparison:
         for name, value, *_ in pairs:
             evidence.add(name, value)
         kinds = _sizes(pairs)
-        differences += filter(None, (_differing(number, *pair, kinds.get(_kind(pair[0]), 0.0)) for pair in pairs))
+        differences += filter(None, (differing(number, *pair, kinds.get(_kind(pair[0]), 0.0)) for pair in pairs))
     saved = list(_saved(before, after))
     differences += (each for each in saved if isinstance(each, Difference))
     parted += (each for each in saved if isinstance(each, str))
@@ -134,15 +134,15 @@ def traits(folder: Path) -> dict[str, float]:
     losses = torch.tensor([loss for step in steps for loss in step["losses"]])
     outputs = [output for step in steps for paths in step["outputs"] for output in paths.values() if output.numel()]
     sizes = [
-        torch.stack([value.double().norm() for name, value in step["tensors"].items() if name.startswith("gradient")])
+        torch.stack([_double(value).norm() for name, value in step["tensors"].items() if name.startswith("gradient")])
         for step in steps
         if any(name.startswith("gradient") for name in step.get("tensors", ()))
     ]
     found = {
         "the loss": [losses.double().mean()] if len(losses) else [],
         "the size of gradients": [size.norm().log10() for size in sizes],
-        "the output": [output.double().mean() for output in outputs],
-        "the size of outputs": [output.double().square().mean().sqrt() for output in outputs],
+        "the output": [_double(output).mean() for output in outputs],
+        "the size of outputs": [_double(output).square().mean().sqrt() for output in outputs],
     }
     return {name: float(torch.stack(values).mean()) for name, values in found.items() if values}
 
@@ -245,7 +245,7 @@ def _sizes(pairs: Sequence[tuple[str, Any, Any, Any]]) -> Mapping[str, float]:
     sizes: dict[str, float] = {}
     for name, value, _, _ in pairs:
         if name.startswith(_MANY) and not isinstance(value, str) and value.numel():
-            size = value.double().square().mean().sqrt().item()
+            size = _double(value).square().mean().sqrt().item()
             sizes[_kind(name)] = max(sizes.get(_kind(name), 0.0), size)
     return sizes
 
@@ -269,14 +269,14 @@ def _saved(before: Path, after: Path) -> Iterator[Difference | str]:
             yield f"{new['name']} is saved behind step {new['step']}, and not {old['step']}"
         for key in old["tensors"].keys() & new["tensors"].keys():
             name = f"{key.lstrip('.')} of {new['name']}"
-            found = _differing(new["step"], name, old["tensors"][key], new["tensors"][key], None)
+            found = differing(new["step"], name, old["tensors"][key], new["tensors"][key], None)
             if found and old["of"][key] and not old["of"][key] & new["of"][key]:
                 yield f"{name} is not {min(old['of'][key])} as it stands"
             elif found and not (old["of"][key] and math.isfinite(found.error or 0.0)):
                 yield found
 
 
-def _differing(step: int, name: str, before: Any, after: Any, exact: Any, kind: float = 0.0) -> Difference | None:
+def differing(step: int, name: str, before: Any, after: Any, exact: Any, kind: float = 0.0) -> Difference | None:
     """How values differ, None if not; the largest values of their `kind` tell what is next to nothing."""
     import torch
 
@@ -288,7 +288,7 @@ def _differing(step: int, name: str, before: Any, after: Any, exact: Any, kind: 
         return Difference(step, name, math.inf, is_close=False)
     if torch.equal(before, after) or bool(((before == after) | (before.isnan() & after.isnan())).all()):
         return None
-    scale = before.double().square().mean().sqrt().item()
+    scale = _double(before).square().mean().sqrt().item()
     is_close = _is_close(before, after, max(scale, kind))
     error, largest = _error(after, before, scale), max(scale, kind)
     is_coarse = before.dtype in (torch.float16, torch.bfloat16) or before.numel() < _FEW
@@ -300,8 +300,15 @@ def _differing(step: int, name: str, before: Any, after: Any, exact: Any, kind: 
     return replace(found, reference=max(own, _EPSILON * kind / (scale or 1)), changed=other)
 
 
+def _double(tensor: Any) -> Any:
+    """The numbers of a tensor in double precision; of complex ones both parts."""
+    import torch
+
+    return (torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor).double()
+
+
 def _error(value: Any, other: Any, scale: float) -> float:
-    error = (value.double() - other.double()).square().mean().sqrt().item()
+    error = (_double(value) - _double(other)).square().mean().sqrt().item()
     return float(error / scale) if scale else float(error)
 
 

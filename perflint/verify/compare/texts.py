@@ -8,7 +8,10 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
-_MOMENT = re.compile(r"\d{4}[-/]\d\d[-/]\d\d|\d{1,2}:\d\d(?::\d\d)?(?:[.,]\d+)?")  # dates and times of the day
+_PASSING = re.compile(  # dates, times of the day, and memory in use
+    r"\d{4}[-/]\d\d[-/]\d\d|\d{1,2}:\d\d(?::\d\d)?(?:[.,]\d+)?"
+    r"|\d+(?:\.\d+)? ?[KMGT]i?B\b|(?i:\bmem(?:ory)?(?: \w+){0,2} ?[:=] ?)\d+(?:\.\d+)?"
+)
 _NEAR = 1e-3  # relative: what rounding may make of a printed number
 _PRECISE = 4  # digits: no two times agree in so many
 _WORDS = -1  # in the place of the number of a number
@@ -36,11 +39,11 @@ def parting_in_all(originals: Sequence[str], others: Sequence[str]) -> str:
 
 def _partings(originals: Sequence[str], other: str, digits: int = 0) -> Iterator[tuple[str, bool]]:
     """How a text differs from others that should be the same, and whether that may be rounding."""
-    first, *twins = (_MOMENT.sub("", text).splitlines() for text in originals)
+    first, *twins = (_PASSING.sub("", text).splitlines() for text in originals)
     if any(len(twin) != len(first) for twin in twins):
         return  # its lines can't be told from one another
     loose = {place for twin in twins for pair in zip(first, twin, strict=True) for place, _, _ in _differing(*pair)}
-    for number, (line, new) in enumerate(zip_longest(first, _MOMENT.sub("", other).splitlines()), 1):
+    for number, (line, new) in enumerate(zip_longest(first, _PASSING.sub("", other).splitlines()), 1):
         if line is None:
             yield f'line {number}, "{_cut(new)}", is too much', False
         elif new is None:
@@ -53,8 +56,8 @@ def _partings(originals: Sequence[str], other: str, digits: int = 0) -> Iterator
 
 
 def words(text: str) -> str:
-    """A text without its numbers, dates and times, and however they were aligned."""
-    return " ".join(_NUMBER.sub(" ", _MOMENT.sub(" ", text)).split())
+    """A text without its numbers, and however they were aligned."""
+    return " ".join(_NUMBER.sub(" ", _PASSING.sub(" ", text)).split())
 
 
 _Place = tuple[str, int]  # a line without its numbers, and which of them
@@ -84,8 +87,8 @@ def _is_near(old: str, new: str) -> bool:
     """Whether numbers are the same but for rounding, or for one in the last digit that is printed."""
     mantissa, _, exponent = old.lower().partition("e")
     digits = len(mantissa.partition(".")[2])
-    last = 10.0 ** (int(exponent or 0) - digits) if digits or exponent else 0.0
-    return math.isclose(float(old), float(new), rel_tol=_NEAR, abs_tol=1.5 * last)
+    last = float(f"1e{int(exponent or 0) - digits}") if digits or exponent else 0.0
+    return math.isfinite(last) and math.isclose(float(old), float(new), rel_tol=_NEAR, abs_tol=1.5 * last)
 
 
 def _cut(line: str) -> str:
