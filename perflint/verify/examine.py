@@ -6,16 +6,15 @@ import datetime
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
 from perflint import __version__
-from perflint.rule import Safety
 from perflint.verify.compare.further import Further
 from perflint.verify.compare.grade import Grade, Likeness
-from perflint.verify.compare.records import Records
+from perflint.verify.compare.records import Records, Tell
 from perflint.verify.compare.same import losses
 from perflint.verify.compare.texts import parting_in_all
 from perflint.verify.hunks import hunks
@@ -29,7 +28,7 @@ from perflint.verify.measure.statistics import step_seconds
 from perflint.verify.run.running import Fault
 from perflint.verify.spec import Variant
 from perflint.verify.variants import FixKey, Variants
-from perflint.verify.verdict import FixVerdict, Hunk, Reach, Side, Verdict
+from perflint.verify.verdict import FixVerdict, Hunk, Reach, Side, Verdict, weakest
 from perflint.verify.wording import count
 from perflint.workers import available_cores
 
@@ -37,8 +36,6 @@ _FIRST_LOOK = 0.1  # of the time there is
 _FOR_FURTHER = 0.05  # of the time there is, for a run of the original behind the horizon
 _FOR_SEEDS = 0.25  # of the time there is, for each variant that has to be run with several
 FIRST_STEP = 600.0  # seconds that a program may take to come to its first step: it may prepare its data
-
-Tell = Callable[[str], None]
 
 
 class Examination:
@@ -171,8 +168,7 @@ class Examination:
 
     def _graded(self, fixes: Sequence[FixVerdict], run: Recorded) -> Likeness:
         """How alike the original is to a run with these fixes, which may differ by what they have promised."""
-        promise = max((fix.safety for fix in fixes), key=list(Safety).index, default=Safety.EXACT)
-        return self._records.graded(self._patched(fixes), run, promise)
+        return self._records.graded(self._patched(fixes), run, weakest(fixes))
 
     def _seen(self, everything: Variant, whole: Recorded) -> list[FixVerdict]:
         """The fixes that the program comes by, each with how alike the original is to itself with that fix alone."""

@@ -18,7 +18,8 @@ from perflint.figures import FOLDER
 from perflint.shim.planning import Project
 from perflint.shim.store import project_of
 from perflint.verify import verdicts, won
-from perflint.verify.examine import FIRST_STEP, Examination, Tell
+from perflint.verify.compare.records import Tell
+from perflint.verify.examine import FIRST_STEP, Examination
 from perflint.verify.measure.disturbance import Monitor
 from perflint.verify.measure.race import Course
 from perflint.verify.run.guardian import Guardian

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
@@ -164,8 +164,7 @@ class Verdict:
         own = self.own.grade
         honest = [fix for fix in self.fixes if fix.activations and fix.likeness.keeps(fix.safety, own)]
         patch = [fix for fix in self.fixes if fix.kept] or honest
-        promise = max((fix.safety for fix in patch), key=list(Safety).index, default=Safety.EXACT)
-        return self.likeness.keeps(promise, own)
+        return self.likeness.keeps(weakest(patch), own)
 
     @property
     def outcome(self) -> Outcome:
@@ -196,3 +195,8 @@ class Verdict:
         before, after = self.step_seconds
         longer = max(0.0, self.after.setup_seconds - self.before.setup_seconds)
         return ceil(longer / (before - after)) if before > after else None
+
+
+def weakest(fixes: Iterable[FixVerdict]) -> Safety:
+    """What fixes promise together; without any, nothing may change."""
+    return max((fix.safety for fix in fixes), key=list(Safety).index, default=Safety.EXACT)

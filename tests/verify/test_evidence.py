@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -70,6 +73,22 @@ def test_what_can_be_written_to_is_taken_over() -> None:
     state.take_over({name: torch.zeros_like(tensor) for name, tensor in state.tensors().items()})
     assert module.weight.item() == module.bias.item() == 0
     assert module.get_buffer("places").tolist() == [[0, 1, 2]] * 2
+
+
+def test_what_is_called_once_a_step_is_noted_in_each_step_between_two_marks(tmp_path: Path) -> None:
+    code = """
+import sys, torch
+from perflint.verify.agent.record import Recorder
+from perflint.verify.run.orders import Recording
+
+recorder = Recorder(Recording(sys.argv[1], (), (), marks=(100,)))
+recorder.watch(torch)
+for _ in range(100):
+    recorder.note_output(len, 1.0)
+    recorder.passed()
+"""
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], check=True)
+    assert len(torch.load(tmp_path / "run" / "100.pt", weights_only=False)["outputs"]) == 100
 
 
 def test_numbers_of_any_kind_and_size_are_values() -> None:

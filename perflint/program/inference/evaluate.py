@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from perflint.links import Answer
@@ -37,7 +38,7 @@ _CONSTANTS = (bool, int, float, complex, str, bytes)
 BUILTINS = frozenset(dir(builtins))
 
 
-class Evaluator:
+class Evaluator(ABC):
     """Expressions of one file; the statements are `execute.Executor`'s, which extends this."""
 
     def __init__(self, *, default_place: Place) -> None:
@@ -73,13 +74,13 @@ class Evaluator:
             return Place.UNKNOWN
         return self.module_place if function.owner.is_a("module") else Place.UNKNOWN
 
+    @abstractmethod
     def call_function(self, info: FunctionInfo, arguments: dict[str, Value], site: ast.AST) -> Value:
         """What a call of a function of this file gives; `Executor` evaluates its body."""
-        raise NotImplementedError
 
+    @abstractmethod
     def assign(self, target: ast.expr, value: Value) -> None:
         """Bind `target`; `Executor` does it."""
-        raise NotImplementedError
 
     def by_role(self, node: ast.expr, value: Value) -> Value:
         """What the vaguely known `value` of a name or path likely is, by how the file uses it."""

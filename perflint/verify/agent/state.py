@@ -12,6 +12,7 @@ from perflint.verify.agent.tensors import Tensors, tensors_in, values_in
 
 GRADIENT, OPTION = "gradient", "option"
 WEIGHT = "weight"  # of a module, and of no optimizer: it may be frozen, or a running average
+DERIVED = ("parameter", WEIGHT, "optimizer", "buffer")  # from gradients, or from what passes through
 _OURS_TO_LEAVE = (GRADIENT, OPTION)  # made anew by each step, and by a schedule
 _HOW = ("params", "foreach", "fused", "capturable", "differentiable")  # options that don't say what is computed
 

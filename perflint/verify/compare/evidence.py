@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from perflint.verify.agent.state import DERIVED, OPTION
 from perflint.verify.agent.tensors import digest
 
-_KEPT = ("parameter", "weight", "optimizer", "option", "buffer")
+_KEPT = (*DERIVED, OPTION)
 
 
 class Evidence:

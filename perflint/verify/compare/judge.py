@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perflint.verify.agent.state import OPTION
+from perflint.verify.agent.state import DERIVED, OPTION
 from perflint.verify.compare import arrays
 from perflint.verify.compare.grade import Grade, Likeness
-from perflint.verify.compare.same import Comparison, Difference, logged
+from perflint.verify.compare.same import EPSILON, Comparison, Difference, logged
 from perflint.verify.compare.texts import parting
 from perflint.verify.measure.race import Recorded
 from perflint.verify.run.output import ending
@@ -21,10 +21,8 @@ _LUCK = 3  # steps whose spread counts together: runs may be as good as equal in
 _OWN_ERROR, _COARSE_ERROR = 2.0, 3.0  # times the original's own rounding error; for few elements or digits
 _NEAR_ERROR = 8.0  # the same where torch.testing calls the values close, which is up to a hundred roundings
 _NO_ROUNDING = 0.05  # of the largest values of the kind: whoever errs by more was not computed in double precision
-_EPSILON = 2.0**-23  # float32: what one rounding makes of a value
 _DRIFT = 1e-3  # of a value: what rounding may grow to in the steps behind one from the same state
-_DERIVED = ("parameter", "weight", "optimizer", "buffer")  # Adam makes whole steps of the rounding of small gradients
-_DERIVED_DRIFT = 0.1  # of the largest values of the kind
+_DERIVED_DRIFT = 0.1  # of the largest values of the kind: Adam makes whole steps of the rounding of small gradients
 _SAID = 3  # differences that are told
 
 _Spread = Mapping[tuple[int, str], float]
@@ -116,7 +114,7 @@ def _is_rounding(difference: Difference, error: float, referenced: bool) -> bool
     if reference is None or changed is None or not _is_known(difference):
         return difference.is_close or (referenced and _has_drifted(difference, error))
     allowed = _NEAR_ERROR if difference.is_close else _COARSE_ERROR if difference.is_coarse else _OWN_ERROR
-    return changed <= allowed * max(reference, _EPSILON)
+    return changed <= allowed * max(reference, EPSILON)
 
 
 def _is_known(difference: Difference) -> bool:
@@ -126,14 +124,14 @@ def _is_known(difference: Difference) -> bool:
 
 
 def _has_drifted(difference: Difference, error: float) -> bool:
-    if difference.name.startswith(_DERIVED):
+    if difference.name.startswith(DERIVED):
         return (error if difference.of_kind is None else difference.of_kind) <= _DERIVED_DRIFT
     return error <= _DRIFT and not difference.name.startswith(OPTION)
 
 
 def _by_size(differences: Sequence[Difference]) -> list[Difference]:
     """The first and largest ones, of what others follow from before those."""
-    return sorted(differences, key=lambda each: (each.step, each.name.startswith(_DERIVED), -(each.error or 0.0)))
+    return sorted(differences, key=lambda each: (each.step, each.name.startswith(DERIVED), -(each.error or 0.0)))
 
 
 def _size(difference: Difference) -> str:

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from perflint.verify.agent.state import DERIVED, GRADIENT
 from perflint.verify.compare.data import Read
 from perflint.verify.compare.evidence import Evidence
 
-_EPSILON = 2.0**-23  # float32: what one rounding makes of a value
-_MANY = ("gradient", "parameter", "weight", "optimizer", "buffer")  # of each kind there are many, some next to nothing
+EPSILON = 2.0**-23  # float32: what one rounding makes of a value
+_MANY = (GRADIENT, *DERIVED)  # of each kind there are many, some next to nothing
 _FEW = 1000  # elements: the error of fewer is a matter of luck
 _OUTPUTS = {"outputs": "output", "later": "output before"}  # what is recorded of calls, and what it is called
 
@@ -134,9 +135,9 @@ def traits(folder: Path) -> dict[str, float]:
     losses = torch.tensor([loss for step in steps for loss in step["losses"]])
     outputs = [output for step in steps for paths in step["outputs"] for output in paths.values() if output.numel()]
     sizes = [
-        torch.stack([_double(value).norm() for name, value in step["tensors"].items() if name.startswith("gradient")])
+        torch.stack([_double(value).norm() for name, value in step["tensors"].items() if name.startswith(GRADIENT)])
         for step in steps
-        if any(name.startswith("gradient") for name in step.get("tensors", ()))
+        if any(name.startswith(GRADIENT) for name in step.get("tensors", ()))
     ]
     found = {
         "the loss": [losses.double().mean()] if len(losses) else [],
@@ -297,7 +298,7 @@ def differing(step: int, name: str, before: Any, after: Any, exact: Any, kind: f
     if not torch.is_tensor(exact) or not exact.isfinite().all():
         return found
     own, other = (_error(each, exact, scale) for each in (before, after))
-    return replace(found, reference=max(own, _EPSILON * kind / (scale or 1)), changed=other)
+    return replace(found, reference=max(own, EPSILON * kind / (scale or 1)), changed=other)
 
 
 def _double(tensor: Any) -> Any:
