@@ -6,6 +6,7 @@ import builtins
 import functools
 import random
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from perflint.verify.agent.gate import Gate
 from perflint.verify.agent.journal import Journal
 from perflint.verify.agent.places import Places
 from perflint.verify.agent.record import Recorder
-from perflint.verify.agent.units import CALLS, Units
+from perflint.verify.agent.units import Units, calls
 from perflint.verify.run.orders import Orders, orders
 
 _COUNTED = "__perflint_counted__"
@@ -42,6 +43,7 @@ class Inside:
         self._gate = Gate(orders.address)
         self._recorder: Recorder | None = None
         self._places = Places(orders.recording.loops if orders.recording else ())
+        self._thread = _Thread()
         self.units = Units(orders.unit, self._passed)
 
     def install(self) -> None:
@@ -89,25 +91,31 @@ class Inside:
         self._gate.passed(kind)
 
     def counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of the user's that tells of its calls, but for those of itself."""
+        """A function of the user's that tells of its calls, but for those of itself, and in how many others they are.
+
+        Generators and coroutines are not to be counted: their calls do nothing yet.
+        """
         if hasattr(function, _COUNTED):
             return function
-        running = returned = False
-        self._places.add(function, lambda: running and not returned)
+        begun = returned = False
+        self._places.add(function, lambda: begun and not returned)
 
         @functools.wraps(function)
         def counted(*args: Any, **kwargs: Any) -> Any:
-            nonlocal running, returned
-            if running or (self._recorder and sys.modules["torch"].compiler.is_compiling()):
+            nonlocal begun, returned
+            running = self._thread.running
+            if id(function) in running or (self._recorder and sys.modules["torch"].compiler.is_compiling()):
                 return function(*args, **kwargs)
-            running = True
+            running.append(id(function))
+            begun = True
             try:
                 result = function(*args, **kwargs)
             finally:
-                running, returned = False, True
+                running.pop()
+                returned = True
             if self._recorder:
                 self._recorder.note_output(function, result)
-            self.units.happened(CALLS)
+            self.units.happened(calls(len(running)))
             return result
 
         setattr(counted, _COUNTED, True)
@@ -122,6 +130,13 @@ class Inside:
             return begin(*args, **kwargs)
 
         torch.cuda.CUDAGraph.capture_begin = counted
+
+
+class _Thread(threading.local):
+    """The functions whose calls each thread is in, the outermost first."""
+
+    def __init__(self) -> None:
+        self.running: list[int] = []  # their ids
 
 
 def _both(first: AfterImport, second: AfterImport | None) -> AfterImport:

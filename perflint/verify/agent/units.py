@@ -1,20 +1,39 @@
-"""What counts as a step of a program: an optimizer's step, a batch of a loader, or a call."""
+"""What counts as a step of a program: an optimizer's step, a batch of a loader, or a call that is in so many others."""
 
 from __future__ import annotations
 
 import os
+import threading
 import weakref
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from perflint.verify.agent.telling import telling
 
 OPTIMIZER, BATCH, CALLS = "optimizer steps", "loader batches", "calls"
-KINDS = (OPTIMIZER, BATCH, CALLS)  # the first that a program has is its unit
+_INSIDE = " in calls"
 NOTHING = "none"  # is counted
 _PATIENCE = 64  # steps of other optimizers until the one that is counted is taken to be done with
 
 Passed = Callable[[str], None]
+
+
+def calls(others: int) -> str:
+    """The kind of calls that are in so many others: how many of them these make is what a fix may change."""
+    return CALLS + others * _INSIDE
+
+
+def unit_of(kinds: Iterable[str]) -> str:
+    """The kind that counts as a step of a program in which steps of these `kinds` have happened; empty without any.
+
+    Calls count that are in as few others as may be, but more than one: `main` is called once.
+    """
+    numbers = Counter(kinds)
+    by_depth = sorted((kind for kind in numbers if kind.startswith(CALLS)), key=len)
+    again = [kind for kind in by_depth if numbers[kind] > 1]
+    known = (kind for kind in (OPTIMIZER, BATCH, *again, *by_depth) if kind in numbers)
+    return next(known, "")
 
 
 class Units:
@@ -22,6 +41,7 @@ class Units:
 
     def __init__(self, unit: str, passed: Passed) -> None:
         self._unit, self._passed, self._process = unit, passed, os.getpid()
+        self._lock = threading.RLock()
         self._leader: weakref.ref[Any] | None = None
         self._others = 0
 
@@ -34,9 +54,10 @@ class Units:
         iterator.__next__ = telling(iterator.__next__, lambda _: self.happened(BATCH))  # type: ignore[method-assign]
 
     def happened(self, kind: str) -> None:
-        """One more of a kind; what forked processes do doesn't count."""
+        """One more of a kind, in whichever thread; what forked processes do doesn't count."""
         if self._unit in ("", kind) and os.getpid() == self._process:
-            self._passed(kind)
+            with self._lock:
+                self._passed(kind)
 
     def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         """Count the steps of one optimizer: a program with several makes one of each for a batch."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from perflint.verify.agent.gate import Platform
-from perflint.verify.agent.units import KINDS
+from perflint.verify.agent.units import unit_of
 
 _WINDOW = 0.25  # seconds that a window lasts at least, so that a stall of a few milliseconds is no 5 % of it
 _LONGEST = 1.0  # seconds of a window
@@ -64,8 +64,7 @@ class Look:
     @cached_property
     def unit(self) -> str:
         """The kind of event that counts as a step; empty where there is none."""
-        kinds = {passage.kind for passage in self.passages}
-        return next((kind for kind in KINDS if kind in kinds), "")
+        return unit_of(passage.kind for passage in self.passages)
 
     @cached_property
     def steps(self) -> tuple[float, ...]:
