@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from importlib.util import find_spec
 from typing import Any
@@ -69,6 +70,8 @@ def verify(program: tuple[str, ...], **typed: Any) -> int:
     What won is kept in .perflint/verdicts.json, and `perflint fix --apply --verified` applies it. Exits with 0 if the
     program is the same and faster, with 1 if not, with 2 if it could not be run.
     """
+    if sys.platform == "win32":
+        raise UserError("verify doesn't run on Windows: it pauses programs as only POSIX systems can; run it in WSL")
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise UserError(f"verify needs {', '.join(missing)}: pip install 'perflint-torch[gpu]'")

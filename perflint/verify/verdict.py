@@ -10,7 +10,7 @@ from math import ceil
 
 from perflint.rule import Safety
 from perflint.verify.compare.grade import Grade, Likeness
-from perflint.verify.measure.disturbance import Reading, Stranger
+from perflint.verify.measure.gpus import Reading, Stranger
 from perflint.verify.measure.samples import ORIGINALS, PATCHED, Samples
 from perflint.verify.measure.statistics import Estimate, against_original, itself, noise_floor, speed, step_seconds
 from perflint.verify.measure.timeline import Timeline

@@ -6,10 +6,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 
-from perflint.verify import verdicts
+from perflint.cli import FAILED, cli
+from perflint.verify import command, verdicts
 from perflint.verify.agent.units import CALLS
 from perflint.verify.compare.grade import Grade
 from perflint.verify.measure.samples import AGAIN, ORIGINAL, PATCHED
@@ -105,6 +108,14 @@ def test_without_the_packages_that_it_needs_it_names_them(tmp_path: Path) -> Non
     result = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (result.returncode, name) == (2, "train.py")
     assert result.stderr == "perflint: verify needs psutil: pip install 'perflint-torch[gpu]'\n"
+
+
+def test_on_windows_it_says_that_it_does_not_run_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "sys", SimpleNamespace(platform="win32"))
+    result = CliRunner().invoke(cli, ["verify", str(PROGRAMS / "train.py")])
+    assert result.exit_code == FAILED
+    assert result.stderr.startswith("perflint: verify doesn't run on Windows")
+    assert (result.stdout, result.stderr.count("\n")) == ("", 1)
 
 
 @pytest.mark.parametrize(

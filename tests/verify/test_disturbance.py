@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from perflint.verify.measure import disturbance
-from perflint.verify.measure.disturbance import Monitor, Reading, Stranger, disturbances, facts, readings
+from perflint.verify.measure.disturbance import Monitor, disturbances, facts, readings
+from perflint.verify.measure.gpus import Reading, Stranger
 from perflint.verify.outcome import Outcome
 from perflint.verify.wording import sentence
 from tests.verify.verdicts import verdict

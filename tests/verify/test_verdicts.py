@@ -13,7 +13,7 @@ import pytest
 from perflint.errors import UserError
 from perflint.verify import verdicts
 from perflint.verify.compare.grade import Likeness
-from perflint.verify.measure.disturbance import Reading, Stranger
+from perflint.verify.measure.gpus import Reading, Stranger
 from perflint.verify.measure.samples import Window
 from perflint.verify.measure.statistics import Estimate
 from perflint.verify.measure.timeline import Span, Timeline

@@ -9,8 +9,8 @@ import subprocess
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
+from perflint.verify.measure.gpus import Reading, Stranger
 from perflint.verify.run.output import Output
 
 _COMMAND = "nvidia-smi"
@@ -29,35 +29,6 @@ _REASONS = {
     0x40: "heat, by the hardware",
     0x80: "power brake",
 }  # of NVML's clocksEventReasons; others, as being idle or set by hand, disturb nobody
-
-
-@dataclass(frozen=True)
-class Reading:
-    """The GPU of the UUID `gpu` at a `time` in seconds since 1970: MHz, W and °C, not a number where it doesn't tell.
-
-    `reasons` are the bits of NVML that say why its clocks are held back.
-    """
-
-    time: float
-    gpu: str
-    driver: str
-    sm_mhz: float
-    memory_mhz: float
-    watts: float
-    celsius: float
-    reasons: int
-
-
-@dataclass(frozen=True)
-class Stranger:
-    """A program on the GPU of the UUID `gpu` that isn't ours."""
-
-    gpu: str
-    pid: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"process {self.pid} ({self.name})"
 
 
 class Monitor:

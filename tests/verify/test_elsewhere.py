@@ -1,0 +1,38 @@
+"""Where there are no POSIX modules, `verify` alone is missed: all else reads verdicts there, and runs programs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perflint.figures import FOLDER
+from perflint.verify import verdicts
+from perflint.verify.won import FILE
+from tests.verify.verdicts import verdict
+
+POSIX = ("fcntl", "resource", "termios", "perflint.verify.run.output", "perflint.verify.run.tree")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--help",),
+        ("check", "--select", "item-in-loop"),
+        ("fix", "--select", "item-in-loop"),
+        ("fix", "--apply", "--verified"),
+        ("run", "train.py"),
+        ("verify", "--help"),
+    ],
+)
+def test_commands_need_no_posix_modules(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    (tmp_path / "perflint.toml").touch()
+    (tmp_path / "train.py").write_text("print('trained')\n", encoding="utf-8")
+    (tmp_path / FOLDER).mkdir()
+    verdicts.add(tmp_path / FOLDER / FILE, verdict())
+    hide = f"import sys; sys.modules.update(dict.fromkeys({POSIX})); sys.argv[1:] = {list(arguments)}"
+    source = f"{hide}; from perflint.__main__ import main; main()"
+    result = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
