@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from perflint.shim.session import RUN, SITE
+from perflint.verify.agent import gate
 from perflint.verify.agent.units import OPTIMIZER
 from perflint.verify.run import tree
 from perflint.verify.run.orders import Orders, Recording, orders
@@ -57,6 +59,16 @@ def test_children_in_groups_of_their_own_are_paused_and_ended_as_well(tmp_path: 
         tree.pause(run, groups)
         tree.kill(run)
     assert not list(tree.processes(run))
+
+
+@pytest.mark.parametrize(("system", "size"), [("linux", 2048), ("darwin", 2)])
+def test_memory_is_told_in_bytes_whatever_the_system_counts_in(
+    system: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = SimpleNamespace(RUSAGE_SELF=0, getrusage=lambda _: SimpleNamespace(ru_maxrss=2))
+    monkeypatch.setattr(gate, "resource", used)
+    monkeypatch.setattr(gate, "sys", SimpleNamespace(platform=system))
+    assert gate._host_bytes() == size
 
 
 def test_a_program_that_ends_says_how(tmp_path: Path) -> None:

@@ -112,10 +112,9 @@ class Gate:
         self._stream.flush()
 
     def _arrival(self, kind: str, seconds: float) -> Arrival:
-        host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         captures = self.captures + _compilations()
         timeline = self._observer.result() if self._observer else None
-        memory = _device_bytes(), host
+        memory = _device_bytes(), _host_bytes()
         return Arrival(self._steps, kind, seconds, *memory, captures, _platform(), timeline, self.unseen())
 
 
@@ -147,6 +146,11 @@ def synchronize() -> None:
 def _device_bytes() -> int:
     cuda = sys.modules["torch"].cuda
     return int(cuda.max_memory_allocated()) if cuda.is_initialized() else 0
+
+
+def _host_bytes() -> int:
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes in one of what the system counts
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _compilations() -> int:
