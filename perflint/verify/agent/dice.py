@@ -13,6 +13,8 @@ _SEEDERS = {
     "numpy": ("numpy.random.seed", "numpy.random.default_rng"),
     "torch": ("torch.manual_seed", "torch.random.manual_seed", "torch.cuda.manual_seed", "torch.cuda.manual_seed_all"),
 }  # what programs seed by, in each library
+_SEEDS = random.Random()  # what those of numpy's generators are seeded by that the program doesn't seed
+_STIRRED = 2**32  # more than any seed
 
 
 def states() -> list[Any]:
@@ -26,6 +28,7 @@ def states() -> list[Any]:
         torch.cuda.get_rng_state() if device else None,
         random.getstate(),
         numpy.random.get_state() if numpy else None,
+        _SEEDS.getstate(),
     ]
 
 
@@ -39,6 +42,7 @@ def take_over(known: Sequence[Any]) -> None:
     random.setstate(known[2])
     if known[3] is not None:
         sys.modules["numpy"].random.set_state(known[3])
+    _SEEDS.setstate(known[4])
 
 
 def stir() -> None:
@@ -49,6 +53,26 @@ def stir() -> None:
     random.seed(random.getrandbits(32))
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed(numpy.random.randint(2**31))
+
+
+def seed_numpy(numpy: Any, seed: int, *, stirred: bool) -> None:
+    """Seed numpy, and what the program makes of its generators without a seed: if `stirred`, by other numbers."""
+    numpy.random.seed(seed)
+    _SEEDS.seed(seed + stirred * _STIRRED)  # there is no stirring generators later that the program holds
+    make = numpy.random.default_rng
+
+    @functools.wraps(make)
+    def seeded(seed: Any = None) -> Any:
+        return make([_SEEDS.getrandbits(64), _worker_seed()] if seed is None else seed)
+
+    numpy.random.default_rng = seeded
+
+
+def _worker_seed() -> int:
+    """That of a loader's worker: all workers begin with the state of the process that has forked them."""
+    data = sys.modules.get("torch.utils.data")
+    worker = data.get_worker_info() if data else None
+    return worker.seed if worker else 0
 
 
 def shift_seeds(library: str, by: int) -> None:

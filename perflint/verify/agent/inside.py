@@ -70,7 +70,8 @@ class Inside:
             dice.shift_seeds(library, self._orders.recording.shift)
 
     def _seed_numpy(self, numpy: ModuleType) -> None:
-        numpy.random.seed(self._orders.seed)
+        recording = self._orders.recording
+        dice.seed_numpy(numpy, self._orders.seed, stirred=bool(recording and recording.stirred))
         self._shift_seeds("numpy")
 
     def _prepare(self, torch: Any) -> None:

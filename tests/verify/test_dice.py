@@ -1,0 +1,82 @@
+"""Generators that a program doesn't seed begin with the same numbers in each run, with others in each worker."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from perflint.verify.agent import dice
+from perflint.verify.compare.grade import Grade
+from tests.verify.courses import bench
+
+
+@pytest.fixture(autouse=True)
+def _as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(np.random, "default_rng", np.random.default_rng)  # which is put back
+
+
+class Fresh(Dataset[Tensor]):
+    """Samples of a generator each that nobody seeds."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Tensor:
+        return torch.tensor(np.random.default_rng().random())
+
+
+def drawn(seed: int, *, stirred: bool = False) -> list[float]:
+    """What three generators draw that are made without a seed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(np.random, "default_rng", np.random.default_rng)
+        dice.seed_numpy(np, seed, stirred=stirred)
+        return [
+            np.random.default_rng().random(),
+            np.random.default_rng(None).random(),
+            np.random.default_rng().random(),
+        ]
+
+
+def test_generators_without_a_seed_follow_from_that_of_the_run() -> None:
+    assert drawn(0) == drawn(0)
+    assert len({*drawn(0), *drawn(1), *drawn(0, stirred=True)}) == 9
+
+
+def test_the_seed_of_a_program_is_its_own() -> None:
+    expected = np.random.default_rng(3).random()
+    dice.seed_numpy(np, 0, stirred=False)
+    assert np.random.default_rng(3).random() == np.random.default_rng(seed=3).random() == expected
+
+
+def test_a_run_that_goes_on_from_where_another_was_makes_the_same_generators() -> None:
+    dice.seed_numpy(np, 0, stirred=False)
+    states = dice.states()
+    first = np.random.default_rng().random()
+    dice.take_over(states)
+    assert np.random.default_rng().random() == first
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="workers are forked")
+def test_workers_draw_other_numbers_than_each_other_but_the_same_in_each_run() -> None:
+    runs = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(np.random, "default_rng", np.random.default_rng)
+            dice.seed_numpy(np, 0, stirred=False)
+            runs.append(
+                [float(each) for each in DataLoader(Fresh(), None, num_workers=2, multiprocessing_context="fork")]
+            )
+    assert runs[0] == runs[1]
+    assert len({*runs[0]}) == 4
+
+
+def test_a_program_that_seeds_no_generator_of_numpy_computes_the_same_each_time(tmp_path: Path) -> None:
+    with bench("unseeded.py", tmp_path, steps=4) as unseeded:
+        assert unseeded.records.own.grade is Grade.BITWISE
