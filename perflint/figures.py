@@ -57,13 +57,13 @@ def load(file: Path | None) -> tuple[Figure, ...]:
 
 def keep(project: Path | str, figure: Figure) -> None:
     """Keep `figure` among those of `project`, in place of what was measured there before; raises OSError."""
+    from perflint.documents.disk import write_text  # a start does without it
+
     file = Path(project, FOLDER, FILE)
     others = (each for each in load(file) if (each.path, each.call) != (figure.path, figure.call))
     content = {"version": _VERSION, "loaders": [each._asdict() for each in sorted((*others, figure))]}
     file.parent.mkdir(exist_ok=True)
-    beside = file.with_suffix(".new")
-    beside.write_text(f"{json.dumps(content, indent=2)}\n", "utf-8")
-    beside.replace(file)
+    write_text(file, f"{json.dumps(content, indent=2)}\n")
 
 
 def as_option(figures: Iterable[Figure]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,17 @@ def test_what_is_measured_again_takes_the_place_of_what_was(tmp_path: Path) -> N
     figures.keep(tmp_path, FIGURE)
     figures.keep(tmp_path, FIGURE._replace(workers=5))
     assert [each.workers for each in figures.load(figures.nearest(tmp_path / "package"))] == [5]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="symbolic links need a privilege there")
+def test_a_file_that_is_a_link_stays_one(tmp_path: Path) -> None:
+    shared = tmp_path / "shared.json"
+    shared.touch()
+    (tmp_path / figures.FOLDER).mkdir()
+    (tmp_path / figures.FOLDER / figures.FILE).symlink_to(shared)
+    figures.keep(tmp_path, FIGURE)
+    assert figures.load(shared) == (FIGURE,)
+    assert [each.name for each in (tmp_path / figures.FOLDER).iterdir()] == [figures.FILE]
 
 
 @pytest.mark.parametrize(
