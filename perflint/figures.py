@@ -1,6 +1,6 @@
 """What was measured of loaders while programs ran, kept in a project for the fixes and runs that follow.
 
-`.perflint/loaders.json` holds `{"version": 1, "loaders": [...]}`, each loader with the fields of a `Figure`.
+`.perflint/loaders.json` holds `{"version": 1, "loaders": [...]}`, each loader with the fields of a `LoaderFigure`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _VERSION = 1
 _ADDED = ("num_workers", "pin_memory", "prefetch_factor")
 
 
-class Figure(NamedTuple):
+class LoaderFigure(NamedTuple):
     """What was measured of the loader made by `call`, the text of a call in the file at `path`, a path in the project.
 
     `workers` of them, each of which keeps `prefetch` batches ready, are the fewest that hide the loader, or come near.
@@ -46,16 +46,16 @@ def nearest(start: Path) -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
-def load(file: Path | None) -> tuple[Figure, ...]:
+def load(file: Path | None) -> tuple[LoaderFigure, ...]:
     """The figures in `file`; none where it is no such file, or another version's."""
     with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
         content = json.loads(file.read_text("utf-8")) if file else {}
         if content.get("version") == _VERSION:
-            return tuple(Figure(**each) for each in content["loaders"])
+            return tuple(LoaderFigure(**each) for each in content["loaders"])
     return ()
 
 
-def keep(project: Path | str, figure: Figure) -> None:
+def keep(project: Path | str, figure: LoaderFigure) -> None:
     """Keep `figure` among those of `project`, in place of what was measured there before; raises OSError."""
     from perflint.documents.disk import write_text  # a start does without it
 
@@ -66,7 +66,7 @@ def keep(project: Path | str, figure: Figure) -> None:
     write_text(file, f"{json.dumps(content, indent=2)}\n")
 
 
-def as_option(figures: Iterable[Figure]) -> str:
+def as_option(figures: Iterable[LoaderFigure]) -> str:
     """The figures for a rule: a line for each call, with workers and batches in front. Of two for one call, neither."""
     known: dict[str, set[str]] = {}
     for each in figures:

@@ -9,7 +9,7 @@ import pytest
 
 from perflint import figures
 from perflint.config import load
-from perflint.figures import Figure
+from perflint.figures import LoaderFigure
 from perflint.fix import fix_text
 from rules.dataloader_defaults import DataloaderDefaults
 
@@ -28,7 +28,7 @@ def main():
 if __name__ == "__main__":
     main()
 """
-FIGURE = Figure("train.py", CALL, 3, 2, 4, 1.0, 4.0, 2.0, 1.5, 8, "2026-11-21")
+FIGURE = LoaderFigure("train.py", CALL, 3, 2, 4, 1.0, 4.0, 2.0, 1.5, 8, "2026-11-21")
 
 
 def fixed(folder: Path, text: str = PROGRAM) -> str:

@@ -50,7 +50,7 @@ def _calls(path: str, found: Sequence[Diagnostic]) -> Iterator[tuple[Diagnostic,
             yield each, figures.call_text(call) if isinstance(call, ast.Call) else ""
 
 
-def _known(found: Diagnostic, call: str, figure: figures.Figure | None) -> KnownLoader:
+def _known(found: Diagnostic, call: str, figure: figures.LoaderFigure | None) -> KnownLoader:
     proven = tuple(name for name in (WORKERS, PINNED) if any(_proves(name, fix) for fix in found.fixes))
     doubt = "" if WORKERS in proven else _doubt(found)
     measured = (figure.workers, figure.prefetch) if figure else None

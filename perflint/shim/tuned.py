@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from perflint.figures import Figure, keep
+from perflint.figures import LoaderFigure, keep
 from perflint.shim.plan import Plan
 from perflint.shim.watches import Undo, replace
 
@@ -28,7 +28,7 @@ class Tuning:
         self._plan, self._tell = plan, tell
         self._tuners: weakref.WeakKeyDictionary[Any, Tuner] = weakref.WeakKeyDictionary()
         self._of_place: dict[tuple[str, int, int], Tuner] = {}  # by the dataset, too: a place may make several loaders
-        self._found: dict[tuple[str, int], Figure] = {}
+        self._found: dict[tuple[str, int], LoaderFigure] = {}
 
     def watch(self, kind: Any) -> Undo:
         """Have the loaders of the class `kind` timed as they are gone through."""
@@ -65,7 +65,9 @@ class Tuning:
             self._found[path, line] = figure
             self._tell(path, line, f"{described(figure)}; {self._kept(figure)}")
 
-    def _measured(self, path: str, line: int, given: Mapping[str, Any], decision: Decision, times: Times) -> Figure:
+    def _measured(
+        self, path: str, line: int, given: Mapping[str, Any], decision: Decision, times: Times
+    ) -> LoaderFigure:
         from perflint.runtime.loader import batch_size, cores
         from perflint.runtime.tuning import choose, seconds_per_batch
 
@@ -73,7 +75,7 @@ class Tuning:
         most = decision.arguments["num_workers"]
         choice = choose(times, most, partial(seconds_per_batch, given["dataset"], given, size))
         known = self._plan.loader_at(path, line)
-        return Figure(
+        return LoaderFigure(
             path=os.path.relpath(os.path.realpath(path), self._plan.root),
             call=known.call if known else "",
             workers=choice.workers,
@@ -87,7 +89,7 @@ class Tuning:
             date=datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         )
 
-    def _kept(self, figure: Figure) -> str:
+    def _kept(self, figure: LoaderFigure) -> str:
         if not figure.call:
             return "not kept: `perflint fix` would not change this one"
         if os.environ.get("RANK", "0") != "0":
@@ -99,7 +101,7 @@ class Tuning:
         return "kept for later runs and for `perflint fix`"
 
 
-def described(figure: Figure) -> str:
+def described(figure: LoaderFigure) -> str:
     """A decision, and the numbers that it comes from."""
     workers = f"{figure.workers} {'worker' if figure.workers == 1 else 'workers'}"
     ahead = f" with {figure.prefetch} batches each" if figure.workers and figure.prefetch != 2 else ""
