@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from perflint.verify.agent.state import State
-from perflint.verify.agent.tensors import digest, fingerprint, values_in
+from perflint.verify.agent.tensors import digest, sample, values_in
 from perflint.verify.compare.evidence import Evidence
 from perflint.verify.compare.same import differing
 
@@ -20,28 +20,43 @@ from perflint.verify.compare.same import differing
 def test_of_what_is_kept_only_what_changes_counts() -> None:
     evidence = Evidence()
     for _ in range(3):
-        evidence.add("buffer 0.running_mean", torch.zeros(4))
-        evidence.add("weight 0.frozen", "the same fingerprint")
+        evidence.add("buffer 0.running_mean", digest(torch.zeros(4)))
+        evidence.add("weight 0.frozen", "the same digest")
         evidence.add("output 0=None", torch.empty(0))
     assert evidence.values == 0
     for step in range(3):
-        evidence.add("parameter 0.0", torch.full((4,), float(step)))
+        evidence.add("parameter 0.0", digest(torch.full((4,), float(step))))
         evidence.add("optimizer 0.0.step", f"digest {step}")
         evidence.add("output 0.mean", torch.ones(()))  # a result is one, also if it comes again
     assert evidence.values == 9
 
 
-@pytest.mark.parametrize(
-    "kind", [torch.bool, torch.int8, torch.bfloat16, torch.float32, torch.float64, torch.complex128]
-)
-def test_a_fingerprint_tells_a_change_of_any_kind_of_number(kind: torch.dtype) -> None:
-    whole = torch.ones(8, dtype=kind)
-    part = whole[1:4]
-    before = fingerprint(part)
-    assert fingerprint(part.clone()) == before
-    part[2] = 0
-    assert fingerprint(part) != before
-    assert fingerprint(torch.empty(0, dtype=kind)) != fingerprint(whole[0])
+KINDS = [torch.bool, torch.int8, torch.bfloat16, torch.float32, torch.float64, torch.complex128]
+
+
+@pytest.mark.parametrize("numbers", [3, 2**16 + 3, 2**21 + 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_digest_tells_a_change_of_any_kind_of_number_and_of_places(kind: torch.dtype, numbers: int) -> None:
+    whole = torch.zeros(numbers + 2, dtype=kind)
+    part = whole[1:-1]
+    before = digest(part)
+    assert digest(part.clone()) == before
+    part[0] = 1
+    first = digest(part)
+    part[0], part[-1] = 0, 1
+    assert len({before, first, digest(part), digest(whole)}) == 4
+
+
+def test_a_digest_of_values_is_the_same_however_they_lie_in_memory() -> None:
+    values = torch.randn(400, 300)
+    assert digest(values) == digest(values.t().contiguous().t()) != digest(values.t().contiguous())
+
+
+def test_a_sample_of_a_small_tensor_is_all_of_it_and_of_a_large_one_comes_from_all_over_it() -> None:
+    small, large = torch.arange(2**16), torch.arange(2**20).reshape(2**10, 2**10)
+    assert sample(small) is small
+    assert sample(large).numel() == 2**16
+    assert sample(large)[-1] >= 2**20 - 2**4
 
 
 def test_parameters_without_values_of_their_own_are_passed_over() -> None:

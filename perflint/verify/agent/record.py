@@ -18,7 +18,7 @@ from perflint.verify.agent.gate import place
 from perflint.verify.agent.reads import Reads
 from perflint.verify.agent.state import WEIGHT, Holders, State
 from perflint.verify.agent.telling import telling, told
-from perflint.verify.agent.tensors import Tensors, digest, fingerprint, tensors_in, values_in
+from perflint.verify.agent.tensors import Tensors, digest, sample, tensors_in, values_in
 from perflint.verify.run.orders import Recording, of_rank
 
 if TYPE_CHECKING:
@@ -37,13 +37,13 @@ class Recorder:
         self._orders = recording
         self._reference: Reference | None = None  # behind a restart, where one is wanted
         self._step, self._saves = 0, 0
-        self._last: list[tuple[str, Any]] = []  # what the last call returned, as it is and not as it was
+        self._last: list[tuple[str, Any, str]] = []  # what the last call returned, as it is, and its digest as it was
         self._noted = _Noted()
         self._calls: Counter[Callable[..., Any]] = Counter()  # since the last step
         self._holders = Holders()
         self._state = State((), ())
-        self._prints: dict[str, str] = {}  # of weights, as they were first
-        self._moving: set[str] = set()  # weights that have changed since
+        self._firsts: dict[str, str] = {}  # the first digests of what the program keeps
+        self._moving: set[str] = set()  # what of that has changed since
 
     def watch(self, torch: Any) -> None:
         """Note losses, batches, checkpoints and what is logged from now on."""
@@ -69,9 +69,21 @@ class Recorder:
         if self._orders.marks:
             self._noted.outputs.append({name: _brief(tensor) for name, tensor in values})
             return
-        self._noted.later.append(self._copies(self._last))
-        self._last = values
-        self._noted.outputs.append(self._copies(self._last))
+        self._noted.later.append(self._changed())
+        self._last = [(name, tensor, digest(tensor)) for name, tensor in values]
+        self._noted.outputs.append(self._output())
+
+    def _output(self) -> Tensors:
+        """What the last call returned; of large values, between the steps of which all is kept, a sample."""
+        if not self._holders.are_trained or self._step + 1 in self._orders.full:
+            return self._copies((name, tensor) for name, tensor, _ in self._last)
+        marks = {f"{name} as a whole": mark for name, tensor, mark in self._last if sample(tensor) is not tensor}
+        return {**self._copies((name, sample(tensor)) for name, tensor, _ in self._last), **marks}
+
+    def _changed(self) -> Tensors:
+        """What became of what the last call returned."""
+        changed = {name: tensor for name, tensor, mark in self._last if digest(tensor) != mark}
+        return {**{name: "as it was" for name, *_ in self._last}, **self._copies(changed.items())}
 
     @functools.cached_property
     def _recording(self) -> Recording:
@@ -107,20 +119,18 @@ class Recorder:
 
     def _content(self, state: State) -> dict[str, Any]:
         tensors = state.tensors()
-        still = self._still(tensors)
-        moving = {name: tensor for name, tensor in tensors.items() if name not in still}
-        noted = vars(self._noted)
-        if self._step in self._recording.full:
-            gaps = sorted(self._reference.gaps) if self._reference else []
-            full = {"tensors": self._copies(moving.items()), "dice": dice.states(), "gaps": gaps}
-            return {**noted, "digests": still, **full}
-        return {**noted, "digests": {**still, **{name: digest(tensor) for name, tensor in moving.items()}}}
+        digests = {name: digest(tensor) for name, tensor in tensors.items()}
+        content = {**vars(self._noted), "digests": digests}
+        self._moving |= {name for name, each in digests.items() if self._firsts.setdefault(name, each) != each}
+        if self._step not in self._recording.full:
+            return content
+        moving = ((name, tensor) for name, tensor in tensors.items() if self._may_move(name))
+        gaps = sorted(self._reference.gaps) if self._reference else []
+        return {**content, "tensors": self._copies(moving), "dice": dice.states(), "gaps": gaps}
 
-    def _still(self, tensors: Tensors) -> dict[str, str]:
-        """Fingerprints of weights that have never changed: a model may have gigabytes of them that are frozen."""
-        prints = {name: fingerprint(tensor) for name, tensor in tensors.items() if name.startswith(WEIGHT)}
-        self._moving |= {name for name, each in prints.items() if self._prints.setdefault(name, each) != each}
-        return {name: each for name, each in prints.items() if name not in self._moving}
+    def _may_move(self, name: str) -> bool:
+        """Whether it is not a weight that has never changed: a model may have gigabytes of them that are frozen."""
+        return name in self._moving or not name.startswith(WEIGHT)
 
     def _go_on(self, state: State) -> None:
         """From here on, go on from the state that was recorded in the run that is followed."""
@@ -138,7 +148,7 @@ class Recorder:
             self._reference.__enter__()  # type: ignore[no-untyped-call]
 
     def _copies(self, named: Iterable[tuple[str, Any]]) -> Tensors:
-        return {name: self._value(tensor.detach()).cpu().clone() for name, tensor in named}
+        return {name: self._value(tensor.detach()).to("cpu", copy=True) for name, tensor in named}
 
     def _value(self, tensor: Any) -> Any:
         return self._reference.value(tensor) if self._reference else tensor

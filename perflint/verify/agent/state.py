@@ -34,6 +34,11 @@ class Holders:
             setattr(Module, name, telling(getattr(Module, name), lambda made, *_, **__: _add(made, self._modules)))
         register_optimizer_step_post_hook(lambda stepped, *_: _add(stepped, self._optimizers))
 
+    @property
+    def are_trained(self) -> bool:
+        """Whether an optimizer has stepped."""
+        return bool(self._optimizers)
+
     def state(self) -> State:
         """The state now, without what is but garbage."""
         gc.collect()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +12,10 @@ from typing import Any
 
 Tensors = dict[str, Any]
 
-_AT_ONCE = 2**24  # numbers
+_FEW = 2**16  # numbers
+_AT_ONCE = 2**20  # numbers
+_GAMMA = -0x61C8864680B583EB
+_MIXERS = ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15))
 _NUMBERS = (int, float)
 _ATTRIBUTES = (*_NUMBERS, str, list, tuple, Mapping)  # which are looked at, as tensors are: the others may be anything
 
@@ -96,25 +100,48 @@ def digest(value: object) -> str:
     for each in value if isinstance(value, list | tuple) else (value,):
         if isinstance(each, Tensor):
             mark.update(f"{each.dtype}{tuple(each.shape)}".encode())
-            mark.update(_bytes(each))
+            mark.update(_bytes(each) if each.numel() <= _FEW else _sums(each))
         else:
             mark.update(repr(each).encode("utf-8", "surrogatepass"))
     return mark.hexdigest()
 
 
-def fingerprint(tensor: Any) -> str:
-    """As `digest`, on the tensor's own device and at its speed; values that change places have the same."""
+def _sums(tensor: Any) -> bytes:
+    """Sums of the numbers' bits, each times one of its place, on the tensor's own device and at its speed."""
     import torch
 
-    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    plain = _plain(tensor)
     numbers = torch.view_as_real(plain) if plain.is_complex() else plain
     bits = numbers.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[numbers.itemsize])
-    parts = bits.flatten().split(_AT_ONCE)  # summing up makes a copy of 64 bits
-    return f"{tensor.dtype}{tuple(tensor.shape)}{sum(part.sum(dtype=torch.int64) for part in parts)}"
+    factors = _factors(tensor.device)
+    parts = bits.flatten().split(_AT_ONCE)  # each is copied to 64 bits
+    sums = [(part.long() * factors[: part.numel()]).sum() for part in parts]
+    return _bytes(torch.stack(sums))
+
+
+@functools.lru_cache(maxsize=8)
+def _factors(device: Any) -> Any:
+    """Odd numbers for the places of a part, mixed as by splitmix64: doi.org/10.1145/2660193.2660195."""
+    import torch
+
+    mixed = torch.arange(1, _AT_ONCE + 1, device=device) * _GAMMA
+    for shift, factor in _MIXERS:
+        mixed = (mixed ^ (mixed >> shift)) * factor
+    return mixed | 1
+
+
+def sample(tensor: Any) -> Any:
+    """So few of a tensor's numbers, from all over it, that they are cheap to keep; all if there are no more."""
+    apart = -(-tensor.numel() // _FEW)
+    return tensor.flatten()[::apart] if apart > 1 else tensor
+
+
+def _plain(tensor: Any) -> Any:
+    return tensor.detach().resolve_conj().resolve_neg().contiguous()
 
 
 def _bytes(tensor: Any) -> bytes:
     import torch
 
-    plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    plain = _plain(tensor.cpu())
     return plain.flatten().view(torch.uint8).numpy().tobytes() if plain.numel() else b""

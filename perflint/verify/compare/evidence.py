@@ -6,7 +6,6 @@ from collections import Counter
 from typing import Any
 
 from perflint.verify.agent.state import DERIVED, OPTION
-from perflint.verify.agent.tensors import digest
 
 _KEPT = (*DERIVED, OPTION)
 
@@ -16,17 +15,15 @@ class Evidence:
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
-        self._first: dict[str, str] = {}
+        self._first: dict[str, Any] = {}
         self._changing: set[str] = set()
 
     def add(self, name: str, value: Any) -> None:
-        """A value, or its digest, of the next step."""
+        """A value of the next step; its digest, if it is kept."""
         if isinstance(value, str) or value.numel():
             self._counts[name] += 1
-        if name.startswith(_KEPT) and name not in self._changing:
-            mark = value if isinstance(value, str) else digest(value)
-            if self._first.setdefault(name, mark) != mark:
-                self._changing.add(name)
+        if name.startswith(_KEPT) and self._first.setdefault(name, value) != value:
+            self._changing.add(name)
 
     @property
     def values(self) -> int:
