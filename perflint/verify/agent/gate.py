@@ -64,13 +64,16 @@ class Arrival:
 
 
 class Gate:
-    """The gate of one process: its steps are counted, and it waits behind the one that it was allowed."""
+    """The gate of one process: its steps are counted, and it waits behind the one that it was allowed.
 
-    def __init__(self, address: str) -> None:
+    From the start it is allowed to go on `until` a step, if there is one.
+    """
+
+    def __init__(self, address: str, until: int = 0) -> None:
         self._address = address
         self._stream: TextIO | None = None
         self._steps = 0
-        self._leave = Leave(0)
+        self._leave = Leave(until)
         self._observer: Observer | None = None
         self._start = 0.0
         self.captures = 0
@@ -80,7 +83,8 @@ class Gate:
         """One more step is done: wait if it is the last one allowed."""
         if self._stream is None:
             self._stream = self._connected()
-            self._wait()
+            if not self._leave.until:
+                self._wait()
         self._steps += 1
         if self._observer:
             self._observer.passed()

@@ -40,7 +40,7 @@ class Inside:
 
     def __init__(self, orders: Orders) -> None:
         self._orders = orders
-        self._gate = Gate(orders.address)
+        self._gate = Gate(orders.address, orders.until)
         self._recorder: Recorder | None = None
         self._places = Places(orders.recording.loops if orders.recording else ())
         self._thread = _Thread()

@@ -220,7 +220,8 @@ class Course:
                 begun = []
                 for variant, recording in wanted:
                     Path(recording.folder).mkdir()
-                    running = self.running(variant, unit, seed=self.seed + recording.shift, recording=recording)
+                    seed = self.seed + recording.shift
+                    running = self.running(variant, unit, seed=seed, until=steps, recording=recording)
                     begun.append(stack.enter_context(running))
                 pairs = zip(begun, wanted, strict=True)
                 runs = [_seen(running, *job, steps, patience, further) for running, job in pairs]

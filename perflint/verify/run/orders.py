@@ -13,14 +13,14 @@ from perflint.verify.spec import Loop
 
 @dataclass(frozen=True)
 class Recording:
-    """Write what each step computes to `folder`: at the steps `full` all of it, at the others its digests.
+    """Write what each step computes to `folder`: at the steps `full` all of it, at the others digests of what is kept.
 
     Behind each of the steps `restart` the program goes on from the state that is recorded in the folder `follow`, if
     there is one. With `reference` the values are those of the same operations in double precision. Torch is told to
-    choose repeatable algorithms. Seeds of the program's own are larger by `shift`; if `stirred`, samples of its loaders
-    draw other random numbers. Its clocks run `clock` times as fast. Where there are `marks`, it is written at these
-    steps alone, by digests, what was computed since the last one. `loops` are the program's own that hold fixes: it is
-    told whether they were left.
+    choose repeatable algorithms. Seeds of the program's own are larger
+    by `shift`; if `stirred`, samples of its loaders draw other random numbers. Its clocks run `clock` times as fast.
+    Where there are `marks`, it is written at these steps alone, by digests, what was computed since the last one.
+    `loops` are the program's own that hold fixes: it is told whether they were left.
     """
 
     folder: str
@@ -39,14 +39,16 @@ class Recording:
 class Orders:
     """Where to ask for leave to go on, the kind of step that counts, the seed, and what to record.
 
-    `unit` is empty where every kind counts. What files were before they change is kept in the folder `journal`, and
-    which are new below the folders `roots`, but for those of the folders `ours`.
+    `unit` is empty where every kind counts. Until the step `until` no leave need be asked for. What files were before
+    they change is kept in the folder `journal`, and which are new below the folders `roots`, but for those of the
+    folders `ours`.
     """
 
     address: str = ""
     unit: str = ""
     seed: int = 0
     recording: Recording | None = None
+    until: int = 0
     journal: str = ""
     roots: tuple[str, ...] = ()
     ours: tuple[str, ...] = ()
@@ -56,6 +58,7 @@ class Orders:
         variables = {ORDERS: json.dumps(asdict(self))}
         if self.recording:  # read as CUDA's libraries start
             variables |= {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "PYTHONHASHSEED": str(self.seed)}
+            variables |= {"OMP_WAIT_POLICY": "PASSIVE"}  # others run beside it, who need the cores
         return variables
 
 

@@ -82,7 +82,7 @@ class Running:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._server, selectors.EVENT_READ)
         self._ranks: list[_Rank] = []
-        self._leave = Leave(0)
+        self._given = self._leave = Leave(orders.until)
         self._step = 0
         self._paused = False
         self._process = _started(program, variant, replace(orders, address=self._server.getsockname()), self.folder)
@@ -106,12 +106,13 @@ class Running:
 
         Raises ProgramEnded, and NoProgress where it takes longer than `patience` seconds.
         """
-        self._leave = Leave(until, observed)
+        leave = Leave(until, observed)
         if self._paused:
             tree.resume(self._groups)
             self._paused = False
-        for rank in self._ranks:
-            rank.allow(self._leave)
+        for rank in self._ranks if leave != self._leave else ():
+            rank.allow(leave)
+        self._leave = leave
         end = time.monotonic() + patience
         while (arrivals := self._arrivals()) is None:
             if time.monotonic() > end:
@@ -162,7 +163,8 @@ class Running:
         rank = _Rank(connection, connection.makefile("rw", encoding="utf-8"))
         self._ranks.append(rank)
         self._selector.register(connection, selectors.EVENT_READ, rank)
-        rank.allow(self._leave)
+        if self._leave != self._given or not self._given.until:
+            rank.allow(self._leave)
 
     def _hear(self, rank: _Rank) -> None:
         line = rank.stream.readline()
