@@ -80,6 +80,7 @@ class Inside:
         if self._orders.recording:
             torch.use_deterministic_algorithms(True, warn_only=True)
             torch.backends.cudnn.benchmark = False
+            torch.backends.cudnn.allow_tf32 = False  # its rounding hides what differs; a program may set it again
             self._recorder = Recorder(self._orders.recording)
             self._gate.unseen = self._places.unseen
             self._recorder.watch(torch)  # what it notes comes before a step is counted

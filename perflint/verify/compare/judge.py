@@ -22,6 +22,7 @@ _OWN_ERROR, _COARSE_ERROR = 2.0, 3.0  # times the original's own rounding error;
 _NEAR_ERROR = 8.0  # the same where torch.testing calls the values close, which is up to a hundred roundings
 _NO_ROUNDING = 0.05  # of the largest values of the kind: whoever errs by more was not computed in double precision
 _DRIFT = 1e-3  # of a value: what rounding may grow to in the steps behind one from the same state
+_GROWTH = 100.0  # times the original's own error, the same: half precision and TF32 begin with larger ones
 _DERIVED_DRIFT = 0.1  # of the largest values of the kind: Adam makes whole steps of the rounding of small gradients
 _SAID = 3  # differences that are told
 
@@ -58,8 +59,8 @@ def likeness(standard: Standard, after: Recorded, compared: Comparison) -> Liken
         words = "it has no losses, gradients or outputs, and changes no parameters, that could be compared"
         return Likeness(Grade.UNKNOWN, (words,))
     spread = standard.spread
-    referenced = compared.referenced and all(_is_known(each) for each in compared.differences if each.reference)
-    grades = {each: _closeness(each, spread, referenced) for each in compared.differences}
+    drift = _drift(compared)
+    grades = {each: _closeness(each, spread, drift) for each in compared.differences}
     failed = [each for each, grade in grades.items() if grade is Grade.DIFFERENT]
     if failed:
         return Likeness(Grade.DIFFERENT, tuple(map(_parting, _by_size(failed)[:_SAID])))
@@ -94,25 +95,34 @@ def _end(run: Recorded) -> str:
     return "ran on" if run.code is None else ending(run.code, run.errors)
 
 
-def _closeness(difference: Difference, spread: _Spread, referenced: bool) -> Grade:
-    """Whether a difference is rounding, or else no more than the original differs from itself.
+def _drift(compared: Comparison) -> Mapping[str, float]:
+    """By how much of itself a value, by its name, may have drifted behind the steps that double precision decides."""
+    known = [each for each in compared.differences if each.reference is not None]
+    if not compared.referenced or not all(map(_is_known, known)):
+        return {}
+    own: dict[str, float] = {}
+    for each in known:
+        own[each.name] = max(each.reference or 0.0, own.get(each.name, 0.0))
+    names = {each.name for each in compared.differences}
+    return {name: min(max(_DRIFT, _GROWTH * own.get(name, 0.0)), _DERIVED_DRIFT) for name in names}
 
-    Where other steps are `referenced`, compared with double precision, those decide: what follows on them has drifted.
-    """
+
+def _closeness(difference: Difference, spread: _Spread, drift: Mapping[str, float]) -> Grade:
+    """Whether a difference is rounding or `drift`, or else no more than the original differs from itself."""
     if difference.error is None:  # of a step that goes on from another state
         return Grade.ROUNDING
     if not math.isfinite(difference.error):
         return Grade.DIFFERENT
-    if _is_rounding(difference, difference.error, referenced):
+    if _is_rounding(difference, difference.error, drift.get(difference.name, 0.0)):
         return Grade.ROUNDING
     own = max(spread.get((difference.step + ahead, difference.name), 0.0) for ahead in range(_LUCK))
     return Grade.ALIKE if difference.error <= _OWN_SPREAD * own else Grade.DIFFERENT
 
 
-def _is_rounding(difference: Difference, error: float, referenced: bool) -> bool:
+def _is_rounding(difference: Difference, error: float, drift: float) -> bool:
     reference, changed = difference.reference, difference.changed
     if reference is None or changed is None or not _is_known(difference):
-        return difference.is_close or (referenced and _has_drifted(difference, error))
+        return difference.is_close or (drift > 0 and _has_drifted(difference, error, drift))
     allowed = _NEAR_ERROR if difference.is_close else _COARSE_ERROR if difference.is_coarse else _OWN_ERROR
     return changed <= allowed * max(reference, EPSILON)
 
@@ -123,10 +133,10 @@ def _is_known(difference: Difference) -> bool:
     return difference.reference is not None and difference.reference * size <= _NO_ROUNDING
 
 
-def _has_drifted(difference: Difference, error: float) -> bool:
+def _has_drifted(difference: Difference, error: float, drift: float) -> bool:
     if difference.name.startswith(DERIVED):
         return (error if difference.of_kind is None else difference.of_kind) <= _DERIVED_DRIFT
-    return error <= _DRIFT and not difference.name.startswith(OPTION)
+    return error <= drift and not difference.name.startswith(OPTION)
 
 
 def _by_size(differences: Sequence[Difference]) -> list[Difference]:
