@@ -21,7 +21,6 @@ from perflint.shim.planning import Project
 from perflint.verify import verdicts, won
 from perflint.verify.measure.protocol import Schedule
 from perflint.verify.measure.race import Course
-from perflint.verify.measure.samples import ORIGINAL, PATCHED
 from perflint.verify.measure.statistics import Estimate, compare
 from perflint.verify.run.guardian import Guardian
 from perflint.verify.spec import Kind, Program, Variant
@@ -30,7 +29,7 @@ from perflint.verify.verdict import Verdict
 from perflint.verify.wording import ratio_with_interval
 
 WORKLOADS = Path(__file__).parents[2] / "fixtures" / "workloads"
-BY_HAND = "by hand"
+BEFORE, PATCH, BY_HAND = "before", "patch", "by hand"  # none whose start is timed: they all start side by side
 _PREPARED = {"images"}  # these write files first
 _LONGER = {  # so many steps that windows of them can be timed
     "attention": "--steps 4000",
@@ -78,13 +77,13 @@ def raced(
         variants = Variants(Project(folder, folder, load(folder).settings, None))
         kept = {(fix.path, fix.line, fix.rule, fix.title) for fix in (verdict.fixes if verdict else ()) if fix.kept}
         keys = [key for key in variants.fixes if not verdict or (key.path, key.line, key.rule, key.title) in kept]
-        original, patched = variants.with_fixes(ORIGINAL, ()), variants.with_fixes(PATCHED, keys)
+        original, patched = variants.with_fixes(BEFORE, ()), variants.with_fixes(PATCH, keys)
         course = Course(Program(Kind.SCRIPT, path.name, tuple(typed), folder), guardian)
         look = course.look(original, budget / 10, 600.0)
         samples = course.race(
             [original, patched, _by_hand(path, original)], Schedule(look).protocol(3, budget), lambda _: False
         )
-    pairs = {"by hand": (ORIGINAL, BY_HAND), "patch": (ORIGINAL, PATCHED), "patch to by hand": (BY_HAND, PATCHED)}
+    pairs = {"by hand": (BEFORE, BY_HAND), "patch": (BEFORE, PATCH), "patch to by hand": (BY_HAND, PATCH)}
     estimates = {what: compare(samples.samples, [before], [after]) for what, (before, after) in pairs.items()}
     return {what: estimate for what, estimate in estimates.items() if estimate}
 

@@ -20,7 +20,6 @@ from perflint.verify.measure.race import Course, Job, Recorded
 from perflint.verify.run.orders import Recording
 from perflint.verify.spec import Variant
 
-AT_ONCE = 3  # runs that are recorded side by side
 HURRY = 10  # times as fast do clocks run for the original's second run: what is printed of them then differs
 _STRIDE = 1.25  # times as far is each step at which something is written as the one before
 _MARKS = 64  # such steps
@@ -74,9 +73,8 @@ class Further:
     def _record(self, jobs: Sequence[Job]) -> list[Recorded]:
         """Record runs that go as far as the first one did."""
         first, runs = self.standard.run, list[Recorded]()
-        at_once = 1 if first.files else AT_ONCE  # several at once would write each other's
-        for start in range(0, len(jobs), at_once):
-            some = jobs[start : start + at_once]
+        for start in range(0, len(jobs), first.beside):
+            some = jobs[start : start + first.beside]
             runs += self._course.record(some, self._protocol.unit, first.last, self._protocol.patience)
         return runs
 

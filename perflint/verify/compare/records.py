@@ -11,7 +11,7 @@ from pathlib import Path
 
 from perflint.rule import Safety
 from perflint.verify.compare.alike import SEEDS
-from perflint.verify.compare.further import AT_ONCE, HURRY
+from perflint.verify.compare.further import HURRY
 from perflint.verify.compare.grade import Grade, Likeness
 from perflint.verify.compare.judge import Standard, likeness
 from perflint.verify.compare.same import Comparison, compare
@@ -37,11 +37,11 @@ class Records:
         self._seconds, self._tell = seconds, tell
         self._numbers = itertools.count()
         self._seeded: list[Recorded] = []
-        self._at_once, self._patience = 1, protocol.patience
+        self._at_once, self._patience = 1, protocol.patience  # nothing is known of it yet
         begin = time.monotonic()
         (run,) = self._record([self._job(original, first=True)])
         self._one = time.monotonic() - begin
-        self._at_once = 1 if run.files else AT_ONCE  # several at once would write each other's
+        self._at_once = run.beside
         self.standard = Standard(run)
 
     def add(self, variants: Sequence[Variant]) -> list[Recorded]:

@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from perflint.shim.counters import read
 from perflint.shim.loaders import Made, made
 from perflint.shim.plan import COMPILE
@@ -28,10 +30,12 @@ from perflint.verify.run.guardian import Guardian
 from perflint.verify.run.orders import Orders, Recording
 from perflint.verify.run.running import Fault, NoProgress, ProgramEnded, Running
 from perflint.verify.spec import Program, Variant
+from perflint.workers import available_cores
 
 _EVENTS = 24  # of a first look at least
 _UNTIMED = 8  # steps of a program that is not timed, between two looks at how far it is
 _SLOW = 3  # times as long for a program of slow steps
+_FEW, _MANY = 3, 8  # runs that are recorded side by side on few cores, and at most
 
 Enough = Callable[[Samples], bool]
 Job = tuple[Variant, Recording]  # what is to be recorded, and how
@@ -90,7 +94,8 @@ class Recorded:
     `counts` are those of the counters of its plan, `loaders` are those that were made where the plan has some,
     `modules` what became of those that it compiles. `last` is the step that it was let go to, and `unseen` names places
     with fixes that it had never left by then. `files` holds copies of those that it wrote, None for those that it
-    removed. `stuck` says how it hung, if it did.
+    removed. `stuck` says how it hung, if it did. `host_bytes` are the most of the host's memory that one of its ranks
+    had.
     """
 
     folder: Path
@@ -104,6 +109,13 @@ class Recorded:
     stuck: str = ""
     last: int = 0
     unseen: tuple[str, ...] = ()
+    host_bytes: int = 0
+
+    @property
+    def beside(self) -> int:
+        """How many runs like this one may be recorded side by side: those that write files would be each other's."""
+        room = psutil.virtual_memory().available // max(self.host_bytes, 1)
+        return 1 if self.files else max(1, min(room, max(_FEW, available_cores() // 2), _MANY))
 
 
 @dataclass(frozen=True)
@@ -259,14 +271,14 @@ def _seen(
     running: Running, variant: Variant, recording: Recording, steps: int, patience: float, further: Further
 ) -> Recorded:
     """What is seen of a run but for what it prints and writes."""
-    code, stuck, last = None, "", steps
+    code, stuck, last, memory = None, "", steps, 0
     unseen: tuple[str, ...] = ()
     try:
         arrival = running.advance(steps, patience)
         while step := further(arrival):
             last = step
             arrival = running.advance(step, patience)
-        unseen = arrival.unseen
+        unseen, memory = arrival.unseen, arrival.host_bytes
     except ProgramEnded as ended:
         code = ended.code
     except NoProgress as error:
@@ -276,7 +288,7 @@ def _seen(
     counts = tuple(map(sum, zip([0] * variant.plan.counters, *(each.counts for each in effects), strict=True)))
     loaders, modules = tuple(made(folder)), tuple(tallied(folder, COMPILE))
     folder = Path(recording.folder)
-    return Recorded(folder, code, "", "", counts, loaders, modules, stuck=stuck, last=last, unseen=unseen)
+    return Recorded(folder, code, "", "", counts, loaders, modules, {}, stuck, last, unseen, memory)
 
 
 def _goes_on(elapsed: float, events: int, seconds: float) -> bool:
