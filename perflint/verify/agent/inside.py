@@ -7,7 +7,6 @@ import functools
 import random
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +14,7 @@ from typing import Any
 
 from perflint.shim.counters import CALL
 from perflint.shim.hook import AfterImport, Finder
-from perflint.verify.agent import dice
+from perflint.verify.agent import clocks, dice
 from perflint.verify.agent.gate import Gate
 from perflint.verify.agent.journal import Journal
 from perflint.verify.agent.places import Places
@@ -50,8 +49,8 @@ class Inside:
         """Take part from now on, in libraries as soon as they are imported."""
         random.seed(self._orders.seed)
         self._shift_seeds("random")
-        if self._orders.recording:
-            _hurry(self._orders.recording.clock)
+        if self._orders.recording and self._orders.recording.clock > 1:
+            clocks.upset(self._orders.recording.clock)
         setattr(builtins, CALL, self.counted)
         watched = {"numpy": self._seed_numpy, "torch": self._prepare}
         if self._orders.journal:
@@ -148,14 +147,3 @@ def _both(first: AfterImport, second: AfterImport | None) -> AfterImport:
             second(module)
 
     return both
-
-
-def _hurry(times: int) -> None:
-    """Have the program's clocks run so many times as fast: what it prints of them then differs from other runs."""
-    for name in ("time", "perf_counter", "time_ns", "perf_counter_ns") if times > 1 else ():
-        clock = getattr(time, name)
-        setattr(time, name, functools.partial(_hurried, clock, clock(), times))
-
-
-def _hurried(clock: Callable[[], Any], begin: Any, times: int) -> Any:
-    return begin + times * (clock() - begin)

@@ -18,9 +18,9 @@ class Recording:
     Behind each of the steps `restart` the program goes on from the state that is recorded in the folder `follow`, if
     there is one. With `reference` the values are those of the same operations in double precision. Torch is told to
     choose repeatable algorithms, and TF32 is off unless the program asks for it. Seeds of the program's own are larger
-    by `shift`; if `stirred`, samples of its loaders draw other random numbers. Its clocks run `clock` times as fast.
-    Where there are `marks`, it is written at these steps alone, by digests, what was computed since the last one.
-    `loops` are the program's own that hold fixes: it is told whether they were left.
+    by `shift`; if `stirred`, samples of its loaders draw other random numbers. Its clocks run `clock` times as fast for
+    moments, and as slow between these. Where there are `marks`, it is written at these steps alone, by digests, what
+    was computed since the last one. `loops` are the program's own that hold fixes: it is told whether they were left.
     """
 
     folder: str
