@@ -32,22 +32,22 @@ class Reads:
         iterator._next_index = told(iterator._next_index, self._asked)
         iterator.__next__ = told(iterator.__next__, self._fetched)
 
-    def _begun(self, _: None, loader: Any, *_given: Any) -> None:
-        loader._base_seed += self._stirred  # from which its workers begin
+    def _begun(self, _: None, iterator: Any, *_given: Any) -> None:
+        iterator._base_seed += self._stirred  # from which its workers begin
 
-    def _asked(self, samples: Any, loader: Any) -> None:
-        self._pass(loader).ahead.append(samples)
+    def _asked(self, samples: Any, iterator: Any) -> None:
+        self._pass(iterator).ahead.append(samples)
 
-    def _fetched(self, batch: Any, loader: Any) -> None:
-        self._note(self._pass(loader).read(batch))
+    def _fetched(self, batch: Any, iterator: Any) -> None:
+        self._note(self._pass(iterator).read(batch))
 
-    def _pass(self, loader: Any) -> _Pass:
+    def _pass(self, iterator: Any) -> _Pass:
         """That in which an iterator is, of which there may be several."""
-        known: _Pass | None = getattr(loader, _PASS, None)
-        if known is None or known.sampler is not loader._sampler_iter:
+        known: _Pass | None = getattr(iterator, _PASS, None)
+        if known is None or known.sampler is not iterator._sampler_iter:
             self._passes += 1
-            known = _Pass(self._passes, self._number(loader._dataset), loader)
-            setattr(loader, _PASS, known)
+            known = _Pass(self._passes, self._number(iterator._dataset), iterator)
+            setattr(iterator, _PASS, known)
             if self._stirred:
                 dice.stir()
         return known
@@ -61,11 +61,11 @@ class Reads:
 class _Pass:
     """One pass of a loader over its data, with the samples that it has asked for `ahead` of their batches."""
 
-    def __init__(self, number: int, data: int, loader: Any) -> None:
-        self.sampler, self.ahead = loader._sampler_iter, deque[Any]()
+    def __init__(self, number: int, data: int, iterator: Any) -> None:
+        self.sampler, self.ahead = iterator._sampler_iter, deque[Any]()
         self._number, self._data, self._length = number, data, None
         with suppress(TypeError):
-            self._length = len(loader._index_sampler)
+            self._length = len(iterator._index_sampler)
 
     def read(self, batch: object) -> Read:
         asked = self.ahead.popleft() if self.ahead else None
