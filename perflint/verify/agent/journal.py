@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from perflint.verify.agent.telling import telling
+from perflint.verify.agent.noting import noting_calls
 
 _FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _TOUCHED = {  # functions of `os`, and where their arguments have paths that are changed, with the names of those
@@ -99,7 +99,7 @@ class Journal:
         def keep(_: object, file: object, *_args: Any, **_kwargs: Any) -> None:
             self._keep(file, follow=True)
 
-        setattr(library, name, telling(getattr(library, name), keep))
+        setattr(library, name, noting_calls(getattr(library, name), keep))
 
     def _keep(self, given: object, *, follow: bool) -> None:
         if not isinstance(given, str | bytes | os.PathLike):
@@ -136,7 +136,7 @@ class Journal:
 def _replace(owner: Any, name: str, note: Callable[..., None]) -> None:
     """Have a function of a module tell of each call before it is made."""
     function = getattr(owner, name)
-    noted = telling(function, note)
+    noted = noting_calls(function, note)
     setattr(owner, name, noted)
     for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
         able.update({noted} if function in able else ())

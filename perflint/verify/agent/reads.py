@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from perflint.verify.agent import dice
-from perflint.verify.agent.telling import told
+from perflint.verify.agent.noting import noting_results
 from perflint.verify.agent.tensors import digest, tensors_in
 from perflint.verify.compare.data import Read
 
@@ -28,9 +28,9 @@ class Reads:
         from torch.utils.data import dataloader
 
         iterator: Any = dataloader._BaseDataLoaderIter
-        iterator.__init__ = told(iterator.__init__, self._begun)
-        iterator._next_index = told(iterator._next_index, self._asked)
-        iterator.__next__ = told(iterator.__next__, self._fetched)
+        iterator.__init__ = noting_results(iterator.__init__, self._begun)
+        iterator._next_index = noting_results(iterator._next_index, self._asked)
+        iterator.__next__ = noting_results(iterator.__next__, self._fetched)
 
     def _begun(self, _: None, iterator: Any, *_given: Any) -> None:
         iterator._base_seed += self._stirred  # from which its workers begin

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from perflint.verify.agent import dice
 from perflint.verify.agent.gate import place
+from perflint.verify.agent.noting import noting_calls, noting_results
 from perflint.verify.agent.reads import Reads
 from perflint.verify.agent.state import WEIGHT, Holders, State
-from perflint.verify.agent.telling import telling, told
 from perflint.verify.agent.tensors import Tensors, digest, sample, tensors_in, values_in
 from perflint.verify.run.orders import Recording, of_rank
 
@@ -58,7 +58,7 @@ class Recorder:
             _wrap(torch, "save", self._note_save)
         if self._orders.shift:
             Reads(lambda read: self._noted.reads.append(read), stirred=self._orders.stirred).watch()
-        iterator.__next__ = told(iterator.__next__, self._note_batch)  # type: ignore[method-assign]
+        iterator.__next__ = noting_results(iterator.__next__, self._note_batch)  # type: ignore[method-assign]
 
     def note_output(self, function: Callable[..., Any], result: object) -> None:
         """Note what a function returned, and what became of what was returned before: memory may be used again."""
@@ -205,4 +205,4 @@ def _is_captured() -> bool:
 
 
 def _wrap(owner: Any, name: str, note: Callable[..., None]) -> None:
-    setattr(owner, name, telling(getattr(owner, name), note))
+    setattr(owner, name, noting_calls(getattr(owner, name), note))

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from perflint.verify.agent.telling import telling
+from perflint.verify.agent.noting import noting_calls
 from perflint.verify.agent.tensors import Tensors, tensors_in, values_in
 
 GRADIENT, OPTION = "gradient", "option"
@@ -31,7 +31,7 @@ class Holders:
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         for name in ("__init__", "__setstate__"):  # the latter by deepcopy
-            setattr(Module, name, telling(getattr(Module, name), lambda made, *_, **__: _add(made, self._modules)))
+            setattr(Module, name, noting_calls(getattr(Module, name), lambda made, *_, **__: _add(made, self._modules)))
         register_optimizer_step_post_hook(lambda stepped, *_: _add(stepped, self._optimizers))
 
     @property

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from perflint.verify.agent.telling import telling
+from perflint.verify.agent.noting import noting_calls
 
 OPTIMIZER, BATCH, CALLS = "optimizer steps", "loader batches", "calls"
 _INSIDE = " in calls"
@@ -51,7 +51,7 @@ class Units:
         from torch.utils.data.dataloader import _BaseDataLoaderIter as iterator
 
         register_optimizer_step_post_hook(self._stepped)
-        iterator.__next__ = telling(iterator.__next__, lambda _: self.happened(BATCH))  # type: ignore[method-assign]
+        iterator.__next__ = noting_calls(iterator.__next__, lambda _: self.happened(BATCH))  # type: ignore[method-assign]
 
     def happened(self, kind: str) -> None:
         """One more of a kind, in whichever thread; what forked processes do doesn't count."""

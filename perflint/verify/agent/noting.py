@@ -1,4 +1,4 @@
-"""Functions that tell of their calls."""
+"""Functions that note what they are called with, or what they return."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def telling(function: Callable[..., Any], note: Callable[..., None]) -> Callable[..., Any]:
+def noting_calls(function: Callable[..., Any], note: Callable[..., None]) -> Callable[..., Any]:
     """`function`, which gives its arguments to `note` before each call."""
 
     @functools.wraps(function)
@@ -18,7 +18,7 @@ def telling(function: Callable[..., Any], note: Callable[..., None]) -> Callable
     return noted
 
 
-def told(function: Callable[..., Any], note: Callable[..., None]) -> Callable[..., Any]:
+def noting_results(function: Callable[..., Any], note: Callable[..., None]) -> Callable[..., Any]:
     """`function`, which gives what it returns, and its arguments, to `note` behind each call."""
 
     @functools.wraps(function)
