@@ -228,6 +228,9 @@ class Examination:
         if whole.grade is Grade.DIFFERENT:
             alone = further.likenesses([self._patched([fix]) for fix in together]) if len(together) > 1 else [whole]
             found |= _blamed([fix.name for fix in together], whole, alone)
+            rest = [fix for fix in together if found[fix.name].grade is not Grade.DIFFERENT]
+            left = further.likenesses([self._patched(rest)]) if len(rest) > 1 else []
+            found |= {fix.name: each for each in left for fix in rest}
         return {name: likeness for name, likeness in found.items() if likeness.grade is Grade.DIFFERENT}
 
     def _patched(self, fixes: Iterable[FixVerdict], name: str = PATCHED) -> Variant:

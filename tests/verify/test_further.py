@@ -18,7 +18,7 @@ from perflint.verify.verdict import Reach
 from tests.verify.verdicts import fix
 
 RUN = Recorded(Path(), None, "", "", last=20, unseen=("main() at train.py:3",))
-FIXES = [replace(fix(number), name=name) for number, name in enumerate("ABC")]
+FIXES = [replace(fix(number), name=name) for number, name in enumerate("ABCD")]
 
 
 class Looked:
@@ -39,7 +39,7 @@ class Looked:
 
 @pytest.mark.parametrize(
     ("wrong", "blamed"),
-    [((), ""), (["B"], "B"), (["A", "C"], "AC"), (["AB"], "AB"), (["C"], "C")],  # C can't be had beside the others
+    [((), ""), (["B"], "B"), (["A", "C"], "AC"), (["AB"], "ABD"), (["C"], "C"), (["A", "BD"], "ABD")],  # C only alone
 )
 def test_fixes_are_blamed_that_are_wrong_alone_or_else_all_that_are_so_together(
     monkeypatch: pytest.MonkeyPatch, wrong: Sequence[str], blamed: str
@@ -51,6 +51,6 @@ def test_fixes_are_blamed_that_are_wrong_alone_or_else_all_that_are_so_together(
     )
     examination = Examination(*cast(Any, (None, variants, 60.0, Path(), lambda _: None, None)))
     records = SimpleNamespace(standard=SimpleNamespace(run=RUN))
-    vars(examination).update(_records=records, _protocol=None, _keys={name: name for name in "ABC"})
+    vars(examination).update(_records=records, _protocol=None, _keys={name: name for name in "ABCD"})
     assert "".join(sorted(examination._wrong_later(FIXES))) == blamed
     assert examination._reach == Reach(400)

@@ -20,7 +20,7 @@ from perflint.verify.measure.race import Course, Job, Recorded
 from perflint.verify.run.orders import Recording
 from perflint.verify.spec import Variant
 
-HURRY = 10  # times as fast do clocks run for the original's second run: what is printed of them then differs
+HURRY = 10  # times as fast do clocks run, for moments, in the original's second run: what is printed of them differs
 _STRIDE = 1.25  # times as far is each step at which something is written as the one before
 _MARKS = 64  # such steps
 
