@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perflint.verify.compare.grade import Grade
+from perflint.verify.compare.grade import Grade, Likeness
 from perflint.verify.compare.judge import Standard, likeness
 from perflint.verify.compare.same import Comparison, Difference
 from perflint.verify.measure.race import Recorded
@@ -17,14 +17,23 @@ RUN = Recorded(Path(), None, "loss 0.5\n", "")
 NEAR = Difference(2, "gradient 0.0", 1e-7, is_close=True, reference=1e-7, changed=1.1e-7)
 
 
-def graded(*differences: Difference, own: tuple[Difference, ...] = (), referenced: bool = True) -> Grade:
+def judged(*differences: Difference, own: tuple[Difference, ...] = (), referenced: bool = True) -> Likeness:
     compared = Comparison(6, 90, (), differences, referenced)
-    return likeness(Standard(RUN, RUN, (Comparison(6, 90, (), own),)), RUN, compared).grade
+    return likeness(Standard(RUN, RUN, (Comparison(6, 90, (), own),)), RUN, compared)
+
+
+def graded(*differences: Difference, own: tuple[Difference, ...] = (), referenced: bool = True) -> Grade:
+    return judged(*differences, own=own, referenced=referenced).grade
 
 
 def test_no_difference_is_bitwise_and_a_near_one_is_rounding() -> None:
     assert graded() is Grade.BITWISE
     assert graded(NEAR) is Grade.ROUNDING
+
+
+def test_rounding_that_was_not_held_against_double_precision_says_so() -> None:
+    assert "double precision" not in " ".join(judged(NEAR).evidence)
+    assert "double precision" in " ".join(judged(NEAR, referenced=False).evidence)
 
 
 @pytest.mark.parametrize("error", [math.nan, math.inf])

@@ -79,7 +79,9 @@ def _same(compared: Comparison, beyond: Sequence[Difference]) -> Likeness:
     if beyond:
         words = f"{seen} are equal, or differ by no more than from run to run of the original"
         return Likeness(Grade.ALIKE, (words, _parting(worst)))
-    return Likeness(Grade.ROUNDING, (f"{seen} are equal but for rounding, at most {_size(worst)}", _parting(worst)))
+    held = () if compared.referenced else ("none was held against double precision, which could not be had of them",)
+    words = f"{seen} are equal but for rounding, at most {_size(worst)}"
+    return Likeness(Grade.ROUNDING, (words, _parting(worst), *held))
 
 
 def ends(before: Recorded, after: Recorded) -> Iterator[str]:
