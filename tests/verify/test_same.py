@@ -49,6 +49,14 @@ def test_two_runs_of_a_seeded_program_are_bitwise_equal(standard: Standard) -> N
     assert len(losses(standard.run.folder)) == STEPS
 
 
+def test_a_recorded_program_computes_repeatably_and_without_tf32_unless_it_asks_for_that(tmp_path: Path) -> None:
+    tell = "print(torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.allow_tf32)"
+    asked = f"{tell}; torch.backends.cudnn.allow_tf32 = True; {tell}"
+    with course("train.py", "20") as races:
+        told = changed(tmp_path, "train.py", "import torch\n", f"import torch\n\n{asked}\n")
+        assert recorded(races, told, tmp_path / "run").output.startswith("True False\nTrue True\n")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "grade"),
     [(".square()", ".pow(2)", Grade.BITWISE), ("lr=0.1", "lr=0.100001", Grade.DIFFERENT)],
