@@ -138,7 +138,8 @@ def test_a_function_is_unseen_until_a_call_of_it_is_over(listening: Listening) -
     [
         ([CALLS, BATCH, OPTIMIZER], OPTIMIZER),
         ([CALLS, INNER, BATCH], BATCH),
-        ([INNER, INNER, INNER, CALLS, INNER, CALLS], CALLS),
+        ([INNER, INNER, CALLS] * 6, CALLS),
+        ([INNER] * 9 + [CALLS] * 2, INNER),  # as where each epoch calls one that goes through all data
         ([calls(2), INNER, INNER, calls(2), CALLS], INNER),  # as where `main` is called once
         ([calls(2), INNER], INNER),
         ([CALLS], CALLS),

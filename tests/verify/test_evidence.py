@@ -47,6 +47,16 @@ def test_a_digest_tells_a_change_of_any_kind_of_number_and_of_places(kind: torch
     assert len({before, first, digest(part), digest(whole)}) == 4
 
 
+@pytest.mark.parametrize("kind", [torch.float64, torch.complex128])
+def test_a_digest_tells_signs_and_small_whole_numbers_apart(kind: torch.dtype) -> None:
+    values = torch.randn(2**17, dtype=kind)
+    marks = {digest(values), digest(-values), digest(values.conj().roll(1)), digest(values.roll(1))}
+    assert len(marks) == (4 if kind.is_complex else 3)  # a real number is its own conjugate
+    for place in range(0, 2**17, 2**9):
+        marks.add(digest(torch.zeros(2**17, dtype=kind).index_fill(0, torch.tensor(place), 1)))
+    assert len(marks) >= 2**8 + 3
+
+
 def test_a_digest_of_values_is_the_same_however_they_lie_in_memory() -> None:
     values = torch.randn(400, 300)
     assert digest(values) == digest(values.t().contiguous().t()) != digest(values.t().contiguous())
@@ -55,8 +65,9 @@ def test_a_digest_of_values_is_the_same_however_they_lie_in_memory() -> None:
 def test_a_sample_of_a_small_tensor_is_all_of_it_and_of_a_large_one_comes_from_all_over_it() -> None:
     small, large = torch.arange(2**16), torch.arange(2**20).reshape(2**10, 2**10)
     assert sample(small) is small
-    assert sample(large).numel() == 2**16
-    assert sample(large)[-1] >= 2**20 - 2**4
+    assert 2**15 <= sample(large).numel() <= 2**16
+    assert sample(large)[-1] >= 2**20 - 2**5
+    assert len(set((sample(large) % 2**10).tolist())) == 2**10  # from every column
 
 
 def test_parameters_without_values_of_their_own_are_passed_over() -> None:

@@ -77,13 +77,16 @@ def test_a_reference_by_which_the_original_itself_is_wrong_is_none() -> None:
     assert graded(drifted, NEAR) is Grade.ROUNDING
 
 
-def test_numbers_of_fewer_digits_may_drift_by_more_in_the_steps_behind_and_never_by_a_tenth() -> None:
-    drifted = Difference(6, "loss 0", 0.02, is_close=False)
-    single, half = (replace(NEAR, name="loss 0", reference=each, changed=each) for each in (1e-7, 2e-3))
+def test_numbers_of_fewer_digits_may_drift_by_more_in_the_steps_behind_but_not_at_will() -> None:
+    drifted = Difference(6, "loss 0", 0.03, is_close=False)
+    single, half = (replace(NEAR, name="loss 0", reference=each, changed=each) for each in (1e-7, 4e-3))
     assert graded(drifted, single) is Grade.DIFFERENT
     assert graded(drifted, half) is Grade.ROUNDING
     assert graded(replace(drifted, name="loss 1"), half) is Grade.DIFFERENT
     assert graded(replace(drifted, error=0.11), half) is Grade.DIFFERENT
+    before = replace(drifted, name="output before 3.logits")
+    assert graded(before, half) is Grade.DIFFERENT
+    assert graded(before, replace(half, name="output 0.logits")) is Grade.ROUNDING
 
 
 def test_the_largest_spread_of_the_original_is_what_excuses() -> None:

@@ -9,7 +9,7 @@ import pytest
 from perflint.verify.agent.units import OPTIMIZER
 from perflint.verify.compare.grade import Grade, Likeness
 from perflint.verify.compare.judge import Standard, likeness
-from perflint.verify.compare.same import compare, losses
+from perflint.verify.compare.same import compare, losses, traits
 from perflint.verify.measure.race import Course, Recorded
 from perflint.verify.run.orders import Recording
 from perflint.verify.spec import Variant
@@ -72,3 +72,25 @@ def test_a_wrong_change_is_found_where_it_begins(standard: Standard, tmp_path: P
     found = graded(standard, tmp_path, "torch.randn(16, 8)", "torch.randn(16, 8) if step < 3 else torch.zeros(16, 8)")
     assert found.grade is Grade.DIFFERENT
     assert found.evidence[0].startswith("at step 4 ")
+
+
+@pytest.mark.parametrize(
+    ("new", "grade"),
+    [
+        ("float(step))", Grade.BITWISE),
+        ("step + 1e-6)", Grade.ROUNDING),
+        ("float(step)) + 1e6 * (step == 3) * (torch.arange(512) % 16 > 0)", Grade.DIFFERENT),
+        ("float(step)) - 9 * (step == 3)", Grade.DIFFERENT),
+    ],
+)
+def test_large_results_are_compared_all_over_also_between_the_steps_of_which_all_is_kept(
+    tmp_path: Path, new: str, grade: Grade
+) -> None:
+    with course("large.py", "20") as races:
+        before, after = (
+            recorded(races, changed(tmp_path, "large.py", "float(step))", text, ["seen"]), tmp_path / name)
+            for name, text in (("before", "float(step))"), ("after", new))
+        )
+    found = likeness(Standard(before, before), after, compare(before.folder, after.folder))
+    assert found.grade is grade, found.evidence
+    assert traits(after.folder).keys() == {"the loss", "the size of gradients", "the output", "the size of outputs"}

@@ -59,6 +59,7 @@ class Arrival:
     host_bytes: int
     captures: int
     platform: Platform
+    device_share: float = 0.0
     timeline: Timeline | None = None
     unseen: tuple[str, ...] = ()
 
@@ -119,7 +120,9 @@ class Gate:
         captures = self.captures + _compilations()
         timeline = self._observer.result() if self._observer else None
         memory = _device_bytes(), _host_bytes()
-        return Arrival(self._steps, kind, seconds, *memory, captures, _platform(), timeline, self.unseen())
+        return Arrival(
+            self._steps, kind, seconds, *memory, captures, _platform(), _device_share(), timeline, self.unseen()
+        )
 
 
 def _platform() -> Platform:
@@ -145,6 +148,13 @@ def synchronize() -> None:
     torch = sys.modules["torch"]
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
+
+
+def _device_share() -> float:
+    cuda = sys.modules["torch"].cuda
+    if not cuda.is_initialized():
+        return 0.0
+    return float(cuda.max_memory_reserved() / cuda.get_device_properties(cuda.current_device()).total_memory)
 
 
 def _device_bytes() -> int:

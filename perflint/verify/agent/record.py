@@ -18,7 +18,7 @@ from perflint.verify.agent.gate import place
 from perflint.verify.agent.noting import noting_calls, noting_results
 from perflint.verify.agent.reads import Reads
 from perflint.verify.agent.state import WEIGHT, Holders, State
-from perflint.verify.agent.tensors import Tensors, digest, sample, tensors_in, values_in
+from perflint.verify.agent.tensors import Tensors, digest, sample, size, tensors_in, values_in
 from perflint.verify.run.orders import Recording, of_rank
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Recorder:
         self._orders = recording
         self._reference: Reference | None = None  # behind a restart, where one is wanted
         self._step, self._saves = 0, 0
-        self._last: list[tuple[str, Any, str]] = []  # what the last call returned, as it is, and its digest as it was
+        self._last: list[tuple[str, Any]] = []  # what the last call returned, as it is and not as it was
         self._noted = _Noted()
         self._calls: Counter[Callable[..., Any]] = Counter()  # since the last step
         self._holders = Holders()
@@ -69,21 +69,10 @@ class Recorder:
         if self._orders.marks:
             self._noted.outputs.append({name: _brief(tensor) for name, tensor in values})
             return
-        self._noted.later.append(self._changed())
-        self._last = [(name, tensor, digest(tensor)) for name, tensor in values]
-        self._noted.outputs.append(self._output())
-
-    def _output(self) -> Tensors:
-        """What the last call returned; of large values, between the steps of which all is kept, a sample."""
-        if not self._holders.are_trained or self._step + 1 in self._orders.full:
-            return self._copies((name, tensor) for name, tensor, _ in self._last)
-        marks = {f"{name} as a whole": mark for name, tensor, mark in self._last if sample(tensor) is not tensor}
-        return {**self._copies((name, sample(tensor)) for name, tensor, _ in self._last), **marks}
-
-    def _changed(self) -> Tensors:
-        """What became of what the last call returned."""
-        changed = {name: tensor for name, tensor, mark in self._last if digest(tensor) != mark}
-        return {**{name: "as it was" for name, *_ in self._last}, **self._copies(changed.items())}
+        self._noted.later.append(self._samples(self._last))
+        self._last = values
+        is_between = self._holders.are_trained and self._step + 1 not in self._orders.full
+        self._noted.outputs.append(self._samples(values) if is_between else self._copies(values))
 
     @functools.cached_property
     def _recording(self) -> Recording:
@@ -149,6 +138,16 @@ class Recorder:
 
     def _copies(self, named: Iterable[tuple[str, Any]]) -> Tensors:
         return {name: self._value(tensor.detach()).to("cpu", copy=True) for name, tensor in named}
+
+    def _samples(self, named: Iterable[tuple[str, Any]]) -> Tensors:
+        """Copies of small tensors; of large ones a sample, the size of all numbers, and a digest."""
+        samples: Tensors = {}
+        for name, tensor in named:
+            value = self._value(tensor.detach())
+            samples[name] = sample(value).to("cpu", copy=True)
+            if samples[name].numel() < tensor.numel():
+                samples |= {f"{name} in size": size(value).cpu(), f"{name} as a whole": digest(tensor)}
+        return samples
 
     def _value(self, tensor: Any) -> Any:
         return self._reference.value(tensor) if self._reference else tensor

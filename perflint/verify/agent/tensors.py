@@ -107,12 +107,15 @@ def digest(value: object) -> str:
 
 
 def _sums(tensor: Any) -> bytes:
-    """Sums of the numbers' bits, each times one of its place, on the tensor's own device and at its speed."""
+    """Sums of the numbers' bits, each times one of its place, on the tensor's own device and at its speed.
+
+    None has more than 32 bits at a time: of products the highest bits would be lost, which is where signs are.
+    """
     import torch
 
     plain = _plain(tensor)
     numbers = torch.view_as_real(plain) if plain.is_complex() else plain
-    bits = numbers.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[numbers.itemsize])
+    bits = numbers.view({1: torch.uint8, 2: torch.int16}.get(numbers.itemsize, torch.int32))
     factors = _factors(tensor.device)
     parts = bits.flatten().split(_AT_ONCE)  # each is copied to 64 bits
     sums = [(part.long() * factors[: part.numel()]).sum() for part in parts]
@@ -123,17 +126,31 @@ def _sums(tensor: Any) -> bytes:
 def _factors(device: Any) -> Any:
     """Odd numbers for the places of a part, mixed as by splitmix64: doi.org/10.1145/2660193.2660195."""
     import torch
+    from torch.utils._python_dispatch import _disable_current_modes
 
-    mixed = torch.arange(1, _AT_ONCE + 1, device=device) * _GAMMA
-    for shift, factor in _MIXERS:
-        mixed = (mixed ^ (mixed >> shift)) * factor
-    return mixed | 1
+    with _disable_current_modes():  # they are kept
+        mixed = torch.arange(1, _AT_ONCE + 1, device=device) * _GAMMA
+        for shift, factor in _MIXERS:
+            mixed = (mixed ^ (mixed >> shift)) * factor
+        return mixed | 1
 
 
 def sample(tensor: Any) -> Any:
     """So few of a tensor's numbers, from all over it, that they are cheap to keep; all if there are no more."""
-    apart = -(-tensor.numel() // _FEW)
-    return tensor.flatten()[::apart] if apart > 1 else tensor
+    import torch
+
+    apart = -(-tensor.numel() // _FEW) if tensor.layout is torch.strided else 1
+    return tensor.flatten()[:: apart | 1] if apart > 1 else tensor  # odd, or it would be of the same columns
+
+
+def size(tensor: Any) -> Any:
+    """The root mean square of all numbers of a tensor, with as many digits as these have."""
+    import torch
+
+    plain = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+    floats = plain if plain.is_floating_point() else plain.double()
+    norm = torch.linalg.vector_norm(floats, dtype=torch.float64)
+    return (norm / plain.numel() ** 0.5).to(floats.dtype)
 
 
 def _plain(tensor: Any) -> Any:

@@ -14,6 +14,7 @@ from perflint.verify.agent.noting import noting_calls
 OPTIMIZER, BATCH, CALLS = "optimizer steps", "loader batches", "calls"
 _INSIDE = " in calls"
 NOTHING = "none"  # is counted
+_SEVERAL = 6  # calls: fewer than can be timed
 _PATIENCE = 64  # steps of other optimizers until the one that is counted is taken to be done with
 
 Passed = Callable[[str], None]
@@ -27,12 +28,13 @@ def calls(others: int) -> str:
 def unit_of(kinds: Iterable[str]) -> str:
     """The kind that counts as a step of a program in which steps of these `kinds` have happened; empty without any.
 
-    Calls count that are in as few others as may be, but more than one: `main` is called once.
+    Calls count that are in as few others as may be, but several: `main` is called once, `evaluate` in each epoch.
     """
     numbers = Counter(kinds)
     by_depth = sorted((kind for kind in numbers if kind.startswith(CALLS)), key=len)
-    again = [kind for kind in by_depth if numbers[kind] > 1]
-    known = (kind for kind in (OPTIMIZER, BATCH, *again, *by_depth) if kind in numbers)
+    several = [kind for kind in by_depth if numbers[kind] >= _SEVERAL]
+    most = sorted(by_depth, key=lambda kind: -numbers[kind])
+    known = (kind for kind in (OPTIMIZER, BATCH, *several, *most) if kind in numbers)
     return next(known, "")
 
 

@@ -34,7 +34,7 @@ class Further:
         self._marks = tuple(itertools.accumulate(range(_MARKS), _next, initial=protocol.horizon))
         self._numbers = itertools.count()
         job = self._job(original)
-        (run,) = course.record([job], protocol.unit, protocol.horizon, protocol.patience, self._goes_on)
+        (run,) = course.record([job], protocol.unit, protocol.horizon, protocol.patience, further=self._goes_on)
         self.standard = Standard(run)
 
     def likenesses(self, variants: Sequence[Variant]) -> list[Likeness]:
@@ -72,11 +72,8 @@ class Further:
 
     def _record(self, jobs: Sequence[Job]) -> list[Recorded]:
         """Record runs that go as far as the first one did."""
-        first, runs = self.standard.run, list[Recorded]()
-        for start in range(0, len(jobs), first.beside):
-            some = jobs[start : start + first.beside]
-            runs += self._course.record(some, self._protocol.unit, first.last, self._protocol.patience)
-        return runs
+        first, protocol = self.standard.run, self._protocol
+        return self._course.record(jobs, protocol.unit, first.last, protocol.patience, first.beside)
 
 
 def _next(step: int, _: int) -> int:

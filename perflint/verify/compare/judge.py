@@ -11,7 +11,7 @@ from pathlib import Path
 from perflint.verify.agent.state import DERIVED, OPTION
 from perflint.verify.compare import arrays
 from perflint.verify.compare.grade import Grade, Likeness
-from perflint.verify.compare.same import EPSILON, Comparison, Difference, logged
+from perflint.verify.compare.same import EPSILON, OUTPUT, Comparison, Difference, logged
 from perflint.verify.compare.texts import parting
 from perflint.verify.measure.race import Recorded
 from perflint.verify.run.output import ending
@@ -22,7 +22,8 @@ _OWN_ERROR, _COARSE_ERROR = 2.0, 3.0  # times the original's own rounding error;
 _NEAR_ERROR = 8.0  # the same where torch.testing calls the values close, which is up to a hundred roundings
 _NO_ROUNDING = 0.05  # of the largest values of the kind: whoever errs by more was not computed in double precision
 _DRIFT = 1e-3  # of a value: what rounding may grow to in the steps behind one from the same state
-_GROWTH = 100.0  # times the original's own error, the same: half precision and TF32 begin with larger ones
+_GROWTH = 10.0  # times the original's own error, the same: half precision and TF32 begin with larger ones
+_MOST_DRIFT = 0.05  # of a value, whatever the original's own error
 _DERIVED_DRIFT = 0.1  # of the largest values of the kind: Adam makes whole steps of the rounding of small gradients
 _SAID = 3  # differences that are told
 
@@ -36,6 +37,11 @@ class Standard:
     run: Recorded
     again: Recorded | None = None
     own: tuple[Comparison, ...] = ()
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether its runs are known to be bitwise equal."""
+        return bool(self.own) and all(comparison.is_bitwise for comparison in self.own)
 
     @property
     def spread(self) -> _Spread:
@@ -59,8 +65,8 @@ def likeness(standard: Standard, after: Recorded, compared: Comparison) -> Liken
         words = "it has no losses, gradients or outputs, and changes no parameters, that could be compared"
         return Likeness(Grade.UNKNOWN, (words,))
     spread = standard.spread
-    drift = _drift(compared)
-    grades = {each: _closeness(each, spread, drift) for each in compared.differences}
+    own = _own_errors(compared, is_repeatable=standard.is_repeatable)
+    grades = {each: _closeness(each, spread, _drift(each, own)) for each in compared.differences}
     failed = [each for each, grade in grades.items() if grade is Grade.DIFFERENT]
     if failed:
         return Likeness(Grade.DIFFERENT, tuple(map(_parting, _by_size(failed)[:_SAID])))
@@ -97,25 +103,41 @@ def _end(run: Recorded) -> str:
     return "ran on" if run.code is None else ending(run.code, run.errors)
 
 
-def _drift(compared: Comparison) -> Mapping[str, float]:
-    """By how much of itself a value, by its name, may have drifted behind the steps that double precision decides."""
+def _own_errors(compared: Comparison, *, is_repeatable: bool) -> Mapping[str, float] | None:
+    """The original's largest errors, by what they are of; None where double precision doesn't decide.
+
+    Of an original that is not repeatable nothing is known: they are not all of rounding.
+    """
     known = [each for each in compared.differences if each.reference is not None]
     if not compared.referenced or not all(map(_is_known, known)):
-        return {}
+        return None
     own: dict[str, float] = {}
-    for each in known:
-        own[each.name] = max(each.reference or 0.0, own.get(each.name, 0.0))
-    names = {each.name for each in compared.differences}
-    return {name: min(max(_DRIFT, _GROWTH * own.get(name, 0.0)), _DERIVED_DRIFT) for name in names}
+    for each in known if is_repeatable else ():
+        own[_of(each)] = max(each.reference or 0.0, own.get(_of(each), 0.0))
+    return own
 
 
-def _closeness(difference: Difference, spread: _Spread, drift: Mapping[str, float]) -> Grade:
+def _of(difference: Difference) -> str:
+    """All outputs count as one: what became of those of other steps is compared, too."""
+    return OUTPUT if difference.name.startswith(OUTPUT) else difference.name
+
+
+def _drift(difference: Difference, own: Mapping[str, float] | None) -> float:
+    """By how much of itself a value may have drifted behind the steps that double precision decides."""
+    if own is None:
+        return 0.0
+    if difference.name.startswith(DERIVED):
+        return _DERIVED_DRIFT
+    return max(_DRIFT, min(_GROWTH * own.get(_of(difference), 0.0), _MOST_DRIFT))
+
+
+def _closeness(difference: Difference, spread: _Spread, drift: float) -> Grade:
     """Whether a difference is rounding or `drift`, or else no more than the original differs from itself."""
-    if difference.error is None:  # of a step that goes on from another state
+    if difference.error is None:  # a digest, of what goes on from another state, or stands beside a sample
         return Grade.ROUNDING
     if not math.isfinite(difference.error):
         return Grade.DIFFERENT
-    if _is_rounding(difference, difference.error, drift.get(difference.name, 0.0)):
+    if _is_rounding(difference, difference.error, drift):
         return Grade.ROUNDING
     own = max(spread.get((difference.step + ahead, difference.name), 0.0) for ahead in range(_LUCK))
     return Grade.ALIKE if difference.error <= _OWN_SPREAD * own else Grade.DIFFERENT
@@ -124,7 +146,7 @@ def _closeness(difference: Difference, spread: _Spread, drift: Mapping[str, floa
 def _is_rounding(difference: Difference, error: float, drift: float) -> bool:
     reference, changed = difference.reference, difference.changed
     if reference is None or changed is None or not _is_known(difference):
-        return difference.is_close or (drift > 0 and _has_drifted(difference, error, drift))
+        return difference.is_close or _has_drifted(difference, error, drift)
     allowed = _NEAR_ERROR if difference.is_close else _COARSE_ERROR if difference.is_coarse else _OWN_ERROR
     return changed <= allowed * max(reference, EPSILON)
 
@@ -136,9 +158,8 @@ def _is_known(difference: Difference) -> bool:
 
 
 def _has_drifted(difference: Difference, error: float, drift: float) -> bool:
-    if difference.name.startswith(DERIVED):
-        return (error if difference.of_kind is None else difference.of_kind) <= _DERIVED_DRIFT
-    return error <= drift and not difference.name.startswith(OPTION)
+    of_kind = difference.of_kind if difference.name.startswith(DERIVED) else None
+    return (error if of_kind is None else of_kind) <= drift and not difference.name.startswith(OPTION)
 
 
 def _by_size(differences: Sequence[Difference]) -> list[Difference]:

@@ -23,6 +23,7 @@ from perflint.verify.spec import Variant
 from perflint.workers import available_cores
 
 _MORE = 3  # further runs of an original that differs from itself, to see by how much
+_GAINFUL = 3  # runs beside each other, for a guess at the time of many: they share the cores, or the GPU
 
 Tell = Callable[[str], None]
 
@@ -90,7 +91,7 @@ class Records:
 
     def _over_seeds(self, variant: Variant) -> Likeness:
         """How alike a variant is to the original with seed after seed."""
-        beside = min(self._at_once, available_cores())
+        beside = min(self._at_once, available_cores(), _GAINFUL)
         begin, each, runs = time.monotonic(), 2 * self._one / beside, list[Recorded]()
         needed = f"{SEEDS[0]} seeds would take about {SEEDS[0] * each:.0f} s"
         found = Likeness(Grade.UNKNOWN, (f"its random numbers are others, and {needed}: a larger budget may tell",))
@@ -132,8 +133,5 @@ class Records:
         return variant, Recording(str(folder), full, restart, follow, reference, seed, clock=clock, loops=loops)
 
     def _record(self, jobs: Sequence[Job]) -> list[Recorded]:
-        protocol, runs = self._protocol, []
-        for start in range(0, len(jobs), self._at_once):
-            some = jobs[start : start + self._at_once]
-            runs += self._course.record(some, protocol.unit, protocol.horizon, self._patience)
-        return runs
+        protocol = self._protocol
+        return self._course.record(jobs, protocol.unit, protocol.horizon, self._patience, self._at_once)

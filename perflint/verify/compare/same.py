@@ -17,7 +17,8 @@ from perflint.verify.compare.evidence import Evidence
 EPSILON = 2.0**-23  # float32: what one rounding makes of a value
 _MANY = (GRADIENT, *DERIVED)  # of each kind there are many, some next to nothing
 _FEW = 1000  # elements: the error of fewer is a matter of luck
-_OUTPUTS = {"outputs": "output", "later": "output before"}  # what is recorded of calls, and what it is called
+OUTPUT = "output"
+_OUTPUTS = {"outputs": OUTPUT, "later": f"{OUTPUT} before"}  # what is recorded of calls, and what it is called
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,8 @@ def traits(folder: Path) -> dict[str, float]:
 
     steps = [_load(folder, number) for number in _numbers(folder)]
     losses = torch.tensor([loss for step in steps for loss in step["losses"]])
-    outputs = [output for step in steps for paths in step["outputs"] for output in paths.values() if output.numel()]
+    noted = [output for step in steps for paths in step["outputs"] for output in paths.values()]
+    outputs = [output for output in noted if not isinstance(output, str) and output.numel()]
     sizes = [
         torch.stack([_double(value).norm() for name, value in step["tensors"].items() if name.startswith(GRADIENT)])
         for step in steps
@@ -232,14 +234,16 @@ def _values(
         yield f"loss {number}", torch.tensor(a), torch.tensor(b), double and torch.tensor(double, dtype=torch.float64)
     for kind, name in _OUTPUTS.items():
         for number, (outputs, others) in enumerate(zip(old[kind], new[kind], strict=False)):
-            doubles = _item(exact.get(kind, ()), number) or {}
+            doubles = (_item(exact["outputs"], number) if exact and kind == "outputs" else None) or {}
             for path in outputs.keys() & others.keys():
                 yield f"{name} {number}{path}", outputs[path], others[path], doubles.get(path)
-    for name in _digests(old).keys() & _digests(new).keys():
-        before, after = (_digests(each)[name] for each in (old, new))
-        if before != after:
+    marks, others = _digests(old), _digests(new)
+    for name in marks.keys() & others.keys():
+        if marks[name] == others[name]:
+            yield name, marks[name], others[name], None
+        else:
             before, after = (each.get("tensors", {}).get(name, each["digests"][name]) for each in (old, new))
-        yield name, before, after, exact.get("tensors", {}).get(name)
+            yield name, before, after, exact.get("tensors", {}).get(name)
 
 
 def _kind(name: str) -> str:

@@ -26,6 +26,7 @@ from perflint.verify.measure.protocol import Look, Passage, Protocol
 from perflint.verify.measure.rounds import Crowded, Round, Start
 from perflint.verify.measure.samples import ORIGINAL, ORIGINALS, Samples
 from perflint.verify.measure.statistics import LEAST_ROUNDS
+from perflint.verify.run import tree
 from perflint.verify.run.guardian import Guardian
 from perflint.verify.run.orders import Orders, Recording
 from perflint.verify.run.running import Fault, NoProgress, ProgramEnded, Running
@@ -94,8 +95,7 @@ class Recorded:
     `counts` are those of the counters of its plan, `loaders` are those that were made where the plan has some,
     `modules` what became of those that it compiles. `last` is the step that it was let go to, and `unseen` names places
     with fixes that it had never left by then. `files` holds copies of those that it wrote, None for those that it
-    removed. `stuck` says how it hung, if it did. `host_bytes` are the most of the host's memory that one of its ranks
-    had.
+    removed. `stuck` says how it hung, if it did. There is `room` in the memory for so many like it, as far as is known.
     """
 
     folder: Path
@@ -109,13 +109,12 @@ class Recorded:
     stuck: str = ""
     last: int = 0
     unseen: tuple[str, ...] = ()
-    host_bytes: int = 0
+    room: int = _FEW
 
     @property
     def beside(self) -> int:
         """How many runs like this one may be recorded side by side: those that write files would be each other's."""
-        room = psutil.virtual_memory().available // max(self.host_bytes, 1)
-        return 1 if self.files else max(1, min(room, max(_FEW, available_cores() // 2), _MANY))
+        return 1 if self.files else max(1, min(self.room, max(_FEW, available_cores() // 2), _MANY))
 
 
 @dataclass(frozen=True)
@@ -218,15 +217,28 @@ class Course:
         return None
 
     def record(
-        self, wanted: Sequence[Job], unit: str, steps: int, patience: float, further: Further = lambda _: 0
+        self,
+        wanted: Sequence[Job],
+        unit: str,
+        steps: int,
+        patience: float,
+        beside: int = 1,
+        further: Further = lambda _: 0,
     ) -> list[Recorded]:
-        """Run the first `steps` steps of each, or all that there are, side by side, and record what they compute.
+        """Run the first `steps` steps of each, or all that there are, and record what they compute.
 
-        From there they go `further`.
+        So many run `beside` each other. From there they go `further`.
 
         What fails beside others, as memory may be too small for all of them, is run again by itself, but for what hangs
         where the original comes through; and so is all that writes files: they would be each other's.
         """
+        groups = [wanted[start : start + beside] for start in range(0, len(wanted), beside)]
+        return [run for group in groups for run in self._recorded(group, unit, steps, patience, further)]
+
+    def _recorded(
+        self, wanted: Sequence[Job], unit: str, steps: int, patience: float, further: Further
+    ) -> list[Recorded]:
+        """A group of runs, side by side."""
         with self._undone():
             with ExitStack() as stack:
                 begun = []
@@ -244,7 +256,7 @@ class Course:
             runs[place] = replace(runs[place], output=output, errors=errors, files=files)
             if len(wanted) > 1 and (files or runs[place].code or (runs[place].stuck and not came_through)):
                 shutil.rmtree(runs[place].folder)
-                (runs[place],) = self.record([wanted[place]], unit, steps, patience, further)
+                (runs[place],) = self._recorded([wanted[place]], unit, steps, patience, further)
         return runs
 
     def running(self, variant: Variant, unit: str, **orders: Any) -> Running:
@@ -271,14 +283,14 @@ def _seen(
     running: Running, variant: Variant, recording: Recording, steps: int, patience: float, further: Further
 ) -> Recorded:
     """What is seen of a run but for what it prints and writes."""
-    code, stuck, last, memory = None, "", steps, 0
+    code, stuck, last, room = None, "", steps, _FEW
     unseen: tuple[str, ...] = ()
     try:
         arrival = running.advance(steps, patience)
         while step := further(arrival):
             last = step
             arrival = running.advance(step, patience)
-        unseen, memory = arrival.unseen, arrival.host_bytes
+        unseen, room = arrival.unseen, _room(running, arrival)
     except ProgramEnded as ended:
         code = ended.code
     except NoProgress as error:
@@ -288,7 +300,13 @@ def _seen(
     counts = tuple(map(sum, zip([0] * variant.plan.counters, *(each.counts for each in effects), strict=True)))
     loaders, modules = tuple(made(folder)), tuple(tallied(folder, COMPILE))
     folder = Path(recording.folder)
-    return Recorded(folder, code, "", "", counts, loaders, modules, {}, stuck, last, unseen, memory)
+    return Recorded(folder, code, "", "", counts, loaders, modules, stuck=stuck, last=last, unseen=unseen, room=room)
+
+
+def _room(running: Running, arrival: Arrival) -> int:
+    """For how many processes like this one there is memory, on the host and on its device."""
+    others = psutil.virtual_memory().available // max(tree.memory(running.folder), 1)
+    return min(1 + others, int(1 / arrival.device_share) if arrival.device_share else _MANY)
 
 
 def _goes_on(elapsed: float, events: int, seconds: float) -> bool:

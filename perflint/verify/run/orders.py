@@ -13,7 +13,7 @@ from perflint.verify.spec import Loop
 
 @dataclass(frozen=True)
 class Recording:
-    """Write what each step computes to `folder`: at the steps `full` all of it, at the others digests of what is kept.
+    """Write what each step computes to `folder`: at the steps `full` all of it, at the others digests and samples.
 
     Behind each of the steps `restart` the program goes on from the state that is recorded in the folder `follow`, if
     there is one. With `reference` the values are those of the same operations in double precision. Torch is told to

@@ -172,7 +172,9 @@ class Running:
             self._selector.unregister(rank.connection)
         else:
             arrival = decoded(Arrival, json.loads(line))
-            rank.arrival, rank.platform = arrival, arrival.platform
+            rank.platform = arrival.platform
+            if arrival.step >= self._leave.until:  # it may have had leave for fewer from the start
+                rank.arrival = arrival
 
     def ended(self) -> ProgramEnded:
         """What became of a program that has come to its end."""
@@ -195,6 +197,7 @@ def slowest(arrivals: Sequence[Arrival]) -> Arrival:
         max(arrivals, key=lambda arrival: arrival.seconds),
         device_bytes=max(arrival.device_bytes for arrival in arrivals),
         host_bytes=max(arrival.host_bytes for arrival in arrivals),
+        device_share=max(arrival.device_share for arrival in arrivals),
         captures=sum(arrival.captures for arrival in arrivals),
     )
 
