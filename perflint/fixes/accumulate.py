@@ -22,7 +22,7 @@ from perflint.rule import Edit, Fix, Safety
 if TYPE_CHECKING:
     from perflint.program import Program
 
-_NO_DOUBLES = re.compile(r"\b(mps|xpu)\b")  # devices without 64-bit floats
+_NO_DOUBLES = re.compile(r"\b(mps|xpu|accelerator)\b")  # devices without 64-bit floats, and what may be one
 _GIVE_LONG = frozenset({"sum", "prod", "count_nonzero", "argmax", "argmin", "long"})  # of integers, and of bools
 _GIVE_NUMBERS = frozenset({"builtins.float", "builtins.int", "builtins.len"})  # and no bool
 _ORDER = [Safety.EXACT, Safety.ROUNDING, Safety.BEHAVIOUR]
