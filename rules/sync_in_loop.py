@@ -9,8 +9,9 @@ Python's `max`, `min` and `sorted`, which compare; sizes that depend on values (
 a boolean mask, `unique`); indices (slices, `range` and Python's lists with a tensor); tensors made of device scalars;
 and `loss.data[0]`, which was `.item()` before PyTorch 0.4. The silent ones are reported only where
 the value is certainly a tensor on the device. `x[mask] = 0.0`, masks that are integer indices,
-`torch.where(t.any(), ...)`, lengths for `pack_padded_sequence`, actions for an environment, and reads that happen now
-and then are left alone. Python's `sum`, and walking over a tensor's rows, launch work but read nothing.
+`torch.where(t.any(), ...)`, lengths for `pack_padded_sequence`, copies with `non_blocking=True`, actions for an
+environment, and reads that happen now and then are left alone. Python's `sum`, and walking over a tensor's rows, launch
+work but read nothing.
 
 ## Why it is slow
 

@@ -185,6 +185,8 @@ def _of_method(program: Program, call: ast.Call, func: ast.Attribute) -> Iterato
         kind = "item"
     elif name in _COPIES and not call.args:
         kind = name
+    elif name == "to" and _is_asynchronous(call):
+        return
     elif name == "to" and (_names_host(call) if owner.is_blank else _is_brought_home(program, call, owner)):
         kind = "cpu"
     elif name in _DATA_DEPENDENT:
@@ -194,6 +196,12 @@ def _of_method(program: Program, call: ast.Call, func: ast.Attribute) -> Iterato
     else:
         return
     yield from _at_method(program, call, func, kind, explicit=True)
+
+
+def _is_asynchronous(call: ast.Call) -> bool:
+    """Whether it may be a copy that nobody waits for: on the host it is made in pinned memory."""
+    asked = next((keyword.value for keyword in call.keywords if keyword.arg == "non_blocking"), None)
+    return asked is not None and not (isinstance(asked, ast.Constant) and not asked.value)
 
 
 def _names_host(call: ast.Call) -> bool:
