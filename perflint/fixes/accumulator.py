@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.host_reads import Read
 from perflint.fixes.text import indent_of
+from perflint.program.hooks import registers_hooks
 from perflint.program.occurrences import occurrences, seen_elsewhere
 from perflint.program.walk import FUNCTIONS, LOOPS, Loop, own_nodes, path_of
 from perflint.rule import Edit
@@ -36,6 +37,8 @@ def accumulator_of(program: Program, read: Read, statement: ast.stmt, path: str)
     loop = program.hot_loop(read.top)
     if not isinstance(loop, LOOPS):
         raise Blocked(f"the loop that makes it hot is elsewhere, and `{path}` lives longer than one call")
+    if "." in path and registers_hooks(program):
+        raise Blocked(f"hooks may read `{path}` meanwhile")
     loop = _outermost(program, loop, path)
     additions = tuple(
         {program.statement_of(node): None for node in occurrences(loop, path) if _is_addition(program, node, path)}

@@ -211,9 +211,9 @@ class Examination:
         first = self._records.standard.run
         self._reach = _reach(first)
         exact = [fix for fix in right if fix.likeness.grade is Grade.BITWISE]
-        if not exact or not first.unseen:
+        if not exact or first.code is not None:
             return {}
-        self._tell(f"looking further than step {first.last}, for {first.unseen[0]} is not left by then")
+        self._tell(f"looking further than step {first.last}")
         seconds = _FOR_FURTHER * self._budget
         further = Further(self._course, self._original, self._protocol, self._folder, seconds)
         together: list[FixVerdict] = []

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from perflint.program import Heat, torch_table
 from perflint.program.consumers import VIEWS, Consumer, Reading, Role
 from perflint.program.flow import Flow
+from perflint.program.hooks import registers_hooks
 from perflint.program.rarity import makes_rare
 from perflint.program.shapes.infer import Shapes
 from perflint.program.values import Kind, Place
@@ -199,6 +200,8 @@ def source_changes(program: Program, flow: Flow, copy: Copy, reading: Reading) -
     root = path_of(_base(copy.source))
     if not root:
         return False
+    if "." in root and registers_hooks(program):
+        return True
     function = program.function_of(copy.call) or program.tree
     return any(_changes(program, flow, copy, reading, name) for name in sorted(names_of(function, root)))
 

@@ -96,6 +96,15 @@ def test_elsewhere_what_is_new_stays_and_what_was_is_put_back(home: Path) -> Non
     assert (home.parent / "new.txt").read_text() == "new"
 
 
+def test_elsewhere_what_is_new_and_removed_again_does_not_come_back(home: Path) -> None:
+    made = (
+        "open('../new.txt', 'w').write('new'); os.remove('../new.txt'); tempfile.TemporaryDirectory(dir='..').cleanup()"
+    )
+    before = content(home.parent).keys()
+    put_back(run(home, made))
+    assert {path for path in content(home.parent) if not path.startswith("journal")} == before
+
+
 def test_what_is_only_read_or_ours_is_not_touched(home: Path) -> None:
     (home.parent / "ours").mkdir()
     journal = run(home, "open('old.txt').read(); open('../ours/new.txt', 'w').write('new'); os.makedirs('__pycache__')")

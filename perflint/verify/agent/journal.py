@@ -117,7 +117,7 @@ class Journal:
 
     def _note(self, path: str) -> None:
         entry = _entry(path, path.startswith(self._roots))
-        if entry is None or (entry.was == "nothing" and not entry.own):
+        if entry is None:
             return
         place = self._folder / blake2b(os.fsencode(path), digest_size=16).hexdigest()
         if place.exists():
@@ -188,7 +188,8 @@ def put_back(journal: Path) -> None:
     found = entries(journal) if journal.is_dir() else []
     for entry, place in reversed(found):  # what is in a folder before the folder
         if entry.was == "nothing":
-            _remove(Path(entry.path))
+            if entry.own:
+                _remove(Path(entry.path))
             place.unlink()
     for entry, place in found:
         if entry.was != "nothing":

@@ -1,4 +1,4 @@
-"""Looks further than the first steps: until functions and loops with fixes are left, and what they compute is used.
+"""Looks further than the first steps: what is kept may be used later, and functions and loops with fixes be left.
 
 Only what is bitwise the same so far can be compared there: where floats are rounded otherwise, training is chaos.
 """
@@ -60,11 +60,11 @@ class Further:
         return found
 
     def _goes_on(self, arrival: Arrival) -> int:
-        """The next step to look at, 0 for none: all places with fixes were left, or the time is over."""
+        """The next step to look at, 0 for none as the time is over."""
         now = time.monotonic()
         self._end = min(self._end, now + self._seconds)
         later = [mark for mark in self._marks if mark > arrival.step]
-        return later[0] if arrival.unseen and later and now < self._end else 0
+        return later[0] if later and now < self._end else 0
 
     def _job(self, variant: Variant, clock: int = 1) -> Job:
         folder = self._folder / f"further {next(self._numbers)}"

@@ -23,6 +23,7 @@ from perflint.verify.agent.journal import put_back, written
 from perflint.verify.agent.units import NOTHING
 from perflint.verify.measure import rounds
 from perflint.verify.measure.protocol import Look, Passage, Protocol
+from perflint.verify.measure.protocol import patience as longest
 from perflint.verify.measure.rounds import Crowded, Round, Start
 from perflint.verify.measure.samples import ORIGINAL, ORIGINALS, Samples
 from perflint.verify.measure.statistics import LEAST_ROUNDS
@@ -36,6 +37,7 @@ from perflint.workers import available_cores
 _EVENTS = 24  # of a first look at least
 _UNTIMED = 8  # steps of a program that is not timed, between two looks at how far it is
 _SLOW = 3  # times as long for a program of slow steps
+_LOOKS = 10  # times the seconds of a look may pass until a next step: a program may evaluate its model, or hang
 _FEW, _MANY = 3, 8  # runs that are recorded side by side on few cores, and at most
 
 Enough = Callable[[Samples], bool]
@@ -126,7 +128,10 @@ class Course:
     seed: int = 0
 
     def look(self, variant: Variant, seconds: float, patience: float) -> Look:
-        """Run for about so many seconds behind the first step and note every event; raises ProgramEnded, NoProgress."""
+        """Run for about so many seconds behind the first step and note every event; raises ProgramEnded, NoProgress.
+
+        The `patience` is that for the first step.
+        """
         begin = time.monotonic()
         passages: list[Passage] = []
         start, is_whole = 0.0, False
@@ -134,8 +139,9 @@ class Course:
             try:
                 passages.append(Passage(running.advance(1, patience).kind, 0.0))
                 start = time.monotonic() - begin
+                later = max(longest(start), _LOOKS * seconds)
                 while _goes_on(time.monotonic() - begin - start, len(passages), seconds):
-                    arrival = running.advance(len(passages) + 1, patience)
+                    arrival = running.advance(len(passages) + 1, later)
                     passages.append(Passage(arrival.kind, arrival.seconds))
             except ProgramEnded as ended:
                 if ended.code:
