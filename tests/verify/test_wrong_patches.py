@@ -132,7 +132,7 @@ def later(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Likeness]:
     (folder / "work").mkdir()
     with course("epochs.py", "3", folder=folder / "work") as races:
         further = Further(races, change("", ""), Protocol(OPTIMIZER, horizon=4), folder, 1e6)
-        assert (further.standard.run.last, further.standard.run.unseen) == (15, ())
+        assert further.standard.run.code == 0  # it came to its end
         changes = [SAME_LATER, *((old, new) for old, new, _ in LATER.values())]
         found = further.likenesses([change(*each) for each in changes])
         return dict(zip(["right", *LATER], found, strict=True))
