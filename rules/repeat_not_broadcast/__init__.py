@@ -47,9 +47,10 @@ return torch.cat([context, states], dim=2)
 
 ## Fix safety
 
-`exact`: the copy becomes `expand`, a view of the same shape and values; where the one reader writes into another
-tensor in place, whose shape holds anyway, the repeating is dropped. A move or cast behind it, in the same expression,
-is put in front of it. Results and gradients are bitwise the same.
+`exact`: the copy becomes `expand`, a view of the same shape and values; where the one reader writes into another tensor
+in place, whose shape holds anyway, the repeating is dropped. A move or cast behind it, in the same expression, is put
+in front of it. Results and gradients are bitwise the same. A tensor that is an attribute, in a file that registers
+hooks, is left alone: they may write to it. It is assumed that no hook of another file does.
 
 `rounding` where a sum may be taken in another order: the gradient of `torch.cat([x] * n)` and `torch.stack([x] * n)`,
 of a tensor that gets a new axis and is repeated along a second one, and of one whose repeating is dropped, for the

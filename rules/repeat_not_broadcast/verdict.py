@@ -200,10 +200,11 @@ def source_changes(program: Program, flow: Flow, copy: Copy, reading: Reading) -
     root = path_of(_base(copy.source))
     if not root:
         return False
-    if "." in root and registers_hooks(program):
-        return True
     function = program.function_of(copy.call) or program.tree
-    return any(_changes(program, flow, copy, reading, name) for name in sorted(names_of(function, root)))
+    names = sorted(names_of(function, root))
+    if registers_hooks(program) and any("." in name for name in names):
+        return True
+    return any(_changes(program, flow, copy, reading, name) for name in names)
 
 
 def _changes(program: Program, flow: Flow, copy: Copy, reading: Reading, root: str) -> bool:

@@ -110,9 +110,9 @@ def _compare(before: Path, after: Path, reference: Path | None) -> Comparison:
         if old["samples"] != new["samples"]:
             order.append(f"step {number}: the batches have {_shapes(new)}, and not {_shapes(old)}")
         parted += _uncounted(number, old, new)
-        pairs = list(_values(old, new, exact))
+        pairs, marks = list(_values(old, new, exact)), _digests(old)
         for name, value, *_ in pairs:
-            evidence.add(name, _digests(old).get(name, value))
+            evidence.add(name, marks.get(name, value))
         parting = [pair for pair in pairs if not _agree(*pair[1:3])]
         kinds = _sizes(old) if parting else {}
         differences += (_difference(number, *pair, kinds.get(_kind(pair[0]), 0.0)) for pair in parting)
@@ -306,10 +306,9 @@ def _agree(before: Any, after: Any) -> bool:
 def _difference(step: int, name: str, before: Any, after: Any, exact: Any, kind: float) -> Difference:
     import torch
 
-    if isinstance(before, str) and isinstance(after, str):
-        return Difference(step, name, None, is_close=False)
-    if isinstance(before, str) or isinstance(after, str):  # it never changes in one of the runs
-        return Difference(step, name, math.inf, is_close=False)
+    if isinstance(before, str) or isinstance(after, str):  # of one alone, where it never changes in that run
+        are_digests = isinstance(before, str) and isinstance(after, str)
+        return Difference(step, name, None if are_digests else math.inf, is_close=False)
     if before.shape != after.shape or before.dtype != after.dtype:
         return Difference(step, name, math.inf, is_close=False)
     scale = _double(before).square().mean().sqrt().item()
