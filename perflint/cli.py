@@ -90,7 +90,7 @@ def check(paths: tuple[Path, ...], write_baseline: Path | None, add_ignore: bool
     result, accepted = session.less_baseline(result)
     if add_ignore:
         return _add_ignores(result, session)
-    return _report(session.with_gains(result), session, (*notes, *accepted), typed)
+    return _report(_with_gains(session, result), session, (*notes, *accepted), typed)
 
 
 @cli.command(short_help="Show or write the fixes.")
@@ -146,6 +146,14 @@ def _run(session: Session, typed: dict[str, Any]) -> tuple[RunResult, tuple[str,
     discovery, notes = session.discover()
     with console.progress(not typed["quiet"]) as progress:
         return check_files(discovery, session.settings, progress=progress), notes
+
+
+def _with_gains(session: Session, result: RunResult) -> RunResult:
+    try:
+        return session.with_gains(result)
+    except UserError as error:  # findings count without them, too
+        fail(f"no gains are shown: {error}")
+        return result
 
 
 def _report(result: RunResult, session: Session, notes: tuple[str, ...], typed: dict[str, Any]) -> int:

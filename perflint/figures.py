@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import NamedTuple
 
 FOLDER = ".perflint"
 FILE = "loaders.json"
+VERDICTS = "verdicts.json"  # what `verify` has found
 OPTION = "measured"  # of rules that use figures
 _VERSION = 1
 _ADDED = ("num_workers", "pin_memory", "prefetch_factor")
@@ -40,10 +42,10 @@ class LoaderFigure(NamedTuple):
     date: str
 
 
-def nearest(start: Path) -> Path | None:
-    """The file with figures for a program in the folder `start`: the nearest one upwards."""
-    files = (folder / FOLDER / FILE for folder in (start, *start.parents))
-    return next((file for file in files if file.is_file()), None)
+def nearest(start: Path, name: str = FILE) -> Path | None:
+    """The file of that name, with figures or verdicts on a program in the folder `start`: the nearest one upwards."""
+    files = (folder / FOLDER / name for folder in (start, *start.parents))
+    return next(filter(os.path.lexists, files), None)  # a Path would raise where it may not look
 
 
 def load(file: Path | None) -> tuple[LoaderFigure, ...]:

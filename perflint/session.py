@@ -109,24 +109,21 @@ class Session:
         return patch, document.encode(patch.after) if patch.changed else data
 
     def won(self) -> Won:
-        """The fixes that verifications have found worth it; raises UserError where there was none."""
-        from perflint.verify.won import Won, nearest
+        """The fixes that verifications have found worth it; raises UserError where none are known."""
+        from perflint.figures import VERDICTS, nearest
+        from perflint.verify.won import Won
 
-        file = nearest(self.settings.root.resolve())
+        file = nearest(self.settings.root.resolve(), VERDICTS)
         if file is None:
             raise UserError(f"{self.settings.root}: nothing was verified yet; `perflint verify SCRIPT` does")
         return Won.read(file)
 
     def with_gains(self, result: RunResult) -> RunResult:
-        """`result` with what verifications have measured of its findings' fixes."""
-        from perflint.figures import FOLDER
+        """`result` with what verifications have measured of its findings' fixes; raises UserError."""
+        from perflint.figures import VERDICTS, nearest
 
         root = self.settings.root.resolve()
-        if not any((folder / FOLDER).is_dir() for folder in (root, *root.parents)):
-            return result
-        from perflint.verify.won import nearest
-
-        return self.won().with_gains(result) if nearest(root) else result
+        return self.won().with_gains(result) if nearest(root, VERDICTS) else result
 
     def less_baseline(self, result: RunResult) -> tuple[RunResult, tuple[str, ...]]:
         """`result` without the findings that the baseline accepts, if there is one, and lines about these."""

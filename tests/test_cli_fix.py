@@ -242,3 +242,13 @@ def test_the_module_runs_as_the_command_does(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "perflint", "fix", "--apply", "--isolated", "--select", "unused-ignore,sync", "."]
     assert subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode == 0
     assert file.read_text() == "import torch\nx = 1\n"
+
+
+def test_only_what_was_verified_needs_verdicts_that_can_be_read(project: Project) -> None:
+    project.program("a.py", "slow()")
+    project.write(".perflint/verdicts.json", "{")
+    result = project.run("fix", "--verified")
+    (line,) = result.stderr.splitlines()
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert line.endswith("verdicts.json: it holds no verdicts that can be read: delete it or verify again")
+    assert project.run("fix", "--apply").exit_code == 0

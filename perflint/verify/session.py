@@ -14,10 +14,10 @@ from typing import Any
 from perflint import options
 from perflint.config import load
 from perflint.errors import UserError
-from perflint.figures import FOLDER
+from perflint.figures import FOLDER, VERDICTS
 from perflint.shim.planning import Project
 from perflint.shim.store import project_of
-from perflint.verify import verdicts, won
+from perflint.verify import verdicts
 from perflint.verify.compare.records import Tell
 from perflint.verify.examine import FIRST_STEP, Examination
 from perflint.verify.measure.disturbance import Monitor
@@ -48,6 +48,7 @@ class Session:
     def verdict(self, tell: Tell) -> Verdict:
         """Verify, and keep the verdict and the report on it in the project; raises UserError."""
         self._check()
+        self._look_at_verdicts(tell)
         source: dict[str, Any] = {"isolated": self._typed["isolated"], "config_path": self._typed["config"]}
         settings = load(self._start, **source, overrides=options.overrides(self._typed)).settings
         asked = {name: self._typed[name] for name in _ASKED if self._typed[name] is not None}
@@ -78,11 +79,22 @@ class Session:
         """Where the report is."""
         return self._root / FOLDER / REPORT
 
+    @property
+    def _verdicts(self) -> Path:
+        return self._root / FOLDER / VERDICTS
+
+    def _look_at_verdicts(self, tell: Tell) -> None:
+        """Tell now if what is kept there can't be read: it will be lost."""
+        try:
+            verdicts.read(self._verdicts)
+        except UserError as error:
+            tell(f"{error}: this verdict will replace it")
+
     def _keep(self, verdict: Verdict) -> None:
         from perflint.documents.disk import write_text
         from perflint.verify.report import page
 
-        verdicts.add(self._root / FOLDER / won.FILE, verdict)
+        verdicts.add(self._verdicts, verdict)
         write_text(self.report, page(verdict))
 
     def _check(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +21,31 @@ def read(path: Path) -> tuple[Verdict, ...]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["version"] != VERSION:
-            raise UserError(f"{path}: it has version {content['version']}, and this perflint reads version {VERSION}")
-        return tuple(decoded(Verdict, each) for each in content["verdicts"])
+            raise _useless(path, f"it is not of version {VERSION}, which this perflint reads")
+        found = tuple(decoded(Verdict, each) for each in content["verdicts"])
+        _ = [verdict.outcome for verdict in found]  # raises where no race can have had such numbers
     except FileNotFoundError:
         return ()
     except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: it is no file of verdicts: {error}") from error
+        raise _useless(path, f"it can't be read ({error.strerror})") from error
+    except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
+        raise _useless(path, "it holds no verdicts that can be read") from error
+    return found
+
+
+def _useless(path: Path, why: str) -> UserError:
+    return UserError(f"{path}: {why}: delete it or verify again")
 
 
 def add(path: Path, verdict: Verdict) -> None:
-    """Put `verdict` into the file at `path`, in place of the last one on its program and device; raises UserError."""
-    others = [each for each in read(path) if (each.program, each.device) != (verdict.program, verdict.device)]
+    """Put `verdict` into the file at `path`, in place of the last one on its program and device; raises UserError.
+
+    What can't be read there is lost.
+    """
+    known: tuple[Verdict, ...] = ()
+    with suppress(UserError):
+        known = read(path)
+    others = [each for each in known if (each.program, each.device) != (verdict.program, verdict.device)]
     content = {"version": VERSION, "verdicts": [as_object(each) for each in (verdict, *others)]}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

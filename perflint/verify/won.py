@@ -7,21 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from perflint.figures import FOLDER
 from perflint.patch import ANY, Place
 from perflint.results import Diagnostic, RunResult
 from perflint.verify import verdicts
 from perflint.verify.outcome import Outcome
 from perflint.verify.verdict import FixVerdict, Verdict
 from perflint.verify.wording import ratio_with_interval
-
-FILE = "verdicts.json"
-
-
-def nearest(start: Path) -> Path | None:
-    """The file of verdicts on programs of the folder `start`: the nearest one upwards."""
-    files = (folder / FOLDER / FILE for folder in (start, *start.parents))
-    return next((file for file in files if file.is_file()), None)
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from perflint.config import load
+from perflint.figures import VERDICTS
 from perflint.line_map import line_map
 from perflint.shim.plan import PatchedFile, digest
 from perflint.shim.planning import Project
-from perflint.verify import verdicts, won
+from perflint.verify import verdicts
 from perflint.verify.measure.protocol import Schedule
 from perflint.verify.measure.race import Course
 from perflint.verify.measure.statistics import Estimate, compare
@@ -62,7 +63,7 @@ def verified(name: str, folder: Path, typed: Sequence[str], budget: float) -> Ve
     """What `perflint verify` says of the program in `folder`."""
     command = [sys.executable, "-m", "perflint", "verify", "--budget", f"{budget:g}s", f"{name}.py", *typed]
     subprocess.run(command, cwd=folder, check=False)
-    return next(iter(verdicts.read(folder / ".perflint" / won.FILE)))
+    return next(iter(verdicts.read(folder / ".perflint" / VERDICTS)))
 
 
 def raced(

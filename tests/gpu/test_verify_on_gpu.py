@@ -14,10 +14,10 @@ import torch
 if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)
 
+from perflint.figures import VERDICTS
 from perflint.verify import verdicts
 from perflint.verify.measure.timeline import DEVICE, HOST, LANES
 from perflint.verify.verdict import Verdict
-from perflint.verify.won import FILE
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 GREEDY = ("--batch", "100", "--steps", "128", "--width", "512", "--words", "1000", "--batches", "4000")
@@ -32,7 +32,7 @@ def verified(folder: Path, program: Path, *arguments: str) -> Verdict:
     result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     print(result.stdout, result.stderr)
     assert result.returncode in (0, 1)
-    (verdict,) = verdicts.read(folder / ".perflint" / FILE)
+    (verdict,) = verdicts.read(folder / ".perflint" / VERDICTS)
     for name, side in (("before", verdict.before), ("after", verdict.after)):
         if side.timeline:
             shares = {lane: f"{side.timeline.share(lane):.3f}" for lane in side.timeline.lanes}

@@ -12,12 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 from perflint.cli import FAILED, cli
+from perflint.figures import VERDICTS
 from perflint.verify import command, verdicts
 from perflint.verify.agent.units import CALLS
 from perflint.verify.compare.grade import Grade
 from perflint.verify.measure.samples import AGAIN, ORIGINAL, PATCHED
 from perflint.verify.measure.timeline import HOST, LOADER
-from perflint.verify.won import FILE
 from tests.verify.courses import PROGRAMS
 
 WORKLOADS = PROGRAMS.parent / "workloads"
@@ -40,7 +40,7 @@ def test_a_lifted_loop_is_verified_from_first_look_to_report(tmp_path: Path) -> 
     result = verify(tmp_path, *QUICK, "--select", "decode-loop", name, "--steps", "60")
     assert result.returncode in (0, 1), result.stderr  # how fast it is here is not asked
     assert "gives the same results but for rounding" in " ".join(result.stdout.split())
-    (verdict,) = verdicts.read(tmp_path / ".perflint" / FILE)
+    (verdict,) = verdicts.read(tmp_path / ".perflint" / VERDICTS)
     assert verdict.own.grade is Grade.BITWISE
     assert [fix.rule for fix in verdict.fixes] == ["decode-loop"]
     assert verdict.fixes[0].activations > 0
@@ -59,6 +59,16 @@ def test_where_there_is_no_fix_nothing_is_run(tmp_path: Path) -> None:
     assert "Nothing to fix" in result.stdout
 
 
+def test_verdicts_that_can_not_be_read_are_replaced_and_that_is_said_before(tmp_path: Path) -> None:
+    name = copied(PROGRAMS / "train.py", tmp_path)
+    (tmp_path / ".perflint").mkdir()
+    file = tmp_path / ".perflint" / VERDICTS
+    file.write_text("{")
+    result = verify(tmp_path, *QUICK, "--select", "decode-loop", name)
+    assert (result.returncode, len(verdicts.read(file))) == (1, 1)
+    assert f"{file}: it holds no verdicts that can be read: " in result.stderr.splitlines()[0]
+
+
 def test_a_program_that_fails_gets_no_verdict(tmp_path: Path) -> None:
     name = copied(WORKLOADS / "greedy.py", tmp_path)
     result = verify(tmp_path, *QUICK, "--select", "decode-loop", name, "--checkpoint", "missing.pt")
@@ -70,7 +80,7 @@ def test_a_module_is_verified_by_its_name(tmp_path: Path) -> None:
     name = copied(PROGRAMS / "repeats.py", tmp_path)
     result = verify(tmp_path, *QUICK, "--select", "repeat-not-broadcast", "--fail-under", "1000", "-m", "repeats")
     assert result.returncode == 1, result.stderr
-    (verdict,) = verdicts.read(tmp_path / ".perflint" / FILE)
+    (verdict,) = verdicts.read(tmp_path / ".perflint" / VERDICTS)
     assert (verdict.unit, verdict.likeness.grade) == (CALLS, Grade.BITWISE), (name, verdict)
 
 

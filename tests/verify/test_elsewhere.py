@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from perflint.figures import FOLDER
+from perflint.figures import FOLDER, VERDICTS
 from perflint.verify import verdicts
-from perflint.verify.won import FILE
 from tests.verify.verdicts import verdict
 
 POSIX = ("fcntl", "resource", "termios", "perflint.verify.run.output", "perflint.verify.run.tree")
@@ -31,7 +30,7 @@ def test_commands_need_no_posix_modules(tmp_path: Path, arguments: tuple[str, ..
     (tmp_path / "perflint.toml").touch()
     (tmp_path / "train.py").write_text("print('trained')\n", encoding="utf-8")
     (tmp_path / FOLDER).mkdir()
-    verdicts.add(tmp_path / FOLDER / FILE, verdict())
+    verdicts.add(tmp_path / FOLDER / VERDICTS, verdict())
     hide = f"import sys; sys.modules.update(dict.fromkeys({POSIX})); sys.argv[1:] = {list(arguments)}"
     source = f"{hide}; from perflint.__main__ import main; main()"
     result = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True, check=False)

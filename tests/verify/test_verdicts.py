@@ -95,31 +95,32 @@ def test_fields_of_later_perflints_are_passed_over(file: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{}", '{"version": 1}', '{"version": 1, "verdicts": [{}]}', '{"version": 1, "verdicts": 3}', "\xff"],
+    [
+        *("", "[]", "{}", "\xff", "[" * 100_000, '{"version": 1}'),
+        *('{"version": 1, "verdicts": [{}]}', '{"version": 1, "verdicts": 3}', '{"version": 2}'),
+    ],
 )
-def test_what_is_no_file_of_verdicts_is_refused_and_left_alone(text: str, file: Path) -> None:
+def test_what_is_no_file_of_verdicts_is_refused_with_what_to_do_and_replaced(text: str, file: Path) -> None:
     file.parent.mkdir()
     file.write_text(text, encoding="latin-1")
-    with pytest.raises(UserError, match=r"verdicts\.json: it is no file of verdicts"):
-        add(file, verdict())
-    assert file.read_text(encoding="latin-1") == text
+    with pytest.raises(UserError, match=r"verdicts\.json: it [\w ,']*: delete it or verify again$"):
+        read(file)
+    add(file, verdict())
+    assert read(file) == (verdict(),)
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("device", 1), ("warm_up", "3"), ("warm_up", True), ("excluded", "no"), ("own", {"grade": "x"})],
+    [
+        *(("device", 1), ("warm_up", "3"), ("warm_up", True), ("excluded", "no"), ("own", {"grade": "x"})),
+        ("samples", {"windows": [{"variant": "original", "round": 0, "number": 0, "seconds": 10**400, "steps": 1}]}),
+        ("samples", {"windows": [{"variant": "original", "round": 0, "number": 0, "seconds": 0, "steps": 1}]}),
+    ],
 )
-def test_a_value_of_another_type_is_refused(field: str, value: object, file: Path) -> None:
+def test_a_value_that_can_not_be_is_refused(field: str, value: object, file: Path) -> None:
     add(file, verdict())
     content = json.loads(file.read_text())
     content["verdicts"][0][field] = value
     file.write_text(json.dumps(content))
     with pytest.raises(UserError):
-        read(file)
-
-
-def test_verdicts_of_another_version_are_left_to_another_perflint(file: Path) -> None:
-    file.parent.mkdir()
-    file.write_text('{"version": 2}')
-    with pytest.raises(UserError, match="version 2"):
         read(file)

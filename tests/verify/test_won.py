@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from perflint.config import Settings
+from perflint.figures import VERDICTS
 from perflint.files import discover
 from perflint.patch import ANY
 from perflint.patching import patch_files
 from perflint.results import Diagnostic, RunResult
 from perflint.run import check_files
 from perflint.verify import verdicts
-from perflint.verify.won import FILE, Won
+from perflint.verify.won import Won
 from tests.verify.verdicts import fix, verdict
 
 PROGRAM = """\
@@ -53,8 +54,8 @@ def verified(folder: Path, *, speedup: float = 2.0, kept: bool = True, **changes
     }
     made = verdict(speedup, (fix(**{"title": found.fixes[0].title, **place, **changes}),))
     (measured,) = made.fixes
-    verdicts.add(folder / FILE, replace(made, fixes=(replace(measured, kept=kept),)))
-    return Won.read(folder / FILE)
+    verdicts.add(folder / VERDICTS, replace(made, fixes=(replace(measured, kept=kept),)))
+    return Won.read(folder / VERDICTS)
 
 
 @pytest.fixture
