@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from importlib.machinery import PathFinder
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from perflint import options
@@ -48,7 +49,7 @@ class Session:
     def verdict(self, tell: Tell) -> Verdict:
         """Verify, and keep the verdict and the report on it in the project; raises UserError."""
         self._check()
-        self._look_at_verdicts(tell)
+        self._prepare(tell)
         source: dict[str, Any] = {"isolated": self._typed["isolated"], "config_path": self._typed["config"]}
         settings = load(self._start, **source, overrides=options.overrides(self._typed)).settings
         asked = {name: self._typed[name] for name in _ASKED if self._typed[name] is not None}
@@ -83,8 +84,17 @@ class Session:
     def _verdicts(self) -> Path:
         return self._root / FOLDER / VERDICTS
 
-    def _look_at_verdicts(self, tell: Tell) -> None:
-        """Tell now if what is kept there can't be read: it will be lost."""
+    def _prepare(self, tell: Tell) -> None:
+        """See to it that a verdict can be kept; tell now if what is kept there can't be read: it will be lost."""
+        folder = self._root / FOLDER
+        try:
+            if not folder.exists():
+                folder.mkdir()
+            TemporaryFile(dir=folder).close()
+        except OSError as error:
+            raise UserError(f"{folder}: the verdict can't be kept there: {error.strerror}") from error
+        for file in filter(Path.is_dir, (self._verdicts, self.report)):
+            raise UserError(f"{file}: the verdict can't be kept there: it is a folder")
         try:
             verdicts.read(self._verdicts)
         except UserError as error:

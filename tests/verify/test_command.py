@@ -69,6 +69,17 @@ def test_verdicts_that_can_not_be_read_are_replaced_and_that_is_said_before(tmp_
     assert f"{file}: it holds no verdicts that can be read: " in result.stderr.splitlines()[0]
 
 
+@pytest.mark.parametrize(("wrong", "said"), [(".perflint", "Not a directory"), (".perflint/report.html/x", "a folder")])
+def test_where_the_verdict_can_not_be_kept_nothing_is_run(tmp_path: Path, wrong: str, said: str) -> None:
+    name = copied(PROGRAMS / "train.py", tmp_path)
+    (tmp_path / wrong).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / wrong).touch()
+    result = verify(tmp_path, *QUICK, name)
+    (line,) = result.stderr.splitlines()
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "the verdict can't be kept there" in line and line.endswith(said)
+
+
 def test_a_program_that_fails_gets_no_verdict(tmp_path: Path) -> None:
     name = copied(WORKLOADS / "greedy.py", tmp_path)
     result = verify(tmp_path, *QUICK, "--select", "decode-loop", name, "--checkpoint", "missing.pt")
