@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -9,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from perflint.verify.agent.journal import put_back, written
+from perflint.verify.agent.journal import entries, put_back, written
 
 UNDER_WATCH = """
 import sys; from pathlib import Path; from perflint.verify.agent.journal import Journal
@@ -33,6 +35,11 @@ CHANGES = {
     "a file of another process": "os.system(sys.executable + ' -c 0'); os.fork() or open('old.txt', 'w').write('new')",
     "paths": "p = pathlib.Path('old.txt'); p.write_text('new'); p.rename('a'); pathlib.Path('b').mkdir(); p.open('w')",
     "names": "open(file='old.txt', mode='w'); os.rename(src='old.txt', dst='c')",
+    "a new pipe": "os.mkfifo('new')",
+    "a pipe that is removed": "os.remove('folder/pipe')",
+    "a pipe that is made anew": "os.remove('folder/pipe'); os.mkfifo('folder/pipe', 0o600)",
+    "a new socket": "import socket; each = socket.socket(socket.AF_UNIX); each.bind('new'); each.close()",
+    "a socket that is left by a server": "os.remove('folder/socket')",
     "a descriptor": "os.write(os.open('old.txt', os.O_WRONLY), b'new'); os.open('new.txt', os.O_CREAT | os.O_WRONLY)",
     "an end without a word": "open('old.txt', 'w').write('new'); os._exit(1)",
 }
@@ -41,20 +48,24 @@ CHANGES = {
 def content(folder: Path) -> Mapping[str, object]:
     return {
         str(path.relative_to(folder)): (
-            str(path.readlink()) if path.is_symlink() else path.is_dir() or path.read_bytes()
+            str(path.readlink()) if path.is_symlink() else path.read_bytes() if path.is_file() else path.stat().st_mode
         )
         for path in folder.rglob("*")
     }
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "home"
     (folder / "folder").mkdir(parents=True)
     (folder / "old.txt").write_text("old")
     (folder / "old.txt").chmod(0o640)
     (folder / "folder" / "inner.txt").write_text("inner")
     (folder / "link").symlink_to("old.txt")
+    os.mkfifo(folder / "folder" / "pipe", 0o640)
+    with socket.socket(socket.AF_UNIX) as server:
+        monkeypatch.chdir(folder / "folder")  # paths of sockets are short
+        server.bind("socket")
     return folder
 
 
@@ -109,3 +120,9 @@ def test_what_is_only_read_or_ours_is_not_touched(home: Path) -> None:
     (home.parent / "ours").mkdir()
     journal = run(home, "open('old.txt').read(); open('../ours/new.txt', 'w').write('new'); os.makedirs('__pycache__')")
     assert not list(journal.iterdir())
+
+
+def test_a_socket_that_is_no_file_can_be_bound(home: Path) -> None:
+    bound = "import socket; socket.socket(socket.AF_UNIX).bind('\\0journal'); open('new.txt', 'w')"
+    journal = run(home, bound)
+    assert [entry.path for entry, _ in entries(journal)] == [str(home / "new.txt")]

@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import shutil
+import socket
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -28,6 +29,8 @@ _TOUCHED = {  # functions of `os`, and where their arguments have paths that are
     "unlink": {0: "path"},
     "rmdir": {0: "path"},
     "mkdir": {0: "path"},
+    "mkfifo": {0: "path"},
+    "mknod": {0: "path"},
     "truncate": {0: "path"},
     "rename": {0: "src", 1: "dst"},
     "replace": {0: "src", 1: "dst"},
@@ -37,11 +40,15 @@ _TOUCHED = {  # functions of `os`, and where their arguments have paths that are
 _MODES = frozenset("wax+")
 _WRITERS = {"torch": "save", "safetensors.torch": "save_file"}  # which write without a word to Python
 _PASSED_OVER = frozenset(("__pycache__", ".perflint", "site-packages", ".cache"))  # folders of what is made anew
+_KINDS = {stat.S_IFDIR: "folder", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}  # of what is known by its mode
 _DEVICES = ("/dev/", "/proc/", "/sys/")
 
 
 class Entry(NamedTuple):
-    """What was at a path: a "file", "folder", "link" to `target`, or "nothing"; is that below the program's folders?"""
+    """What was at a path: a "file", "folder", "link" to `target`, "pipe", "socket", or "nothing".
+
+    It is its `own` if that is below the program's folders.
+    """
 
     path: str
     was: str
@@ -75,6 +82,7 @@ class Journal:
         _replace(shutil, "rmtree", partial(self._touching, {0: "path"}))
         for name, paths in _TOUCHED.items():
             _replace(os, name, partial(self._touching, paths))
+        _replace(socket.socket, "bind", self._binding)
         accessor = getattr(pathlib, "_NormalAccessor", None)  # Python 3.10 has the functions in here as well
         for name in filter(partial(hasattr, accessor), ("open", *_TOUCHED)):
             setattr(accessor, name, staticmethod(getattr(io if name == "open" else os, name)))
@@ -95,6 +103,9 @@ class Journal:
         for place, name in paths.items():
             self._keep(given[place] if place < len(given) else named.get(name), follow=False)
 
+    def _binding(self, _: socket.socket, address: object) -> None:
+        self._keep(address, follow=False)
+
     def _watch_writer(self, name: str, library: ModuleType) -> None:
         def keep(_: object, file: object, *_args: Any, **_kwargs: Any) -> None:
             self._keep(file, follow=True)
@@ -105,6 +116,8 @@ class Journal:
         if not isinstance(given, str | bytes | os.PathLike):
             return
         path = Path(os.fsdecode(given))
+        if "\0" in str(path):  # the name of a socket that is no file; all else fails
+            return
         real = str(path.resolve() if follow else path.parent.resolve() / path.name)
         if not self._passes_over(real):
             for each in (real, *(() if follow else _below(Path(real)))):
@@ -143,7 +156,7 @@ def _replace(owner: Any, name: str, note: Callable[..., None]) -> None:
 
 
 def _entry(path: str, own: bool) -> Entry | None:
-    """What is at a path; None for pipes and the like."""
+    """What is at a path; None for devices."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -153,7 +166,8 @@ def _entry(path: str, own: bool) -> Entry | None:
         return Entry(path, "file", own, "", mode, found.st_mtime_ns, found.st_size)
     if stat.S_ISLNK(found.st_mode):
         return Entry(path, "link", own, str(Path(path).readlink()))
-    return Entry(path, "folder", own, "", mode) if stat.S_ISDIR(found.st_mode) else None
+    kind = _KINDS.get(stat.S_IFMT(found.st_mode))
+    return Entry(path, kind, own, "", mode) if kind else None
 
 
 def _below(folder: Path) -> Iterator[str]:
@@ -223,6 +237,14 @@ def _restore(entry: Entry, place: Path) -> None:
     elif entry.was == "link":
         path.unlink(missing_ok=True)
         path.symlink_to(entry.target)
+    elif entry.was == "pipe":
+        path.unlink(missing_ok=True)
+        os.mkfifo(path)
+        path.chmod(entry.mode)
+    elif entry.was == "socket":  # nobody listens to the new one, as to most that are found
+        path.unlink(missing_ok=True)
+        with suppress(OSError):  # not every system has them made without a listener
+            os.mknod(path, stat.S_IFSOCK | entry.mode)
     else:
         _write(entry, place, path)
 
