@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from perflint.program.values import LIKELY_HOST_TENSOR, Kind
+from perflint.program.device_tests import place_asked
+from perflint.program.values import LIKELY_HOST_TENSOR, Kind, Place
 from perflint.program.walk import FUNCTIONS, LOOPS, Loop, assigned_values, path_of, stores
 
 if TYPE_CHECKING:
@@ -122,12 +123,14 @@ def _skipped_before(program: Program, statement: ast.stmt, parent: ast.AST) -> b
 
 
 def is_periodic(program: Program, test: ast.expr) -> bool:
-    """Is the test true only now and then: once in n steps, at one step, at the last?"""
+    """Is the test true only now and then: once in n steps, at one step, at the last; or but on the host?"""
     if isinstance(test, ast.BoolOp):
         parts = [is_periodic(program, part) for part in test.values]
         return any(parts) if isinstance(test.op, ast.And) else all(parts)
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return is_mostly_true(program, test.operand)
+    if place_asked(program, test) is Place.HOST:  # there, nothing has to be waited for
+        return True
     if program.value(test).periodic or _is_rare_flag(program, test):
         return True
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
@@ -144,10 +147,8 @@ def is_mostly_true(program: Program, test: ast.expr) -> bool:
     if isinstance(test, ast.BoolOp):
         parts = [is_mostly_true(program, part) for part in test.values]
         return any(parts) if isinstance(test.op, ast.Or) else all(parts)
-    if program.value(test).name == "modulo":
+    if program.value(test).name == "modulo" or place_asked(program, test) is Place.DEVICE:
         return True
-    if isinstance(test, ast.Call):
-        return program.qualified(test.func) == "torch.cuda.is_available"  # without it, there is nothing to wait for
     return (
         isinstance(test, ast.Compare)
         and len(test.ops) == 1
