@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _RARE_NAME = re.compile(
     r"(^|_)(should|every|interval|freq|debug|debugging|visuali[sz]e)(_|$)|^is_(first|last)|(^|_)(done|terminated|truncated)_?$"
+    r"|(^|_)(onnx|tracing|scripting|exporting)(_|$)"  # of a model that is written out, not run
 )
 _FEW = 10  # steps
 _COMPILING = frozenset({"torch.jit.is_scripting", "torch.jit.is_tracing", "torch.onnx.is_in_onnx_export"})
