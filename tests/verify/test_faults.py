@@ -142,3 +142,15 @@ def test_programs_that_all_end_early_are_timed_in_shorter_windows(tmp_path: Path
     assert not race.faults
     assert race.protocol.window == 1
     assert {each.variant for each in race.samples.windows} == {ORIGINAL, AGAIN, "fine"}
+
+
+def test_a_program_that_ends_sooner_just_once_is_no_fault_of_the_patch(tmp_path: Path) -> None:
+    runs = 0
+
+    def trouble(name: str, step: int, alive: int) -> Fault | None:
+        nonlocal runs
+        runs += name == "bad" and step == PROTOCOL.warm_up
+        return ended(name, code=0) if name == "bad" and runs == 1 and step > 4 else None
+
+    with pytest.raises(Fault, match="the original ends sooner in one run than in another: if it stops by the clock"):
+        raced(tmp_path, trouble, "bad")

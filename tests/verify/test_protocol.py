@@ -50,9 +50,9 @@ def test_a_program_of_a_few_steps_is_timed_as_a_whole() -> None:
 
 def test_windows_are_made_shorter_until_whole_runs_are_timed() -> None:
     protocol = Protocol(OPTIMIZER, warm_up=4, window=5, pairs=3, rounds=8, observed=4)
-    half = protocol.shorter
-    assert (half.unit, half.window, half.pairs) == (OPTIMIZER, 2, 3)
-    whole = half.shorter.shorter
+    quarter = protocol.shorter
+    assert (quarter.unit, quarter.window, quarter.pairs) == (OPTIMIZER, 2, 3)
+    whole = quarter.shorter.shorter
     assert (whole.unit, whole.warm_up, whole.window, whole.pairs, whole.observed) == ("", 0, 1, 1, 0)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,10 +17,13 @@ import pytest
 from perflint.shim.session import RUN, SITE
 from perflint.verify.agent import gate
 from perflint.verify.agent.units import OPTIMIZER
+from perflint.verify.measure.race import Course
 from perflint.verify.run import tree
+from perflint.verify.run.guardian import Guardian
 from perflint.verify.run.orders import Orders, Recording, orders
 from perflint.verify.run.output import Output, last_words
 from perflint.verify.run.running import NoProgress, ProgramEnded
+from perflint.verify.spec import Kind, Program
 from tests.verify.courses import course, original
 
 PATIENCE = 60.0
@@ -77,6 +82,19 @@ def test_a_program_that_ends_says_how(tmp_path: Path) -> None:
             running.advance(9, PATIENCE)
         assert ended.value.code == 1
         assert ended.value.errors.splitlines()[-1] == "RuntimeError: out of data"
+
+
+@pytest.mark.parametrize(("kind", "name"), [(Kind.SCRIPT, "named.py"), (Kind.MODULE, "named"), (Kind.CALL, "named:x")])
+def test_a_program_goes_by_its_own_name(tmp_path: Path, kind: Kind, name: str) -> None:
+    parser = "parser = argparse.ArgumentParser(); parser.add_argument('--n', type=int); parser.parse_args()"
+    (tmp_path / "named.py").write_text(f"import argparse, sys\nprint(sys.argv[1:])\n{parser}\n")
+    with closing(Guardian()) as guardian:
+        races = Course(Program(kind, name, ("--n", "x"), tmp_path), guardian)
+        with races.running(original(tmp_path), OPTIMIZER) as running:
+            assert running.finish(PATIENCE) == 2
+            output, errors = running.printed()
+    assert output == "['--n', 'x']\n"
+    assert re.match(r"(named\.py|python\S* -m named): error: ", errors.splitlines()[-1])
 
 
 def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from perflint.shim import launch
@@ -25,14 +27,18 @@ def main(kind: str, name: str, *arguments: str) -> None:
     start = {
         Kind.SCRIPT: partial(launch.run_script, name, arguments, shim),
         Kind.MODULE: partial(launch.run_module, name, arguments),
-        Kind.CALL: partial(_call_again_and_again, name, inside),
+        Kind.CALL: partial(_call_again_and_again, name, arguments, inside),
     }
     start[Kind(kind)]()
 
 
-def _call_again_and_again(name: str, inside: Inside) -> None:
+def _call_again_and_again(name: str, arguments: Sequence[str], inside: Inside) -> None:
     module, _, path = name.partition(":")
     sys.path[0] = str(Path.cwd())
+    sys.argv[:] = ["-m", *arguments]  # as while Python looks for a module
+    spec = find_spec(module)
+    sys.argv[0] = (spec and spec.origin) or module
+    sys.modules["__main__"].__spec__ = None  # by which programs call themselves
     function = importlib.import_module(module)
     for attribute in path.split("."):
         function = getattr(function, attribute)

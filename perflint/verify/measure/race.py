@@ -24,7 +24,7 @@ from perflint.verify.agent.units import NOTHING
 from perflint.verify.measure import rounds
 from perflint.verify.measure.protocol import Look, Passage, Protocol
 from perflint.verify.measure.protocol import patience as longest
-from perflint.verify.measure.rounds import Crowded, Round, Start
+from perflint.verify.measure.rounds import Crowded, Parted, Round, Start
 from perflint.verify.measure.samples import ORIGINAL, ORIGINALS, Samples
 from perflint.verify.measure.statistics import LEAST_ROUNDS
 from perflint.verify.run import tree
@@ -200,6 +200,8 @@ class Course:
             fault = crowded.fault and self._fault_alone(crowded.fault, sound, race, number)
             race = race.without(fault) if fault else replace(race, apart=str(crowded))
         except Fault as fault:
+            if isinstance(fault, Parted):
+                self._make_sure_of(fault, sound, race, number, dice)
             race = race.without(fault)
         else:
             if part.windows or part.unsteady or race.samples.windows:
@@ -212,6 +214,23 @@ class Course:
         hold = rounds.windowed if race.protocol.unit else rounds.whole
         with self._undone():
             return hold(begin, variants, race.protocol, number, dice, apart=bool(race.apart))
+
+    def _make_sure_of(
+        self, parted: Parted, variants: Sequence[Variant], race: Race, number: int, dice: random.Random
+    ) -> None:
+        """Raise a fault of the original unless a round in which all start side by side parts at the same windows.
+
+        Programs that stop by the clock come as far as they have turns until then.
+        """
+        passed: Mapping[str, int] = {}
+        try:
+            self._held(variants, race, number + 1, dice)
+        except Parted as again:
+            passed = again.passed
+        except (Crowded, Fault):
+            return
+        if passed != parted.passed:
+            raise Fault(ORIGINAL, "ends sooner in one run than in another: if it stops by the clock, let it stop after some steps")
 
     def _fault_alone(self, fault: Fault, variants: Sequence[Variant], race: Race, number: int) -> Fault | None:
         """What becomes of a variant by itself that had a fault beside others."""

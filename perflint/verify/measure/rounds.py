@@ -34,7 +34,11 @@ class Crowded(Exception):
 
 
 class Parted(Fault):
-    """A program comes to its end where the original goes on, or goes on where that ends."""
+    """A program comes to its end where the original goes on, or goes on where that ends: how far each has `passed`."""
+
+    def __init__(self, variant: str, words: str, passed: Mapping[str, int]) -> None:
+        super().__init__(variant, words)
+        self.passed = passed
 
 
 @dataclass(frozen=True)
@@ -221,7 +225,7 @@ def _check_lengths(passed: Mapping[str, int]) -> None:
     others = [name for name in passed if passed[name] not in usual]
     if len(usual) == 1 and others:
         sooner = passed[others[0]] < usual.pop()
-        raise Parted(others[0], f"comes to its end {'sooner' if sooner else 'later'} than the original")
+        raise Parted(others[0], f"comes to its end {'sooner' if sooner else 'later'} than the original", passed)
 
 
 def _paired(laps: Sequence[_Lap], starts: Sequence[Start], number: int, steps: int) -> Round:
