@@ -152,5 +152,5 @@ def test_a_program_that_ends_sooner_just_once_is_no_fault_of_the_patch(tmp_path:
         runs += name == "bad" and step == PROTOCOL.warm_up
         return ended(name, code=0) if name == "bad" and runs == 1 and step > 4 else None
 
-    with pytest.raises(Fault, match="the original ends sooner in one run than in another: if it stops by the clock"):
+    with pytest.raises(Fault, match="the original ends sooner in one run than in another: let it stop by its steps"):
         raced(tmp_path, trouble, "bad")

@@ -230,7 +230,7 @@ class Course:
         except (Crowded, Fault):
             return
         if passed != parted.passed:
-            raise Fault(ORIGINAL, "ends sooner in one run than in another: if it stops by the clock, let it stop after some steps")
+            raise Fault(ORIGINAL, "ends sooner in one run than in another: let it stop by its steps, not by the clock")
 
     def _fault_alone(self, fault: Fault, variants: Sequence[Variant], race: Race, number: int) -> Fault | None:
         """What becomes of a variant by itself that had a fault beside others."""
