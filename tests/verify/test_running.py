@@ -115,6 +115,16 @@ def test_of_what_a_failed_program_prints_the_exception_counts() -> None:
     assert last_words("") == ""
 
 
+def test_a_program_that_asks_for_input_is_told_that_there_is_none(tmp_path: Path) -> None:
+    (tmp_path / "asks.py").write_text("input('Go on? ')")
+    with closing(Guardian()) as guardian:
+        races = Course(Program(Kind.SCRIPT, "asks.py", (), tmp_path), guardian)
+        with races.running(original(tmp_path), OPTIMIZER) as running, pytest.raises(ProgramEnded) as ended:
+            running.advance(1, PATIENCE)
+    told = "EOFError: EOF when reading a line (verify runs programs without input)"
+    assert str(ended.value) == f"the original ended with exit code 1: {told}"
+
+
 def test_what_is_printed_is_kept_up_to_a_limit(tmp_path: Path) -> None:
     source = "import sys; sys.stdout.write('a' * 3_000_000 + 'end')"
     with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE) as process:

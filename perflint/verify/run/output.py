@@ -29,7 +29,9 @@ def last_words(errors: str) -> str:
 def ending(code: int, errors: str) -> str:
     """How a program has ended, in words, by its exit code and what it printed of errors."""
     if code >= 0:
-        return ": ".join(filter(None, [f"ended with exit code {code}", last_words(errors) if code else ""]))
+        words = last_words(errors) if code else ""
+        hint = " (verify runs programs without input)" if words.startswith("EOFError: EOF when reading") else ""
+        return ": ".join(filter(None, [f"ended with exit code {code}", f"{words}{hint}"]))
     known = [each for each in signal.Signals if each == -code]
     why = ", as where memory runs out" if -code == signal.SIGKILL else ""
     return f"was ended by {known[0].name if known else f'signal {-code}'}{why}"
