@@ -59,8 +59,9 @@ _MODULE_FACTORIES = (
     "timm.create_model",
     "torch.hub.load",
     "segmentation_models_pytorch.",
-    "transformers.Auto",
+    "transformers.AutoModel",
 )
+_TOKENIZERS = ("Tokenizer.from_pretrained", "TokenizerFast.from_pretrained", "Processor.from_pretrained")
 
 
 def library_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Arguments) -> Value:
@@ -84,6 +85,8 @@ def library_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments:
         name.endswith(".from_pretrained") and ("Model" in name or ".For" in name or "For" in name)
     ):
         return Value(Kind.MODULE, sure=False)
+    if name.endswith(_TOKENIZERS):
+        return Value(Kind.OTHER, name="tokenizer")
     if name.startswith("torchvision.datasets."):
         return Value(Kind.DATASET, name=name)
     if name.rpartition(".")[2][:1].isupper():

@@ -35,6 +35,8 @@ from perflint.program.walk import path_of
 if TYPE_CHECKING:
     from perflint.program.inference.evaluate import Evaluator
 
+_SPELLED = {"decode": STRING, "batch_decode": sequence_of(STRING)}  # what tokenizers make of numbers
+
 
 def method_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Arguments) -> Value:
     """What `owner.name(arguments)` gives."""
@@ -53,6 +55,8 @@ def method_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: 
     if owner.kind in (Kind.STRING, Kind.NUMPY):
         plain = owner._replace(is_literal=False, literal=None)
         return sequence_of(plain) if name in ("split", "tolist") else plain
+    if name in _SPELLED and (owner.name == "tokenizer" or "skip_special_tokens" in arguments.keywords):
+        return _SPELLED[name]
     if owner.kind is Kind.OTHER:
         return _on_other(owner, name)
     if owner.kind is Kind.LOADER and name.endswith("iterator"):  # of a project's own class of loaders

@@ -23,6 +23,7 @@ from perflint.program.values import (
 )
 
 _MODULO = Value(Kind.NUMBER, name="modulo")
+_UNEQUAL = (Kind.SEQUENCE, Kind.STRING, Kind.NONE)  # to any tensor, whatever is in it
 _LOGICAL = (ast.BitAnd, ast.BitOr, ast.BitXor, ast.Add, ast.Mult)  # of masks they make a mask
 
 
@@ -85,7 +86,7 @@ def comparison(ops: Sequence[ast.cmpop], left: Value, rights: Sequence[Value]) -
     operands = (left, *rights)
     if not isinstance(ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn):
         tensors = [value for value in operands if value.kind is Kind.TENSOR]
-        if tensors and all(value.kind is not Kind.SEQUENCE for value in operands):  # which no tensor compares with
+        if tensors and all(value.kind not in _UNEQUAL for value in operands):
             return _combined(tensors)._replace(dtype="bool")
         if any(value.kind is Kind.NUMPY for value in operands):
             return NUMPY
