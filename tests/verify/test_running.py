@@ -78,7 +78,7 @@ def test_memory_is_told_in_bytes_whatever_the_system_counts_in(
 
 def test_a_program_that_ends_says_how(tmp_path: Path) -> None:
     with course("fails.py") as races, races.running(original(tmp_path), OPTIMIZER) as running:
-        with pytest.raises(ProgramEnded) as ended:
+        with pytest.raises(ProgramEnded, match=r": RuntimeError: out of data, behind step 3$") as ended:
             running.advance(9, PATIENCE)
         assert ended.value.code == 1
         assert ended.value.errors.splitlines()[-1] == "RuntimeError: out of data"

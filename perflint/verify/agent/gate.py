@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import platform
@@ -10,6 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -64,6 +66,13 @@ class Arrival:
     unseen: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Departure:
+    """A process comes to its end behind step number `left`."""
+
+    left: int
+
+
 class Gate:
     """The gate of one process: its steps are counted, and it waits behind the one that it was allowed.
 
@@ -99,6 +108,7 @@ class Gate:
     def _connected(self) -> TextIO:
         connection = socket.socket(socket.AF_UNIX)
         connection.connect(self._address)
+        atexit.register(self._depart, os.getpid())
         return connection.makefile("rw", encoding="utf-8")
 
     def _wait(self) -> None:
@@ -111,10 +121,16 @@ class Gate:
         self._observer = Observer(synchronize) if self._leave.observed else None
         self._start = time.perf_counter()
 
-    def _tell(self, arrival: Arrival) -> None:
+    def _tell(self, told: Arrival | Departure) -> None:
         assert self._stream is not None
-        self._stream.write(json.dumps(encoded(arrival)) + "\n")
+        self._stream.write(json.dumps(encoded(told)) + "\n")
         self._stream.flush()
+
+    def _depart(self, process: int) -> None:
+        """Tell how far the program came, unless this is a child that was forked."""
+        with suppress(OSError):  # nobody listens any more
+            if os.getpid() == process:
+                self._tell(Departure(self._steps))
 
     def _arrival(self, kind: str, seconds: float) -> Arrival:
         captures = self.captures + _compilations()

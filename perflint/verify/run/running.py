@@ -19,7 +19,7 @@ from typing import TextIO
 
 from perflint.shim import plan
 from perflint.shim.session import RUN, SITE, plan_of
-from perflint.verify.agent.gate import Arrival, Leave, Platform
+from perflint.verify.agent.gate import Arrival, Departure, Leave, Platform
 from perflint.verify.codec import decoded, encoded
 from perflint.verify.measure.samples import subject
 from perflint.verify.run import tree
@@ -170,8 +170,12 @@ class Running:
         line = rank.stream.readline()
         if not line:  # the process is ending: its exit code follows
             self._selector.unregister(rank.connection)
+            return
+        told = json.loads(line)
+        if "left" in told:
+            self._step = max(self._step, decoded(Departure, told).left)
         else:
-            arrival = decoded(Arrival, json.loads(line))
+            arrival = decoded(Arrival, told)
             rank.platform = arrival.platform
             if arrival.step >= self._leave.until:  # it may have had leave for fewer from the start
                 rank.arrival = arrival
