@@ -67,6 +67,8 @@ class Examination:
         if not self._variants.fixes:
             return blank
         try:
+            look = self._look
+            blank = replace(blank, device=look.device, environment={**blank.environment, **look.versions})
             return self._reached(blank)
         except Fault as fault:  # of the original: all others have been dealt with
             return replace(blank, failure=str(fault))
@@ -81,13 +83,7 @@ class Examination:
         fixes = [replace(fix, likeness=later.get(fix.name, fix.likeness)) for fix in fixes]
         fixes = [replace(fix, reason=wrong(fix, own.grade)) for fix in fixes]
         right = [fix for fix in fixes if not fix.reason]
-        shared = replace(
-            blank,
-            device=self._look.device,
-            environment={**blank.environment, **self._look.versions},
-            own=own,
-            reach=self._reach,
-        )
+        shared = replace(blank, own=own, reach=self._reach)
         together = [fix for fix in fixes if fix.activations and self._variants.holds(everything, self._keys[fix.name])]
         if not right:
             likeness = next(iter(later.values()), None) or self._graded(together, whole)

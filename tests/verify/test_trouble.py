@@ -14,8 +14,12 @@ from unittest.mock import Mock
 import psutil
 import pytest
 
+from perflint.verify.agent.gate import Platform
 from perflint.verify.agent.units import BATCH
 from perflint.verify.compare.grade import Grade
+from perflint.verify.examine import Examination
+from perflint.verify.measure.protocol import Look, Passage
+from perflint.verify.measure.samples import ORIGINAL
 from perflint.verify.run import guardian, tree
 from perflint.verify.run.running import NoProgress, ProgramEnded
 from tests.verify.courses import PROGRAMS, bench, course, original
@@ -102,3 +106,14 @@ def test_a_verifier_that_is_interrupted_leaves_nothing_behind(tmp_path: Path, nu
     assert not [path for path in temporary.iterdir() if path.name.startswith("perflint-")]
     shutil.rmtree(temporary)
     assert not [path for path in (home / ".perflint").glob("*") if path.name.startswith(("verdicts", "report"))]
+
+
+def test_a_verdict_that_failed_says_on_which_device(tmp_path: Path) -> None:
+    platform = Platform(0, 1, "NVIDIA H200", {"torch": "2.11.0"})
+    course = Mock(program="train.py")
+    course.look.return_value = Look(1.0, (Passage(BATCH, 0.1),) * 9, is_whole=False, platforms=(platform,))
+    course.record.side_effect = NoProgress(ORIGINAL, "hangs")
+    variants = Mock(fixes=(Mock(),))
+    verdict = Examination(course, variants, 60.0, tmp_path, lambda _: None, Mock()).verdict()
+    assert (verdict.failure, verdict.device) == ("the original hangs", "NVIDIA H200")
+    assert verdict.environment["torch"] == "2.11.0"
