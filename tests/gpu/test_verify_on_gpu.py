@@ -53,7 +53,7 @@ def test_a_loop_that_waits_for_its_launches_leaves_the_gpu_idle_until_it_is_capt
     assert 0.01 < verdict.before.busy < verdict.after.busy <= 1
     assert before.share(HOST) > 0.5
     assert before.slowdown < 2
-    assert not verdict.strangers
+    assert {stranger.pid for stranger in verdict.strangers} <= {str(os.getpid())}  # of the tests before
     assert verdict.readings and "GPU clock" in verdict.environment and "driver" in verdict.environment
 
 
@@ -63,4 +63,4 @@ def test_the_ranks_of_two_gpus_get_one_verdict(tmp_path: Path) -> None:
     assert verdict.is_same
     assert verdict.before.timeline is not None and DEVICE in verdict.before.timeline.lanes
     assert len({reading.gpu for reading in verdict.readings}) == 2
-    assert not verdict.strangers
+    assert {stranger.pid for stranger in verdict.strangers} <= {str(os.getpid())}

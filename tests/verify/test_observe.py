@@ -99,3 +99,9 @@ def test_a_range_that_the_user_has_named_is_no_work() -> None:
     named = Event(CUDA, "Optimizer.step", 1, 0, 10**9, "gpu_user_annotation")
     busy, _ = seen([*LAUNCHES, *kernels(0), named], CUDA)
     assert busy is not None and len(busy) == 4
+
+
+def test_setting_no_bytes_of_memory_is_no_work_that_was_lost() -> None:
+    nothing = [Event(CPU, "cudaMemsetAsync", number, 4500, 5) for number in range(20, 30)]
+    busy, _ = seen([*LAUNCHES, *nothing, *kernels(0)], CUDA)
+    assert busy is not None and len(busy) == 4

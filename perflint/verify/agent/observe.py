@@ -14,8 +14,9 @@ from perflint.verify.measure.timeline import Interval, Timeline, timeline
 
 _ZERO = time.time_ns()
 _WAITS = ("Synchronize", "Memcpy")  # in the names of calls of CUDA that come back once the device is so far
-_LAUNCHES = ("Launch", "Memcpy", "Memset")  # in the names of those that give it work
-_LEAST = 0.95  # of its work that has to be told of
+_KERNELS = ("Launch",)  # in the names of those that give it kernels
+_LAUNCHES = (*_KERNELS, "Memcpy", "Memset")  # and of those that give it work, but for those of no bytes: cuDNN has some
+_LEAST = 0.95  # of the kernels that have to be told of
 _LAG = 0.1  # seconds by which the clock of the device may be behind: what seems to come before the start isn't told of
 
 
@@ -104,7 +105,9 @@ def seen(events: Sequence[Any], device: object) -> tuple[list[Interval] | None, 
     work = [event for event in events if event.device_type() == device and _is_work(event)]
     launches = {event.correlation_id(): event.start_ns() for event in calls if _has(event, _LAUNCHES)}
     waits = [_interval(event) for event in calls if _has(event, _WAITS)]
-    if len(work) < _LEAST * len(launches) or not work:
+    told = {event.correlation_id() for event in work}
+    kernels = [event.correlation_id() in told for event in calls if _has(event, _KERNELS)]
+    if sum(kernels) < _LEAST * len(kernels) or not work:
         return None, waits
     known = (event for event in work if event.correlation_id() in launches)
     lag = min((event.start_ns() - launches[event.correlation_id()] for event in known), default=0)
