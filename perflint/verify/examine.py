@@ -254,7 +254,7 @@ def _said_otherwise(race: Race) -> str:
 
 
 def _reach(run: Recorded) -> Reach:
-    return Reach(run.last, run.code is not None, run.unseen)
+    return Reach(run.last, run.code is not None, run.unseen, run.elsewhere)
 
 
 def _side(race: Race, variant: str, recorded: Recorded) -> Side:

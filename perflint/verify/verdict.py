@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
@@ -90,17 +90,25 @@ class Reach:
     """How far results were compared: over so many `steps`, which are all of the program's if it `is_whole`.
 
     `unseen` names functions and loops with fixes that were never left by then: what they compute may be used later.
+    Files that it wrote `elsewhere` than below the program's folder were not compared.
     """
 
     steps: int = 0
     is_whole: bool = False
     unseen: tuple[str, ...] = ()
+    elsewhere: tuple[str, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What is to be said of what was not seen, in sentences without full stops."""
         end = f"is used behind step {self.steps} only: a larger --horizon looks further"
-        return tuple(f"what {place} computes {end}" for place in self.unseen)
+        return (*(f"what {place} computes {end}" for place in self.unseen), *self._not_compared)
+
+    @property
+    def _not_compared(self) -> Iterator[str]:
+        if self.elsewhere:
+            more = f" and {len(self.elsewhere) - 1} more" if len(self.elsewhere) > 1 else ""
+            yield f"the content of {self.elsewhere[0]}{more}: only files below the program's folder are compared"
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,13 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from perflint.verify.agent.journal import entries, put_back, written
+from perflint.verify.agent.journal import elsewhere, entries, put_back, written
 
 UNDER_WATCH = """
 import sys; from pathlib import Path; from perflint.verify.agent.journal import Journal
@@ -96,6 +97,16 @@ def test_what_is_written_below_its_folders_is_told(home: Path) -> None:
         "new.txt": "new",
         "old.txt": None,
     }
+
+
+def test_what_is_written_elsewhere_is_known(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(home.parent / "temporary"))
+    (home.parent / "old.txt").write_text("old")
+    for folder in ("temporary", "out", ".library"):
+        (home.parent / folder).mkdir()
+    paths = ("new.txt", "../old.txt", "../out/new.txt", "../temporary/x", "../.library/x")
+    source = f"[open(each, 'a').write('x') for each in {paths}]; open('../gone', 'w'); os.remove('../gone')"
+    assert set(elsewhere(run(home, source))) == {str(home.parent / "old.txt"), str(home.parent / "out" / "new.txt")}
 
 
 def test_elsewhere_what_is_new_stays_and_what_was_is_put_back(home: Path) -> None:

@@ -12,6 +12,7 @@ from perflint.verify.compare.grade import Grade, Likeness
 from perflint.verify.measure.samples import Samples
 from perflint.verify.measure.statistics import Estimate
 from perflint.verify.outcome import Outcome
+from perflint.verify.verdict import Reach
 from perflint.verify.wording import percent, ratio, ratio_with_interval, seconds, sentence, size
 from tests.verify.races import STEP
 from tests.verify.verdicts import fix, verdict
@@ -52,6 +53,14 @@ def test_a_gain_that_two_rounds_show_is_none_yet() -> None:
     few = replace(made, samples=Samples(tuple(window for window in made.samples.windows if window.round < 2)))
     assert few.outcome is Outcome.UNSURE
     assert "from 2 rounds only" in sentence(few)
+
+
+def test_files_that_are_not_compared_are_told_of() -> None:
+    (one,) = Reach(20, elsewhere=("/data/log.txt",)).notes
+    (two,) = Reach(20, elsewhere=("/data/log.txt", "/data/out.pt")).notes
+    assert one == "the content of /data/log.txt: only files below the program's folder are compared"
+    assert two.startswith("the content of /data/log.txt and 1 more: ")
+    assert not Reach(20).notes
 
 
 ROUNDING = Likeness(Grade.ROUNDING)

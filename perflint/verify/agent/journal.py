@@ -13,6 +13,7 @@ import pathlib
 import shutil
 import socket
 import stat
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -195,6 +196,18 @@ def written(journal: Path, into: Path) -> dict[str, Path | None]:
         elif now.was != "file":
             files[entry.path] = None
     return files
+
+
+def elsewhere(journal: Path) -> tuple[str, ...]:
+    """The files elsewhere that are new or changed, but for temporary and hidden ones: caches of libraries."""
+    changed = (entry.path for entry, _ in entries(journal) if not entry.own and _is_changed_file(entry))
+    temporary = f"{os.path.realpath(tempfile.gettempdir())}{os.sep}"
+    return tuple(path for path in changed if not path.startswith(temporary) and f"{os.sep}." not in path)
+
+
+def _is_changed_file(entry: Entry) -> bool:
+    now = _entry(entry.path, entry.own)
+    return now is not None and now.was == "file" and now != entry
 
 
 def put_back(journal: Path) -> None:

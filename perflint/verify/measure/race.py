@@ -19,7 +19,7 @@ from perflint.shim.loaders import Made, made
 from perflint.shim.plan import COMPILE
 from perflint.shim.tally import Tallied, tallied
 from perflint.verify.agent.gate import Arrival
-from perflint.verify.agent.journal import put_back, written
+from perflint.verify.agent.journal import elsewhere, put_back, written
 from perflint.verify.agent.units import NOTHING
 from perflint.verify.measure import rounds
 from perflint.verify.measure.protocol import Look, Passage, Protocol
@@ -96,8 +96,9 @@ class Recorded:
 
     `counts` are those of the counters of its plan, `loaders` are those that were made where the plan has some,
     `modules` what became of those that it compiles. `last` is the step that it was let go to, and `unseen` names places
-    with fixes that it had never left by then. `files` holds copies of those that it wrote, None for those that it
-    removed. `stuck` says how it hung, if it did. There is `room` in the memory for so many like it, as far as is known.
+    with fixes that it had never left by then. `files` holds copies of those that it wrote below the program's folders,
+    None for those that it removed; of those that it wrote `elsewhere` there are the paths. `stuck` says how it hung, if
+    it did. There is `room` in the memory for so many like it, as far as is known.
     """
 
     folder: Path
@@ -108,6 +109,7 @@ class Recorded:
     loaders: tuple[Made, ...] = ()
     modules: tuple[Tallied, ...] = ()
     files: Mapping[str, Path | None] = field(default_factory=dict)
+    elsewhere: tuple[str, ...] = ()
     stuck: str = ""
     last: int = 0
     unseen: tuple[str, ...] = ()
@@ -116,7 +118,7 @@ class Recorded:
     @property
     def beside(self) -> int:
         """How many runs like this one may be recorded side by side: those that write files would be each other's."""
-        return 1 if self.files else max(1, min(self.room, max(_FEW, available_cores() // 2), _MANY))
+        return 1 if self.files or self.elsewhere else max(1, min(self.room, max(_FEW, available_cores() // 2), _MANY))
 
 
 @dataclass(frozen=True)
@@ -275,10 +277,11 @@ class Course:
                 pairs = zip(begun, wanted, strict=True)
                 runs = [_seen(running, *job, steps, patience, further) for running, job in pairs]
             files = written(self.guardian.journal, Path(wanted[0][1].folder) / "files")  # now that nobody can write
+            beyond = elsewhere(self.guardian.journal)
         came_through = any(job.name == ORIGINAL and not run.stuck for (job, _), run in zip(wanted, runs, strict=True))
         for place, running in enumerate(begun):
             output, errors = running.printed()  # all of it, now that nobody is left to print
-            runs[place] = replace(runs[place], output=output, errors=errors, files=files)
+            runs[place] = replace(runs[place], output=output, errors=errors, files=files, elsewhere=beyond)
             if len(wanted) > 1 and (files or runs[place].code or (runs[place].stuck and not came_through)):
                 shutil.rmtree(runs[place].folder)
                 (runs[place],) = self._recorded([wanted[place]], unit, steps, patience, further)
