@@ -16,6 +16,8 @@ _WIDTH = 80  # where the output is not a terminal
 _HEIGHT = 22  # of the smallest terminal, less a line for the prompt and one for where the report is
 _EXCLUDED = 3  # of what is excluded, this much is shown
 _SENTENCE = 4  # lines of it
+_CUT = " ..."
+_WORD = 20  # cells of one that is left out where a line is cut
 _PLACE, _LEAST_PATH = 44, 20  # cells of a fix's rule and place together, and of its place at least
 _LOOKS = {
     Outcome.FASTER: "bold green",
@@ -29,7 +31,7 @@ def summary(verdict: Verdict, style: Style, height: int = _HEIGHT) -> str:
     """The lines of the summary, at most `height` of them, and none wider than the terminal."""
     width = style.width or _WIDTH
     names = [style.paint("bold", _cropped(verdict.program, width)), _cropped(_where(verdict), width)]
-    words = wrap(printable(sentence(verdict)), width)[:_SENTENCE]
+    words = wrap(printable(sentence(verdict)), width, max_lines=_SENTENCE, placeholder=_CUT)
     head = [*names, *(style.paint(_LOOKS.get(verdict.outcome, "bold red"), _cropped(line, width)) for line in words)]
     measured = [_cropped(_row(figure), width) for figure in figures(verdict)]
     excluded = [_cropped(line, width) for line in _excluded(verdict.excluded)]
@@ -80,5 +82,8 @@ def _excluded(sentences: Sequence[str]) -> list[str]:
 
 
 def _cropped(text: str, width: int) -> str:
-    """`text` on one line of at most `width` cells."""
-    return crop(printable(text), 0, width)
+    """`text` on one line of at most `width` cells, where it is cut at a word, if that is not too long."""
+    whole = printable(text)
+    shown = crop(whole, 0, width)
+    words, _, part = shown.rpartition(" ")
+    return f"{words}{_CUT}" if shown != whole and words.strip() and cells(part) < _WORD else shown

@@ -86,6 +86,16 @@ def test_ten_fixes_fit_on_a_screen() -> None:
     assert len(summary(made, Style(width=80)).splitlines()) <= 22
 
 
+def test_what_is_cut_says_so_at_the_end_of_a_word() -> None:
+    made = verdict(program=f"train.py {'--word ' * 20}", failure="the words " + "are many " * 40, fixes=(fix(1),))
+    program, _, *words = summary(made, Style()).split("\n\n")[0].splitlines()
+    assert re.fullmatch(r"train\.py( --word)+ \.\.\.", program)
+    assert len(words) == 4
+    assert re.search(r" (are|many) \.\.\.$", words[-1])
+    path = verdict(failure="failed", fixes=(fix(1),), program=f"--file {'/folder' * 20}")
+    assert re.fullmatch(r"--file (/folder)+\S*\.\.\.", summary(path, Style()).splitlines()[0])
+
+
 def test_a_dropped_fix_says_why() -> None:
     wrong = Likeness(Grade.DIFFERENT, ("the loss is nan",))
     text = summary(verdict(fixes=(fix(0), fix(1, safety=Safety.ROUNDING, likeness=wrong))), Style(width=120))
