@@ -33,6 +33,11 @@ class Frame:
             home.env[name] = join(home.env.get(name, value), value)
         self.forget(name)
 
+    def bind_path(self, path: str, value: Value) -> None:
+        """Give a path such as `self.h` a new value here."""
+        self.env[path] = value
+        self.rooted.add(path.partition(".")[0])
+
     def forget(self, root: str) -> None:
         """Drop what is known of the attributes of `root`: it is another object now, or was changed out of sight."""
         if root in self.rooted:

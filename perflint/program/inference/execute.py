@@ -14,7 +14,7 @@ from perflint.program.inference.classes import ClassInfo, Frame, FunctionInfo
 from perflint.program.inference.evaluate import Evaluator, is_vague
 from perflint.program.inference.iteration import element_of, parts_of
 from perflint.program.inference.operators import arithmetic
-from perflint.program.inference.parameters import parameter_values
+from perflint.program.inference.parameters import annotated_fields, parameter_values
 from perflint.program.inference.refine import refined
 from perflint.program.outside import arguments_of
 from perflint.program.values import (
@@ -79,6 +79,8 @@ class Executor(Evaluator):
         outer = self.frame
         self.frame = Frame({}, info.parent, info)
         self.frame.env.update(parameter_values(self, info))
+        for path, value in annotated_fields(self, info).items():
+            self.frame.bind_path(path, value)
         before, info.returns = info.returns, None
         if isinstance(info.node, ast.Lambda):
             info.returns = self.evaluate(info.node.body)
@@ -186,8 +188,7 @@ class Executor(Evaluator):
         base = self.evaluate(target.value)
         path = path_of(target)
         if path:
-            self.frame.env[path] = value
-            self.frame.rooted.add(path.partition(".")[0])
+            self.frame.bind_path(path, value)
         info = self.classes.get(base.node) if base.node is not None else None
         if info is not None:
             info.assign(target.attr, value)

@@ -67,6 +67,18 @@ def parameter_values(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Valu
     return values
 
 
+def annotated_fields(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Value]:
+    """The numbers and strings in parameters that are annotated with a class of this file, by their paths."""
+    arguments, values = info.node.args, {}
+    for parameter in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+        named = info.parent.lookup(path_of(parameter.annotation)) if parameter.annotation is not None else None
+        body = named.node.body if named is not None and isinstance(named.node, ast.ClassDef) else ()
+        for field in body:
+            if isinstance(field, ast.AnnAssign) and path_of(field.annotation) in _ANNOTATIONS:
+                values[f"{parameter.arg}.{path_of(field.target)}"] = _annotated(field.annotation)
+    return values
+
+
 def _is_of_host(value: Value) -> bool:
     """Is it a tensor on the host, or the host itself as a device?"""
     return (value.kind in (Kind.TENSOR, Kind.DEVICE) and value.place is Place.HOST) or value.literal == "cpu"
