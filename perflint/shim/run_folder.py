@@ -126,10 +126,10 @@ def _joined(path: Path) -> int | None:
 
 def _locks(lock: int, *, alone: bool) -> bool:
     """Whether a folder can be locked now: for this process alone, or beside others, which waits until it can."""
-    import fcntl  # here: there is none on Windows
-
     try:
+        import fcntl  # here: there is none on Windows
+
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB if alone else fcntl.LOCK_SH)
-    except OSError:  # others hold it, or there are no locks in this place
+    except (OSError, ImportError):  # others hold it, or there are no locks in this place
         return False
     return True
