@@ -1,0 +1,54 @@
+"""What is said about reads that have no fix is true of what the program does with the value."""
+
+from __future__ import annotations
+
+import pytest
+
+from perflint.fixes.remedy import remedies
+from perflint.program import Program
+
+_PROGRAM = """
+import math
+import torch
+from torch import nn
+
+model = nn.Linear(8, 8).cuda()
+
+
+def evaluate(loader, meter, plot):
+    for images in loader:
+        scores = model(images.cuda())
+        top = scores.max()
+        {}
+"""
+
+_SIZES = "has to be known on the host"
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("rows = torch.zeros(int(top), 8)", _SIZES),
+        ("rows = scores.new_zeros((4, top.item() + 1))", _SIZES),
+        ("rows = torch.full((top.item(), 2), 1.0)", _SIZES),
+        ("rows = torch.full((2, 2), top.item())", "expanded to that shape"),
+        ("rows = torch.full_like(scores, fill_value=top.item())", "expanded to that shape"),
+        ("rows = list(range(top.item()))", _SIZES),
+        ("rows = scores[: top.item()]", _SIZES),
+        ("rows = torch.tensor([top.item(), 1.0])", "torch.stack"),
+        ("rows = scores.masked_select(scores > 0).sum()", "depends on the mask"),
+        ("rows = torch.unique(scores)", "how many values there are"),
+        ("rows = torch.clamp(scores, max=top.item())", "hand it the tensor"),
+        ("rows = math.log(top.item())", "torch has the same function"),
+        ("rows = max(1.0, top.item())", "torch.max"),
+        ("rows = str(top.item())", "printed in every iteration"),
+        ("rows = tuple(scores.tolist())", "keep it a tensor"),
+        ("plot(scores.cpu())", "`plot` gets a copy on the host"),
+        ("meter.update(scores.cpu())", "gets a copy on the host: hand it the detached tensor"),
+        ("meter.update(top.item())", "gets a Python number: hand it the detached tensor"),
+    ],
+)
+def test_a_read_without_a_fix_is_told_what_can_be_done(statement: str, said: str) -> None:
+    ((_, fixes, blocked),) = remedies(Program(_PROGRAM.format(statement)))
+    assert not fixes
+    assert said in blocked
