@@ -46,10 +46,11 @@ speaks of a device without 64-bit floats, or of whatever accelerator there is, w
 and where it is added to a float tensor. It is `behaviour` where the value may be an integer that would become a float.
 What is appended to an empty list is cloned and read in one go behind the loop: `exact`; the values stay in the device's
 memory until then. Reads below a periodic guard are converted there. There is no fix where other code may see the
-variable meanwhile, an attribute also by a hook that the file registers, or where another read of the same value in the
-same iteration remains. It is assumed that what has `.item()` and was computed from device tensors is a tensor, that all
-additions to one variable come from one device, that integers stay below 2**63, and that nobody but code in sight looks
-at an attribute before the loop is over, or after an error.
+variable meanwhile, an attribute also by a hook that the file registers, where another read of the same value in the
+same iteration remains, or where the value may be complex in a file that computes with such numbers. It is assumed that
+what has `.item()` and was computed from device tensors is a tensor, that all additions to one variable come from one
+device, that integers stay below 2**63, and that nobody but code in sight looks at an attribute before the loop is over,
+or after an error.
 
 ## Measured
 

@@ -11,7 +11,7 @@ from perflint.fixes.accumulator import Accumulator, accumulator_of, behind
 from perflint.fixes.blocked import Blocked
 from perflint.fixes.collect import collection, shape_of_one
 from perflint.fixes.host_reads import Read, read_of, way_to
-from perflint.program.dtypes import FLOAT, INTEGER, assigned, number_kind
+from perflint.program.dtypes import FLOAT, INTEGER, assigned, may_be_complex, number_kind
 from perflint.program.heat import Heat
 from perflint.program.occurrences import occurrences, start_region
 from perflint.program.syncs import Sync
@@ -56,6 +56,8 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
         return _part_of_tensor(program, read, statement, added)
     if not read.is_scalar:
         raise Blocked("a whole tensor is copied, not one number")
+    if not read.converts_to and may_be_complex(program, read.base):
+        raise Blocked("it may be a complex number: the file computes with such")
     safety = _linear(program, read, added)
     found = accumulator_of(program, read, statement, path)
     starts = _starting_values(program, found)

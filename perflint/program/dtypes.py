@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING
 
 from perflint.program import torch_table
@@ -25,6 +26,12 @@ _KEEPS = frozenset(
 )
 _WIDENS = frozenset("sum prod argmax argmin count_nonzero".split())  # 64 bits, however narrow the integers are
 _LOSSES = "torch.nn.functional."
+_COMPLEX = re.compile(r"\b(complex(\d+|_float|_double)?|cfloat|cdouble|view_as_complex|polar|stft|i?r?fft[2n]?|\d+j)\b")
+_MAKES_REAL = frozenset(
+    "abs norm real imag angle std var float double half bfloat16 softmax log_softmax cosine_similarity erf log_prob"
+    " entropy".split()
+)
+_KEEPS_REAL = (_KEEPS | _MAKES_FLOATS) - {"add", "mul", "sub"}  # which combine it with what may be complex
 _DEPTH = 6
 
 
@@ -66,26 +73,59 @@ def is_wide_integer(program: Program, node: ast.expr, depth: int = _DEPTH) -> bo
     return bool(values) and all(is_wide_integer(program, value, depth - 1) for value in values or ())
 
 
+def may_be_complex(program: Program, node: ast.expr) -> bool:
+    """Does the file compute with complex numbers, of which `node` may be one?"""
+    return bool(_COMPLEX.search(program.text)) and not _is_real(program, node, _DEPTH)
+
+
+def _is_real(program: Program, node: ast.expr, depth: int) -> bool:
+    if program.value(node).kind is Kind.TENSOR and program.value(node).dtype in ("bool", "int"):
+        return True
+    if depth == 0:
+        return False
+    if isinstance(node, ast.Call):
+        word, operand = _called(program, node)
+        if word in _MAKES_REAL or _is_loss(program, node):
+            return True
+        keeps = word in _KEEPS_REAL and not any(keyword.arg == "dtype" for keyword in node.keywords)
+        return keeps and operand is not None and _is_real(program, operand, depth - 1)
+    if isinstance(node, ast.BinOp):
+        return _is_real(program, node.left, depth - 1) and _is_real(program, node.right, depth - 1)
+    if isinstance(node, ast.Name):
+        values = assigned(program, node)
+        known = bool(values) and all(_is_real(program, value, depth - 1) for value in values or ())
+        return known or _has_gradient(program, node)
+    if isinstance(node, ast.Subscript):
+        return _is_real(program, node.value, depth - 1)
+    return isinstance(node, ast.Constant) and not isinstance(node.value, complex)
+
+
 def _of_call(program: Program, node: ast.Call, depth: int) -> str:
-    func = node.func
-    callee = program.value(func)
-    if callee.kind is Kind.MODULE and torch_table.class_kind(callee.name) == "loss":
+    if _is_loss(program, node):
         return FLOAT
-    name = program.qualified(func)
-    if name.startswith(_LOSSES) and (name.endswith(("_loss", "kl_div")) or "cross_entropy" in name):
-        return FLOAT
-    word = name.rpartition(".")[2] if name else func.attr if isinstance(func, ast.Attribute) else ""
-    is_method = not name and isinstance(func, ast.Attribute) and program.value(func.value).kind is Kind.TENSOR
-    if not is_method and not name.startswith("torch."):
-        return UNKNOWN
+    word, operand = _called(program, node)
     if any(keyword.arg == "dtype" for keyword in node.keywords):
         return UNKNOWN
     if word in _MAKES_FLOATS:
         return FLOAT
-    if word in _KEEPS:
-        operand = func.value if is_method and isinstance(func, ast.Attribute) else node.args[0] if node.args else None
-        return number_kind(program, operand, depth - 1) if operand is not None else UNKNOWN
-    return UNKNOWN
+    return number_kind(program, operand, depth - 1) if word in _KEEPS and operand is not None else UNKNOWN
+
+
+def _is_loss(program: Program, node: ast.Call) -> bool:
+    callee = program.value(node.func)
+    if callee.kind is Kind.MODULE and torch_table.class_kind(callee.name) == "loss":
+        return True
+    name = program.qualified(node.func)
+    return name.startswith(_LOSSES) and (name.endswith(("_loss", "kl_div")) or "cross_entropy" in name)
+
+
+def _called(program: Program, node: ast.Call) -> tuple[str, ast.expr | None]:
+    """The name of the function of torch, or the method of a tensor, that is called, and the tensor; "" for others."""
+    func, name = node.func, program.qualified(node.func)
+    if name.startswith("torch."):
+        return name.rpartition(".")[2], node.args[0] if node.args else None
+    is_method = not name and isinstance(func, ast.Attribute) and program.value(func.value).kind is Kind.TENSOR
+    return (func.attr, func.value) if is_method and isinstance(func, ast.Attribute) else ("", None)
 
 
 def _of_operation(program: Program, node: ast.BinOp, depth: int) -> str:
@@ -96,12 +136,18 @@ def _of_operation(program: Program, node: ast.BinOp, depth: int) -> str:
 
 
 def _of_path(program: Program, node: ast.Name, depth: int) -> str:
-    scope = program.function_of(node) or program.tree
-    for each in own_nodes(scope):
-        if isinstance(each, ast.Attribute) and each.attr == "backward" and path_of(each.value) == node.id:
-            return FLOAT  # only floats have gradients
+    if _has_gradient(program, node):
+        return FLOAT
     kinds = {number_kind(program, value, depth - 1) for value in assigned(program, node) or ()}
     return kinds.pop() if len(kinds) == 1 else UNKNOWN
+
+
+def _has_gradient(program: Program, node: ast.Name) -> bool:
+    """Is `.backward()` called on the variable? Only floats have gradients, and no complex one starts them."""
+    return any(
+        isinstance(each, ast.Attribute) and each.attr == "backward" and path_of(each.value) == node.id
+        for each in own_nodes(program.function_of(node) or program.tree)
+    )
 
 
 def assigned(program: Program, node: ast.Name) -> list[ast.expr] | None:
