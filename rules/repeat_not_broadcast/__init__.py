@@ -18,9 +18,10 @@ convolution, a recurrent, linear or embedding layer (which would copy the view a
 or handed to anything unknown; one-time setup; arrays, lists and strings; einops. An attribute is followed through its
 class. What is expanded in one statement and moved or cast in another is reported where it is expanded.
 
-It assumes that a count of 1 in `repeat` stands for an axis that exists (see below for the fix), and that nothing but
-the function in sight writes to the source while the copy is in use. A function which no code in the file calls is
-taken to be called often, unless it sets something up.
+It assumes that a count of 1 in `repeat` stands for an axis that exists (see below for the fix), that no count is
+negative, which `repeat` refuses and `expand` takes for the size that the axis has, and that nothing but the function in
+sight writes to the source while the copy is in use. A function which no code in the file calls is taken to be called
+often, unless it sets something up.
 
 ## Why it is slow
 

@@ -47,7 +47,7 @@ def proved(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Re
     repeated = [position for position, count in enumerate(counts) if integer(count) != 1]
     if all(shapes.size(counts[position]) == "1" for position in repeated):
         return None  # a variable that is 1 here, as the width of a beam that has yet to grow
-    if any(_is_below_one(counts[position]) for position in repeated):
+    if any(_is_below_one(program, counts[position]) for position in repeated):
         return None
     if (
         copy.form == "tile" and shape.rank is None and integer(counts[0]) != 1
@@ -115,9 +115,9 @@ def _arguments(program: Program, method: ast.AST | None) -> list[ast.expr]:
     return only.elts if isinstance(only, ast.Tuple | ast.List) else arguments
 
 
-def _is_below_one(count: ast.expr) -> bool:
-    number = integer(count)
-    return number is not None and number < 1
+def _is_below_one(program: Program, count: ast.expr) -> bool:
+    number = integer(count) if integer(count) is not None else program.value(count).literal
+    return isinstance(number, int) and number < 1
 
 
 def _ranks(shape: Shape, counts: tuple[ast.expr, ...], least: int) -> list[int]:
