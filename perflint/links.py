@@ -23,12 +23,13 @@ class Says(IntFlag):
     SCRIPT = 1  # running it does something
     TRAINS = 2  # it trains or evaluates
     BUILDS = 4  # what takes part in that
-    DEVICE = 8  # on a device, or so it seems; all else is no matter then
+    DEVICE = 8  # on a device, or so it seems; where it computes is then settled
+    COMPILES = 16  # with torch.jit what it runs or imports, wherever that computes
 
     @property
     def stays_on_host(self) -> bool:
         """Is it a program that trains, and never speaks of a device?"""
-        return self == Says.SCRIPT | Says.TRAINS | Says.BUILDS
+        return self & ~Says.COMPILES == Says.SCRIPT | Says.TRAINS | Says.BUILDS
 
 
 @dataclass(frozen=True, order=True)
@@ -107,14 +108,16 @@ class Context:
     """What the other files of a run tell one: the calls of it in their hot code, and answers to its questions.
 
     `on_host`: whether the programs that it is part of never leave the host; None where they don't tell.
+    `is_compiled`: whether one of these programs compiles with torch.jit.
     """
 
     calls: tuple[HotCall, ...] = ()
     answers: tuple[Answer, ...] = ()
     on_host: bool | None = None
+    is_compiled: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.calls or self.answers) or self.on_host is not None
+        return bool(self.calls or self.answers or self.is_compiled) or self.on_host is not None
 
 
 NONE = Links()

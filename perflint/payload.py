@@ -36,14 +36,19 @@ def decode_links(payload: str) -> Links:
 
 def encode_contexts(contexts: Mapping[str, Context]) -> str:
     """The contexts of the files of a run, by path."""
-    return _dumps({path: [_calls(each.calls), _answers(each.answers), each.on_host] for path, each in contexts.items()})
+    return _dumps(
+        {
+            path: [_calls(each.calls), _answers(each.answers), each.on_host, each.is_compiled]
+            for path, each in contexts.items()
+        }
+    )
 
 
 def decode_contexts(payload: str) -> dict[str, Context]:
     """The contexts that `encode_contexts` was given; raises as `decode` does."""
     return {
-        path: Context(_read_calls(calls), _read_answers(answers), on_host)
-        for path, (calls, answers, on_host) in json.loads(payload).items()
+        path: Context(_read_calls(calls), _read_answers(answers), on_host, is_compiled)
+        for path, (calls, answers, on_host, is_compiled) in json.loads(payload).items()
     }
 
 

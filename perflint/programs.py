@@ -1,4 +1,7 @@
-"""Tells the files of a run where the programs compute that they are part of: all that a script imports, at last."""
+"""Tells the files of a run of the programs that they are part of, which is all that a script imports, at last.
+
+Where these compute, and whether they are compiled.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,12 @@ def on_host(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) 
     told = {path: False for path, each in says.items() if Says.SCRIPT in each and Says.DEVICE in used[path]}
     linked = {path for path in says if imports.get(path) or path in importers}
     return told | {path: True for path in linked if whole[path].stays_on_host}
+
+
+def compiled(links: Mapping[str, Links], imports: Mapping[str, Collection[str]]) -> set[str]:
+    """The files that compile with torch.jit, and all that these import, at last; `imports` holds paths."""
+    says = {path: each.says & Says.COMPILES for path, each in links.items()}
+    return {path for path, each in _gathered(says, imports).items() if each}
 
 
 def _gathered(says: Mapping[str, Says], followed: Mapping[str, Collection[str]]) -> dict[str, Says]:

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import PurePath
 
 from perflint.links import Answer, Context, HotCall, Links
-from perflint.programs import on_host
+from perflint.programs import compiled, on_host
 
 _LIKELY = "d"  # what one doubts is taken for that already
 _NAMESAKES = 8  # classes with a method of one name, beyond which the name says nothing of the class
@@ -23,9 +23,12 @@ def contexts_of(links: Mapping[str, Links]) -> dict[str, Context]:
     """
     modules = _Modules(links)
     calls, answers = _calls(links, modules), _answers(links, modules)
-    host = on_host(links, {path: modules.imported(path, each.imports) for path, each in links.items()})
-    told = {**calls, **answers, **host}
-    return {path: Context(calls.get(path, ()), answers.get(path, ()), host.get(path)) for path in told}
+    imports = {path: modules.imported(path, each.imports) for path, each in links.items()}
+    host, scripted = on_host(links, imports), compiled(links, imports)
+    told = {**calls, **answers, **host, **dict.fromkeys(scripted)}
+    return {
+        path: Context(calls.get(path, ()), answers.get(path, ()), host.get(path), path in scripted) for path in told
+    }
 
 
 def _calls(links: Mapping[str, Links], modules: _Modules) -> dict[str, tuple[HotCall, ...]]:

@@ -10,6 +10,7 @@ from perflint.config import Settings
 from perflint.files import discover
 from perflint.links import Links, Says
 from perflint.programs import on_host
+from perflint.results import Diagnostic
 from perflint.rule import Options
 from perflint.run import check_files
 
@@ -52,6 +53,27 @@ if __name__ == "__main__":
     main()
 """
 
+DECODER = """\
+import torch
+from torch import nn
+
+
+class Decoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.LSTMCell(8, 8)
+        self.out = nn.Linear(8, 8)
+
+    @torch.no_grad()
+    def forward(self, x, h, c, steps: int):
+        outs = []
+        for _ in range(steps):
+            h, c = self.cell(x, (h, c))
+            x = self.out(h)
+            outs.append(x)
+        return torch.stack(outs)
+"""
+
 OPTIMIZER = """\
 import torch
 
@@ -80,11 +102,16 @@ if __name__ == "__main__":
 OPTIONS: dict[str, Options] = {"dataloader-defaults": {"workers": 4, "measured": "", "advice": False}}
 
 
-def found(root: Path, **texts: str) -> list[tuple[str, str]]:
+def diagnostics(root: Path, *rules: str, **texts: str) -> tuple[Diagnostic, ...]:
     for name, text in texts.items():
         (root / f"{name}.py").write_text(text)
-    settings = Settings(root=root, cache=False, jobs=1, select=("sync", "dataloader-defaults"), rules=OPTIONS)
-    return [(Path(each.path).stem, each.rule) for each in check_files(discover([root], settings), settings).diagnostics]
+    settings = Settings(root=root, cache=False, jobs=1, select=rules, rules=OPTIONS)
+    return tuple(check_files(discover([root], settings), settings).diagnostics)
+
+
+def found(root: Path, **texts: str) -> list[tuple[str, str]]:
+    told = diagnostics(root, "sync", "dataloader-defaults", **texts)
+    return [(Path(each.path).stem, each.rule) for each in told]
 
 
 def test_no_file_of_a_program_that_never_speaks_of_a_device_leaves_the_host(tmp_path: Path) -> None:
@@ -130,3 +157,19 @@ def test_a_file_is_told_what_its_programs_say(
     says: dict[str, Says], imports: dict[str, str], told: dict[str, bool]
 ) -> None:
     assert on_host({path: Links(says=each) for path, each in says.items()}, imports) == told
+
+
+@pytest.mark.parametrize(
+    ("exporting", "fixes"),
+    [
+        ("import torch\nfrom helper import Decoder\n\ntorch.jit.script(Decoder()).save('decoder.pt')\n", 0),
+        ("import torch\nfrom helper import Decoder\n\ntorch.save(Decoder(), 'decoder.pt')  # no jit.script()\n", 1),
+        ("import torch\n\ntorch.jit.script(torch.nn.Linear(2, 2))\n", 1),
+    ],
+    ids=["compiles it", "saves it", "compiles another"],
+)
+def test_no_graph_is_put_around_what_another_file_scripts(tmp_path: Path, exporting: str, fixes: int) -> None:
+    texts = {"decoder": DECODER, "helper": "from decoder import Decoder\n", "exporting": exporting}
+    (loop,) = diagnostics(tmp_path, "decode-loop", **texts)
+    assert len(loop.fixes) == fixes
+    assert ("torch.jit" in loop.blocked) == (not fixes)

@@ -9,7 +9,7 @@ from perflint.fixes.blocked import Blocked
 from perflint.fixes.imports import importing
 from perflint.fixes.shown import shown
 from perflint.graphing.captured import COMPILERS, RUNTIME, handed_over
-from perflint.graphing.course import end_of
+from perflint.graphing.course import Exit, end_of
 from perflint.graphing.obstacles import Obstacles
 from perflint.graphing.sites import check_sites
 from perflint.graphing.step_function import stepped
@@ -26,10 +26,18 @@ _NOT_CAPTURED = ("torch.autograd", "torch.jit")
 def graphed(program: Program, loop: PlainLoop) -> Fix:
     """The fix that captures `loop`; raises Blocked, which says what stands in the way."""
     end = end_of(program, loop)
-    if end is not None:
-        name, imported = importing(program, RUNTIME, "graphed_loop")
-        edits = (*imported, *stepped(program, loop, end, name))
-        return Fix("run the loop as CUDA graphs of several steps", Safety.EXACT, edits, DISTRIBUTION)
+    fix = _whole(program, loop) if end is None else _in_chunks(program, loop, end)
+    _check_scripted(program, loop)
+    return fix
+
+
+def _in_chunks(program: Program, loop: PlainLoop, end: Exit) -> Fix:
+    name, imported = importing(program, RUNTIME, "graphed_loop")
+    edits = (*imported, *stepped(program, loop, end, name))
+    return Fix("run the loop as CUDA graphs of several steps", Safety.EXACT, edits, DISTRIBUTION)
+
+
+def _whole(program: Program, loop: PlainLoop) -> Fix:
     function = _function(program, loop)
     quiet = program.without_gradients(function.body[0])
     if "create_graph" in program.text and not quiet:
@@ -68,15 +76,27 @@ def _function(program: Program, loop: PlainLoop) -> ast.FunctionDef:
 
 def _check_compiled(program: Program, function: ast.FunctionDef) -> None:
     """Compiled code would meet the decorator, and compile it instead of what it decorates."""
-    calls = program.of_type(ast.Call) if "jit" in program.text else []
-    for call in calls:
-        if program.qualified(call.func).startswith("torch.jit."):
-            raise Blocked("this file compiles its functions: no graph can hold what is scripted", call)
     compiled = handed_over(program, function, COMPILERS) if "compile" in program.text else None
     if compiled is not None:
         raise Blocked(
             f"{shown(program, compiled)} compiles `{function.name}`, graph and all: choose one of both", compiled
         )
+
+
+def _check_scripted(program: Program, loop: PlainLoop) -> None:
+    """TorchScript takes no function that it can't compile itself, nor any that calls one."""
+    if program.is_compiled_elsewhere:
+        raise Blocked("a file that imports this one compiles with torch.jit: no graph can hold what is scripted", loop)
+    calls = program.of_type(ast.Call) if "jit" in program.text else []
+    for call in calls:
+        if program.qualified(call.func).startswith("torch.jit."):
+            raise Blocked("this file compiles its functions: no graph can hold what is scripted", call)
+    function = program.function_of(loop)
+    sites = program.call_sites(function) if function is not None else []
+    for each in (function, *map(program.function_of, sites)):
+        for decorator in getattr(each, "decorator_list", ()):
+            if program.qualified(decorator).startswith("torch.jit.script"):
+                raise Blocked("no graph can hold what is scripted", decorator)
 
 
 def _decorator(program: Program, function: ast.FunctionDef, name: str) -> Edit:

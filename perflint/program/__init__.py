@@ -131,6 +131,11 @@ class Program:
         """Do whole programs of several files tell that they never leave the host?"""
         return self._context.on_host is True
 
+    @property
+    def is_compiled_elsewhere(self) -> bool:
+        """Do programs that import it compile with torch.jit what they import?"""
+        return self._context.is_compiled
+
     @cached_property
     def is_script(self) -> bool:
         """Does running it as a program do something?"""

@@ -1,4 +1,4 @@
-"""What a file says of where its program computes: on the host alone, or on a device too."""
+"""What a file says of where its program computes: on the host alone, or on a device too; and what it compiles."""
 
 from __future__ import annotations
 
@@ -23,10 +23,16 @@ _BUILDS = re.compile(r"DataLoader\(|\bnn\b|\boptim\b|Optim|torchvision|\bSGD\b|\
 # Each by itself, which is found faster than all at once.
 _TRAINS = tuple(map(re.compile, (r"\.backward\(", r"DataLoader\(", r"\.zero_grad\(", r"\.step\(")))
 _EVALUATES = re.compile(r"(hub\.load|load_state_dict|\.from_pretrained)\((?s:.*)\.eval\(\)")
+_COMPILES = re.compile(r"\bjit\.(script|trace|trace_module)\(")
 
 
 def says_of(program: Program) -> Says:
     """What a file says: of a device above all."""
+    compiles = "jit" in program.text and _in_code(program, _COMPILES)
+    return _of_place(program) | (Says.COMPILES if compiles else Says.NOTHING)
+
+
+def _of_place(program: Program) -> Says:
     if _in_code(program, _DEVICE):
         return Says.DEVICE
     says = Says.SCRIPT if program.is_script else Says.NOTHING
