@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from perflint.program.freshness import steps_an_environment
 from perflint.program.heat import Heat
 from perflint.program.syncs import Sync, storage_of, syncs
-from perflint.program.values import Kind
 from perflint.program.walk import FUNCTIONS, own_nodes
 
 if TYPE_CHECKING:
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
 _PARTIAL = frozenset(
     {"max", "min", "sorted", "mask", "masked_select", "nonzero", "print"}
 )  # reads that leave no copy of the values behind
-_OF_ONE = frozenset({"item", "float", "int", "if"})  # reads of a single number
-_TESTS = frozenset("isnan isinf isfinite any all".split())
 _DEPTH = 3  # of calls through which an action or lengths are followed
 
 
@@ -46,8 +43,6 @@ def is_repeated(program: Program, earlier: Sync, later: Sync) -> bool:
         return False
     if later.kind == "masked_select":  # each mask is read anew
         read, again = earlier.node, later.node
-    elif {earlier.kind, later.kind} <= _OF_ONE:
-        read, again = _tested(program, earlier.tensor), _tested(program, later.tensor)
     else:
         read, again = storage_of(earlier.tensor), storage_of(later.tensor)
     if ast.dump(read) != ast.dump(again):
@@ -66,22 +61,6 @@ def is_repeated(program: Program, earlier: Sync, later: Sync) -> bool:
         for each in block
         for node in own_nodes(each)
     )
-
-
-def _tested(program: Program, node: ast.expr) -> ast.expr:
-    """The tensor that is read, or tested alone: `loss > 3`, `torch.isnan(loss).any()`."""
-    while True:
-        node = storage_of(node)
-        if isinstance(node, ast.Compare) and len(node.ops) == 1:
-            numbers = [program.value(each).kind is Kind.NUMBER for each in (node.left, node.comparators[0])]
-            if not any(numbers):
-                return node
-            node = node.comparators[0] if numbers[0] else node.left
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _TESTS:
-            of_torch = program.qualified(node.func).startswith("torch.")
-            node = node.args[0] if of_torch and node.args else node.func.value
-        else:
-            return node
 
 
 def is_needed(program: Program, node: ast.expr, depth: int) -> bool:
