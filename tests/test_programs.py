@@ -74,6 +74,8 @@ class Decoder(nn.Module):
         return torch.stack(outs)
 """
 
+CALLING = "def decoded(decoder: Decoder, x, h, c):\n    return decoder(x, h, c, 8)\n"
+
 OPTIMIZER = """\
 import torch
 
@@ -165,8 +167,12 @@ def test_a_file_is_told_what_its_programs_say(
         ("import torch\nfrom helper import Decoder\n\ntorch.jit.script(Decoder()).save('decoder.pt')\n", 0),
         ("import torch\nfrom helper import Decoder\n\ntorch.save(Decoder(), 'decoder.pt')  # no jit.script()\n", 1),
         ("import torch\n\ntorch.jit.script(torch.nn.Linear(2, 2))\n", 1),
+        (f"import torch\nfrom helper import Decoder\n\n@torch.jit.script\n{CALLING}", 0),
+        (f"from torch.jit import script as compiled\nfrom helper import Decoder\n\n@compiled\n{CALLING}", 0),
+        ("import torch.jit as compilers\nfrom helper import Decoder\n\ncompilers.script(Decoder())\n", 0),
+        (f"import torch\nfrom helper import Decoder\n\n@torch.jit.ignore\n{CALLING}", 1),
     ],
-    ids=["compiles it", "saves it", "compiles another"],
+    ids=["compiles it", "saves it", "compiles another", "decorates", "renames", "renames the module", "ignores it"],
 )
 def test_no_graph_is_put_around_what_another_file_scripts(tmp_path: Path, exporting: str, fixes: int) -> None:
     texts = {"decoder": DECODER, "helper": "from decoder import Decoder\n", "exporting": exporting}

@@ -13,6 +13,7 @@ from perflint.graphing.course import Exit, end_of
 from perflint.graphing.obstacles import Obstacles
 from perflint.graphing.sites import check_sites
 from perflint.graphing.step_function import stepped
+from perflint.program.bearing import scripting
 from perflint.program.walk import PlainLoop
 from perflint.rule import Edit, Fix, Safety
 
@@ -87,16 +88,9 @@ def _check_scripted(program: Program, loop: PlainLoop) -> None:
     """TorchScript takes no function that it can't compile itself, nor any that calls one."""
     if program.is_compiled_elsewhere:
         raise Blocked("a file that imports this one compiles with torch.jit: no graph can hold what is scripted", loop)
-    calls = program.of_type(ast.Call) if "jit" in program.text else []
-    for call in calls:
-        if program.qualified(call.func).startswith("torch.jit."):
-            raise Blocked("this file compiles its functions: no graph can hold what is scripted", call)
-    function = program.function_of(loop)
-    sites = program.call_sites(function) if function is not None else []
-    for each in (function, *map(program.function_of, sites)):
-        for decorator in getattr(each, "decorator_list", ()):
-            if program.qualified(decorator).startswith("torch.jit.script"):
-                raise Blocked("no graph can hold what is scripted", decorator)
+    compiler = scripting(program)
+    if compiler is not None:
+        raise Blocked("this file compiles with torch.jit: no graph can hold what is scripted", compiler)
 
 
 def _decorator(program: Program, function: ast.FunctionDef, name: str) -> Edit:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from perflint.links import Says
 from perflint.program.outside import ELSEWHERE
+from perflint.program.walk import path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
@@ -23,13 +24,33 @@ _BUILDS = re.compile(r"DataLoader\(|\bnn\b|\boptim\b|Optim|torchvision|\bSGD\b|\
 # Each by itself, which is found faster than all at once.
 _TRAINS = tuple(map(re.compile, (r"\.backward\(", r"DataLoader\(", r"\.zero_grad\(", r"\.step\(")))
 _EVALUATES = re.compile(r"(hub\.load|load_state_dict|\.from_pretrained)\((?s:.*)\.eval\(\)")
-_COMPILES = re.compile(r"\bjit\.(script|trace|trace_module)\(")
+_SCRIPTS = tuple(f".jit.{name}" for name in "script script_method script_if_tracing trace trace_module freeze".split())
 
 
 def says_of(program: Program) -> Says:
     """What a file says: of a device above all."""
-    compiles = "jit" in program.text and _in_code(program, _COMPILES)
-    return _of_place(program) | (Says.COMPILES if compiles else Says.NOTHING)
+    return _of_place(program) | (Says.COMPILES if scripting(program) is not None else Says.NOTHING)
+
+
+def scripting(program: Program) -> ast.expr | None:
+    """Where the file first calls what compiles with torch.jit, decorates with it or hands it on, by whatever name.
+
+    By the names alone: what a file says is asked before their values are known.
+    """
+    if "jit" not in program.text:
+        return None
+    imports = {
+        alias.asname or alias.name: f"{'.' * statement.level}{statement.module or ''}.{alias.name}"
+        for statement in program.of_type(ast.ImportFrom)
+        for alias in statement.names
+    }
+    modules = {alias.asname: alias.name for each in program.of_type(ast.Import) for alias in each.names if alias.asname}
+    known = modules | imports
+    for node in program.of_type(ast.Name, ast.Attribute):
+        root, dot, rest = path_of(node).partition(".")
+        if f".{known.get(root, root)}{dot}{rest}".endswith(_SCRIPTS):
+            return node
+    return None
 
 
 def _of_place(program: Program) -> Says:
