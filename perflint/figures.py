@@ -45,7 +45,7 @@ class LoaderFigure(NamedTuple):
 def nearest(start: Path, name: str = FILE) -> Path | None:
     """The file of that name, with figures or verdicts on a program in the folder `start`: the nearest one upwards."""
     files = (folder / FOLDER / name for folder in (start, *start.parents))
-    return next(filter(os.path.lexists, files), None)  # a Path would raise where it may not look
+    return next(filter(os.path.exists, files), None)  # a Path would raise where it may not look
 
 
 def load(file: Path | None) -> tuple[LoaderFigure, ...]:

@@ -55,7 +55,10 @@ def _dataclass(kind: Any, values: dict[str, Any]) -> Any:
 def _float(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, float | int | str):
         raise ValueError(f"{value!r} is no number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{value} is too large") from None
 
 
 def _checked(kind: type, value: Any) -> Any:

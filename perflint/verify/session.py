@@ -85,20 +85,18 @@ class Session:
         return self._root / FOLDER / VERDICTS
 
     def _prepare(self, tell: Tell) -> None:
-        """See to it that a verdict can be kept; tell now if what is kept there can't be read: it will be lost."""
+        """See to it that a verdict can be kept; tell now if what is kept there can't be read: it will go aside."""
         folder = self._root / FOLDER
         try:
-            if not folder.exists():
-                folder.mkdir()
-            TemporaryFile(dir=folder).close()
+            TemporaryFile(dir=folder if os.path.lexists(folder) else self._root).close()
         except OSError as error:
             raise UserError(f"{folder}: the verdict can't be kept there: {error.strerror}") from error
         for file in filter(Path.is_dir, (self._verdicts, self.report)):
             raise UserError(f"{file}: the verdict can't be kept there: it is a folder")
         try:
             verdicts.read(self._verdicts)
-        except UserError as error:
-            tell(f"{error}: this verdict will replace it")
+        except UserError:
+            tell(f"{self._verdicts} can't be read: it will be {verdicts.aside(self._verdicts).name}")
 
     def _keep(self, verdict: Verdict) -> None:
         from perflint.documents.disk import write_text

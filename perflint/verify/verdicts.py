@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +21,18 @@ def read(path: Path) -> tuple[Verdict, ...]:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["version"] != VERSION:
             raise _useless(path, f"it is not of version {VERSION}, which this perflint reads")
-        found = tuple(decoded(Verdict, each) for each in content["verdicts"])
-        _ = [verdict.outcome for verdict in found]  # raises where no race can have had such numbers
+        return tuple(decoded(Verdict, each) for each in content["verdicts"])
     except FileNotFoundError:
         return ()
     except OSError as error:
         raise _useless(path, f"it can't be read ({error.strerror})") from error
-    except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _useless(path, "it holds no verdicts that can be read") from error
-    return found
+
+
+def aside(path: Path) -> Path:
+    """Where a file at `path` that can't be read goes when a verdict is added."""
+    return path.with_suffix(".old")
 
 
 def _useless(path: Path, why: str) -> UserError:
@@ -40,18 +42,25 @@ def _useless(path: Path, why: str) -> UserError:
 def add(path: Path, verdict: Verdict) -> None:
     """Put `verdict` into the file at `path`, in place of the last one on its program and device; raises UserError.
 
-    What can't be read there is lost.
+    A file that can't be read goes aside.
     """
-    known: tuple[Verdict, ...] = ()
-    with suppress(UserError):
-        known = read(path)
-    others = [each for each in known if (each.program, each.device) != (verdict.program, verdict.device)]
+    known = _kept(path)
+    others = [each for each in known or () if (each.program, each.device) != (verdict.program, verdict.device)]
     content = {"version": VERSION, "verdicts": [as_object(each) for each in (verdict, *others)]}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if known is None:
+            path.replace(aside(path))
         write_text(path, json.dumps(content, allow_nan=False, separators=(",", ":")) + "\n")
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from error
+
+
+def _kept(path: Path) -> tuple[Verdict, ...] | None:
+    try:
+        return read(path)
+    except UserError:
+        return None
 
 
 def as_object(verdict: Verdict) -> dict[str, Any]:

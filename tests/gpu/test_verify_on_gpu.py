@@ -24,6 +24,13 @@ GREEDY = ("--batch", "100", "--steps", "128", "--width", "512", "--words", "1000
 RANKS = ("torchrun", "--nproc-per-node", "2", "ranks.py", "100000")
 
 
+@pytest.fixture(autouse=True)
+def alone() -> None:
+    """With other processes on the GPU there is no verdict on speed."""
+    if torch.cuda.is_initialized():
+        pytest.skip("the tests before have put this process on the GPU: run this file by itself")
+
+
 def verified(folder: Path, program: Path, *arguments: str) -> Verdict:
     shutil.copy(program, folder)
     (folder / "perflint.toml").touch()  # a project of its own
@@ -53,7 +60,7 @@ def test_a_loop_that_waits_for_its_launches_leaves_the_gpu_idle_until_it_is_capt
     assert 0.01 < verdict.before.busy < verdict.after.busy <= 1
     assert before.share(HOST) > 0.5
     assert before.slowdown < 2
-    assert {stranger.pid for stranger in verdict.strangers} <= {str(os.getpid())}  # of the tests before
+    assert not verdict.strangers
     assert verdict.readings and "GPU clock" in verdict.environment and "driver" in verdict.environment
 
 
@@ -63,4 +70,4 @@ def test_the_ranks_of_two_gpus_get_one_verdict(tmp_path: Path) -> None:
     assert verdict.is_same
     assert verdict.before.timeline is not None and DEVICE in verdict.before.timeline.lanes
     assert len({reading.gpu for reading in verdict.readings}) == 2
-    assert {stranger.pid for stranger in verdict.strangers} <= {str(os.getpid())}
+    assert not verdict.strangers

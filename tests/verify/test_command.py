@@ -59,14 +59,15 @@ def test_where_there_is_no_fix_nothing_is_run(tmp_path: Path) -> None:
     assert "Nothing to fix" in result.stdout
 
 
-def test_verdicts_that_can_not_be_read_are_replaced_and_that_is_said_before(tmp_path: Path) -> None:
+def test_verdicts_that_can_not_be_read_go_aside_and_that_is_said_before(tmp_path: Path) -> None:
     name = copied(PROGRAMS / "train.py", tmp_path)
     (tmp_path / ".perflint").mkdir()
     file = tmp_path / ".perflint" / VERDICTS
     file.write_text("{")
     result = verify(tmp_path, *QUICK, "--select", "decode-loop", name)
     assert (result.returncode, len(verdicts.read(file))) == (1, 1)
-    assert f"{file}: it holds no verdicts that can be read: " in result.stderr.splitlines()[0]
+    assert result.stderr.splitlines()[0].endswith(f"{file} can't be read: it will be verdicts.old")
+    assert file.with_suffix(".old").read_text() == "{"
 
 
 @pytest.mark.parametrize(("wrong", "said"), [(".perflint", "Not a directory"), (".perflint/report.html/x", "a folder")])

@@ -133,7 +133,8 @@ def test_what_is_only_read_or_ours_is_not_touched(home: Path) -> None:
     assert not list(journal.iterdir())
 
 
-def test_a_socket_that_is_no_file_can_be_bound(home: Path) -> None:
-    bound = "import socket; socket.socket(socket.AF_UNIX).bind('\\0journal'); open('new.txt', 'w')"
+@pytest.mark.parametrize("address", ["\\0journal", ""])
+def test_a_socket_that_is_no_file_can_be_bound(home: Path, address: str) -> None:
+    bound = f"import socket; socket.socket(socket.AF_UNIX).bind('{address}'); open('new.txt', 'w')"
     journal = run(home, bound)
     assert [entry.path for entry, _ in entries(journal)] == [str(home / "new.txt")]

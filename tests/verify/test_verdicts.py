@@ -18,7 +18,7 @@ from perflint.verify.measure.samples import Window
 from perflint.verify.measure.statistics import Estimate
 from perflint.verify.measure.timeline import Span, Timeline
 from perflint.verify.verdict import FixVerdict, Hunk, Reach, Side, Verdict
-from perflint.verify.verdicts import add, as_object, read
+from perflint.verify.verdicts import add, as_object, aside, read
 from perflint.verify.wording import sentence
 from tests.verify.verdicts import verdict
 
@@ -100,13 +100,14 @@ def test_fields_of_later_perflints_are_passed_over(file: Path) -> None:
         *('{"version": 1, "verdicts": [{}]}', '{"version": 1, "verdicts": 3}', '{"version": 2}'),
     ],
 )
-def test_what_is_no_file_of_verdicts_is_refused_with_what_to_do_and_replaced(text: str, file: Path) -> None:
+def test_what_is_no_file_of_verdicts_is_refused_with_what_to_do_and_put_aside(text: str, file: Path) -> None:
     file.parent.mkdir()
     file.write_text(text, encoding="latin-1")
     with pytest.raises(UserError, match=r"verdicts\.json: it [\w ,']*: delete it or verify again$"):
         read(file)
     add(file, verdict())
     assert read(file) == (verdict(),)
+    assert aside(file).read_text(encoding="latin-1") == text
 
 
 @pytest.mark.parametrize(
@@ -115,6 +116,7 @@ def test_what_is_no_file_of_verdicts_is_refused_with_what_to_do_and_replaced(tex
         *(("device", 1), ("warm_up", "3"), ("warm_up", True), ("excluded", "no"), ("own", {"grade": "x"})),
         ("samples", {"windows": [{"variant": "original", "round": 0, "number": 0, "seconds": 10**400, "steps": 1}]}),
         ("samples", {"windows": [{"variant": "original", "round": 0, "number": 0, "seconds": 0, "steps": 1}]}),
+        ("samples", {"windows": [{"variant": "original", "round": 0, "number": 0, "seconds": "nan", "steps": 1}]}),
     ],
 )
 def test_a_value_that_can_not_be_is_refused(field: str, value: object, file: Path) -> None:

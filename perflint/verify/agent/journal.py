@@ -117,7 +117,7 @@ class Journal:
         if not isinstance(given, str | bytes | os.PathLike):
             return
         path = Path(os.fsdecode(given))
-        if "\0" in str(path):  # the name of a socket that is no file; all else fails
+        if not os.fsdecode(given) or "\0" in str(path):  # a socket that is no file; all else fails
             return
         real = str(path.resolve() if follow else path.parent.resolve() / path.name)
         if not self._passes_over(real):

@@ -14,7 +14,7 @@ from perflint.verify.measure.timeline import Interval, Timeline, timeline
 
 _ZERO = time.time_ns()
 _WAITS = ("Synchronize", "Memcpy")  # in the names of calls of CUDA that come back once the device is so far
-_KERNELS = ("Launch",)  # in the names of those that give it kernels
+_KERNELS = ("LaunchKernel", "LaunchCooperativeKernel", "GraphLaunch")  # in the names of those that give it kernels
 _LAUNCHES = (*_KERNELS, "Memcpy", "Memset")  # and of those that give it work, but for those of no bytes: cuDNN has some
 _LEAST = 0.95  # of the kernels that have to be told of
 _LAG = 0.1  # seconds by which the clock of the device may be behind: what seems to come before the start isn't told of

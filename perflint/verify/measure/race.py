@@ -232,7 +232,8 @@ class Course:
         except (Crowded, Fault):
             return
         if passed != parted.passed:
-            raise Fault(ORIGINAL, "ends sooner in one run than in another: let it stop by its steps, not by the clock")
+            unsteady = "is as long as its patch in one run, but not in another"
+            raise Fault(ORIGINAL, f"{unsteady}: let it stop by its steps, not by the clock")
 
     def _fault_alone(self, fault: Fault, variants: Sequence[Variant], race: Race, number: int) -> Fault | None:
         """What becomes of a variant by itself that had a fault beside others."""
@@ -282,7 +283,7 @@ class Course:
         for place, running in enumerate(begun):
             output, errors = running.printed()  # all of it, now that nobody is left to print
             runs[place] = replace(runs[place], output=output, errors=errors, files=files, elsewhere=beyond)
-            if len(wanted) > 1 and (files or runs[place].code or (runs[place].stuck and not came_through)):
+            if len(wanted) > 1 and (files or beyond or runs[place].code or (runs[place].stuck and not came_through)):
                 shutil.rmtree(runs[place].folder)
                 (runs[place],) = self._recorded([wanted[place]], unit, steps, patience, further)
         return runs

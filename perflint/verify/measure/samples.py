@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 ORIGINAL, AGAIN, PATCHED = "original", "original again", "patched"  # every race holds these
@@ -23,6 +24,10 @@ class Window:
     number: int
     seconds: float
     steps: int
+
+    def __post_init__(self) -> None:
+        if not (0 < self.seconds < math.inf and self.steps > 0):
+            raise ValueError(f"no window has {self.steps} steps in {self.seconds} s")
 
 
 @dataclass(frozen=True)
