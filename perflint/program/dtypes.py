@@ -26,7 +26,7 @@ _KEEPS = frozenset(
 )
 _WIDENS = frozenset("sum prod argmax argmin count_nonzero".split())  # 64 bits, however narrow the integers are
 _LOSSES = "torch.nn.functional."
-_COMPLEX = re.compile(r"\b(complex(\d+|_float|_double)?|cfloat|cdouble|view_as_complex|polar|stft|i?r?fft[2n]?|\d+j)\b")
+_COMPLEX = re.compile(r"(.*_)?complex(\d+|_.*)?|c(half|float|double|single)|polar|stft|i?[rh]?fft[2n]?|eig(vals)?")
 _MAKES_REAL = frozenset(
     "abs norm real imag angle std var float double half bfloat16 softmax log_softmax cosine_similarity erf log_prob"
     " entropy".split()
@@ -75,7 +75,15 @@ def is_wide_integer(program: Program, node: ast.expr, depth: int = _DEPTH) -> bo
 
 def may_be_complex(program: Program, node: ast.expr) -> bool:
     """Does the file compute with complex numbers, of which `node` may be one?"""
-    return bool(_COMPLEX.search(program.text)) and not _is_real(program, node, _DEPTH)
+    return program.once(_computes_complex) and not _is_real(program, node, _DEPTH)
+
+
+def _computes_complex(program: Program) -> bool:
+    constants = [each.value for each in program.of_type(ast.Constant)]  # also the names of types
+    words = [each for each in constants if isinstance(each, str)]
+    words += [each.attr for each in program.of_type(ast.Attribute)] + [each.id for each in program.of_type(ast.Name)]
+    words += [alias.name for each in program.of_type(ast.ImportFrom) for alias in each.names]
+    return any(isinstance(each, complex) for each in constants) or any(map(_COMPLEX.fullmatch, words))
 
 
 def _is_real(program: Program, node: ast.expr, depth: int) -> bool:
