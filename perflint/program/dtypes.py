@@ -102,7 +102,7 @@ def _is_real(program: Program, node: ast.expr, depth: int) -> bool:
     if isinstance(node, ast.Name):
         values = assigned(program, node)
         known = bool(values) and all(_is_real(program, value, depth - 1) for value in values or ())
-        return known or _has_gradient(program, node)
+        return known or (_is_bound_once(program, node) and _has_gradient(program, node))
     if isinstance(node, ast.Subscript):
         return _is_real(program, node.value, depth - 1)
     return isinstance(node, ast.Constant) and not isinstance(node.value, complex)
@@ -156,6 +156,17 @@ def _has_gradient(program: Program, node: ast.Name) -> bool:
         isinstance(each, ast.Attribute) and each.attr == "backward" and path_of(each.value) == node.id
         for each in own_nodes(program.function_of(node) or program.tree)
     )
+
+
+def _is_bound_once(program: Program, node: ast.Name) -> bool:
+    """Does the function set the variable at one place at most, be it as a parameter?"""
+    bindings = [
+        each
+        for each in own_nodes(program.function_of(node) or program.tree)
+        if (isinstance(each, ast.Name) and each.id == node.id and not isinstance(each.ctx, ast.Load))
+        or (isinstance(each, ast.arg) and each.arg == node.id)
+    ]
+    return len(bindings) <= 1
 
 
 def assigned(program: Program, node: ast.Name) -> list[ast.expr] | None:
