@@ -29,9 +29,11 @@ _LOSSES = "torch.nn.functional."
 _COMPLEX = re.compile(r"(.*_)?complex(\d+|_.*)?|c(half|float|double|single)|polar|stft|i?[rh]?fft[2n]?|eig(vals)?")
 _MAKES_REAL = frozenset(
     "abs norm real imag angle std var float double half bfloat16 softmax log_softmax cosine_similarity erf log_prob"
-    " entropy".split()
+    " entropy view_as_real int len size numel max min amax amin clamp relu".split()  # complex numbers have no order
 )
-_KEEPS_REAL = (_KEEPS | _MAKES_FLOATS) - {"add", "mul", "sub"}  # which combine it with what may be complex
+_KEEPS_REAL = (_KEEPS | _MAKES_FLOATS | {"item"}) - {"add", "mul", "sub"}  # which combine it with what may be complex
+_REAL_PARTS = frozenset({"real", "imag", "shape"})
+_OF_PYTHON = frozenset({"builtins.abs", "builtins.float", "builtins.int", "builtins.len"})
 _DEPTH = 6
 
 
@@ -41,19 +43,16 @@ def number_kind(program: Program, node: ast.expr, depth: int = _DEPTH) -> str:
         return INTEGER
     if depth == 0:
         return UNKNOWN
-    if isinstance(node, ast.Call):
-        return _of_call(program, node, depth)
+    if isinstance(node, ast.Call) and _makes(program, node, _MAKES_FLOATS):
+        return FLOAT
     if isinstance(node, ast.BinOp):
         return _of_operation(program, node, depth)
-    if isinstance(node, ast.UnaryOp):
-        return number_kind(program, node.operand, depth)
-    if isinstance(node, ast.Subscript):
-        return number_kind(program, node.value, depth)
-    if isinstance(node, ast.Attribute) and node.attr == "data":
-        return number_kind(program, node.value, depth)
     if isinstance(node, ast.Constant):
         return FLOAT if isinstance(node.value, float) else INTEGER if isinstance(node.value, int) else UNKNOWN
-    return _of_path(program, node, depth) if isinstance(node, ast.Name) else UNKNOWN
+    if isinstance(node, ast.Name):
+        return _of_path(program, node, depth)
+    operand = _kept(program, node, _KEEPS)
+    return number_kind(program, operand, depth - 1) if operand is not None else UNKNOWN
 
 
 def is_wide_integer(program: Program, node: ast.expr, depth: int = _DEPTH) -> bool:
@@ -87,36 +86,48 @@ def _computes_complex(program: Program) -> bool:
 
 
 def _is_real(program: Program, node: ast.expr, depth: int) -> bool:
-    if program.value(node).kind is Kind.TENSOR and program.value(node).dtype in ("bool", "int"):
+    value = program.value(node)
+    if (value.kind is Kind.TENSOR and value.dtype in ("bool", "int")) or isinstance(value.literal, int | float):
         return True
     if depth == 0:
         return False
-    if isinstance(node, ast.Call):
-        word, operand = _called(program, node)
-        if word in _MAKES_REAL or _is_loss(program, node):
-            return True
-        keeps = word in _KEEPS_REAL and not any(keyword.arg == "dtype" for keyword in node.keywords)
-        return keeps and operand is not None and _is_real(program, operand, depth - 1)
+    if isinstance(node, ast.Call) and _makes(program, node, _MAKES_REAL):
+        return True
+    if isinstance(node, ast.Attribute) and node.attr in _REAL_PARTS:
+        return program.value(node.value).kind is Kind.TENSOR
     if isinstance(node, ast.BinOp):
         return _is_real(program, node.left, depth - 1) and _is_real(program, node.right, depth - 1)
     if isinstance(node, ast.Name):
         values = assigned(program, node)
         known = bool(values) and all(_is_real(program, value, depth - 1) for value in values or ())
         return known or (_is_bound_once(program, node) and _has_gradient(program, node))
-    if isinstance(node, ast.Subscript):
-        return _is_real(program, node.value, depth - 1)
-    return isinstance(node, ast.Constant) and not isinstance(node.value, complex)
+    operand = _kept(program, node, _KEEPS_REAL)
+    return operand is not None and _is_real(program, operand, depth - 1)
 
 
-def _of_call(program: Program, node: ast.Call, depth: int) -> str:
-    if _is_loss(program, node):
-        return FLOAT
+def _makes(program: Program, node: ast.Call, words: frozenset[str]) -> bool:
+    """Does the call give a loss, or is it of one of these functions and methods?"""
+    return _is_loss(program, node) or _called(program, node)[0] in words
+
+
+def _kept(program: Program, node: ast.expr, keeping: frozenset[str]) -> ast.expr | None:
+    """The part of `node` that holds numbers of the same kind; a call's, where it is of one of those `keeping` it."""
+    if isinstance(node, ast.UnaryOp):
+        return node.operand
+    if isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr == "data"):
+        return node.value
+    if not isinstance(node, ast.Call) or _sets_type(program, node):
+        return None
     word, operand = _called(program, node)
-    if any(keyword.arg == "dtype" for keyword in node.keywords):
-        return UNKNOWN
-    if word in _MAKES_FLOATS:
-        return FLOAT
-    return number_kind(program, operand, depth - 1) if word in _KEEPS and operand is not None else UNKNOWN
+    return operand if word in keeping else None
+
+
+def _sets_type(program: Program, node: ast.Call) -> bool:
+    """Is the call told of which type its result shall be, as by `view(torch.complex64)`?"""
+    return any(keyword.arg == "dtype" for keyword in node.keywords) or any(
+        isinstance(argument, ast.Attribute) and program.qualified(argument).startswith("torch.")
+        for argument in node.args
+    )
 
 
 def _is_loss(program: Program, node: ast.Call) -> bool:
@@ -130,7 +141,7 @@ def _is_loss(program: Program, node: ast.Call) -> bool:
 def _called(program: Program, node: ast.Call) -> tuple[str, ast.expr | None]:
     """The name of the function of torch, or the method of a tensor, that is called, and the tensor; "" for others."""
     func, name = node.func, program.qualified(node.func)
-    if name.startswith("torch."):
+    if name.startswith("torch.") or name in _OF_PYTHON:
         return name.rpartition(".")[2], node.args[0] if node.args else None
     is_method = not name and isinstance(func, ast.Attribute) and program.value(func.value).kind is Kind.TENSOR
     return (func.attr, func.value) if is_method and isinstance(func, ast.Attribute) else ("", None)
