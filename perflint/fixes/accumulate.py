@@ -56,8 +56,8 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
         return _part_of_tensor(program, read, statement, added)
     if not read.is_scalar:
         raise Blocked("a whole tensor is copied, not one number")
-    if not read.converts_to and may_be_complex(program, read.base):
-        raise Blocked("it may be a complex number: the file computes with such")
+    if not read.converts_to:
+        _check_real(program, read.base)
     safety = _linear(program, read, added)
     found = accumulator_of(program, read, statement, path)
     starts = _starting_values(program, found)
@@ -126,7 +126,13 @@ def _linear(program: Program, read: Read, added: ast.expr) -> Safety:
             raise Blocked("it is combined with another read, and host arithmetic may fail where a device's does not")
         if program.value(other).kind is not Kind.NUMBER and not is_double:
             raise Blocked(f"`{program.segment(other)}` is not known to be a number")
+        _check_real(program, other)
     return safety
+
+
+def _check_real(program: Program, node: ast.expr) -> None:
+    if may_be_complex(program, node):
+        raise Blocked("the sum may be a complex number: the file computes with such")
 
 
 def _others(program: Program, read: ast.expr, added: ast.expr) -> Iterator[ast.expr]:
@@ -209,9 +215,13 @@ def _check_other_additions(program: Program, found: Accumulator, statement: ast.
         if other is statement:
             continue
         value = other.value if isinstance(other, ast.AugAssign) else None
-        is_number = value is not None and program.value(value).kind is Kind.NUMBER
-        if not is_number or (kind == INTEGER and value is not None and not _is_integer(program, value)):
+        if (
+            value is None
+            or program.value(value).kind is not Kind.NUMBER
+            or (kind == INTEGER and not _is_integer(program, value))
+        ):
             raise Blocked(f"line {other.lineno} adds something else to `{found.path}`")
+        _check_real(program, value)
         if isinstance(other, ast.AugAssign) and isinstance(other.op, ast.Sub):
             _check_subtracted(program, other.value)
 
