@@ -59,7 +59,7 @@ _MODULE_FACTORIES = (
     "timm.create_model",
     "torch.hub.load",
     "segmentation_models_pytorch.",
-    "transformers.AutoModel",
+    "transformers.Auto",
 )
 _TOKENIZERS = ("Tokenizer.from_pretrained", "TokenizerFast.from_pretrained", "Processor.from_pretrained")
 
@@ -84,9 +84,9 @@ def library_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments:
     if name.startswith(_MODULE_FACTORIES) or (
         name.endswith(".from_pretrained") and ("Model" in name or ".For" in name or "For" in name)
     ):
-        return Value(Kind.MODULE, sure=False)
+        return Value(Kind.MODULE, sure=False, name="tokenizer" if name.endswith(_TOKENIZERS) else "")
     if name.endswith(_TOKENIZERS):
-        return Value(Kind.OTHER, name="tokenizer")
+        return Value(Kind.UNKNOWN, name="tokenizer")
     if name.startswith("torchvision.datasets."):
         return Value(Kind.DATASET, name=name)
     if name.rpartition(".")[2][:1].isupper():

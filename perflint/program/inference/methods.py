@@ -46,6 +46,8 @@ def method_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: 
         if owner.name == GUESSED and is_tensor_only(name):  # had it been a number, the call would have failed
             _rebind(evaluator, node, tensor(owner.place))
         return _on_tensor(owner, name, arguments)
+    if name in _SPELLED and (owner.name == "tokenizer" or "skip_special_tokens" in arguments.keywords):
+        return _SPELLED[name]
     if owner.kind is Kind.MODULE:
         return _on_module(evaluator, owner, name, node, arguments)
     if owner.kind is Kind.MAPPING:
@@ -55,8 +57,6 @@ def method_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: 
     if owner.kind in (Kind.STRING, Kind.NUMPY):
         plain = owner._replace(is_literal=False, literal=None)
         return sequence_of(plain) if name in ("split", "tolist") else plain
-    if name in _SPELLED and (owner.name == "tokenizer" or "skip_special_tokens" in arguments.keywords):
-        return _SPELLED[name]
     if owner.kind is Kind.OTHER:
         return _on_other(owner, name)
     if owner.kind is Kind.LOADER and name.endswith("iterator"):  # of a project's own class of loaders
