@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 STEP_METHODS = frozenset({"forward", "training_step", "validation_step", "test_step", "predict_step", "train_step"})
 _ANNOTATIONS = {"int": NUMBER, "float": NUMBER, "bool": NUMBER, "str": STRING}
+_TOLD = frozenset({"int", "bool", "str"})  # by fields; a loss may be kept in what is annotated as a float
 
 
 def parameter_values(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Value]:
@@ -68,13 +69,13 @@ def parameter_values(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Valu
 
 
 def annotated_fields(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Value]:
-    """The numbers and strings in parameters that are annotated with a class of this file, by their paths."""
+    """The integers, flags and strings in parameters that are annotated with a class of this file, by their paths."""
     arguments, values = info.node.args, {}
     for parameter in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
         named = info.parent.lookup(path_of(parameter.annotation)) if parameter.annotation is not None else None
         body = named.node.body if named is not None and isinstance(named.node, ast.ClassDef) else ()
         for field in body:
-            if isinstance(field, ast.AnnAssign) and path_of(field.annotation) in _ANNOTATIONS:
+            if isinstance(field, ast.AnnAssign) and path_of(field.annotation) in _TOLD:
                 values[f"{parameter.arg}.{path_of(field.target)}"] = _annotated(field.annotation)
     return values
 
