@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 _RARE_NAME = re.compile(
     r"(^|_)(should|every|interval|freq|debug|debugging|visuali[sz]e)(_|$)|^is_(first|last)|(^|_)(done|terminated|truncated)_?$"
-    r"|(^|_)(onnx|tracing|scripting|exporting)(_|$)"  # of a model that is written out, not run
+)
+_EXPORTS = frozenset(  # of a model that is written out, not run
+    "onnx_trace onnx_export onnx_exporting export_onnx in_onnx_export is_in_onnx_export is_onnx_export exporting"
+    " is_exporting is_tracing is_jit_tracing is_scripting is_jit_scripting".split()
 )
 _FEW = 10  # steps
 _COMPILING = frozenset({"torch.jit.is_scripting", "torch.jit.is_tracing", "torch.onnx.is_in_onnx_export"})
@@ -212,8 +215,9 @@ def _terms(node: ast.expr) -> Iterator[str]:
 
 
 def _names_a_rarity(path: str) -> bool:
-    """Is it what people call a test that passes now and then, at an episode's end, or but to debug a program?"""
-    return bool(path) and bool(_RARE_NAME.search(path.rpartition(".")[2]))
+    """Is it what people call a test that passes now and then, at an episode's end, or but to debug or export?"""
+    name = path.rpartition(".")[2]
+    return bool(_RARE_NAME.search(name)) or name.lstrip("_") in _EXPORTS
 
 
 def _is_rare_flag(program: Program, test: ast.expr) -> bool:
