@@ -1,42 +1,58 @@
-"""What a test of the device says: whether it lets pass what is on the host, or what is on the device."""
+"""Whether a branch is for what is on the host, where nothing has to be waited for."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from perflint.program.values import Place
 from perflint.program.walk import path_of
 
 if TYPE_CHECKING:
     from perflint.program import Program
 
-_ASKS = {"is_cuda": Place.DEVICE, "is_cpu": Place.HOST}  # attributes of a tensor
-_OTHER = {Place.HOST: Place.DEVICE, Place.DEVICE: Place.HOST, Place.UNKNOWN: Place.UNKNOWN}
+_MOVES = frozenset({"cuda", "to"})
 
 
-def place_asked(program: Program, test: ast.expr) -> Place:
-    """Where tensors are if `test` passes; UNKNOWN where it asks for something else."""
-    if isinstance(test, ast.Attribute):
-        return _ASKS.get(test.attr, Place.UNKNOWN)
-    if isinstance(test, ast.Call):
-        is_asking = program.qualified(test.func) == "torch.cuda.is_available"
-        return Place.DEVICE if is_asking else Place.UNKNOWN
-    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq | ast.NotEq):
-        place = _place_named(program, test.left, test.comparators[0])
-        return place if isinstance(test.ops[0], ast.Eq) else _OTHER[place]
-    return Place.UNKNOWN
+def stays_on_host(program: Program, test: ast.expr, outcome: bool, branch: Sequence[ast.AST]) -> bool:
+    """Does `branch`, which runs if `test` has this outcome, do so but for what is on the host, and leave it there?"""
+    tested = _of_host(program, test, outcome)
+    return bool(tested) and not any(_leaves(part, tested) for part in branch)
 
 
-def _place_named(program: Program, device: ast.expr, named: ast.expr) -> Place:
-    """What `device.type == "cuda"` names; a device itself is "cuda:0", and no device is equal to "cuda"."""
-    path = path_of(device)
-    is_type = path.endswith("device.type")
-    if not is_type and path.rpartition(".")[2] != "device":
-        return Place.UNKNOWN
-    if isinstance(named, ast.Call) and program.qualified(named.func) == "torch.device" and named.args:
-        named = named.args[0]
-    name = named.value if isinstance(named, ast.Constant) else None
-    if name == "cpu":
-        return Place.HOST
-    return Place.DEVICE if is_type and name == "cuda" else Place.UNKNOWN
+def _of_host(program: Program, test: ast.expr, outcome: bool) -> str:
+    """What is on the host if `test` has this outcome; empty if it names no host.
+
+    What is not on CUDA may be on another accelerator.
+    """
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _of_host(program, test.operand, not outcome)
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And if outcome else ast.Or):
+        return next(filter(None, (_of_host(program, part, outcome) for part in test.values)), "")
+    if isinstance(test, ast.Attribute) and test.attr == "is_cpu" and outcome:
+        return path_of(test.value)
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        equal = isinstance(test.ops[0], ast.Eq if outcome else ast.NotEq)
+        path = path_of(test.left).removesuffix(".type")
+        if equal and path.rpartition(".")[2] == "device" and _names_host(program, test.comparators[0]):
+            return path.removesuffix(".device")
+    return ""
+
+
+def _names_host(program: Program, device: ast.expr) -> bool:
+    if isinstance(device, ast.Call) and program.qualified(device.func) == "torch.device" and device.args:
+        device = device.args[0]
+    return isinstance(device, ast.Constant) and device.value == "cpu"
+
+
+def _leaves(part: ast.AST, tested: str) -> bool:
+    """Does `part` move anything, or make something else of what was tested?"""
+    nodes = list(ast.walk(part))
+    is_moved = any(isinstance(node, ast.Attribute) and node.attr in _MOVES for node in nodes)
+    return is_moved or any(isinstance(node, ast.Assign) and _makes_another(node, tested) for node in nodes)
+
+
+def _makes_another(statement: ast.Assign, tested: str) -> bool:
+    targets = [each for target in statement.targets for each in ast.walk(target)]
+    is_target = any(isinstance(getattr(each, "ctx", None), ast.Store) and path_of(each) == tested for each in targets)
+    return is_target and not isinstance(statement.value, ast.Constant)

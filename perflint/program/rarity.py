@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from perflint.program.device_tests import place_asked
-from perflint.program.values import LIKELY_HOST_TENSOR, Kind, Place
+from perflint.program.device_tests import stays_on_host
+from perflint.program.values import LIKELY_HOST_TENSOR, Kind
 from perflint.program.walk import FUNCTIONS, LOOPS, Loop, assigned_values, path_of, stores
 
 if TYPE_CHECKING:
@@ -30,15 +30,13 @@ def makes_rare(program: Program, parent: ast.AST, child: ast.AST) -> bool:
     """Does `parent` run its part `child` only now and then?"""
     if isinstance(parent, ast.If):
         if child in parent.body:
-            return _complains(program, parent.body) or is_periodic(program, parent.test)
+            return _complains(program, parent.body) or _is_rarely(program, parent.test, True, parent.body)
         if child in parent.orelse:
-            return _complains(program, parent.orelse) or is_mostly_true(program, parent.test)
+            return _complains(program, parent.orelse) or _is_rarely(program, parent.test, False, parent.orelse)
     if isinstance(parent, ast.IfExp):
-        return (child is parent.body and is_periodic(program, parent.test)) or (
-            child is parent.orelse and is_mostly_true(program, parent.test)
-        )
+        return child is not parent.test and _is_rarely(program, parent.test, child is parent.body, [child])
     if isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.And) and child in parent.values:
-        return any(is_periodic(program, test) for test in parent.values[: parent.values.index(child)])
+        return any(_is_rarely(program, test, True, [child]) for test in parent.values[: parent.values.index(child)])
     if isinstance(parent, ast.ExceptHandler | ast.Raise):
         return True
     if isinstance(parent, ast.Assert):
@@ -116,25 +114,31 @@ def _skipped_before(program: Program, statement: ast.stmt, parent: ast.AST) -> b
     """Does `if step % n: continue` stand before `statement` in its block?"""
     if not isinstance(parent, (*LOOPS, *FUNCTIONS, ast.If, ast.With)):
         return False
-    for earlier in program.block_of(statement):
+    block = program.block_of(statement)
+    for index, earlier in enumerate(block):
         if earlier is statement:
             return False
         if not isinstance(earlier, ast.If) or earlier.orelse:
             continue
-        if isinstance(earlier.body[-1], ast.Continue | ast.Return) and is_mostly_true(program, earlier.test):
+        leaves = isinstance(earlier.body[-1], ast.Continue | ast.Return)
+        if leaves and _is_rarely(program, earlier.test, False, block[index + 1 :]):
             return True
     return False
 
 
+def _is_rarely(program: Program, test: ast.expr, outcome: bool, branch: Sequence[ast.AST]) -> bool:
+    """Has the test this outcome, for which `branch` runs, only now and then, or but for what stays on the host?"""
+    rarely = is_periodic(program, test) if outcome else is_mostly_true(program, test)
+    return rarely or stays_on_host(program, test, outcome, branch)
+
+
 def is_periodic(program: Program, test: ast.expr) -> bool:
-    """Is the test true only now and then: once in n steps, at one step, at the last; or but on the host?"""
+    """Is the test true only now and then: once in n steps, at one step, at the last?"""
     if isinstance(test, ast.BoolOp):
         parts = [is_periodic(program, part) for part in test.values]
         return any(parts) if isinstance(test.op, ast.And) else all(parts)
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return is_mostly_true(program, test.operand)
-    if place_asked(program, test) is Place.HOST:  # there, nothing has to be waited for
-        return True
     if program.value(test).periodic or _is_rare_flag(program, test):
         return True
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
@@ -151,8 +155,10 @@ def is_mostly_true(program: Program, test: ast.expr) -> bool:
     if isinstance(test, ast.BoolOp):
         parts = [is_mostly_true(program, part) for part in test.values]
         return any(parts) if isinstance(test.op, ast.Or) else all(parts)
-    if program.value(test).name == "modulo" or place_asked(program, test) is Place.DEVICE:
+    if program.value(test).name == "modulo":
         return True
+    if isinstance(test, ast.Call):
+        return program.qualified(test.func) == "torch.cuda.is_available"  # without it, there is nothing to wait for
     return (
         isinstance(test, ast.Compare)
         and len(test.ops) == 1
