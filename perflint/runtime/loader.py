@@ -123,6 +123,8 @@ def _obstacle(seen: Probe, batch: int, unsafe: bool) -> str:
         return "reading a sample changes it"
     if seen.recorded:
         return "its samples record gradients, which processes cannot send"
+    if seen.copies:
+        return "its samples are drawn from a generator of its own, and all workers would draw the same"
     if seen.draws and not unsafe:
         return "its samples are drawn at random, which would come out differently: --unsafe does it"
     if seen.seconds * batch < _WORTH_S:

@@ -6,9 +6,10 @@ import io
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from inspect import isfunction
 from typing import Any
 
 import torch
@@ -29,13 +30,15 @@ _GENERATORS = (
 class Probe:
     """What reading samples showed: seconds for one (the first may be slower, and is left out), bytes of its tensors.
 
-    `draws`: it takes random numbers; `changes`: the dataset is another one afterwards; `device`: it holds or gives
-    tensors on a device, as they are or collated; `recorded`: those that it gives require gradients.
+    `draws`: it takes random numbers; `copies`: from a generator of its own, of which each worker has a copy; `changes`:
+    the dataset is another one afterwards; `device`: it holds or gives tensors on a device, as they are or collated;
+    `recorded`: those that it gives require gradients.
     """
 
     seconds: float
     bytes: int
     draws: bool
+    copies: bool
     changes: bool
     device: bool
     recorded: bool
@@ -55,13 +58,14 @@ def probe(dataset: Any, collate: Callable[[list[Any]], Any] | None = None) -> Pr
             if sum(times) > _ENOUGH_S:
                 break
         given = collate(samples) if collate else samples[-1]
-        draws = has_drawn() or any(_name(each) in _GENERATORS for each in parts)
+        draws = has_drawn()
     tensors = [each for each in _parts(samples[-1]) if isinstance(each, Tensor)]
     sent = [*tensors, *(each for each in _parts(given) if isinstance(each, Tensor))]
     return Probe(
         seconds=min(times),
         bytes=sum(tensor.nbytes for tensor in tensors),
         draws=draws,
+        copies=any(_name(each) in _GENERATORS for each in (*parts, *_globals_of(parts))),
         changes=_state(_parts(dataset)) != before,
         device=any(isinstance(each, Tensor) and each.device.type != "cpu" for each in (*parts, *sent)),
         recorded=any(each.requires_grad for each in sent),
@@ -81,6 +85,13 @@ def _parts(value: object, depth: int = _DEPTH) -> Iterator[object]:
         inner = list(vars(value).values()) if hasattr(value, "__dict__") and not callable(value) else []
     for each in inner:
         yield from _parts(each, depth - 1)
+
+
+def _globals_of(parts: Iterable[object]) -> Iterator[object]:
+    """The global variables that the methods of the classes of `parts` name."""
+    for kind in {type(part) for part in parts}:
+        for method in filter(isfunction, vars(kind).values()):
+            yield from (method.__globals__.get(name) for name in method.__code__.co_names)
 
 
 def _state(parts: Any) -> list[tuple[object, ...]]:

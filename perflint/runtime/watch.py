@@ -84,7 +84,7 @@ def _host_dice() -> tuple[Any, ...]:
     numpy = sys.modules.get("numpy.random")
     return (
         random.getstate(),
-        torch.get_rng_state().numpy().tobytes(),
+        bytes(torch.get_rng_state().tolist()),
         [part.tobytes() if hasattr(part, "tobytes") else part for part in numpy.get_state()] if numpy else None,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+import warnings
 from importlib.util import find_spec
 from typing import Any
 
@@ -43,7 +44,12 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]
 )
 @click.option("-m", "is_module", is_flag=True, help="Run a module, as python -m does.")
 @click.option("--call", is_flag=True, help="Call PACKAGE.MODULE:FUNCTION, without arguments, each call a step.")
-@click.option("--budget", type=_Duration(), default="5m", help="The time that it may take; 5m is the default.")
+@click.option(
+    "--budget",
+    type=_Duration(),
+    default="5m",
+    help="The time that it may take, if that is enough for three starts of each variant; 5m is the default.",
+)
 @click.option(
     "--fail-under",
     type=click.FloatRange(min=0, min_open=True),
@@ -87,6 +93,7 @@ def verify(program: tuple[str, ...], **typed: Any) -> int:
         if not typed["quiet"]:
             click.echo(f"perflint: {time.monotonic() - begin:.0f} s: {line}", err=True)
 
+    warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # torch can do without
     session = Session(program[0], program[1:], typed)
     verdict = session.verdict(tell)
     style = Style(console.wants_color(typed["color"]), console.width(), typed["quiet"], False)

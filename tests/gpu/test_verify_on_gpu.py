@@ -27,7 +27,7 @@ RANKS = ("torchrun", "--nproc-per-node", "2", "ranks.py", "100000")
 @pytest.fixture(autouse=True)
 def alone() -> None:
     """With other processes on the GPU there is no verdict on speed."""
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         pytest.skip("the tests before have put this process on the GPU: run this file by itself")
 
 

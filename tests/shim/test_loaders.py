@@ -6,6 +6,7 @@ import csv
 import io
 import logging
 import pickle
+import random
 import sqlite3
 import sys
 import time
@@ -24,6 +25,8 @@ from perflint.runtime import loader
 from perflint.runtime.loader import Decision, decide
 from perflint.runtime.raising import AsRaised
 from tests.shim.runs import patched, project, python
+
+GENERATOR = random.Random(0)
 
 
 class Slow(Dataset[torch.Tensor]):
@@ -60,6 +63,11 @@ class DrawsFromItsOwn(Slow):
     def __init__(self) -> None:
         super().__init__()
         self.held = np.random.default_rng(0)
+
+
+class DrawsFromItsModule(Slow):
+    def work(self, index: int) -> None:
+        GENERATOR.random()
 
 
 class Counts(Slow):
@@ -113,7 +121,8 @@ def test_what_the_user_chose_stays() -> None:
 SPOILED = {
     "draws from torch": (DrawsFromTorch(), "drawn at random"),
     "draws from numpy": (DrawsFromNumpy(), "drawn at random"),
-    "draws from its own": (DrawsFromItsOwn(), "drawn at random"),
+    "draws from its own": (DrawsFromItsOwn(), "from a generator of its own"),
+    "draws from a global generator": (DrawsFromItsModule(), "from a generator of its own"),
     "counts": (Counts(), "changes it"),
     "records gradients": (Recorded(), "record gradients"),
     "fails": (Fails(), "can't be tried out"),
@@ -129,6 +138,11 @@ def test_a_dataset_that_workers_would_spoil_is_left_alone(name: str) -> None:
     decision = decided(dataset)
     assert reason in decision.reason
     assert "num_workers" not in decision.arguments
+
+
+@pytest.mark.parametrize("dataset", [DrawsFromItsOwn(), DrawsFromItsModule()])
+def test_workers_that_would_all_draw_the_same_are_not_even_tried_out(dataset: Slow) -> None:
+    assert "num_workers" not in decided(dataset, unsafe=True).arguments
 
 
 def _reads(file: io.StringIO) -> Callable[[], str]:

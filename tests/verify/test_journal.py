@@ -70,10 +70,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def run(home: Path, source: str) -> Path:
+def run(home: Path, source: str, ours: str = "ours") -> Path:
     journal = home.parent / "journal"
     journal.mkdir(exist_ok=True)
-    command = [sys.executable, "-c", UNDER_WATCH + source, str(journal), str(home), str(home.parent / "ours")]
+    command = [sys.executable, "-c", UNDER_WATCH + source, str(journal), str(home), ours and str(home.parent / ours)]
     subprocess.run(command, cwd=home, check=False)
     return journal
 
@@ -88,6 +88,12 @@ def test_what_a_program_changes_is_undone(home: Path, change: str) -> None:
     after = (home / "old.txt").stat()
     assert (after.st_mtime_ns, after.st_mode) == (times.st_mtime_ns, times.st_mode)
     assert not list(journal.iterdir())
+
+
+def test_all_is_undone_where_there_is_no_folder_of_ours(home: Path) -> None:
+    before = content(home)
+    put_back(run(home, "open('old.txt', 'w').write('new'); os.remove('folder/inner.txt')", ours=""))
+    assert content(home) == before
 
 
 def test_what_is_written_below_its_folders_is_told(home: Path) -> None:

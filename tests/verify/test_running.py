@@ -97,6 +97,18 @@ def test_a_program_goes_by_its_own_name(tmp_path: Path, kind: Kind, name: str) -
     assert re.match(r"(named\.py|python\S* -m named): error: ", errors.splitlines()[-1])
 
 
+def test_a_program_that_ends_while_it_is_paused_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with course("train.py", "5") as races, races.running(original(tmp_path), OPTIMIZER) as running:
+        running.advance(1, PATIENCE)
+        running.pause()
+        monkeypatch.setattr(tree, "resume", lambda _: None)
+        with pytest.raises(NoProgress):
+            running.advance(2, 0.0)  # which it never hears of
+        tree.kill(running.folder)
+        with pytest.raises(ProgramEnded, match="was ended by SIGKILL"):
+            running.advance(2, PATIENCE)
+
+
 def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
     with course("hangs.py") as races, races.running(original(tmp_path), OPTIMIZER) as running:
         running.advance(1, PATIENCE)

@@ -69,7 +69,7 @@ class Journal:
     def __init__(self, folder: Path, roots: Sequence[str], ours: Sequence[str]) -> None:
         self._folder = folder
         self._roots = tuple(f"{os.path.realpath(each)}{os.sep}" for each in roots)
-        self._ours = tuple(f"{os.path.realpath(each)}{os.sep}" for each in (*ours, str(folder)))
+        self._ours = tuple(f"{os.path.realpath(each)}{os.sep}" for each in (*ours, str(folder)) if each)
 
     def watch(self) -> None:
         """Note all changes from now on, but for those of libraries that have to be watched, too.

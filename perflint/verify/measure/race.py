@@ -212,7 +212,8 @@ class Course:
         return self._round(variants, race, number, dice)
 
     def _held(self, variants: Sequence[Variant], race: Race, number: int, dice: random.Random) -> Round:
-        begin = partial(self.running, unit=race.protocol.unit or NOTHING)
+        is_apart = bool(race.apart) or not race.protocol.unit
+        begin = partial(self._alone if is_apart else self.running, unit=race.protocol.unit or NOTHING)
         hold = rounds.windowed if race.protocol.unit else rounds.whole
         with self._undone():
             return hold(begin, variants, race.protocol, number, dice, apart=bool(race.apart))
@@ -298,6 +299,12 @@ class Course:
         return Running(
             self.program, variant, Orders("", unit, **{"seed": self.seed, **folders, **orders}), self.guardian
         )
+
+    @contextmanager
+    def _alone(self, variant: Variant, unit: str) -> Iterator[Running]:
+        """A fresh process of a variant, which finds the files as the program is given them."""
+        with self._undone(), self.running(variant, unit) as running:
+            yield running
 
     @contextmanager
     def _undone(self) -> Iterator[None]:

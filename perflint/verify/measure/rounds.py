@@ -6,7 +6,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field, replace
 
 import psutil
@@ -22,7 +22,7 @@ from perflint.verify.wording import size
 _SAID = (*ORIGINALS, PATCHED, WHOLE)  # what these print is compared
 _SHOWN = (ORIGINAL, PATCHED, WHOLE)  # whose start is timed, and which are observed
 
-Begin = Callable[[Variant], Running]
+Begin = Callable[[Variant], AbstractContextManager[Running]]
 
 
 class Crowded(Exception):

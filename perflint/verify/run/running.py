@@ -64,7 +64,7 @@ class _Rank:
 
     def allow(self, leave: Leave) -> None:
         self.arrival = None
-        with suppress(BrokenPipeError):  # it has ended meanwhile: its exit code tells how
+        with suppress(ConnectionError):  # it has ended meanwhile: its exit code tells how
             self.stream.write(json.dumps(encoded(leave)) + "\n")
             self.stream.flush()
 
@@ -167,7 +167,9 @@ class Running:
             rank.allow(self._leave)
 
     def _hear(self, rank: _Rank) -> None:
-        line = rank.stream.readline()
+        line = ""
+        with suppress(ConnectionError):  # it has gone without reading what we told it
+            line = rank.stream.readline()
         if not line:  # the process is ending: its exit code follows
             self._selector.unregister(rank.connection)
             return
