@@ -96,3 +96,13 @@ def test_the_largest_spread_of_the_original_is_what_excuses() -> None:
     assert graded(large, own=spread) is Grade.ALIKE
     assert graded(replace(large, error=9e-2), own=spread) is Grade.DIFFERENT
     assert graded(large, own=(replace(large, step=10),)) is Grade.DIFFERENT  # it has drifted for longer
+
+
+@pytest.mark.parametrize(("ranks", "grade"), [(("rank 1",), Grade.BITWISE), ((), Grade.DIFFERENT)])
+def test_ranks_print_in_any_order(ranks: tuple[str, ...], grade: Grade, tmp_path: Path) -> None:
+    for rank in ranks:
+        (tmp_path / rank).mkdir()
+    before = replace(RUN, folder=tmp_path, output="0 is here\n1 too\n")
+    after = replace(before, output="1 too\n0 is here\n")
+    same = Comparison(6, 90, (), ())
+    assert likeness(Standard(before, before, (same,)), after, same).grade is grade

@@ -97,6 +97,18 @@ def test_a_program_goes_by_its_own_name(tmp_path: Path, kind: Kind, name: str) -
     assert re.match(r"(named\.py|python\S* -m named): error: ", errors.splitlines()[-1])
 
 
+def test_lines_are_printed_whole_where_python_would_print_them_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+    (tmp_path / "prints.py").write_text("import sys\nprint(sys.stdout.write_through, sys.stdout.line_buffering)\n")
+    with closing(Guardian()) as guardian:
+        races = Course(Program(Kind.SCRIPT, "prints.py", (), tmp_path), guardian)
+        with races.running(original(tmp_path), OPTIMIZER) as running:
+            assert running.finish(PATIENCE) == 0
+            assert running.printed() == ("False True\n", "")
+
+
 def test_a_program_that_ends_while_it_is_paused_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with course("train.py", "5") as races, races.running(original(tmp_path), OPTIMIZER) as running:
         running.advance(1, PATIENCE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import io
 import random
 import sys
 import threading
@@ -34,6 +35,13 @@ def follow_orders() -> Inside:
     return inside
 
 
+def _print_whole_lines() -> None:
+    """Those of several ranks come out of one pipe, and torchrun starts them with `python -u`, by which parts mingle."""
+    output = sys.stdout
+    if isinstance(output, io.TextIOWrapper) and output.write_through:
+        output.reconfigure(line_buffering=True, write_through=False)
+
+
 class Inside:
     """The verifier's part of one process of the user's."""
 
@@ -47,6 +55,7 @@ class Inside:
 
     def install(self) -> None:
         """Take part from now on, in libraries as soon as they are imported."""
+        _print_whole_lines()
         random.seed(self._orders.seed)
         self._shift_seeds("random")
         if self._orders.recording and self._orders.recording.clock > 1:

@@ -181,12 +181,18 @@ def _parting(difference: Difference) -> str:
 def _said_otherwise(standard: Standard, after: Recorded, *, exact: bool) -> Iterator[str]:
     """What a run prints, logs or writes that the original doesn't."""
     before, again = standard.run, standard.again or standard.run
-    texts = {"it prints something else": [run.output for run in (before, again, after)]}
+    texts = {"it prints something else": [_printed(run) for run in (before, again, after)]}
     texts["it logs something else"] = [logged(run.folder) for run in (before, again, after)]
     for words, (old, same, new) in texts.items():
         if found := parting(old, same, new, exact=exact):
             yield f"{words}: {found}"
     yield from _written_otherwise(before.files, again.files, after.files, exact=exact)
+
+
+def _printed(run: Recorded) -> str:
+    """What it printed, line by line in any order where there are several ranks, which print at once."""
+    has_ranks = any(run.folder.glob("rank *"))
+    return "\n".join(sorted(run.output.splitlines())) if has_ranks else run.output
 
 
 _Files = Mapping[str, Path | None]
