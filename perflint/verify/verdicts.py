@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,8 @@ def read(path: Path) -> tuple[Verdict, ...]:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["version"] != VERSION:
             raise _useless(path, f"it is not of version {VERSION}, which this perflint reads")
-        return tuple(decoded(Verdict, each) for each in content["verdicts"])
+        found = (decoded(Verdict, each) for each in content["verdicts"])
+        return tuple(_with_paths(each, lambda name: os.path.normpath(_project(path) / name)) for each in found)
     except FileNotFoundError:
         return ()
     except OSError as error:
@@ -46,7 +50,8 @@ def add(path: Path, verdict: Verdict) -> None:
     """
     known = _kept(path)
     others = [each for each in known or () if (each.program, each.device) != (verdict.program, verdict.device)]
-    content = {"version": VERSION, "verdicts": [as_object(each) for each in (verdict, *others)]}
+    kept = (_with_paths(each, lambda name: os.path.relpath(name, _project(path))) for each in (verdict, *others))
+    content = {"version": VERSION, "verdicts": [as_object(each) for each in kept]}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if known is None:
@@ -54,6 +59,15 @@ def add(path: Path, verdict: Verdict) -> None:
         write_text(path, json.dumps(content, allow_nan=False, separators=(",", ":")) + "\n")
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from error
+
+
+def _with_paths(verdict: Verdict, change: Callable[[str], str]) -> Verdict:
+    """The verdict with the paths of its fixes changed: they are kept relative to the project, which may be copied."""
+    return replace(verdict, fixes=tuple(replace(fix, path=change(fix.path)) for fix in verdict.fixes))
+
+
+def _project(file: Path) -> Path:
+    return Path(os.path.realpath(file.parent.parent))
 
 
 def _kept(path: Path) -> tuple[Verdict, ...] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from perflint.config import Settings
-from perflint.figures import VERDICTS
+from perflint.figures import FOLDER, VERDICTS
 from perflint.files import discover
 from perflint.patch import ANY
 from perflint.patching import patch_files
@@ -43,7 +44,7 @@ def finding(folder: Path) -> Diagnostic:
     return diagnostic
 
 
-def verified(folder: Path, *, speedup: float = 2.0, kept: bool = True, **changes: Any) -> Won:
+def verified(folder: Path, *, speedup: float = 2.0, kept: bool = True, into: Path | None = None, **changes: Any) -> Won:
     """What is known after a verification of the program in `folder`."""
     found = finding(folder)
     place: dict[str, Any] = {
@@ -54,8 +55,9 @@ def verified(folder: Path, *, speedup: float = 2.0, kept: bool = True, **changes
     }
     made = verdict(speedup, (fix(**{"title": found.fixes[0].title, **place, **changes}),))
     (measured,) = made.fixes
-    verdicts.add(folder / VERDICTS, replace(made, fixes=(replace(measured, kept=kept),)))
-    return Won.read(folder / VERDICTS)
+    file = (into or folder) / VERDICTS
+    verdicts.add(file, replace(made, fixes=(replace(measured, kept=kept),)))
+    return Won.read(file)
 
 
 @pytest.fixture
@@ -85,6 +87,13 @@ def test_code_that_has_moved_is_known_again_and_code_that_was_changed_is_not(fol
     assert changed(folder, won)
     (folder / "module.py").write_text(PROGRAM.replace("repeat(1, 7, 1)", "repeat(1, 8, 1)"), encoding="utf-8")
     assert not changed(folder, won)
+
+
+def test_it_is_known_in_a_copy_of_the_project_too(folder: Path, tmp_path: Path) -> None:
+    (folder / FOLDER).mkdir()
+    verified(folder, into=folder / FOLDER)
+    copy = shutil.copytree(folder, tmp_path / "somewhere" / "else")
+    assert list(Won.read(copy / FOLDER / VERDICTS).places(checked(copy)).values()) != [frozenset()]
 
 
 def test_findings_show_what_their_fixes_have_gained(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ def fix(number: int = 0, **changes: Any) -> FixVerdict:
     made = FixVerdict(
         name,
         "item-in-loop",
-        "train.py",
+        str(Path("train.py").resolve()),
         10 + number,
         "add `total` up on the device",
         Safety.EXACT,
