@@ -9,6 +9,7 @@ from perflint.program import Program
 
 _PROGRAM = """
 import math
+import numpy as np
 import torch
 from torch import nn
 
@@ -16,12 +17,14 @@ model = nn.Linear(8, 8).cuda()
 
 
 def evaluate(loader, meter, plot):
+    seen = set()
     for images in loader:
         scores = model(images.cuda())
         top = scores.max()
         {}
 """
 
+_GENERAL = "the iteration uses the value on the host"
 _SIZES = "has to be known on the host"
 
 
@@ -41,7 +44,26 @@ _SIZES = "has to be known on the host"
         ("rows = torch.clamp(scores, max=top.item())", "hand it the tensor"),
         ("rows = math.log(top.item())", "torch has the same function"),
         ("rows = max(1.0, top.item())", "torch.max"),
-        ("rows = str(top.item())", "printed in every iteration"),
+        ("rows = math.comb(int(top.item()), 2)", _GENERAL),
+        ("rows = str(top.item())", "becomes text"),
+        ("rows = plot[f'{top}']", "becomes text"),
+        ("rows = '%d' % top.item()", "becomes text"),
+        ("print(f'{top.item()}')", "printed in every iteration"),
+        ("print(str(top))", "printed in every iteration"),
+        ("rows = torch.log(scores * top.item())", "a tensor is computed of it"),
+        ("rows = torch.log(abs(top.item()))", "Python computes with the value"),
+        ("rows = torch.add(scores, top.item())", "`torch.add` gets a Python number in every iteration"),
+        ("rows = np.log(top.item())", "`np.log` gets a Python number in every iteration"),
+        ("rows = np.append(plot, top.item())", "`np.append` gets a Python number in every iteration"),
+        ("seen.add(top.item())", "`seen.add` gets a Python number in every iteration"),
+        ("seen.update([top.item()])", "`seen.update` gets a Python number in every iteration"),
+        ("rows = torch.nn.functional.pad(scores, (1, 2), value=top.item())", "hand it the tensor"),
+        ("rows = torch.nn.functional.pad(scores, (1, top.item()))", _SIZES),
+        ("rows = torch.randint(0, 5, (3,), generator=top.item())", "hand it the tensor"),
+        ("rows = torch.topk(scores, k=top.item())", _SIZES),
+        ("rows = plot.view(top.item())", "`plot.view` gets a Python number in every iteration"),
+        ("rows = torch.tensor(top.item())", "clone()"),
+        ("rows = torch.tensor(scores.tolist())", "clone()"),
         ("rows = tuple(scores.tolist())", "keep it a tensor"),
         ("plot(scores.cpu())", "`plot` gets a copy on the host"),
         ("meter.update(scores.cpu())", "gets a copy on the host: hand it the detached tensor"),
