@@ -5,8 +5,9 @@
 Reports `.item()` on a device tensor where it runs in every step of training or evaluation, or in every time step: in
 the loop itself, or in a function that the loop calls. It says nothing of reads that happen now and then (below
 `if step % n == 0`, at the last step, once an epoch or rollout), of values that are on the host anyway, of programs that
-never leave the CPU, of branches that only tensors on the CPU take (`if x.is_cpu`), of full-batch training, of
-actions that an environment's `step` needs, and of a second read of a value that the same iteration has read before.
+never leave the CPU, of branches that only an export takes (`if self.onnx_trace`), or only tensors on the CPU
+(`if x.is_cpu`) where nothing is moved, of full-batch training, of actions that an environment's `step` needs, and of a
+second read of a value that the same iteration has read before.
 
 ## Why it is slow
 
