@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -80,17 +79,6 @@ def test_where_the_verdict_can_not_be_kept_nothing_is_run(tmp_path: Path, wrong:
     (line,) = result.stderr.splitlines()
     assert (result.returncode, result.stdout) == (2, "")
     assert "the verdict can't be kept there" in line and line.endswith(said)
-
-
-def test_results_are_compared_without_numpy_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = copied(PROGRAMS / "repeats.py", tmp_path)
-    (tmp_path / "without").mkdir()
-    (tmp_path / "without" / "numpy.py").write_text("raise ModuleNotFoundError(name='numpy')")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "without"), *sys.path]))
-    result = verify(tmp_path, *QUICK, "--select", "repeat-not-broadcast", name)
-    (verdict,) = verdicts.read(tmp_path / ".perflint" / VERDICTS)
-    assert (verdict.likeness.grade, verdict.unit) == (Grade.BITWISE, CALLS)
-    assert "NumPy" not in result.stderr
 
 
 def test_a_program_that_fails_gets_no_verdict(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,17 @@ def test_two_runs_of_a_seeded_program_are_bitwise_equal(standard: Standard) -> N
     assert standard.own[0].is_bitwise
     assert standard.own[0].values > 50
     assert len(losses(standard.run.folder)) == STEPS
+
+
+def test_a_program_is_recorded_without_numpy_as_with_it(
+    standard: Standard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError(name='numpy')")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    with course("train.py", "20") as races:
+        run = recorded(races, original(tmp_path), tmp_path / "run")
+    compared = compare(standard.run.folder, run.folder)
+    assert (compared.is_bitwise, compared.values) == (True, standard.own[0].values)
 
 
 def test_a_recorded_program_computes_repeatably_and_without_tf32_unless_it_asks_for_that(tmp_path: Path) -> None:
