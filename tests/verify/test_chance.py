@@ -14,8 +14,6 @@ from perflint.verify.compare.grade import Grade, Likeness
 from perflint.verify.measure.race import Recorded
 from tests.verify.courses import Bench, bench, original
 
-pytestmark = pytest.mark.xdist_group("chance")
-
 SEEDS = 5  # each is two processes
 LIFTED = "nn.functional.dropout(x, 0.2)"
 STEPWISE = "torch.stack([nn.functional.dropout(each, 0.2) for each in x.unbind(1)], 1)"

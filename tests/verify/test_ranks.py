@@ -17,8 +17,6 @@ from perflint.verify.run.running import slowest
 from perflint.verify.spec import Kind, Program, Variant
 from tests.verify.courses import PROGRAMS, changed, original
 
-pytestmark = pytest.mark.xdist_group("ranks")
-
 STEPS, PATIENCE = 4, 120.0
 
 

@@ -138,7 +138,6 @@ def later(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Likeness]:
         return dict(zip(["right", *LATER], found, strict=True))
 
 
-@pytest.mark.xdist_group("later")
 @pytest.mark.parametrize("wrong", LATER)
 def test_what_is_wrong_behind_the_first_steps_is_seen_once_its_place_is_left(
     later: Mapping[str, Likeness], wrong: str
@@ -147,7 +146,6 @@ def test_what_is_wrong_behind_the_first_steps_is_seen_once_its_place_is_left(
     assert any(LATER[wrong][2] in each for each in later[wrong].evidence), later[wrong].evidence
 
 
-@pytest.mark.xdist_group("later")
 def test_what_is_right_behind_the_first_steps_is_so(later: Mapping[str, Likeness]) -> None:
     assert later["right"].grade is Grade.BITWISE, later["right"].evidence
 
@@ -179,7 +177,6 @@ def test_a_wrong_change_of_training_is_rejected_for_what_is_wrong(classifier: Be
     assert any(words in each for each in found.evidence), found.evidence
 
 
-@pytest.mark.xdist_group("decoding")
 @pytest.mark.parametrize("wrong", DECODING)
 def test_a_wrong_change_of_decoding_is_rejected_for_what_is_wrong(decoding: Mapping[str, Likeness], wrong: str) -> None:
     assert decoding[wrong].grade is Grade.DIFFERENT
@@ -198,7 +195,6 @@ def test_what_runs_write_is_compared_and_put_away(classifier: Bench) -> None:
     assert not [file for name in classifier.records.standard.run.files for file in Path(name).parent.iterdir()]
 
 
-@pytest.mark.xdist_group("decoding")
 def test_two_runs_of_a_seeded_program_are_bitwise_equal(classifier: Bench, translates: Bench) -> None:
     for each in (classifier, translates):
         assert each.records.own.grade is Grade.BITWISE
