@@ -122,8 +122,8 @@ class Session:
         """`result` with what verifications have measured of its findings' fixes; raises UserError."""
         from perflint.figures import VERDICTS, nearest
 
-        root = self.settings.root.resolve()
-        return self.won().with_gains(result) if nearest(root, VERDICTS) else result
+        known = nearest(self.settings.root.resolve(), VERDICTS)
+        return self.won().with_gains(result) if known else result
 
     def less_baseline(self, result: RunResult) -> tuple[RunResult, tuple[str, ...]]:
         """`result` without the findings that the baseline accepts, if there is one, and lines about these."""

@@ -88,8 +88,8 @@ def _parts(value: object, depth: int = _DEPTH) -> Iterator[object]:
 
 
 def _globals_of(parts: Iterable[object]) -> Iterator[object]:
-    """The global variables that the methods of the classes of `parts` name."""
-    for kind in {type(part) for part in parts}:
+    """The global variables that the methods of the classes of `parts`, and of their bases, name."""
+    for kind in {base for part in parts for base in type(part).__mro__}:
         for method in filter(isfunction, vars(kind).values()):
             yield from (method.__globals__.get(name) for name in method.__code__.co_names)
 

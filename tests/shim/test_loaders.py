@@ -70,6 +70,10 @@ class DrawsFromItsModule(Slow):
         GENERATOR.random()
 
 
+class DrawsAsItsBase(DrawsFromItsModule):
+    """Has no method of its own."""
+
+
 class Counts(Slow):
     def work(self, index: int) -> None:
         self.seen.append(index)
@@ -123,6 +127,7 @@ SPOILED = {
     "draws from numpy": (DrawsFromNumpy(), "drawn at random"),
     "draws from its own": (DrawsFromItsOwn(), "from a generator of its own"),
     "draws from a global generator": (DrawsFromItsModule(), "from a generator of its own"),
+    "draws as its base does": (DrawsAsItsBase(), "from a generator of its own"),
     "counts": (Counts(), "changes it"),
     "records gradients": (Recorded(), "record gradients"),
     "fails": (Fails(), "can't be tried out"),
@@ -140,7 +145,7 @@ def test_a_dataset_that_workers_would_spoil_is_left_alone(name: str) -> None:
     assert "num_workers" not in decision.arguments
 
 
-@pytest.mark.parametrize("dataset", [DrawsFromItsOwn(), DrawsFromItsModule()])
+@pytest.mark.parametrize("dataset", [DrawsFromItsOwn(), DrawsFromItsModule(), DrawsAsItsBase()])
 def test_workers_that_would_all_draw_the_same_are_not_even_tried_out(dataset: Slow) -> None:
     assert "num_workers" not in decided(dataset, unsafe=True).arguments
 
