@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from multiprocessing import Pool
 from pathlib import Path
 
-from perflint.catalogue import all_rules
 from perflint.documents.disk import Unreadable
 from perflint.documents.document import read
-from perflint.fix import fix_text
+from perflint.engine.catalogue import all_rules
+from perflint.engine.fix import fix_text
 
 
 @dataclass(frozen=True)
