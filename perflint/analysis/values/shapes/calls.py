@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
 from perflint.analysis.memory.consumers import CONCATENATIONS, CONVERSIONS
 from perflint.analysis.values.shapes.modules import keeps_rank
 from perflint.analysis.values.shapes.shape import NOTHING, Shape, integer, known, product, sizes_of, swapped
@@ -12,7 +13,6 @@ from perflint.analysis.values.values import Kind
 from perflint.torch_ops import table as torch_table
 
 if TYPE_CHECKING:
-    from perflint.analysis.program import Program
     from perflint.analysis.values.shapes.infer import Shapes
 
 _SAME = CONVERSIONS | frozenset(
