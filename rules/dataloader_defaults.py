@@ -71,16 +71,16 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from perflint.figures import OPTION, call_text, of_option
-from perflint.fixes.guard import Guarding, add_guard, is_notebook
-from perflint.fixes.keywords import add_keywords
-from perflint.program import Kind, Program
-from perflint.program.loading.datasets import Datasets, Source
-from perflint.program.loading.loaders import LoaderCall, Setting, State
-from perflint.program.loading.orders import Orders
-from perflint.program.loading.starts import Starts
-from perflint.program.walk import own_nodes
-from perflint.rule import Edit, Finding, Fix, Option, Options, Rule, Safety, Severity
+from perflint.analysis.data.datasets import Datasets, Source
+from perflint.analysis.data.loaders import LoaderCall, Setting, State
+from perflint.analysis.data.orders import Orders
+from perflint.analysis.data.starts import Starts
+from perflint.analysis.program import Kind, Program
+from perflint.engine.rule import Edit, Finding, Fix, Option, Options, Rule, Safety, Severity
+from perflint.project.figures import OPTION, call_text, of_option
+from perflint.syntax.walk import own_nodes
+from perflint.transforms.guard import Guarding, add_guard, is_notebook
+from perflint.transforms.keywords import add_keywords
 
 _OPTIONS = ("num_workers", "pin_memory")
 _AHEAD = 2  # batches that each worker keeps ready unless it is told otherwise

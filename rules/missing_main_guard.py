@@ -60,11 +60,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from perflint.fixes.guard import add_guard, is_notebook
-from perflint.links import Likelihood
-from perflint.program import Program
-from perflint.program.loading.starts import Starts
-from perflint.rule import Finding, Fix, Options, Rule, Safety, Severity
+from perflint.analysis.data.starts import Starts
+from perflint.analysis.links import Likelihood
+from perflint.analysis.program import Program
+from perflint.engine.rule import Finding, Fix, Options, Rule, Safety, Severity
+from perflint.transforms.guard import add_guard, is_notebook
 
 
 class MissingMainGuard(Rule):

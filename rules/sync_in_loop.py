@@ -59,11 +59,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from perflint.fixes.remedy import remedies
-from perflint.rule import Finding, Options, Rule
+from perflint.engine.rule import Finding, Options, Rule
+from perflint.transforms.remedy import remedies
 
 if TYPE_CHECKING:
-    from perflint.program import Program
+    from perflint.analysis.program import Program
 
 _MESSAGES = {
     "mask": "reading with a boolean mask makes the host wait for its size in every iteration",

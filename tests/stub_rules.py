@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import ClassVar
 
-from perflint.program import Program
-from perflint.rule import Edit, Finding, Fix, Option, Options, Rule, Safety
+from perflint.analysis.program import Program
+from perflint.engine.rule import Edit, Finding, Fix, Option, Options, Rule, Safety
 
 
 class Eval(Rule):

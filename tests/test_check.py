@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from perflint.check import FRAME_CONTEXT, FRAME_LIMIT, check_bytes, check_path, check_text
-from perflint.payload import decode, encode
-from perflint.problems import InternalProblem, RuleCrash
-from perflint.results import FileResult
-from perflint.rule import Rule
+from perflint.engine.check import FRAME_CONTEXT, FRAME_LIMIT, check_bytes, check_path, check_text
+from perflint.engine.problems import InternalProblem, RuleCrash
+from perflint.engine.results import FileResult
+from perflint.engine.rule import Rule
+from perflint.project.payload import decode, encode
 from tests.stub_rules import BOTTOMLESS, CRASH, EVAL, MISSPELT
 
 HEAD = "import torch\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perflint.rule import Rule
+from perflint.engine.rule import Rule
 from tests.bench.compare_results import (
     GROUPS,
     Record,
@@ -61,7 +61,7 @@ def test_a_record_tells_of_every_file_its_findings_and_what_their_fixes_change(t
     [
         (CRASH, "import torch\ncrash = True\n", "internal error in the rule crash, which is a bug: ZeroDivisionError"),
         (ENDLESS, "import torch\nendless = True\n", "takes longer than 0.05 s"),
-        (EVAL, "import torch\neval(x)\n", "internal error, which is a bug: perflint.fix.NotSettledError"),
+        (EVAL, "import torch\neval(x)\n", "NotSettledError: the fixes of eval do not come to an end"),
     ],
 )
 def test_a_defect_of_a_rule_is_recorded(
@@ -72,7 +72,7 @@ def test_a_defect_of_a_rule_is_recorded(
     (tmp_path / "a.py").write_text(text)
     record = record_file(tmp_path / "a.py", tmp_path, 0.05 if rule is ENDLESS else 60)
     assert len(record.faults) == 1
-    assert record.faults[0].startswith(fault)
+    assert fault in record.faults[0]
 
 
 @pytest.mark.parametrize(

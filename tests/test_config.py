@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import pytest
 
-from perflint import catalogue
-from perflint.config import Settings, load
-from perflint.errors import UserError
-from perflint.rule import Finding, Option, Options, Rule
+from perflint.cli.config import Settings, load
+from perflint.engine import catalogue
+from perflint.engine.errors import UserError
+from perflint.engine.rule import Finding, Option, Options, Rule
 
 
 class _Example(Rule):

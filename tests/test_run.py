@@ -14,12 +14,12 @@ from unittest.mock import Mock
 
 import pytest
 
-from perflint import checker, run, workers
-from perflint.config import Settings
-from perflint.files import Discovery, discover
-from perflint.problems import InternalProblem
-from perflint.results import FileResult, RunResult
-from perflint.rule import Rule
+from perflint.cli.config import Settings
+from perflint.engine.problems import InternalProblem
+from perflint.engine.results import FileResult, RunResult
+from perflint.engine.rule import Rule
+from perflint.project import checker, run, workers
+from perflint.project.files import Discovery, discover
 from tests.stub_rules import BOTTOMLESS, CRASH, EVAL, KILLED
 
 HEAD = "import torch\n"
@@ -36,7 +36,7 @@ def _always_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, *rules: Rule) -> None:
-    monkeypatch.setattr("perflint.run.selected_rules", lambda _: rules)
+    monkeypatch.setattr("perflint.project.run.selected_rules", lambda _: rules)
 
 
 def project(root: Path, **texts: str) -> Path:
@@ -231,7 +231,7 @@ def test_the_cores_are_those_that_this_process_may_use(tmp_path: Path, monkeypat
 
 SCRIPT = """
     import os, sys
-    from perflint.workers import work
+    from perflint.project.workers import work
 
     def task(number):
         return os.getpid()

@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from perflint.engine.results import RunResult
     from perflint.report.style import Style
-    from perflint.results import RunResult
 
 _MODULES = {
     "full": "full",

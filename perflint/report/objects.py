@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from perflint.engine.results import Diagnostic, FileResult, PlacedEdit, RunResult
 from perflint.report.places import UNREADABLE, posix
 from perflint.report.style import Style
-from perflint.results import Diagnostic, FileResult, PlacedEdit, RunResult
 
 
 def render(result: RunResult, style: Style) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from perflint import options
+from perflint.cli import options
 
 CLEAN = 0
 

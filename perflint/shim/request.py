@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perflint import options
-from perflint.config import Settings, load
-from perflint.errors import UserError
+from perflint.cli import options
+from perflint.cli.config import Settings, load
+from perflint.engine.errors import UserError
 from perflint.shim import receipts, run_folder, summary
 from perflint.shim.plan import Plan
 from perflint.shim.plan import load as load_plan

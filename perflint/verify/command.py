@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from perflint import options
-from perflint.errors import UserError
+from perflint.cli import options
+from perflint.engine.errors import UserError
 
 PROVED, UNPROVED, FAILED = 0, 1, 2
 _NEEDED = ("torch", "psutil", "jinja2")
@@ -81,7 +81,7 @@ def verify(program: tuple[str, ...], **typed: Any) -> int:
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise UserError(f"verify needs {', '.join(missing)}: pip install 'perflint-torch[gpu]'")
-    from perflint import console
+    from perflint.cli import console
     from perflint.report.style import Style
     from perflint.verify.outcome import Outcome
     from perflint.verify.session import Session

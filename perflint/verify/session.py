@@ -12,10 +12,10 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from perflint import options
-from perflint.config import load
-from perflint.errors import UserError
-from perflint.figures import FOLDER, VERDICTS
+from perflint.cli import options
+from perflint.cli.config import load
+from perflint.engine.errors import UserError
+from perflint.project.figures import FOLDER, VERDICTS
 from perflint.shim.planning import Project
 from perflint.shim.store import project_of
 from perflint.verify import verdicts

@@ -6,12 +6,12 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from perflint.program import torch_table
-from perflint.program.flow import bound
-from perflint.program.walk import Function, own_nodes, path_of
+from perflint.analysis.ir.flow import bound
+from perflint.syntax.walk import Function, own_nodes, path_of
+from perflint.torch_ops import table as torch_table
 
 if TYPE_CHECKING:
-    from perflint.program import Program
+    from perflint.analysis.program import Program
 
 _DEPTH = 2
 

@@ -6,16 +6,16 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from perflint.program import torch_table
-from perflint.program.consumers import CONCATENATIONS, Consumer, Reading, Role
-from perflint.program.flow import Flow
-from perflint.program.shapes.infer import Shapes
-from perflint.program.shapes.shape import integer
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.memory.consumers import CONCATENATIONS, Consumer, Reading, Role
+from perflint.analysis.values.shapes.infer import Shapes
+from perflint.analysis.values.shapes.shape import integer
+from perflint.torch_ops import table as torch_table
 
 from .verdict import other_operands
 
 if TYPE_CHECKING:
-    from perflint.program import Program
+    from perflint.analysis.program import Program
 
 _DEPTH = 4
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from perflint.program import torch_table
-from perflint.program.flow import Flow
-from perflint.program.values import Kind
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.values.values import Kind
+from perflint.torch_ops import table as torch_table
 
 from .copies import Copy
 
 if TYPE_CHECKING:
-    from perflint.program import Program
+    from perflint.analysis.program import Program
 
 
 def may_have_gradient(program: Program, flow: Flow, copy: Copy) -> bool:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from perflint.program import torch_table
-from perflint.program.consumers import CONVERSIONS, Consumer, Reading, Role
-from perflint.program.flow import Flow
-from perflint.program.values import Kind
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.memory.consumers import CONVERSIONS, Consumer, Reading, Role
+from perflint.analysis.values.values import Kind
+from perflint.torch_ops import table as torch_table
 
 from .copies import Copy
 from .verdict import other_operands
 
 if TYPE_CHECKING:
-    from perflint.program import Program
+    from perflint.analysis.program import Program
 
 _PERMUTING = frozenset("transpose permute t swapaxes swapdims movedim moveaxis T mT".split())
 _KEEPING = CONVERSIONS | frozenset({"unsqueeze", "squeeze", "detach", "expand"})

@@ -6,11 +6,11 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perflint.program.consumers import Reading, Role
-from perflint.program.flow import Flow
-from perflint.program.shapes.infer import Shapes
-from perflint.program.values import Kind
-from perflint.rule import Edit, Fix, Safety
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.memory.consumers import Reading, Role
+from perflint.analysis.values.shapes.infer import Shapes
+from perflint.analysis.values.values import Kind
+from perflint.engine.rule import Edit, Fix, Safety
 
 from .copies import MOVES, Copy
 from .gradients import may_have_gradient
@@ -19,7 +19,7 @@ from .proof import Repeated, unproved_rank
 from .rewriting import meets_comment, method_start, put_in_front, rewritten, without
 
 if TYPE_CHECKING:
-    from perflint.program import Program
+    from perflint.analysis.program import Program
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from perflint.program.shapes.shape import integer
-from perflint.program.values import Kind
-from perflint.rule import Edit
+from perflint.analysis.values.shapes.shape import integer
+from perflint.analysis.values.values import Kind
+from perflint.engine.rule import Edit
 
 from .copies import Copy
 
 if TYPE_CHECKING:
-    from perflint.program import Program
+    from perflint.analysis.program import Program
 
 
 def rewritten(program: Program, copy: Copy, cast: ast.Call | None, rank: int | None) -> tuple[tuple[Edit, ...], str]:

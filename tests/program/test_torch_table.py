@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from perflint.program import torch_table
-from perflint.program.torch_table import NUMBER, TENSOR, TRUE, UNKNOWN, Entry
+from perflint.torch_ops import table as torch_table
+from perflint.torch_ops.table import NUMBER, TENSOR, TRUE, UNKNOWN, Entry
 
 
 def known(entry: Entry | None) -> Entry:
@@ -227,7 +227,7 @@ def test_the_generator_writes_this_table() -> None:
     version = torch.__version__.partition("+")[0]
     if version != _table()["source"]["torch"]:
         pytest.skip(f"the table is of torch {_table()['source']['torch']}, here is {version}")
-    generator = importlib.import_module("perflint.program.generate_table.table")
+    generator = importlib.import_module("perflint.torch_ops.generate.table")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert generator.as_text(generator.build(torch)) == torch_table.PATH.read_text(encoding="utf-8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from perflint.program import Program
+from perflint.analysis.program import Program
 
 MATCHES = """\
 match command:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from perflint.catalogue import rules_by_name
-from perflint.check import check_text
 from perflint.documents.notebook import parse
-from perflint.fix import fix_text
+from perflint.engine.catalogue import rules_by_name
+from perflint.engine.check import check_text
+from perflint.engine.fix import fix_text
 from tests.fixture_cases import FIXTURES, default_options
 
 RULE = rules_by_name()["missing-main-guard"]

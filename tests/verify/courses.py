@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from perflint.line_map import line_map
-from perflint.rule import Safety
+from perflint.engine.line_map import line_map
+from perflint.engine.rule import Safety
 from perflint.shim.plan import PatchedFile, Plan, digest
 from perflint.verify.agent.units import OPTIMIZER
 from perflint.verify.compare.grade import Likeness

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from perflint.cli import FAILED, cli
-from perflint.figures import VERDICTS
+from perflint.cli.commands import FAILED, cli
+from perflint.project.figures import VERDICTS
 from perflint.verify import command, verdicts
 from perflint.verify.agent.units import CALLS
 from perflint.verify.compare.grade import Grade

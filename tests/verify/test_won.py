@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from perflint.config import Settings
-from perflint.figures import FOLDER, VERDICTS
-from perflint.files import discover
-from perflint.patch import ANY
-from perflint.patching import patch_files
-from perflint.results import Diagnostic, RunResult
-from perflint.run import check_files
+from perflint.cli.config import Settings
+from perflint.engine.results import Diagnostic, RunResult
+from perflint.project.figures import FOLDER, VERDICTS
+from perflint.project.files import discover
+from perflint.project.patch import ANY
+from perflint.project.patching import patch_files
+from perflint.project.run import check_files
 from perflint.verify import verdicts
 from perflint.verify.won import Won
 from tests.verify.verdicts import fix, verdict

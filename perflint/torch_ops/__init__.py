@@ -1,0 +1,1 @@
+"""What torch's operations do: one table, generated from torch and completed by hand."""
