@@ -359,10 +359,8 @@ def compare(old: Path, new: Path, only: Sequence[str], limit: int | None, patche
     print(
         f"== {len(both)} files in both, {len(before) - len(both)} only in {old}, {len(after) - len(both)} only in {new}"
     )
-    print(
-        *(f"== {GROUPS[group]}: {count}" for group, count in sorted(Counter(one.group for one in found).items())),
-        sep="\n",
-    )
+    for group, count in sorted(Counter(each.group for each in found).items()):
+        print(f"== {GROUPS[group]}: {count}")
     seconds = [sum(records[path].seconds for path in both) for records in (before, after)]
     print("== the checks took {:.1f} s of CPU, then {:.1f} s".format(*seconds))
     return bool(found)
