@@ -80,10 +80,11 @@ class Operation:
         result: one of RESULTS, or UNKNOWN.
         dtype: "bool" or "int" (int64) where every result is that unless a `dtype` argument says otherwise, else "".
         syncs: whether the host waits for the device because the result depends on values there.
-        traits: pointwise (elementwise, its tensors broadcast), reduction, view (computes nothing: gives the same
-            numbers, in memory that it shares where their layout allows it), random (draws from a generator), factory (makes
-            a tensor out of none), like (makes a tensor where its input lies: zeros_like, new_zeros), cast (gives the
-            same numbers in another type), move (in another place).
+        traits: as of this list:
+            pointwise: elementwise, its tensors broadcast; reduction;
+            view: computes nothing, gives the same numbers in memory that it shares where their layout allows it;
+            random: draws from a generator; factory: makes a tensor out of none; like: makes it where its input lies;
+            cast: gives the same numbers in another type; move: in another place.
         views: the arguments whose memory the result always shows; written `out` and `self` are among them.
         may_return: the arguments whose memory the result may show or that it may be, depending on their layout, type
             or place, as of `contiguous` and `to`.
