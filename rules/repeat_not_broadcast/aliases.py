@@ -51,10 +51,15 @@ def viewed(node: ast.expr) -> ast.expr:
             if is_function and not node.args:
                 return node
             node = node.args[0] if is_function else node.func.value
-        elif isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr in ("T", "mT", "data")):
+        elif isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and _shows_tensor(node.attr)):
             node = node.value
         else:
             return node
+
+
+def _shows_tensor(attribute: str) -> bool:
+    operation = torch_ops.of_attribute(attribute)
+    return operation is not None and operation.shares
 
 
 def _is_view(method: str) -> bool:
@@ -93,15 +98,15 @@ def _names_within(program: Program, callee: Function, call: ast.Call, name: str)
 
 
 def _written(program: Program, call: ast.Call) -> Iterator[ast.expr]:
-    """What a call of a library's function writes to: by the underscore at its end, `out=` or `inplace=True`."""
-    func = call.func
+    """What a call of a library's function or method writes to; by the names of both where torch's table lacks them."""
+    func, qualified = call.func, program.qualified(call.func)
     word = func.attr if isinstance(func, ast.Attribute) else path_of(func)
-    is_inplace = word.endswith("_") and not word.endswith("__")
-    if isinstance(func, ast.Attribute) and is_inplace:
-        yield func.value
-    for keyword in call.keywords:
-        if keyword.arg == "out":
-            yield from keyword.value.elts if isinstance(keyword.value, ast.Tuple) else [keyword.value]
-        is_inplace |= keyword.arg == "inplace" and getattr(keyword.value, "value", False) is True
-    if is_inplace and call.args and program.qualified(func):
-        yield call.args[0]
+    operation = torch_ops.of_function(qualified) if qualified else torch_ops.of_method(word)
+    if operation is not None:
+        written = [each for argument in operation.writes for each in argument.of(call)]
+    else:
+        written = [each.value for each in call.keywords if each.arg == "out"]
+        if torch_ops.writes_in_place(word) or any(each.arg == "inplace" for each in call.keywords):
+            written += [*([func.value] if isinstance(func, ast.Attribute) else []), *call.args[:1]]
+    for each in written:
+        yield from each.elts if isinstance(each, ast.Tuple | ast.List) else [each]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from perflint import torch_ops
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.memory.consumers import CONCATENATIONS, Consumer, Reading, Role
+from perflint.analysis.memory.consumers import Consumer, Reading, Role, joins
 from perflint.analysis.values.shapes.infer import Shapes
 from perflint.analysis.values.shapes.shape import integer
 
@@ -63,7 +63,7 @@ def _repeated_axes(shapes: Shapes, consumer: Consumer, symbol: str) -> list[int]
 
 def _joins(program: Program, shapes: Shapes, consumer: Consumer, symbol: str) -> bool:
     call = consumer.node
-    if not (isinstance(call, ast.Call) and program.qualified(call.func) in CONCATENATIONS):
+    if not (isinstance(call, ast.Call) and joins(program.qualified(call.func))):
         return False
     parts = call.args[0].elts if isinstance(call.args[0], ast.Tuple | ast.List) else []
     dim = next(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from perflint import torch_ops
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.memory.consumers import CONVERSIONS, Consumer, Reading, Role
+from perflint.analysis.memory.consumers import Consumer, Reading, Role, converts, is_view
 from perflint.analysis.values.values import Kind
 
 from .copies import Copy
@@ -16,8 +16,6 @@ from .verdict import other_operands
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
 
-_PERMUTING = frozenset("transpose permute t swapaxes swapdims movedim moveaxis T mT".split())
-_KEEPING = CONVERSIONS | frozenset({"unsqueeze", "squeeze", "detach", "expand"})
 _DEPTH = 6
 
 
@@ -59,15 +57,17 @@ def _is_permuted(program: Program, flow: Flow, node: ast.expr, depth: int) -> bo
             for each in values
         )
     if isinstance(node, ast.Attribute):
-        return node.attr in _PERMUTING
+        return node.attr in ("T", "mT")
     if isinstance(node, ast.Subscript):
         return _is_permuted(program, flow, node.value, depth - 1)
     if isinstance(node, ast.BinOp):
         return _is_permuted(program, flow, node.left, depth - 1) or _is_permuted(program, flow, node.right, depth - 1)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        if node.func.attr in _PERMUTING:
+        if torch_ops.does(node.func.attr, "permuting"):
             return True
         entry = torch_ops.of_method(node.func.attr)
-        stays = node.func.attr in _KEEPING or (entry is not None and "pointwise" in entry.traits)
+        stays = (
+            converts(node.func.attr) or is_view(node.func.attr) or (entry is not None and "pointwise" in entry.traits)
+        )
         return stays and _is_permuted(program, flow, node.func.value, depth - 1)
     return False

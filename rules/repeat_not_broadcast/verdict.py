@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from perflint import torch_ops
 from perflint.analysis.heat.rarity import makes_rare
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.memory.consumers import VIEWS, Consumer, Reading, Role
+from perflint.analysis.memory.consumers import Consumer, Reading, Role, is_view
 from perflint.analysis.memory.hooks import registers_hooks
 from perflint.analysis.program import Heat
 from perflint.analysis.values.shapes.infer import Shapes
@@ -138,7 +138,7 @@ def _is_real(program: Program, flow: Flow, copy: Copy, reading: Reading) -> bool
     name = copy.call.func.attr
     if name == "long":
         return not _counts_up(program, flow, copy.source)
-    if name in MATERIALISING or name not in ("to", "cuda", "type", "type_as"):
+    if name in MATERIALISING or not (torch_ops.does(name, "move") or name in ("type", "type_as")):
         return True
     assert isinstance(copy.source, ast.Call) and isinstance(copy.source.func, ast.Attribute)
     value = program.value(copy.source.func.value)
@@ -151,6 +151,11 @@ def _is_real(program: Program, flow: Flow, copy: Copy, reading: Reading) -> bool
         and not _is_device(program, copy.call)
         and not path_of(_base(copy.source)).startswith("self.")
     )
+
+
+def _keeps_integers(method: str) -> bool:
+    operation = torch_ops.of_method(method)
+    return is_view(method) or method in ("cuda", "long") or (operation is not None and operation.does("view"))
 
 
 def _counts_up(program: Program, flow: Flow, node: ast.expr) -> bool:
@@ -169,7 +174,7 @@ def _counts_up(program: Program, flow: Flow, node: ast.expr) -> bool:
         elif program.qualified(node.func) in ("torch.arange", "torch.randperm"):
             fractions = any(isinstance(getattr(each, "value", None), float) for each in node.args)
             return not fractions and all(keyword.arg != "dtype" for keyword in node.keywords)
-        elif isinstance(node.func, ast.Attribute) and node.func.attr in VIEWS | {"view", "reshape", "cuda", "long"}:
+        elif isinstance(node.func, ast.Attribute) and _keeps_integers(node.func.attr):
             node = node.func.value
         else:
             return False

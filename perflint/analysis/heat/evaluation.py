@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Sequence
 
+from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.values.inference.methods import MODULE_SELF
 from perflint.analysis.values.values import Kind
@@ -13,7 +14,6 @@ from perflint.syntax.walk import Loop, assigned_values, own_nodes, path_of
 
 _BATCH = re.compile(r"(^|_)(mini_?)?batch(ed)?(_data)?$")
 _BATCHES = re.compile(r"(^|[._])(mini_?)?batch(es)?(_(iter|gen|generator|iterator))?$")
-_BRINGS_HOME = frozenset({"cpu", "item", "numpy", "tolist"})
 _NUMBERS = frozenset({"builtins.float", "builtins.int"})
 _PASSES_ON = re.compile(r"builtins\.enumerate$|tqdm")
 _DEPTH = 2  # of calls through which a model is looked for
@@ -128,5 +128,5 @@ def _brings_home(program: Program, node: ast.AST) -> bool:
     if not isinstance(node, ast.Call):
         return False
     if isinstance(node.func, ast.Attribute):
-        return node.func.attr in _BRINGS_HOME and program.value(node.func.value).on_device
+        return torch_ops.does(node.func.attr, "to_host") and program.value(node.func.value).on_device
     return bool(node.args) and program.qualified(node.func) in _NUMBERS and program.value(node.args[0]).on_device

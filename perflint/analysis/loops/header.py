@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.loops.found import Element, Header
 from perflint.analysis.values.inference.iteration import element_of
@@ -19,7 +20,6 @@ _MEMBERS = frozenset(
     " param_groups unique nonzero".split()
 )
 RANGES = frozenset({"range", "trange", "xrange"})
-_SPLITS = frozenset({"split", "chunk", "unbind", "tensor_split"})
 _BATCHES = re.compile(r"(iterator|loader|batches|batched)$", re.IGNORECASE)
 _NOT_SEQUENCES = frozenset(
     {Kind.MODULE, Kind.MAPPING, Kind.STRING, Kind.NUMPY, Kind.LOADER, Kind.DATASET, Kind.OPTIMIZER, Kind.NUMBER}
@@ -177,7 +177,7 @@ def _read_sequence(program: Program, target: ast.expr, iterated: ast.expr, heade
         return
     base = iterated
     axis: int | None = 0
-    if name in _SPLITS and isinstance(iterated, ast.Call):
+    if torch_ops.does(name, "parting") and isinstance(iterated, ast.Call):
         size = split_size(iterated)
         if name in ("split", "tensor_split") and not (isinstance(size, ast.Constant) and size.value == 1):
             header.is_other |= value.kind is not Kind.STRING  # chunks, micro-batches
@@ -185,7 +185,7 @@ def _read_sequence(program: Program, target: ast.expr, iterated: ast.expr, heade
     if value.kind in _NOT_SEQUENCES or (value.kind is Kind.SEQUENCE and element_of(value).kind in _NOT_SEQUENCES):
         header.members.append(target)
         return
-    is_tensor = value.kind is Kind.TENSOR or (name in _SPLITS and element_of(value).kind is Kind.TENSOR)
+    is_tensor = value.kind is Kind.TENSOR or (torch_ops.does(name, "parting") and element_of(value).kind is Kind.TENSOR)
     header.elements.append(Element(target, path_of(base) or ast.unparse(base), iterated, is_tensor, axis))
 
 

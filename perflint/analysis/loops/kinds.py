@@ -11,6 +11,7 @@ from perflint.analysis.heat.evaluation import evaluates
 from perflint.analysis.heat.freshness import brings_data, steps_an_environment
 from perflint.analysis.loops.found import LoopKind, TimeLoop
 from perflint.analysis.loops.timeloops.recognition import time_loop
+from perflint.analysis.loops.training import runs_backward
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, body_of, children, own_nodes, path_of
 
@@ -18,7 +19,7 @@ _ITERATOR = re.compile(r"(^|[._])(train|val|valid|dev|test|eval)_iter(ator)?$")
 _PASSES_ON = frozenset({"builtins.enumerate", "builtins.iter", "tqdm.tqdm", "tqdm.auto.tqdm"})
 
 
-_TRAINING = re.compile(r"\.(backward|manual_backward|zero_grad|step)\(")
+_TRAINING = re.compile(r"\b(backward|manual_backward)\(|\.(zero_grad|step)\(")
 
 
 class Loops:
@@ -143,11 +144,11 @@ def _zeroes(node: ast.AST) -> bool:
 
 def is_training_call(program: Program, node: ast.Call) -> bool:
     """Is it `loss.backward()`, `optimizer.step()`, `optimizer.zero_grad()`, or what stands in their place?"""
+    if runs_backward(program, node):
+        return True
     if not isinstance(node.func, ast.Attribute):
         return False
     name, owner = node.func.attr, program.value(node.func.value)
-    if name in ("backward", "manual_backward"):
-        return owner.kind is not Kind.LIBRARY
     if name == "step":
         path = path_of(node.func.value).lower()
         return owner.kind is Kind.OPTIMIZER or (("optim" in path or "scaler" in path) and "sched" not in path)
