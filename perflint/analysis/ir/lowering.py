@@ -353,8 +353,8 @@ class _Lowering:
 
     def _finally(self, statements: Sequence[ast.stmt], final: _Finally, after: Block) -> None:
         """One copy of the `finally` for all that pass through it: in order, by an exception, or by a jump."""
+        self._enter(after)
         self._edge(after, final.entry)
-        self._variables.seal(after)
         self._enter(final.entry)
         self._body(statements)
         for target in final.targets - {self._exit}:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from perflint.analysis.facts import Program
 from perflint.analysis.ir.graph import Graph, Scope
 from perflint.analysis.ir.lowering import lower
 from perflint.analysis.memory.locations import ANYWHERE, Location, Origin, Summary, Write, made
 from perflint.analysis.memory.points_to import PointsTo
-from perflint.analysis.program import Program
 from perflint.syntax.walk import Function
 
 _DEEPEST = 24  # of calls in calls; behind that, a function is as good as unknown

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from perflint import torch_ops
+from perflint.analysis.facts import Program
+from perflint.analysis.ir.graph import Graph
 from perflint.analysis.memory.locations import (
     ANY,
     ANYWHERE,
     ELEMENTS,
     NOWHERE,
+    Cells,
     Location,
     Locations,
     Origin,
+    Summary,
+    Write,
     made,
 )
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, Function
 from perflint.torch_ops import Argument, Operation
 
-if TYPE_CHECKING:
-    from perflint.analysis.memory.points_to import PointsTo
+PLAIN = frozenset({Kind.NUMBER, Kind.STRING, Kind.NONE, Kind.DEVICE})
+_CONTAINERS = frozenset({Kind.SEQUENCE, Kind.MAPPING})
+ARRAYS = frozenset({Kind.TENSOR, Kind.NUMPY})
+VARIABLE = "="  # the cell of a variable of an outer scope
 
 # Python's and numpy's: what their functions do with what they are given
 _NEW = frozenset(  # something that shares nothing
@@ -40,23 +47,75 @@ _FILLS = frozenset("append appendleft extend extendleft insert add update setdef
 _TAKES = frozenset("pop popleft popitem clear remove discard sort reverse fill partition itemset resize".split())
 
 
-class Calls:
-    """The calls of one function, as its points-to analysis meets them."""
+class Calls(ABC):
+    """The memory of one function, and what the calls in it do to that."""
 
-    def __init__(self, points: PointsTo) -> None:
-        self._points, self._program = points, points.program
-        self._own: list[Function] = [node for node in points.graph.places if isinstance(node, FUNCTIONS)]
+    def __init__(self, program: Program, graph: Graph, summary_of: Callable[[Function], Summary]) -> None:
+        self.program, self.graph, self.summary_of = program, graph, summary_of
+        self.cells = Cells()
+        self.writes: dict[Write, None] = {}
+        self._deferred = {part for node in graph.deferred for part in ast.walk(node)}
         self.properties: dict[str, list[Function]] = {}
-        for function in self._program.of_type(ast.FunctionDef):
+        for function in program.of_type(ast.FunctionDef):
             if any(getattr(each, "id", "") in ("property", "cached_property") for each in function.decorator_list):
                 self.properties.setdefault(function.name, []).append(function)
+
+    @abstractmethod
+    def of(self, node: ast.expr) -> Locations:
+        """The locations that `node` may evaluate to; none for numbers and other plain values."""
+
+    @abstractmethod
+    def outer(self, name: str) -> Locations:
+        """What a function inside of this scope finds under `name` at any time."""
+
+    def items_of(self, node: ast.expr) -> Locations:
+        """What iterating over `node` or indexing it may give: the items of a container, views of a tensor."""
+        return self._items(self.of(node), node)
+
+    def outside(self, name: str) -> Locations:
+        """What a variable of a scope around this one may hold."""
+        place = Location(Origin.OUTER, name)
+        return frozenset({place, *self.cells.held.get((place, VARIABLE), ())})
+
+    def write(
+        self,
+        node: ast.AST,
+        to: Iterable[Location],
+        *,
+        deep: bool = False,
+        deferred: bool = False,
+        attribute: str = "",
+    ) -> None:
+        """Note that `node` writes to these locations; `deep`: and to what can be reached from them."""
+        deferred |= node in self._deferred
+        for each in self.cells.reach(to) if deep else to:
+            self.writes[Write(node, each, deep, deferred, attribute)] = None
+
+    def items_at(self, locations: Locations) -> Locations:
+        """What objects at `locations` hold as items, where nothing is known of their kind."""
+        return locations | self.cells.load(locations, ELEMENTS)
+
+    def bind_attribute(self, node: ast.AST, objects: Locations, name: str, values: Locations) -> None:
+        """`object.name = value`; the data of a tensor becomes another's."""
+        self.cells.store(objects, name, values)
+        if name == "data":
+            self.write(node, objects)
+            self.cells.store(objects, ANY, values)
+        self.write(node, objects, attribute=name)
+
+    def _items(self, locations: Locations, node: ast.expr) -> Locations:
+        value = self.program.value(node)
+        if value.kind in ARRAYS and value.sure:
+            return locations
+        items = self.cells.load(locations, ELEMENTS)
+        return items if value.kind in _CONTAINERS else locations | items
 
     def result(self, call: ast.Call) -> Locations:
         """What a call may evaluate to. Its writes and stores are noted."""
         function = self._callee(call)
         if function is not None:
             return self._called(call, function)
-        name = self._program.qualified(call.func)
+        name = self.program.qualified(call.func)
         if name == "builtins.setattr":
             return self._set_attribute(call)
         operation = torch_ops.of_function(name) if name.startswith("torch.") else None
@@ -72,16 +131,16 @@ class Calls:
 
     def is_library(self, node: ast.expr) -> bool:
         """Is it a call of a library's function, which writes to nothing later on?"""
-        name = self._program.qualified(node.func) if isinstance(node, ast.Call) else ""
+        name = self.program.qualified(node.func) if isinstance(node, ast.Call) else ""
         return name.partition(".")[0] in (*_PURE_PACKAGES, "torch")
 
     def kept(self, node: ast.AST, function: Function) -> None:
         """Somebody may call the inner function at any later time."""
-        summary = self._points.summary_of(function)
+        summary = self.summary_of(function)
         for write in summary.writes:
             if write.to.origin is Origin.OUTER:
                 places = self._mapped(write.to, function, {})
-                self._points.write(node, places, deep=write.deep, deferred=True, attribute=write.attribute)
+                self.write(node, places, deep=write.deep, deferred=True, attribute=write.attribute)
 
     def run(self, function: Function, node: ast.AST, given: Mapping[int, Locations]) -> Locations:
         """What running `function` gives, with these locations for its first parameters."""
@@ -93,19 +152,19 @@ class Calls:
     # -- functions of this file
 
     def _callee(self, call: ast.Call) -> Function | None:
-        found = self._program.callee(call)
+        found = self.program.callee(call)
         if found is not None or not isinstance(call.func, ast.Name | ast.Lambda):
             return found
         if isinstance(call.func, ast.Lambda):
             return call.func
-        definitions = self._points.graph.definitions(call.func)
+        definitions = self.graph.definitions(call.func)
         nodes = {getattr(each, "source", None) or getattr(each, "node", None) for each in definitions}
         only = nodes.pop() if len(nodes) == 1 else None
         return only if isinstance(only, FUNCTIONS) else None
 
     def _called(self, call: ast.Call, function: Function) -> Locations:
         given = self._bound(call, function)
-        value = self._program.value(call.func)
+        value = self.program.value(call.func)
         if value.kind is Kind.CLASS:
             own = frozenset({made(call)})
             first = next(iter([*function.args.posonlyargs, *function.args.args]), None)
@@ -120,30 +179,30 @@ class Calls:
         given: dict[ast.arg, Locations] = {}
         defaults = zip(parameters[::-1], arguments.defaults[::-1], strict=False)
         for parameter, default in (*defaults, *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)):
-            if default is not None and default in self._points.graph.places:
-                given[parameter] = self._points.of(default)
+            if default is not None and default in self.graph.places:
+                given[parameter] = self.of(default)
         positional = [*parameters]
         decorators = {getattr(each, "id", "") for each in getattr(function, "decorator_list", ())}
-        if self._program.class_of(function) is not None and "staticmethod" not in decorators:
-            value = self._program.value(call.func)
+        if self.program.class_of(function) is not None and "staticmethod" not in decorators:
+            value = self.program.value(call.func)
             if value.owner is not None or value.kind is not Kind.FUNCTION:
                 receiver = call.func.value if isinstance(call.func, ast.Attribute) else call.func
-                own = self._points.of(call.func) if value.kind in (Kind.MODULE, Kind.INSTANCE) else NOWHERE
-                given[positional.pop(0)] = self._points.of(receiver) | own
+                own = self.of(call.func) if value.kind in (Kind.MODULE, Kind.INSTANCE) else NOWHERE
+                given[positional.pop(0)] = self.of(receiver) | own
         spread: Locations = NOWHERE
         for position, each in enumerate(call.args):
             if isinstance(each, ast.Starred):
-                spread |= self._points.of(each)
+                spread |= self.of(each)
             elif position < len(positional) and not spread:
-                given[positional[position]] = self._points.of(each)
+                given[positional[position]] = self.of(each)
             elif arguments.vararg is not None or spread:
-                spread |= self._points.of(each)
+                spread |= self.of(each)
         named = {each.arg: each for each in (*parameters, *arguments.kwonlyargs)}
         for keyword in call.keywords:
             if keyword.arg in named:
-                given[named[keyword.arg]] = self._points.of(keyword.value)
+                given[named[keyword.arg]] = self.of(keyword.value)
             else:
-                spread |= self._points.of(keyword.value) if keyword.arg else self._points.items_of(keyword.value)
+                spread |= self.of(keyword.value) if keyword.arg else self.items_of(keyword.value)
         for parameter in (*positional, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg) if spread else ():
             if parameter is not None:
                 given[parameter] = given.get(parameter, NOWHERE) | spread
@@ -151,20 +210,20 @@ class Calls:
 
     def _instantiated(self, node: ast.AST, function: Function, given: Mapping[ast.arg, Locations]) -> Locations:
         """What the summary of `function` says, in terms of this function's locations."""
-        points, summary = self._points, self._points.summary_of(function)
+        summary = self.summary_of(function)
         for write in summary.writes:
             places = self._mapped(write.to, function, given)
-            points.write(node, places, deep=write.deep, attribute=write.attribute,
+            self.write(node, places, deep=write.deep, attribute=write.attribute,
                          deferred=write.deferred or summary.is_generator)  # fmt: skip
         for place, name, what in summary.keeps:
-            points.cells.store(self._mapped(place, function, given), name, self._mapped(what, function, given))
+            self.cells.store(self._mapped(place, function, given), name, self._mapped(what, function, given))
         own = frozenset({made(node)})
         held = frozenset().union(*(self._mapped(each, function, given) for each in summary.holds))
-        points.cells.store(own, ANY, held)
+        self.cells.store(own, ANY, held)
         returned = {each for each in summary.returns if each.is_outside}
         found = frozenset().union(*(self._mapped(each, function, given) for each in returned))
         if summary.is_generator:
-            points.cells.store(own, ANY, found)
+            self.cells.store(own, ANY, found)
             return own
         return found | (own if len(returned) < len(summary.returns) else NOWHERE)
 
@@ -176,11 +235,11 @@ class Calls:
             found = given.get(place.root, NOWHERE) if isinstance(place.root, ast.arg) else NOWHERE
         else:
             name = str(place.root)
-            is_inner = function in self._own or self._program.function_of(function) is self._points.graph.scope
-            is_own = is_inner or isinstance(self._points.graph.scope, ast.Module) or name in self._points.graph.shared
-            found = self._points.outer(name) if is_own else self._points.outside(name)
+            is_inner = function in self.graph.places or self.program.function_of(function) is self.graph.scope
+            is_own = is_inner or isinstance(self.graph.scope, ast.Module) or name in self.graph.shared
+            found = self.outer(name) if is_own else self.outside(name)
         for part in place.path:
-            loaded = self._points.cells.load(found, part)
+            loaded = self.cells.load(found, part)
             found = loaded | (found if part == ELEMENTS else NOWHERE)
         return found
 
@@ -188,37 +247,39 @@ class Calls:
 
     def _operation(self, call: ast.Call, operation: Operation) -> Locations:
         for argument in operation.writes:
-            self._points.write(call, self._argument(call, argument))
+            self.write(call, self._argument(call, argument))
         shared = frozenset().union(*(self._argument(call, each) for each in (*operation.views, *operation.may_return)))
         own = frozenset({made(call)})
-        self._points.cells.store(own, ELEMENTS, shared)
+        self.cells.store(own, ELEMENTS, shared)
         if self._applies(call):
             return self._unknown(call)
         return shared | own
 
     def _argument(self, call: ast.Call, argument: Argument) -> Locations:
-        found = [self._points.items_at(self._points.of(each)) if argument.spread else self._points.of(each)
+        found = [self.items_at(self.of(each)) if argument.spread else self.of(each)
                  for each in argument.of(call)]  # fmt: skip
         return frozenset().union(*found)
 
     def _of_module(self, call: ast.Call) -> Locations:
         """A call of a torch module, which may be in place, or of an unknown object."""
-        value = self._program.value(call.func)
-        operation = torch_ops.of_forward(value.name) if value.kind is Kind.MODULE and value.sure and value.name else None
+        value = self.program.value(call.func)
+        operation = (
+            torch_ops.of_forward(value.name) if value.kind is Kind.MODULE and value.sure and value.name else None
+        )
         if operation is None or value.items:
             return self._unknown(call)
-        if operation.traits & {"pointwise", "random"} and "inplace" in self._program.text:
-            self._points.write(call, self._given(call))
+        if operation.traits & {"pointwise", "random"} and "inplace" in self.program.text:
+            self.write(call, self._given(call))
         return self._kept(call)
 
     # -- methods
 
     def _method(self, call: ast.Call, func: ast.Attribute) -> Locations:
-        value = self._program.value(func.value)
-        receiver = self._points.of(func.value)
+        value = self.program.value(func.value)
+        receiver = self.of(func.value)
         operation = torch_ops.of_method(func.attr)
         if value.kind is Kind.OPTIMIZER and func.attr == "step":
-            self._points.write(call, [*receiver, ANYWHERE], deep=True)
+            self.write(call, [*receiver, ANYWHERE], deep=True)
             return NOWHERE
         if value.kind in (Kind.SEQUENCE, Kind.MAPPING) or (
             func.attr in _FILLS | _TAKES and value.kind is not Kind.TENSOR
@@ -228,8 +289,8 @@ class Calls:
             found = self._operation(call, operation)
             if value.kind is Kind.TENSOR:
                 return found
-            self._points.cells.store(receiver, ANY, self._given(call))
-            return found | self._points.items_at(receiver)
+            self.cells.store(receiver, ANY, self._given(call))
+            return found | self.items_at(receiver)
         if value.kind is Kind.NUMPY:
             self._write_out(call)
             return receiver | {made(call)}
@@ -239,11 +300,11 @@ class Calls:
         """`items.append(x)`, `items.pop()`, `names.items()`."""
         given = self._given(call)
         if name in _FILLS or name in _TAKES or name.startswith("__"):
-            self._points.write(call, receiver)
-        self._points.cells.store(receiver, ELEMENTS, given | self._inside(given))
-        items = self._points.cells.load(receiver, ELEMENTS)
+            self.write(call, receiver)
+        self.cells.store(receiver, ELEMENTS, given | self._inside(given))
+        items = self.cells.load(receiver, ELEMENTS)
         own = frozenset({made(call)})
-        self._points.cells.store(own, ELEMENTS, items)
+        self.cells.store(own, ELEMENTS, items)
         return items | own | given
 
     # -- library functions, and the unknown
@@ -253,9 +314,9 @@ class Calls:
         self._write_out(call)
         if self._applies(call):
             return self._unknown(call)
-        first = self._points.of(call.args[0]) if call.args else NOWHERE
+        first = self.of(call.args[0]) if call.args else NOWHERE
         if last in _WRITES_FIRST or (name.startswith("operator.i") and last not in ("index", "indexOf", "invert")):
-            self._points.write(call, first | self._inside(first))
+            self.write(call, first | self._inside(first))
         if name == "copy.deepcopy" or (name.startswith("builtins.") and last in _NEW):
             return frozenset({made(call)})
         return self._kept(call) | self._inside(self._given(call))
@@ -263,43 +324,43 @@ class Calls:
     def _write_out(self, call: ast.Call) -> None:
         for keyword in call.keywords:
             if keyword.arg == "out":
-                self._points.write(call, self._points.items_at(self._points.of(keyword.value)))
+                self.write(call, self.items_at(self.of(keyword.value)))
 
     def _set_attribute(self, call: ast.Call) -> Locations:
         if len(call.args) == 3:
             objects, name, value = call.args
             word = name.value if isinstance(name, ast.Constant) and isinstance(name.value, str) else ANY
-            self._points.bind_attribute(call, self._points.of(objects), word, self._points.of(value))
+            self.bind_attribute(call, self.of(objects), word, self.of(value))
         return NOWHERE
 
     def _kept(self, call: ast.Call) -> Locations:
         """Something new that may be, or hold, what the call is given."""
         given = self._given(call)
         own = frozenset({made(call)})
-        self._points.cells.store(own, ANY, given | self._inside(given))
+        self.cells.store(own, ANY, given | self._inside(given))
         return own | given
 
     def _unknown(self, call: ast.Call) -> Locations:
         """Code out of sight: it may write to all that can be reached from what it is given, store and return it."""
         func = call.func
-        given = self._given(call) | self._points.of(func)
+        given = self._given(call) | self.of(func)
         if isinstance(func, ast.Attribute):
-            given |= self._points.of(func.value)
+            given |= self.of(func.value)
         own = frozenset({made(call)})
-        self._points.write(call, given, deep=True)
-        self._points.cells.store([*given, *own], ANY, given)
-        return self._points.cells.reach(given) | own | frozenset(each.part(ANY) for each in given if each.is_outside)
+        self.write(call, given, deep=True)
+        self.cells.store([*given, *own], ANY, given)
+        return self.cells.reach(given) | own | frozenset(each.part(ANY) for each in given if each.is_outside)
 
     def _applies(self, call: ast.Call) -> bool:
         """Is the call given a function, to apply to its other arguments, that may write to something?"""
         return any(self._may_write(each) for each in self._expressions(call))
 
     def _may_write(self, node: ast.expr) -> bool:
-        value = self._program.value(node)
+        value = self.program.value(node)
         if isinstance(node, ast.Lambda) or (value.kind is Kind.FUNCTION and isinstance(value.node, FUNCTIONS)):
             function = node if isinstance(node, ast.Lambda) else value.node
             assert isinstance(function, FUNCTIONS)
-            return any(not write.attribute for write in self._points.summary_of(function).writes)
+            return any(not write.attribute for write in self.summary_of(function).writes)
         if value.kind is Kind.LIBRARY:
             operation = torch_ops.of_function(value.name) if value.name.startswith("torch.") else None
             is_known = operation is not None or value.name.partition(".")[0] in (*_PURE_PACKAGES, "torch")
@@ -307,10 +368,10 @@ class Calls:
         return value.kind in (Kind.METHOD, Kind.MODULE)
 
     def _given(self, call: ast.Call) -> Locations:
-        return frozenset().union(*map(self._points.of, self._expressions(call)))
+        return frozenset().union(*map(self.of, self._expressions(call)))
 
     def _inside(self, places: Iterable[Location]) -> Locations:
-        return self._points.cells.load(places, ELEMENTS) | self._points.cells.load(places, ANY)
+        return self.cells.load(places, ELEMENTS) | self.cells.load(places, ANY)
 
     def _expressions(self, call: ast.Call) -> Iterator[ast.expr]:
         yield from call.args

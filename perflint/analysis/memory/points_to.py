@@ -3,39 +3,29 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from perflint import torch_ops
+from perflint.analysis.facts import Program
 from perflint.analysis.ir.graph import Definition, Graph, Outer, Step, Value, sources_of
-from perflint.analysis.memory.calls import Calls
+from perflint.analysis.memory.calls import ARRAYS, PLAIN, VARIABLE, Calls
 from perflint.analysis.memory.locations import (
     ANY,
     ANYWHERE,
     ELEMENTS,
     NOWHERE,
-    Cells,
     Location,
     Locations,
     Origin,
     Summary,
-    Write,
     made,
 )
-from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, Function
 
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
-
-_PLAIN = frozenset({Kind.NUMBER, Kind.STRING, Kind.NONE, Kind.DEVICE})
-_CONTAINERS = frozenset({Kind.SEQUENCE, Kind.MAPPING})
-_ARRAYS = frozenset({Kind.TENSOR, Kind.NUMPY})
 _MOST_ROUNDS = 12
-_VARIABLE = "="  # the cell of a variable of an outer scope
 
 
-class PointsTo:
+class PointsTo(Calls):
     """The locations and writes of `scope`, by a fixpoint over its statements: what may be, never less.
 
     Variables are told apart by their SSA values, contents of objects only by object and attribute. It is assumed that
@@ -44,13 +34,9 @@ class PointsTo:
     """
 
     def __init__(self, program: Program, graph: Graph, summary_of: Callable[[Function], Summary]) -> None:
-        self.program, self.graph, self.summary_of = program, graph, summary_of
-        self.cells = Cells()
-        self.writes: dict[Write, None] = {}
+        super().__init__(program, graph, summary_of)
         self._at: dict[ast.AST, Locations] = {}
         self._current: set[ast.AST] = set()
-        self._calls = Calls(self)
-        self._deferred = {part for node in graph.deferred for part in ast.walk(node)}
         self._bindings: dict[str, list[Definition]] = {}
         for value in graph.values.values():
             if isinstance(value, Definition):
@@ -66,7 +52,7 @@ class PointsTo:
                 _EFFECTS[type(node)](self, node)
             for name in self.graph.shared & self._bindings.keys():
                 for value in self._bindings[name]:
-                    self.cells.store([_outer(name)], _VARIABLE, self._given(value))
+                    self.cells.store([_outer(name)], VARIABLE, self._given(value))
             if before == (self.cells.size, sum(map(len, self._at.values())), len(self.writes)):
                 return
         self.write(self.graph.scope, [ANYWHERE], deferred=True)  # no fixpoint: all may have changed
@@ -80,37 +66,10 @@ class PointsTo:
             self._at[node] = self._at.get(node, NOWHERE) | self._evaluated(node)
         return self._at[node]
 
-    def items_of(self, node: ast.expr) -> Locations:
-        """What iterating over `node` or indexing it may give: the items of a container, views of a tensor."""
-        return self._items(self.of(node), node)
-
     def outer(self, name: str) -> Locations:
         """What a function inside of this scope finds under `name` at any time."""
         bindings = self._bindings.get(name, ())
         return frozenset().union(*map(self._given, bindings)) if bindings else self.outside(name)
-
-    def outside(self, name: str) -> Locations:
-        """What a variable of a scope around this one may hold."""
-        place = _outer(name)
-        return frozenset({place, *self.cells.held.get((place, _VARIABLE), ())})
-
-    def write(
-        self,
-        node: ast.AST,
-        to: Iterator[Location] | Locations | list[Location],
-        *,
-        deep: bool = False,
-        deferred: bool = False,
-        attribute: str = "",
-    ) -> None:
-        """Note that `node` writes to these locations; `deep`: and to what can be reached from them."""
-        deferred |= node in self._deferred
-        for each in self.cells.reach(to) if deep else to:
-            self.writes[Write(node, each, deep, deferred, attribute)] = None
-
-    def items_at(self, locations: Locations) -> Locations:
-        """What objects at `locations` hold as items, where nothing is known of their kind."""
-        return locations | self.cells.load(locations, ELEMENTS)
 
     def summary(self) -> Summary:
         """What a call of this function does to its callers."""
@@ -137,18 +96,19 @@ class PointsTo:
 
     def _evaluated(self, node: ast.expr) -> Locations:
         value = self.program.value(node)
-        if value.kind in _PLAIN and value.sure:
+        if value.kind in PLAIN and value.sure:
             if isinstance(node, ast.Call):
-                self._calls.result(node)
+                self.result(node)
             return NOWHERE
         method = _EXPRESSIONS.get(type(node))
         return NOWHERE if method is None else method(self, node)
 
     def _name(self, node: ast.Name) -> Locations:
         value = self.graph.value(node)
-        return self.outer(node.id) if value is None else self._held(value)
+        return self.outer(node.id) if value is None else self.held(value)
 
-    def _held(self, value: Value) -> Locations:
+    def held(self, value: Value) -> Locations:
+        """The locations that a variable may hold while it has this SSA value."""
         return frozenset().union(*map(self._given, sources_of(value)))
 
     def _given(self, value: Value) -> Locations:
@@ -167,7 +127,7 @@ class PointsTo:
         if value.source is None:
             return NOWHERE
         if value.updates is not None:
-            return self._held(value.updates) | {made(value.node)}
+            return self.held(value.updates) | {made(value.node)}
         return self._part(self.of(value.source), value.source, value.steps)
 
     def _parameter(self, node: ast.arg) -> Locations:
@@ -190,23 +150,16 @@ class PointsTo:
                 locations = self.items_at(locations)
         return locations
 
-    def _items(self, locations: Locations, node: ast.expr) -> Locations:
-        value = self.program.value(node)
-        if value.kind in _ARRAYS and value.sure:
-            return locations
-        items = self.cells.load(locations, ELEMENTS)
-        return items if value.kind in _CONTAINERS else locations | items
-
     def _attribute(self, node: ast.Attribute) -> Locations:
         base = self.of(node.value)
         value = self.program.value(node.value)
-        is_tensor = value.kind in _ARRAYS and value.sure
+        is_tensor = value.kind in ARRAYS and value.sure
         found = NOWHERE if is_tensor else self.cells.load(base, node.attr)
         operation = torch_ops.of_attribute(node.attr) or torch_ops.of_method(node.attr)
         if operation is not None or node.attr == "__dict__" or is_tensor:
             found |= base  # a view, or a method bound to it
-        for function in self._calls.properties.get(node.attr, ()):
-            found |= self._calls.run(function, node, {0: base})
+        for function in self.properties.get(node.attr, ()):
+            found |= self.run(function, node, {0: base})
         return found
 
     def _subscript(self, node: ast.Subscript) -> Locations:
@@ -244,10 +197,10 @@ class PointsTo:
         return own
 
     def _call(self, node: ast.Call) -> Locations:
-        return self._calls.result(node)
+        return self.result(node)
 
     def _lambda(self, node: ast.Lambda) -> Locations:
-        self._calls.kept(node, node)
+        self.kept(node, node)
         return frozenset({made(node)})
 
     # -- effects
@@ -276,26 +229,18 @@ class PointsTo:
         elif isinstance(target, ast.Subscript):
             base = self.of(target.value)
             self.write(node, base)
-            if self.program.value(target.value).kind not in _ARRAYS:
+            if self.program.value(target.value).kind not in ARRAYS:
                 self.cells.store(base, ELEMENTS, self._part(self.of(source), source, steps))
-
-    def bind_attribute(self, node: ast.AST, objects: Locations, name: str, values: Locations) -> None:
-        """`object.name = value`; the data of a tensor becomes another's."""
-        self.cells.store(objects, name, values)
-        if name == "data":
-            self.write(node, objects)
-            self.cells.store(objects, ANY, values)
-        self.write(node, objects, attribute=name)
 
     def _augmented(self, node: ast.AugAssign) -> None:
         target = node.target
         value = self.program.value(target)
-        if value.kind in _PLAIN and value.sure:
+        if value.kind in PLAIN and value.sure:
             return
         if isinstance(target, ast.Name):
             definition = self.graph.value(target)
             old = definition.updates if isinstance(definition, Definition) else None
-            objects = NOWHERE if old is None else self._held(old)
+            objects = NOWHERE if old is None else self.held(old)
             self.cells.store(objects, ELEMENTS, self.items_of(node.value))
         elif isinstance(target, ast.Attribute):
             base = self.of(target.value)
@@ -318,7 +263,7 @@ class PointsTo:
         """What a context manager does when it is left."""
         if node.optional_vars is not None:
             self._store(node, node.optional_vars, node.context_expr, ("enter",))
-        if not self._calls.is_library(node.context_expr):
+        if not self.is_library(node.context_expr):
             self.write(node, self.of(node.context_expr), deep=True)
 
     def _raised(self, node: ast.Raise) -> None:
@@ -345,7 +290,7 @@ class PointsTo:
             isinstance(call := self.program.parent(use), ast.Call) and call.func is use for use in uses
         )
         if not is_only_called or node.name in self.graph.captured or node.decorator_list:
-            self._calls.kept(node, node)
+            self.kept(node, node)
 
 
 def _outer(name: str) -> Location:
