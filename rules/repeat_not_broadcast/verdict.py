@@ -10,9 +10,9 @@ from perflint.analysis.heat.rarity import makes_rare
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Graph
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.memory.locations import Write, made
 from perflint.analysis.memory.consumers import VIEWS, Consumer, Reading, Role
 from perflint.analysis.memory.hooks import registers_hooks
+from perflint.analysis.memory.locations import Write, made
 from perflint.analysis.program import Heat
 from perflint.analysis.values.shapes.infer import Shapes
 from perflint.analysis.values.values import Kind, Place

@@ -28,7 +28,7 @@ class Effects:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._flow = Flow(program)
+        self._flow = program.get(Flow)
         self._known: dict[tuple[str, Function], Paths] = {}
 
     def left_behind(self, function: Function) -> list[str]:

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from perflint.analysis.facts import Program
+from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Graph, Scope
-from perflint.analysis.ir.lowering import lower
 from perflint.analysis.memory.locations import ANYWHERE, Location, Origin, Summary, Write, made
 from perflint.analysis.memory.points_to import PointsTo
 from perflint.syntax.walk import Function
@@ -20,17 +20,14 @@ class Memory:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._graphs: dict[Scope, Graph] = {}
+        self._flow = program.get(Flow)
         self._points: dict[Scope, PointsTo] = {}
         self._summaries: dict[Function, Summary] = {}
         self._active: set[Scope] = set()
 
     def graph(self, node: ast.AST) -> Graph:
         """The IR of the scope whose own code holds `node`."""
-        scope: Scope = self._program.function_of(node) or self._program.tree
-        if scope not in self._graphs:
-            self._graphs[scope] = lower(scope)
-        return self._graphs[scope]
+        return self._flow.graph(node)
 
     def points_to(self, node: ast.AST) -> PointsTo:
         """The locations and writes of the scope whose own code holds `node`."""
@@ -59,10 +56,8 @@ class Memory:
 
     def _of(self, scope: Scope) -> PointsTo:
         if scope not in self._points:
-            if scope not in self._graphs:
-                self._graphs[scope] = lower(scope)
             self._active.add(scope)
-            self._points[scope] = PointsTo(self._program, self._graphs[scope], self.summary)
+            self._points[scope] = PointsTo(self._program, self._flow.graph_of(scope), self.summary)
             self._active.remove(scope)
         return self._points[scope]
 
