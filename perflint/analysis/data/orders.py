@@ -12,11 +12,11 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from perflint import torch_ops
 from perflint.analysis.data.loaders import LoaderCall
 from perflint.analysis.data.workers import elements_of
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import COMPREHENSIONS, path_of
-from perflint.torch_ops import table as torch_table
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
@@ -183,7 +183,7 @@ class Orders:
 
     def _is_of_loading(self, call: ast.Call) -> bool:
         name = self._program.qualified(call.func)
-        is_sampler = torch_table.class_kind(name) == "sampler"
+        is_sampler = torch_ops.class_kind(name) == "sampler"
         return call in self._loaders.by_call or is_sampler or name.endswith(".random_split")
 
 

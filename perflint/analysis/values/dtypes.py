@@ -6,9 +6,9 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from perflint import torch_ops
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import own_nodes, path_of
-from perflint.torch_ops import table as torch_table
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
@@ -132,7 +132,7 @@ def _sets_type(program: Program, node: ast.Call) -> bool:
 
 def _is_loss(program: Program, node: ast.Call) -> bool:
     callee = program.value(node.func)
-    if callee.kind is Kind.MODULE and torch_table.class_kind(callee.name) == "loss":
+    if callee.kind is Kind.MODULE and torch_ops.class_kind(callee.name) == "loss":
         return True
     name = program.qualified(node.func)
     return name.startswith(_LOSSES) and (name.endswith(("_loss", "kl_div")) or "cross_entropy" in name)
