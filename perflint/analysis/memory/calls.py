@@ -203,9 +203,9 @@ class Calls(ABC):
                 given[named[keyword.arg]] = self.of(keyword.value)
             else:
                 spread |= self.of(keyword.value) if keyword.arg else self.items_of(keyword.value)
-        for parameter in (*positional, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg) if spread else ():
-            if parameter is not None:
-                given[parameter] = given.get(parameter, NOWHERE) | spread
+        for extra in (*positional, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg) if spread else ():
+            if extra is not None:
+                given[extra] = given.get(extra, NOWHERE) | spread
         return given
 
     def _instantiated(self, node: ast.AST, function: Function, given: Mapping[ast.arg, Locations]) -> Locations:

@@ -52,7 +52,7 @@ class PointsTo(Calls):
                 _EFFECTS[type(node)](self, node)
             for name in self.graph.shared & self._bindings.keys():
                 for value in self._bindings[name]:
-                    self.cells.store([_outer(name)], VARIABLE, self._given(value))
+                    self.cells.store([_outer(name)], VARIABLE, self._defined(value))
             if before == (self.cells.size, sum(map(len, self._at.values())), len(self.writes)):
                 return
         self.write(self.graph.scope, [ANYWHERE], deferred=True)  # no fixpoint: all may have changed
@@ -69,7 +69,7 @@ class PointsTo(Calls):
     def outer(self, name: str) -> Locations:
         """What a function inside of this scope finds under `name` at any time."""
         bindings = self._bindings.get(name, ())
-        return frozenset().union(*map(self._given, bindings)) if bindings else self.outside(name)
+        return frozenset().union(*map(self._defined, bindings)) if bindings else self.outside(name)
 
     def summary(self) -> Summary:
         """What a call of this function does to its callers."""
@@ -109,9 +109,9 @@ class PointsTo(Calls):
 
     def held(self, value: Value) -> Locations:
         """The locations that a variable may hold while it has this SSA value."""
-        return frozenset().union(*map(self._given, sources_of(value)))
+        return frozenset().union(*map(self._defined, sources_of(value)))
 
-    def _given(self, value: Value) -> Locations:
+    def _defined(self, value: Value) -> Locations:
         """What a variable is given where it is bound."""
         if isinstance(value, Outer):
             is_own = value.name in self.graph.shared and value.name in self._bindings
@@ -189,7 +189,7 @@ class PointsTo(Calls):
             *map(self.of, node.values if isinstance(node, ast.BoolOp) else (node.body, node.orelse))
         )
 
-    def _operation(self, node: ast.BinOp) -> Locations:
+    def _arithmetic(self, node: ast.BinOp) -> Locations:
         """Something new, which may hold what its operands do: `[s] * 2`."""
         own = frozenset({made(node)})
         for each in (node.left, node.right):
@@ -316,7 +316,7 @@ _EXPRESSIONS: dict[type[ast.AST], Callable[..., Locations]] = {
     ast.Await: lambda self, node: self.of(node.value) | {ANYWHERE},
     ast.Yield: lambda self, node: frozenset({ANYWHERE}),
     ast.YieldFrom: lambda self, node: frozenset({ANYWHERE}),
-    ast.BinOp: PointsTo._operation,
+    ast.BinOp: PointsTo._arithmetic,
     ast.UnaryOp: lambda self, node: frozenset({made(node)}),
     ast.Compare: lambda self, node: frozenset({made(node)}),
     ast.Call: PointsTo._call,

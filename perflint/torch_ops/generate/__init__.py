@@ -11,6 +11,6 @@ Where each fact comes from:
 - dtype: calls on tensors of several dtypes which all gave the same;
 - kinds of classes: their base classes (classes.py).
 
-What can't be derived is listed in remainder.py. Known gaps: tensor subclasses, the dtypes of a tuple's items, waits
+What can't be derived is listed in by_hand.py. Known gaps: tensor subclasses, the dtypes of a tuple's items, waits
 inside CUDA's own kernels, and Python functions without annotations (they are not in the table).
 """
