@@ -125,9 +125,11 @@ class Calls(ABC):
             return self._kept(call)
         if name and name.partition(".")[0] in (*_PURE_PACKAGES, "torch"):
             return self._of_library(call, name)
+        if self.program.value(call.func).kind is Kind.MODULE:
+            return self._of_module(call)
         if isinstance(call.func, ast.Attribute) and not name:
             return self._method(call, call.func)
-        return self._of_module(call)
+        return self._unknown(call)
 
     def is_library(self, node: ast.expr) -> bool:
         """Is it a call of a library's function, which writes to nothing later on?"""
@@ -261,15 +263,12 @@ class Calls(ABC):
         return frozenset().union(*found)
 
     def _of_module(self, call: ast.Call) -> Locations:
-        """A call of a torch module, which may be in place, or of an unknown object."""
+        """A call of a module, which keeps nothing, but may work in place."""
         value = self.program.value(call.func)
-        operation = (
-            torch_ops.of_forward(value.name) if value.kind is Kind.MODULE and value.sure and value.name else None
-        )
-        if operation is None or value.items:
-            return self._unknown(call)
-        if operation.traits & {"pointwise", "random"} and "inplace" in self.program.text:
-            self.write(call, self._given(call))
+        operation = torch_ops.of_forward(value.name) if value.sure and value.name and not value.items else None
+        is_plain = operation is not None and not operation.traits & {"pointwise", "random"}
+        if not is_plain and (operation is None or "inplace" in self.program.text):
+            self.write(call, self._given(call), deep=True)
         return self._kept(call)
 
     # -- methods

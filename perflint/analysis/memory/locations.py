@@ -5,24 +5,24 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import IntEnum
+from typing import NamedTuple
 
 ELEMENTS = "[]"  # all items of a container
-ANY = "*"  # any attribute or item
-_DEEPEST = 4
+ANY = "*"  # all attributes and items, and what can be reached from them
+_DEEPEST = 3
 
 
-class Origin(Enum):
+class Origin(IntEnum):
     """Who made what is in a location."""
 
-    MADE = "made"  # the expression, or definition, that is its root
-    PARAMETER = "parameter"  # the caller: what the parameter that is its root refers to
-    OUTER = "outer"  # the scope around, which calls it by the name that is its root
-    ANYWHERE = "anywhere"  # nobody knows: it may be any other location
+    MADE = 0  # the expression, or definition, that is its root
+    PARAMETER = 1  # the caller: what the parameter that is its root refers to
+    OUTER = 2  # the scope around, which calls it by the name that is its root
+    ANYWHERE = 3  # nobody knows: it may be any other location
 
 
-@dataclass(frozen=True, slots=True)
-class Location:
+class Location(NamedTuple):
     """The memory of a tensor, or an object: of its root, or the part of that at the end of `path`.
 
     A view has the location of its base. What lies outside of the function is told apart by paths of attributes and
@@ -40,19 +40,24 @@ class Location:
 
     def part(self, name: str) -> Location:
         """The location of an attribute or of the items, of an object outside."""
-        if self.origin is Origin.ANYWHERE or len(self.path) >= _DEEPEST:
+        if self.origin is Origin.ANYWHERE or self.path[-1:] == (ANY,):
             return self
-        return Location(self.origin, self.root, (*self.path, name))
+        is_deep = len(self.path) >= _DEEPEST or self.path[-1:] == (ELEMENTS,)
+        return Location(self.origin, self.root, (*self.path, ANY if is_deep else name))
 
     def may_be(self, other: Location, *, within: bool = False) -> bool:
         """May both be the same; with `within`, may `other` also be a part of this one?"""
-        if Origin.ANYWHERE in (self.origin, other.origin):
+        if self.origin is Origin.ANYWHERE or other.origin is Origin.ANYWHERE:
             return True
         if self.origin is not other.origin or self.root != other.root:
             return False
-        if len(self.path) > len(other.path) or (len(self.path) < len(other.path) and not within):
-            return max(len(self.path), len(other.path)) >= _DEEPEST and self.path[: len(other.path)] == other.path
-        return all(ANY in pair or pair[0] == pair[1] for pair in zip(self.path, other.path, strict=False))
+        here, there = self.path, other.path
+        if here == there or (within and there[: len(here)] == here):
+            return True
+        for one, two in ((here, there), (there, here)):
+            if one[-1:] == (ANY,) and two[: len(one) - 1] == one[:-1] and len(two) >= len(one):
+                return True
+        return False
 
 
 ANYWHERE = Location(Origin.ANYWHERE, "")

@@ -64,7 +64,7 @@ class PointsTo(Calls):
         if node not in self._current:
             self._current.add(node)
             self._at[node] = self._at.get(node, NOWHERE) | self._evaluated(node)
-        return self._at[node]
+        return self._at.get(node, NOWHERE)  # while it is being evaluated, what the round before found
 
     def outer(self, name: str) -> Locations:
         """What a function inside of this scope finds under `name` at any time."""
