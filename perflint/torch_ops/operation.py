@@ -12,7 +12,7 @@ RESULTS = (  # besides UNKNOWN; tuple and tensors are a tuple and a list of tens
     *("tensor", "tuple", "tensors", "list", "number", "bool", "size"),
     *("str", "device", "dtype", "none", "numpy", "other"),
 )
-CALL_TRAITS = frozenset(["pointwise", "reduction", "random", "factory", "like"])  # which the arguments may decide
+CALL_TRAITS = frozenset(["pointwise", "reduction", "view", "random", "factory", "like"])  # arguments may decide
 TRAITS = CALL_TRAITS | {"cast", "move"}
 
 NUMBER, TENSOR, TRUE, FALSE, NONE, OTHER = "number", "tensor", "true", "false", "none", "other"  # kinds of arguments
@@ -51,9 +51,11 @@ class Argument:
     def _among_positional(self, values: Sequence[ast.expr]) -> Iterator[ast.expr]:
         if self.position is None:
             return
-        unpacked = [each for each in values[: self.position + 1] if isinstance(each, ast.Starred)]
-        yield from unpacked
-        if self.spread == "rest" or unpacked:
+        before = values[: self.position + 1]
+        starred = next((index for index, each in enumerate(before) if isinstance(each, ast.Starred)), None)
+        if starred is not None:
+            yield from values[starred:]
+        elif self.spread == "rest":
             yield from values[self.position :]
         else:
             yield from values[self.position : self.position + 1]
@@ -78,9 +80,11 @@ class Operation:
         result: one of RESULTS, or UNKNOWN.
         dtype: "bool" or "int" (int64) where every result is that unless a `dtype` argument says otherwise, else "".
         syncs: whether the host waits for the device because the result depends on values there.
-        traits: pointwise (elementwise, its tensors broadcast), reduction, random (draws from a generator), factory
-            (makes a tensor out of none), like (makes a tensor where its input lies: zeros_like, new_zeros), cast
-            (gives the same numbers in another type), move (in another place).
+        traits: as of this list:
+            pointwise: elementwise, its tensors broadcast; reduction;
+            view: computes nothing, gives the same numbers in memory that it shares where their layout allows it;
+            random: draws from a generator; factory: makes a tensor out of none; like: makes it where its input lies;
+            cast: gives the same numbers in another type; move: in another place.
         views: the arguments whose memory the result always shows; written `out` and `self` are among them.
         may_return: the arguments whose memory the result may show or that it may be, depending on their layout, type
             or place, as of `contiguous` and `to`.

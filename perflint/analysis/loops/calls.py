@@ -125,7 +125,7 @@ def _library(qualified: str, name: str, choice: bool, is_tensor: bool) -> CallSo
     head = qualified.partition(".")[0]
     if head in ("torch", "torchvision", "torchaudio"):
         entry = torch_ops.of_function(qualified)
-        quiet = entry is not None and (entry.shares or "factory" in entry.traits)
+        quiet = entry is not None and bool(entry.traits & {"view", "factory"})
         resize = name.startswith(_RESIZES)
         return CallSort(
             choice=choice,

@@ -18,7 +18,7 @@ METHODS = {
     "numpy": "numpy",
     "__array__": "numpy",
     "__format__": "str",
-    "__getitem__": "tensor",  # waits if the index is a mask, copies if it is a tensor: only the index can tell
+    "__getitem__": "tensor view",  # waits if the index is a mask, copies if it is a tensor: only the index can tell
     "__iter__": "other",
     "__setitem__": "none",
     "__len__": "number",
@@ -29,11 +29,11 @@ METHODS = {
     "norm": "tensor reduction",
     "register_hook": "other",
     "share_memory_": "tensor",
-    "split": "tuple",
+    "split": "tuple view",
     "stft": "tensor",
     "istft": "tensor",
     "tolist": "list",
-    "unflatten": "tensor",
+    "unflatten": "tensor view",
     "unique": "tensor syncs | return_inverse@1:true tuple syncs | return_counts@2:true tuple syncs",
     "unique_consecutive": "tensor syncs | return_inverse@0:true tuple syncs | return_counts@1:true tuple syncs",
 }

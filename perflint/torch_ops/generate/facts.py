@@ -51,6 +51,9 @@ def packet_of(torch: Any, schema: Any) -> Any:
 def _operator(torch: Any, packet: Any, schema: Any) -> Operator:
     tags = probe.tag_names(packet)
     traits = {trait for tag, trait in _TRAIT_TAGS.items() if tag in tags}
+    aliases = [each.alias_info for each in schema.returns if each.alias_info]
+    if aliases and not any(alias.is_write for alias in aliases):
+        traits.add("view")
     seen = probe.observe(torch, packet, probe.schema_parameters(schema))
     if seen:
         traits |= seen.traits

@@ -60,6 +60,7 @@ def functions_and_methods(torch: Any) -> tuple[dict[str, str], dict[str, str]]:
             text = by_hand.FUNCTIONS.get(name) or _function(torch, member)
         else:
             text = by_hand.METHODS.get(name.removeprefix(METHODS)) or _method(torch, name, member)
+        text = text or ("unknown" if name in by_hand.MEMORY else None)
         if text:
             words = [f"is={names[name]}"] if names[name] != short_name(name) else []
             if name.removeprefix(METHODS) in by_hand.SYNCING_METHODS and "syncs" not in text.split():
@@ -141,7 +142,7 @@ def _operator_names(method: str) -> tuple[str, ...]:
 def _function(torch: Any, member: _Member) -> str | None:
     known = operators(torch, member.operator)
     overloads = member.overloads
-    if not overloads or (inspect.isfunction(member.function) and overloads[0].result == "unknown"):
+    if not overloads or not overloads[0].result:
         return None
     seen = None
     if inspect.isfunction(member.function) and overloads[0].result in _TENSORS:
@@ -151,7 +152,7 @@ def _function(torch: Any, member: _Member) -> str | None:
 
 def _method(torch: Any, qualified: str, member: _Member) -> str | None:
     name, unbound, overloads = qualified.removeprefix(METHODS), member.function, member.overloads
-    if not overloads or (inspect.isfunction(unbound) and overloads[0].result == "unknown"):
+    if not overloads or not overloads[0].result:
         return None
     known = operators(torch, member.operator)
     seen = None

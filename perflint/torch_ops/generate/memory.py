@@ -30,7 +30,7 @@ _KEYS = ("views", "may", "writes")
 
 @dataclass
 class Memory:
-    """The arguments, as torch_table writes them, by what happens to them."""
+    """The arguments, as table.py reads them, by what happens to them."""
 
     views: dict[str, None] = field(default_factory=dict)
     may: dict[str, None] = field(default_factory=dict)

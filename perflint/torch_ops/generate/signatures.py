@@ -44,7 +44,7 @@ _TENSOR_LIST = re.compile(r"(list\[Tensor\]|Tensor\[\]|List\[Tensor\])")
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter; `wants` is the kind of argument as torch_table.Variant has it."""
+    """One parameter; `wants` is the kind of argument as operation.Variant has it."""
 
     name: str
     wants: str
@@ -169,7 +169,7 @@ def _schema_kind(kind: str) -> str:
 
 
 def of_callable(function: Callable[..., Any]) -> list[Overload]:
-    """The overload of a function written in Python, none if it is not; its result is unknown if it doesn't say it."""
+    """The overload of a function written in Python, none if it is not; its result is "" if it doesn't say it."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -185,7 +185,7 @@ def of_callable(function: Callable[..., Any]) -> list[Overload]:
         for each in signature.parameters.values()
     )
     returned = signature.return_annotation
-    result = "unknown" if returned is signature.empty else result_kind(_text(returned))
+    result = "" if returned is signature.empty else result_kind(_text(returned))
     return [Overload(parameters, result)]
 
 
