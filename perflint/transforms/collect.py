@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from perflint.analysis.ir.occurrences import is_empty_list, occurrences, start_region
 from perflint.analysis.values.dtypes import FLOAT, INTEGER, assigned, number_kind
 from perflint.analysis.values.values import Kind
-from perflint.engine.rule import Fix, Safety
+from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import own_nodes
 from perflint.torch_ops import table as torch_table
 from perflint.transforms.accumulator import Accumulator, accumulator_of, behind

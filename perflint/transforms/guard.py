@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from perflint.analysis.program import Program
-from perflint.engine.rule import Edit
+from perflint.syntax.edits import Edit
 from perflint.syntax.scopes import bound_names, definition_names, used_names
 from perflint.syntax.scripts import is_main_guard
 from perflint.syntax.walk import FUNCTIONS, own_nodes, root_of

@@ -8,7 +8,7 @@ import tokenize
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from perflint.engine.rule import Edit
+from perflint.syntax.edits import Edit
 from perflint.syntax.source import Source
 
 _OPEN, _CLOSE = "([{", ")]}"
