@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
-from perflint.syntax.edits import Edit, Fix, Safety, is_safe
+from perflint.syntax.edits import Edit, Fix, Safety, Unrenderable, is_safe
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
@@ -24,6 +24,7 @@ __all__ = [
     "Rule",
     "Safety",
     "Severity",
+    "Unrenderable",
     "is_safe",
 ]
 
