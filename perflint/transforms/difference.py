@@ -32,9 +32,9 @@ def _changes(before: list[str], after: list[str], offsets: list[int]) -> Iterato
             for number, (one, other) in enumerate(pairs, first):
                 yield from _trimmed(one, other, offsets[number])
         else:
-            for one, other in _paired(before[first:last], after[begin:end]):
-                yield from _trimmed("".join(one), "".join(other), offsets[first])
-                first += len(one)
+            for old_lines, new_lines in _paired(before[first:last], after[begin:end]):
+                yield from _trimmed("".join(old_lines), "".join(new_lines), offsets[first])
+                first += len(old_lines)
 
 
 def _joined(edits: Iterator[Edit]) -> Iterator[Edit]:

@@ -13,7 +13,7 @@ import libcst as cst
 from perflint.engine.rule import Edit, Unrenderable
 from perflint.syntax.source import Source
 from perflint.transforms.blocks import Block, Changes
-from perflint.transforms.code import Coder, Line, Piece, in_brackets
+from perflint.transforms.code import Coder, Line, Piece, in_brackets, unbroken
 from perflint.transforms.difference import difference, merged
 from perflint.transforms.keywords import with_keywords
 from perflint.transforms.operations import (
@@ -32,6 +32,7 @@ _OPEN = (
     *(cst.Arg, cst.Index, cst.Assign, cst.AnnAssign, cst.AugAssign, cst.Return, cst.Expr, cst.If, cst.While),
     *(cst.FormattedStringExpression, cst.Element, cst.Assert, cst.Decorator),
 )
+_ENCLOSED = (cst.Arg, cst.SubscriptElement, cst.List, cst.Set, cst.Dict, cst.BaseComp)
 _CLOSED = (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.BaseNumber, cst.BaseString, cst.List, cst.Tuple)
 
 
@@ -201,10 +202,24 @@ class _Rendering(cst.CSTTransformer):
 
     def _replaced(self, old: cst.BaseExpression, new: ast.expr) -> cst.BaseExpression:
         written = self._coder.expression(new)
+        if isinstance(old, cst.Attribute) and isinstance(written, cst.Attribute):
+            written = written.with_changes(dot=old.dot)
         if old.lpar and not isinstance(old, cst.Tuple | cst.GeneratorExp):
             return written.with_changes(lpar=old.lpar, rpar=old.rpar)
         is_open = isinstance(self._trees.parents.get(old), _OPEN) or isinstance(written, _CLOSED)
-        return written if is_open else in_brackets(written, needed=True)
+        if not is_open:
+            return in_brackets(written, needed=True)
+        return written if self._is_enclosed(old) else unbroken(written)
+
+    def _is_enclosed(self, node: cst.CSTNode) -> bool:
+        """Does `node` stand in brackets, so that it may go over several lines?"""
+        while (around := self._trees.parents.get(node)) is not None:
+            if isinstance(around, _ENCLOSED) or (isinstance(around, cst.BaseExpression) and around.lpar):
+                return True
+            if isinstance(around, cst.BaseSmallStatement | cst.BaseCompoundStatement):
+                return False
+            node = around
+        return False
 
 
 def _with_names(node: cst.ImportFrom, names: Sequence[str]) -> cst.ImportFrom:

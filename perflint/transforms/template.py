@@ -73,6 +73,11 @@ def _name(node: object) -> str:
     return node.id.removeprefix(_MARK) if isinstance(node, ast.Name) and is_place else ""
 
 
+def call_like(call: ast.Call, func: ast.expr) -> ast.expr:
+    """A call of `func` with the arguments of `call`."""
+    return new(ast.Call(func, call.args, call.keywords))
+
+
 def path(dotted: str, ctx: ast.expr_context | None = None) -> ast.expr:
     """A name, or a chain of attributes."""
     owner, _, name = dotted.rpartition(".")
