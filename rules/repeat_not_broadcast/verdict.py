@@ -199,13 +199,11 @@ def _is_folded(shapes: Shapes, consumer: Consumer) -> bool:
 
 
 def source_changes(program: Program, flow: Flow, copy: Copy, reading: Reading) -> bool:
-    """May the source be written to while the copy is in use, so that a view would show it, or the copy itself?"""
+    """May the source be written to while the copy is in use, so that a view would show it?"""
     memory = program.get(Memory)
     points = memory.points_to(copy.call)
-    source, own = points.of(copy.source), made(copy.call)
+    source = points.of(copy.source)
     if registers_hooks(program) and any(each.path for each in source):
-        return True
-    if any(write.reaches([own]) for write in points.writes):
         return True
     writes = list(memory.writes_after(copy.source, copy.call))
     if writes and (may_have_gradient(program, flow, copy) or _is_carried(memory, copy)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
@@ -43,6 +43,7 @@ _PURE_PACKAGES = frozenset(
 _WRITES_FIRST = frozenset(  # of numpy, and of Python's modules of functions
     "copyto put place putmask fill_diagonal put_along_axis shuffle at heappush heappop insort setitem delitem".split()
 )
+_HOLDS = frozenset({"get", "items", "keys", "values", "copy"})
 _FILLS = frozenset("append appendleft extend extendleft insert add update setdefault put push register".split())
 _TAKES = frozenset("pop popleft popitem clear remove discard sort reverse fill partition itemset resize".split())
 
@@ -63,6 +64,10 @@ class Calls(ABC):
     @abstractmethod
     def of(self, node: ast.expr) -> Locations:
         """The locations that `node` may evaluate to; none for numbers and other plain values."""
+
+    @abstractmethod
+    def dispatched(self, call: ast.Call) -> Sequence[Function]:
+        """The functions of this file that a call runs although only its running tells which of them it is."""
 
     @abstractmethod
     def outer(self, name: str) -> Locations:
@@ -115,6 +120,8 @@ class Calls(ABC):
         function = self._callee(call)
         if function is not None:
             return self._called(call, function)
+        if dispatched := self.dispatched(call):
+            return frozenset().union(*(self._called(call, each) for each in dispatched))
         name = self.program.qualified(call.func)
         if name == "builtins.setattr":
             return self._set_attribute(call)
@@ -281,15 +288,11 @@ class Calls(ABC):
             self.write(call, [*receiver, ANYWHERE], deep=True)
             return NOWHERE
         if value.kind in (Kind.SEQUENCE, Kind.MAPPING) or (
-            func.attr in _FILLS | _TAKES and value.kind is not Kind.TENSOR
+            func.attr in _FILLS | _TAKES | _HOLDS and value.kind is not Kind.TENSOR
         ):
             return self._of_container(call, func.attr, receiver)
         if operation is not None and value.kind is not Kind.MODULE:
-            found = self._operation(call, operation)
-            if value.kind is Kind.TENSOR:
-                return found
-            self.cells.store(receiver, ANY, self._given(call))
-            return found | self.items_at(receiver)
+            return self._operation(call, operation)
         if value.kind is Kind.NUMPY:
             self._write_out(call)
             return receiver | {made(call)}

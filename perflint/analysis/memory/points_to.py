@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
+from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Graph, Outer, Step, Value, sources_of
 from perflint.analysis.memory.calls import ARRAYS, PLAIN, VARIABLE, Calls
+from perflint.analysis.memory.consumers.modules import forwards
 from perflint.analysis.memory.locations import (
     ANY,
     ANYWHERE,
@@ -20,6 +22,7 @@ from perflint.analysis.memory.locations import (
     Summary,
     made,
 )
+from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, Function
 
 _MOST_ROUNDS = 12
@@ -65,6 +68,11 @@ class PointsTo(Calls):
             self._current.add(node)
             self._at[node] = self._at.get(node, NOWHERE) | self._evaluated(node)
         return self._at.get(node, NOWHERE)  # while it is being evaluated, what the round before found
+
+    def dispatched(self, call: ast.Call) -> Sequence[Function]:
+        """Each `forward` of this file that `layer(...)` or `self.layers[i](...)` may run."""
+        is_module = self.program.value(call.func).kind in (Kind.MODULE, Kind.UNKNOWN)
+        return forwards(self.program.get(Flow), call) if is_module else ()
 
     def outer(self, name: str) -> Locations:
         """What a function inside of this scope finds under `name` at any time."""
