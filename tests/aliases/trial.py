@@ -19,7 +19,7 @@ import torch
 from perflint.analysis.links import ALONE, Context
 from perflint.engine.catalogue import all_rules
 from perflint.engine.check import find
-from perflint.engine.fix import NotSettledError, fix_text
+from perflint.engine.fix import fix_text
 from perflint.engine.rule import Finding, Fix, Safety
 from perflint.project.ties import contexts_of
 from tests.aliases.part import FOLDER
@@ -57,9 +57,15 @@ def tried(text: str) -> Outcome:
     expected = _run(text)
     if isinstance(expected, Exception):
         return Outcome(Verdict.RAISES, detail=_said(expected))
+    try:
+        return _compared(text, expected)
+    except Exception as error:
+        return Outcome(Verdict.WRONG, detail=f"perflint fails: {_said(error.__cause__ or error)}")
+
+
+def _compared(text: str, expected: Any) -> Outcome:
     context = _context(text)
-    findings = find(text, RULES, OPTIONS, context).findings
-    if not findings:
+    if not find(text, RULES, OPTIONS, context).findings:
         return Outcome(Verdict.SILENT)
     behaves: list[str] = []
 
@@ -68,10 +74,7 @@ def tried(text: str) -> Outcome:
             behaves.append(finding.rule)
         return "it is for another time" if fix.safety is Safety.BEHAVIOUR else ""
 
-    try:
-        result = fix_text(text, RULES, OPTIONS, unsafe=True, accept=kept, context=context)
-    except NotSettledError as error:
-        return Outcome(Verdict.WRONG, detail=_said(error))
+    result = fix_text(text, RULES, OPTIONS, unsafe=True, accept=kept, context=context)
     applied = tuple(sorted({(item.finding.rule, item.fix.safety.value) for item in result.applied}))
     behaviour = _behaviour(text, expected, context) if behaves else ""
     if result.rejected:
@@ -108,20 +111,20 @@ def would_be_right(case: Case) -> bool | None:
 
 def minimised(case: Case, outcome: Outcome) -> Case:
     """The simplest case like `case` on which the same rules go wrong."""
-    rules = {rule for rule, _ in outcome.applied}
     while True:
         smaller = [each for each in simpler(case) if _size(each) < _size(case)]
-        found = next((each for each in smaller if _is_still_wrong(each, case, rules)), None)
+        found = next((each for each in smaller if _is_still_wrong(each, case, outcome)), None)
         if found is None:
             return case
         case = found
 
 
-def _is_still_wrong(case: Case, before: Case, rules: set[str]) -> bool:
+def _is_still_wrong(case: Case, before: Case, outcome: Outcome) -> bool:
     if rendered(case) == rendered(before):
         return True
     found = tried(rendered(case))
-    return found.verdict is Verdict.WRONG and bool({rule for rule, _ in found.applied} & rules)
+    is_same = set(found.applied) & set(outcome.applied) if outcome.applied else found.detail == outcome.detail
+    return found.verdict is Verdict.WRONG and bool(is_same)
 
 
 def _size(case: Case) -> tuple[int, ...]:

@@ -84,7 +84,7 @@ def report(found: Iterable[Trial], lists_all: bool) -> int:
         elif trial.outcome.verdict in (Verdict.SILENT, Verdict.REFUSED):
             needless[trial.needless] += 1
         if trial.least is not None:
-            rules = ", ".join(f"{rule} ({safety})" for rule, safety in trial.outcome.applied)
+            rules = ", ".join(f"{rule} ({safety})" for rule, safety in trial.outcome.applied) or "perflint"
             wrong.setdefault(f"{rules} | {trial.least}", []).append(trial)
             if lists_all:
                 print(f"{trial.number}: {trial.case}: {trial.outcome.detail}")
