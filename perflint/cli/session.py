@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perflint.cli import options
-from perflint.cli.config import Resolved, Settings, load
 from perflint.engine.errors import UserError
-from perflint.engine.selection import RulesByFile, reasons_off
+from perflint.project.config import Resolved, load
 from perflint.project.files import Discovery, discover, forced_out
+from perflint.project.selection import RulesByFile, reasons_off
+from perflint.project.settings import Settings
 
 if TYPE_CHECKING:
     from perflint.engine.results import RunResult
@@ -77,8 +78,8 @@ class Session:
         """Why standard input is left out, as only `force-exclude` can, by a name that no file needs to have yet."""
         return "" if self.stdin_name == UNNAMED else forced_out(self.stdin_name, self.settings)
 
-    def check_stdin(self, data: bytes) -> RunResult:
-        """The result of standard input that holds `data`."""
+    def check_stdin(self, data: bytes, *, edits: bool = False) -> RunResult:
+        """The result of standard input that holds `data`, with the edits of fixes if these are asked for."""
         import time
 
         from perflint.engine.check import check_bytes
@@ -89,7 +90,7 @@ class Session:
         if reason := self.excluded():
             file = FileResult(str(path), skipped=reason)
         else:
-            file, _ = check_bytes(str(path), data, self.rules.at(path), self.settings.rules)
+            file, _ = check_bytes(str(path), data, self.rules.at(path), self.settings.rules, edits=edits)
         return RunResult((file,), time.perf_counter() - started)
 
     def fix_stdin(self, data: bytes) -> tuple[Patch, bytes]:

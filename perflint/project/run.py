@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from perflint.analysis.links import ALONE, Context, Links
 from perflint.documents.disk import Unreadable, read_bytes
+from perflint.documents.places import Problem
 from perflint.engine.catalogue import selected_rules
-from perflint.engine.results import FileResult, Problem, RunResult
+from perflint.engine.results import FileResult, RunResult
 from perflint.engine.rule import Rule
 from perflint.project.cache import Cache, Keys, in_context, key_of_all, keys_for
 from perflint.project.cache_folder import FOLDER
@@ -24,7 +25,7 @@ from perflint.project.payload import decode, decode_contexts, decode_links, enco
 from perflint.project.ties import contexts_of
 
 if TYPE_CHECKING:
-    from perflint.cli.config import Settings
+    from perflint.project.settings import Settings
 
 Progress = Callable[[int, int], None]
 
@@ -50,14 +51,16 @@ class _Seen:
         return replace(self, task=task, key=in_context(self.key, task.surroundings) if self.key else None)
 
 
-def check_files(discovery: Discovery, settings: Settings, *, progress: Progress | None = None) -> RunResult:
+def check_files(
+    discovery: Discovery, settings: Settings, *, edits: bool = False, progress: Progress | None = None
+) -> RunResult:
     """The results of the files that were discovered; of folders that could not be read, the problem.
 
-    A file that cannot be checked, also by a fault of ours, does not keep the others from it. `progress` is called with
-    the numbers of files that are done and of all.
+    A file that cannot be checked, also by a fault of ours, does not keep the others from it. Fixes have their `edits`
+    if these are asked for. `progress` is called with the numbers of files that are done and of all.
     """
     started = time.perf_counter()
-    checker, tasks = _plan(discovery.files, settings)
+    checker, tasks = _plan(discovery.files, settings, edits)
     run = _Run(checker, Cache(settings.cache_dir or settings.root / FOLDER) if settings.cache else None, settings.jobs)
     checked, contexts = run.check_all(tasks, progress)
     files = [_decoded(path, each.payload) for path, each in checked.items()]
@@ -124,7 +127,7 @@ class _Run:
         return done
 
 
-def _plan(files: Sequence[Path], settings: Settings) -> tuple[Checker, list[Task]]:
+def _plan(files: Sequence[Path], settings: Settings, edits: bool) -> tuple[Checker, list[Task]]:
     """Who checks, and each file with the number of the rules that the settings leave on for it."""
     selected = selected_rules(settings.selection)
     numbers: dict[tuple[Rule, ...], int] = {}
@@ -140,8 +143,8 @@ def _plan(files: Sequence[Path], settings: Settings) -> tuple[Checker, list[Task
     keys: tuple[Keys, ...] = ()
     if settings.cache:
         source = source_digest(selected)
-        keys = tuple(keys_for(rules, settings.rules, source) for rules in numbers)
-    return Checker(tuple(numbers), settings.rules, keys), tasks
+        keys = tuple(keys_for(rules, settings.rules, source, edits=edits) for rules in numbers)
+    return Checker(tuple(numbers), settings.rules, keys, edits), tasks
 
 
 def _look(checker: Checker, task: Task) -> _Seen:
@@ -163,7 +166,8 @@ def _check_each(
     if useful < 2:
         yield from ((task, checker.check(task)) for task in tasks)
         return
-    from perflint.project.workers import available_cores, work  # here: a commit hook's few files do without
+    from perflint.project.cores import available_cores
+    from perflint.project.workers import work  # here: a commit hook's few files do without
 
     jobs = min(jobs or available_cores(), useful)
     with closing(work(checker.check, tasks, jobs)) as results:
