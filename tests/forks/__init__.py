@@ -26,6 +26,7 @@ __all__ = ["DEVNULL", "PIPE", "Popen", "run"]
 
 _AT_START = ("PYTHON", "OMP_", "MKL_", "OPENBLAS_", "LD_", "LC_", "LANG", "TORCH_")
 _LATER = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "OMP_WAIT_POLICY")  # read, or of no consequence
+_SERVER = "FORKS"  # the variable that holds the address of the server
 _ROOM = 65_536  # bytes that the environment of a fork may have
 
 
@@ -110,7 +111,9 @@ _servers: list[subprocess.Popen[bytes]] = []
 
 @cache
 def _server() -> str:
-    """The address of this process's server, which ends when this process does."""
+    """The address of this process's server, which ends when this process does; forks have the one that forked them."""
+    if _SERVER in os.environ:
+        return os.environ[_SERVER]
     server = Path(__file__).with_name("server.py")
     address = str(Path(tempfile.mkdtemp(prefix="forks-"), "server"))
     environment = {name: value for name, value in os.environ.items() if name not in _LATER}
@@ -124,5 +127,6 @@ def _server() -> str:
     assert process.stdout is not None
     assert process.stdout.read(1), "there is no server of forks"
     _servers.append(process)
+    os.environ[_SERVER] = address
     atexit.register(process.communicate)  # which ends it
     return address

@@ -47,6 +47,7 @@ class Loaded:
             import_module(name)
             self._brought[name] = [each for each in sys.modules if each not in before]
             before = {*sys.modules} if name == "torch" else _BARE
+        self._brought["json"] = ["json.decoder", "json.scanner", "json.encoder"]  # where C looks for its error
         self._modules = {name: module for name, module in sys.modules.items() if name not in _BARE}
         self._kinds = {name: type(module) for name, module in self._modules.items()}
         specs = {name: getattr(module, "__spec__", None) for name, module in self._modules.items()}
