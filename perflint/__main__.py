@@ -15,7 +15,7 @@ def main() -> None:
     folder = _folder()
     sys.path[: len(folder)] = []
     try:
-        from perflint.errors import UserError
+        from perflint.engine.errors import UserError
 
         program = _known(sys.argv) or _asked_for()
     except KeyboardInterrupt:
@@ -25,7 +25,7 @@ def main() -> None:
     try:
         program()
     except UserError as error:
-        from perflint.cli import FAILED, fail
+        from perflint.cli.commands import FAILED, fail
 
         fail(str(error))
         sys.exit(FAILED)
@@ -58,7 +58,7 @@ def _known(argv: list[str]) -> Callable[[], None] | None:
 
 
 def _asked_for() -> Callable[[], None]:
-    from perflint.cli import cli
+    from perflint.cli.commands import cli
 
     program: Callable[[], None] = cli(prog_name="perflint")
     return program

@@ -105,9 +105,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from perflint.program import Program
-from perflint.program.walk import PlainLoop
-from perflint.rule import Finding, Options, Rule
+from perflint.analysis.program import Program
+from perflint.engine.rule import Finding, Options, Rule
+from perflint.syntax.walk import PlainLoop
 
 
 class DecodeLoop(Rule):
@@ -122,7 +122,7 @@ class DecodeLoop(Rule):
             found = program.time_loop(loop)
             if found is None:
                 continue
-            from perflint.loop_fixes import is_captured, remedy  # here: most files have no such loop
+            from perflint.transforms.loops import is_captured, remedy  # here: most files have no such loop
 
             if is_captured(program, loop):
                 continue

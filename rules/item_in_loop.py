@@ -65,11 +65,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from perflint.fixes.remedy import remedies
-from perflint.rule import Finding, Options, Rule
+from perflint.engine.rule import Finding, Options, Rule
+from perflint.transforms.remedy import remedies
 
 if TYPE_CHECKING:
-    from perflint.program import Program
+    from perflint.analysis.program import Program
 
 _MESSAGE = "`.item()` makes the host wait for the device in every iteration"
 
@@ -82,6 +82,6 @@ class ItemInLoop(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield each first read of a value in an iteration."""
-        for sync, fixes, blocked in program.once(remedies):
+        for sync, fixes, blocked in program.get(remedies):
             if sync.kind == "item":
                 yield self.finding((sync.start, sync.end), _MESSAGE, kind=sync.kind, fixes=fixes, blocked=blocked)

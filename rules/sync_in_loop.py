@@ -59,11 +59,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from perflint.fixes.remedy import remedies
-from perflint.rule import Finding, Options, Rule
+from perflint.engine.rule import Finding, Options, Rule
+from perflint.transforms.remedy import remedies
 
 if TYPE_CHECKING:
-    from perflint.program import Program
+    from perflint.analysis.program import Program
 
 _MESSAGES = {
     "mask": "reading with a boolean mask makes the host wait for its size in every iteration",
@@ -83,7 +83,7 @@ class SyncInLoop(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield each first read of a value in an iteration."""
-        for sync, fixes, blocked in program.once(remedies):
+        for sync, fixes, blocked in program.get(remedies):
             if sync.kind != "item":
                 message = _MESSAGES.get(
                     sync.kind, f"`{sync.kind}` makes the host wait for the device in every iteration"

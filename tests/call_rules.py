@@ -11,11 +11,11 @@ from typing import ClassVar
 import pytest
 from click.testing import CliRunner, Result
 
-from perflint import catalogue, unused_ignore
-from perflint.cli import cli
-from perflint.program import Program
-from perflint.rule import Edit, Finding, Fix, Option, Options, Rule, Safety, Severity
-from perflint.unused_ignore import UnusedIgnore
+from perflint.analysis.program import Program
+from perflint.cli.commands import cli
+from perflint.engine import catalogue, unused_ignore
+from perflint.engine.rule import Edit, Finding, Fix, Option, Options, Rule, Safety, Severity
+from perflint.engine.unused_ignore import UnusedIgnore
 
 
 class SlowCall(Rule):

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from perflint.catalogue import rules_by_name
-from perflint.check import check_text
-from perflint.fix import FixResult, fix_text
-from perflint.rule import Finding, Rule
+from perflint.engine.catalogue import rules_by_name
+from perflint.engine.check import check_text
+from perflint.engine.fix import FixResult, fix_text
+from perflint.engine.rule import Finding, Rule
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 _MARK = re.compile(r"# expect: ([a-z-]+)(?: \(([^)]+)\))?")

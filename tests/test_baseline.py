@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from perflint import baseline
-from perflint.errors import UserError
-from perflint.results import Diagnostic, FileResult, Position, Problem, RunResult
-from perflint.rule import Severity
+from perflint.documents.places import Position, Problem
+from perflint.engine import baseline
+from perflint.engine.errors import UserError
+from perflint.engine.results import Diagnostic, FileResult, RunResult
+from perflint.engine.rule import Severity
 
 
 def _file(path: str, *fingerprints: str, rule: str = "slow", line: int = 1) -> FileResult:

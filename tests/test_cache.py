@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from perflint.cache import KEEP_DAYS, Cache, keys_for
-from perflint.cache_folder import FOLDER
-from perflint.fingerprint import source_digest
+from perflint.project.cache import KEEP_DAYS, Cache, keys_for
+from perflint.project.cache_folder import FOLDER
+from perflint.project.fingerprint import source_digest
 from tests.stub_rules import CRASH, EVAL
 
 KEY, OTHER = b"k" * 16, b"o" * 16
@@ -129,7 +129,7 @@ def test_a_database_that_may_not_be_written_is_still_read(tmp_path: Path, monkey
 
 
 def test_a_locked_database_costs_only_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perflint.cache._WAIT_S", 0.01)
+    monkeypatch.setattr("perflint.project.cache._WAIT_S", 0.01)
     Cache(tmp_path).store({KEY: "a"})
     writer = sqlite3.connect(database(tmp_path), isolation_level=None)
     writer.execute("BEGIN EXCLUSIVE")
@@ -164,7 +164,7 @@ def test_rows_that_are_used_stay_and_others_go(tmp_path: Path) -> None:
 
 
 def test_the_number_of_rows_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perflint.cache.KEEP_ROWS", 2)
+    monkeypatch.setattr("perflint.project.cache.KEEP_ROWS", 2)
     Cache(tmp_path).store({KEY: "a"})
     aged(Cache(tmp_path), 1).store({OTHER: "b", b"x" * 16: "c"})
     assert rows(tmp_path) == {OTHER, b"x" * 16}
@@ -191,7 +191,7 @@ def test_the_digest_of_the_code_follows_every_file_of_it(tmp_path: Path, monkeyp
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("{}")
     (tmp_path / "pack" / "deep" / "defect.py").write_text(
-        "from perflint.rule import Rule\n\n\nclass Defect(Rule):\n    group = 'data'\n\n"
+        "from perflint.engine.rule import Rule\n\n\nclass Defect(Rule):\n    group = 'data'\n\n"
         "    def check(self, program, options):\n        return iter(())\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))

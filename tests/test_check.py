@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from perflint.check import FRAME_CONTEXT, FRAME_LIMIT, check_bytes, check_path, check_text
-from perflint.payload import decode, encode
-from perflint.problems import InternalProblem, RuleCrash
-from perflint.results import FileResult
-from perflint.rule import Rule
+from perflint.engine.check import FRAME_CONTEXT, FRAME_LIMIT, check_bytes, check_path, check_text
+from perflint.engine.problems import InternalProblem, RuleCrash
+from perflint.engine.results import FileResult
+from perflint.engine.rule import Rule
+from perflint.project.payload import decode, encode
 from tests.stub_rules import BOTTOMLESS, CRASH, EVAL, MISSPELT
 
 HEAD = "import torch\n"
@@ -39,7 +39,8 @@ def test_findings_are_in_order_and_none_is_there_twice() -> None:
 
 
 def test_a_diagnostic_says_where_it_is_and_shows_the_lines_around() -> None:
-    (found,) = checked(HEAD + "\n\nx = 'ä', eval(y)  # z\n\nlast\nunseen\n").diagnostics
+    text = HEAD + "\n\nx = 'ä', eval(y)  # z\n\nlast\nunseen\n"
+    (found,) = check_bytes("a.py", text.encode(), (EVAL,), {}, edits=True)[0].diagnostics
     assert (found.path, found.rule, found.start.line, found.start.column, found.end.column) == (
         "a.py",
         "eval",

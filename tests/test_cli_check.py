@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import perflint
-from perflint import session
+from perflint.cli import session
 from tests.call_rules import Project, project
 
 __all__ = ["project"]
@@ -339,11 +339,12 @@ def test_commands_formats_rules_and_groups_complete(tmp_path: Path) -> None:
 
 
 def test_the_version_is_told_without_importing_what_only_commands_need(tmp_path: Path) -> None:
-    code = "import sys; from perflint.cli import cli\ntry: cli(['--version'])\nfinally: print(*sys.modules)"
+    code = "import sys; from perflint.cli.commands import cli\ntry: cli(['--version'])\nfinally: print(*sys.modules)"
     output = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     version, modules = output.stdout.splitlines()
     assert version.endswith(f" {perflint.__version__}")
-    assert not {"torch", "rich", "pathspec", "perflint.catalogue", "perflint.config"} & set(modules.split())
+    unneeded = {"torch", "libcst", "rich", "pathspec", "perflint.engine.catalogue", "perflint.project.config"}
+    assert not unneeded & set(modules.split())
 
 
 def test_a_terminal_that_knows_only_ascii_is_no_reason_to_crash(tmp_path: Path) -> None:
@@ -378,7 +379,10 @@ def test_ctrl_c_ends_the_run_quietly(tmp_path: Path) -> None:
 
 
 def test_a_working_directory_that_is_gone_is_one_line(tmp_path: Path) -> None:
-    script = "import os, sys, perflint.cli as c; os.rmdir(os.getcwd()); sys.argv = ['perflint', 'check']; c.cli()"
+    script = (
+        "import os, sys; from perflint.cli.commands import cli\n"
+        "os.rmdir(os.getcwd()); sys.argv = ['perflint', 'check']; cli()"
+    )
     result = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stderr) == (2, "perflint: the working directory does not exist any more\n")
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from perflint import console
+from perflint.cli import console
 
 
 class _Terminal(io.StringIO):

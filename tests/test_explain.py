@@ -9,9 +9,10 @@ from typing import ClassVar
 import pytest
 from click.testing import CliRunner, Result
 
-from perflint import catalogue, explain
-from perflint.cli import cli
-from perflint.rule import GROUPS, Finding, Option, Options, Rule, Severity
+from perflint.cli import explain
+from perflint.cli.commands import cli
+from perflint.engine import catalogue
+from perflint.engine.rule import GROUPS, Finding, Option, Options, Rule, Severity
 
 
 class _Slow(Rule):

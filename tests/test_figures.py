@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from perflint import figures
-from perflint.config import load
-from perflint.figures import LoaderFigure
-from perflint.fix import fix_text
+from perflint.engine.fix import fix_text
+from perflint.project import figures
+from perflint.project.config import load
+from perflint.project.figures import LoaderFigure
 from rules.dataloader_defaults import DataloaderDefaults
 
 CALL = "DataLoader(data, batch_size=4)"

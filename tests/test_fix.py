@@ -9,10 +9,10 @@ from typing import ClassVar
 
 import pytest
 
-from perflint.edits import apply_fixes, fitted
-from perflint.fix import FixResult, NotSettledError, fix_text, settle
-from perflint.program import Program
-from perflint.rule import Edit, Finding, Fix, Options, Rule, Safety, Severity
+from perflint.analysis.program import Program
+from perflint.engine.edits import apply_fixes, fitted
+from perflint.engine.fix import FixResult, NotSettledError, fix_text, settle
+from perflint.engine.rule import Edit, Finding, Fix, Options, Rule, Safety, Severity
 
 Find = Callable[[str], Sequence[Finding]]
 Change = Callable[[re.Match[str]], Sequence[Edit]]

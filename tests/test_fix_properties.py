@@ -15,13 +15,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from perflint.catalogue import all_rules
+from perflint.analysis.program import Program
 from perflint.documents.document import decode
-from perflint.fix import FixResult, fix_text
-from perflint.patch import patch_document
-from perflint.problems import FILE_FAULTS
-from perflint.program import Program
-from perflint.rule import Edit, Finding, Fix, Options, Rule, Safety
+from perflint.engine.catalogue import all_rules
+from perflint.engine.fix import FixResult, fix_text
+from perflint.engine.problems import FILE_FAULTS
+from perflint.engine.rule import Edit, Finding, Fix, Options, Rule, Safety
+from perflint.project.patch import patch_document
 
 
 class Odd(Rule):

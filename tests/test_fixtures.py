@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from perflint.catalogue import all_rules
-from perflint.check import check_text
-from perflint.rule import Safety
+from perflint.engine.catalogue import all_rules
+from perflint.engine.check import check_text
+from perflint.engine.rule import Safety
 from tests.fixture_cases import FIXTURES, Case, cases, default_options, load
 
 BEFORE, OK = cases("before"), cases("ok")
@@ -71,7 +71,7 @@ def test_a_fixed_program_parses_is_settled_and_keeps_its_comments(case: Case) ->
         ast.parse(fixed)
         again = Case(case.rule, case.path)
         assert _comments(fixed) == _comments(case.text)
-        from perflint.fix import fix_text
+        from perflint.engine.fix import fix_text
 
         assert fix_text(fixed, [again.rule], default_options(again.rule), unsafe=unsafe).text == fixed
 

@@ -16,7 +16,7 @@ RULE = '''"""Finds nothing.
 ## Measured
 """
 
-from perflint.rule import Rule
+from perflint.engine.rule import Rule
 
 
 class Nothing(Rule):
@@ -40,7 +40,7 @@ def install(site: Path, entry_points: str) -> Path:
 
 def rules(site: Path) -> list[str]:
     """The names of the rules where `site` is on the path, in an interpreter of its own: they are found but once."""
-    code = "from perflint.catalogue import all_rules; print(*(rule.name for rule in all_rules()))"
+    code = "from perflint.engine.catalogue import all_rules; print(*(rule.name for rule in all_rules()))"
     script = f"import sys; sys.path.append({str(site)!r}); {code}"
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
 

@@ -13,14 +13,14 @@ from typing import ClassVar
 
 import pytest
 
-from perflint.catalogue import rules_by_name
-from perflint.check import check_document
+from perflint.analysis.program import Program
 from perflint.documents.disk import Changed
 from perflint.documents.document import decode
-from perflint.patch import Patch, patch_document, patch_file, readable_diff, unified_diff
-from perflint.program import Program
-from perflint.results import Position
-from perflint.rule import Edit, Finding, Fix, Options, Rule, Safety
+from perflint.documents.places import Position
+from perflint.engine.catalogue import rules_by_name
+from perflint.engine.check import check_document
+from perflint.engine.rule import Edit, Finding, Fix, Options, Rule, Safety
+from perflint.project.patch import Patch, patch_document, patch_file, readable_diff, unified_diff
 
 
 class Renaming(Rule):

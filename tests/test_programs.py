@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from perflint.config import Settings
-from perflint.files import discover
-from perflint.links import Links, Says
-from perflint.programs import on_host
-from perflint.results import Diagnostic
-from perflint.rule import Options
-from perflint.run import check_files
+from perflint.analysis.links import Links, Says
+from perflint.engine.results import Diagnostic
+from perflint.engine.rule import Options
+from perflint.project.files import discover
+from perflint.project.programs import on_host
+from perflint.project.run import check_files
+from perflint.project.settings import Settings
 
 MODEL = """\
 from torch import nn

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from perflint import run
-from perflint.checker import Checker, Task
-from perflint.config import Settings
-from perflint.files import discover
-from perflint.links import Answer, HotCall, Links
-from perflint.patching import patch_files
-from perflint.project import contexts_of
-from perflint.results import RunResult
-from perflint.run import check_files
+from perflint.analysis.links import Answer, HotCall, Links
+from perflint.engine.results import RunResult
+from perflint.project import run
+from perflint.project.checker import Checker, Task
+from perflint.project.files import discover
+from perflint.project.patching import patch_files
+from perflint.project.run import check_files
+from perflint.project.settings import Settings
+from perflint.project.ties import contexts_of
 
 METRICS = """\
 import torch
@@ -181,7 +181,7 @@ def test_a_second_run_knows_the_calls_without_following_them_again(
     hot = TRAIN.format(import_="from metrics import accuracy", call="accuracy(output, y)")
     write(tmp_path, metrics=METRICS, train=hot)
     first = check(tmp_path)
-    monkeypatch.setattr("perflint.run.contexts_of", None)
+    monkeypatch.setattr("perflint.project.run.contexts_of", None)
     second = check(tmp_path)
     assert lines(second) == [("metrics.py", 6)]
     assert second.contexts == first.contexts

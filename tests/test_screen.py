@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from perflint.catalogue import all_rules
-from perflint.screen import can_fire
+from perflint.engine.catalogue import all_rules
+from perflint.engine.screen import can_fire
 from tests.stub_rules import CRASH, EVAL
 
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perflint import catalogue
-from perflint.rule import GROUPS, Finding, Options, Rule
-from perflint.suppress import UnusedIgnore, add_ignores, apply
+from perflint.engine import catalogue
+from perflint.engine.rule import GROUPS, Finding, Options, Rule
+from perflint.engine.suppress import UnusedIgnore, add_ignores, apply
 
 if TYPE_CHECKING:
-    from perflint.program import Program
+    from perflint.analysis.program import Program
 
 
 class _Marked(Rule):

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from perflint.catalogue import all_rules
-from perflint.check import check_text
-from perflint.fix import fix_text
+from perflint.engine.catalogue import all_rules
+from perflint.engine.check import check_text
+from perflint.engine.fix import fix_text
 from tests.fixture_cases import FIXTURES, default_options
 
 torch = pytest.importorskip("torch")

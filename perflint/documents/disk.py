@@ -8,7 +8,7 @@ import stat
 import tempfile
 from pathlib import Path
 
-from perflint.results import Problem
+from perflint.documents.places import Problem
 
 MAX_BYTES = 256_000_000
 

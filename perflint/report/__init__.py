@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from perflint.engine.results import RunResult
     from perflint.report.style import Style
-    from perflint.results import RunResult
 
 _MODULES = {
     "full": "full",
@@ -20,6 +20,7 @@ _MODULES = {
     "junit": "junit",
 }
 FORMATS = tuple(_MODULES)
+WITH_EDITS = ("json", "json-lines", "sarif")  # those that tell what a fix changes
 
 
 def render(name: str, result: RunResult, style: Style) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from perflint.engine.results import Diagnostic, FileResult, RunResult
 from perflint.report.frame import LOOKS
 from perflint.report.places import is_fixable, place, problem_place
 from perflint.report.style import Style, printable
 from perflint.report.summary import summary
-from perflint.results import Diagnostic, FileResult, RunResult
 
 
 def render(result: RunResult, style: Style) -> str:

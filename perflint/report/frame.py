@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from perflint.engine.results import Diagnostic
+from perflint.engine.rule import Severity
 from perflint.report.style import Style, printable
-from perflint.results import Diagnostic
-from perflint.rule import Severity
 
 _TAB = 4
 _MOST_UNDERLINED = 3  # of longer spans only the first line is underlined

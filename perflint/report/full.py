@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from perflint.engine.results import Diagnostic, FileResult, PlacedFix, RunResult
+from perflint.engine.rule import Safety
 from perflint.report.frame import LOOKS, code_frame
 from perflint.report.places import place, problem_place
 from perflint.report.style import Style, printable
 from perflint.report.summary import summary
-from perflint.results import Diagnostic, FileResult, PlacedFix, RunResult
-from perflint.rule import Safety
 
 _PROMISE = {
     Safety.EXACT: "exact: the same results",

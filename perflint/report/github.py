@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from perflint.engine.results import Diagnostic, FileResult, RunResult
+from perflint.engine.rule import Severity
 from perflint.report.places import UNREADABLE, in_cell, posix
 from perflint.report.style import Style, printable
-from perflint.results import Diagnostic, FileResult, RunResult
-from perflint.rule import Severity
 
 _COMMAND = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.ADVICE: "notice"}
 

@@ -7,10 +7,10 @@ import json
 from collections import Counter
 from typing import Any
 
+from perflint.engine.results import Diagnostic, FileResult, RunResult
+from perflint.engine.rule import Severity
 from perflint.report.places import UNREADABLE, in_cell, posix
 from perflint.report.style import Style
-from perflint.results import Diagnostic, FileResult, RunResult
-from perflint.rule import Severity
 
 _SEVERITY = {Severity.ERROR: "critical", Severity.WARNING: "major", Severity.ADVICE: "minor"}
 

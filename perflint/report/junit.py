@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from xml.sax.saxutils import quoteattr
 
+from perflint.engine.results import Diagnostic, FileResult, RunResult
 from perflint.report.places import UNREADABLE, is_fixable, posix, within
 from perflint.report.style import Style
-from perflint.results import Diagnostic, FileResult, RunResult
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

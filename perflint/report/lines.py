@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
+from perflint.engine.results import RunResult
 from perflint.report.objects import objects
 from perflint.report.style import Style
-from perflint.results import RunResult
 
 
 def render(result: RunResult, style: Style) -> str:

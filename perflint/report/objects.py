@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from perflint.documents.places import PlacedEdit
+from perflint.engine.results import Diagnostic, FileResult, RunResult
 from perflint.report.places import UNREADABLE, posix
 from perflint.report.style import Style
-from perflint.results import Diagnostic, FileResult, PlacedEdit, RunResult
 
 
 def render(result: RunResult, style: Style) -> str:

@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 from urllib.parse import quote
 
+from perflint.documents.places import Position
+from perflint.engine.results import Diagnostic, FileResult
 from perflint.report.style import printable
-from perflint.results import Diagnostic, FileResult, Position
 
 UNREADABLE = "unreadable-file"  # stands where a rule's name would, for a file that could not be checked
 

@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from perflint import __version__
+from perflint.documents.places import PlacedEdit, Position
+from perflint.engine.results import Diagnostic, FileResult, PlacedFix, RunResult
+from perflint.engine.rule import Rule, Severity
 from perflint.report.places import UNREADABLE, in_cell, posix, uri
 from perflint.report.style import Style
-from perflint.results import Diagnostic, FileResult, PlacedEdit, PlacedFix, Position, RunResult
-from perflint.rule import Rule, Severity
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _LEVEL = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.ADVICE: "note"}
@@ -19,7 +20,7 @@ _LEVEL = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.ADVICE:
 
 def render(result: RunResult, style: Style) -> str:
     """One run as a JSON document, with the pages of all rules."""
-    from perflint.catalogue import all_rules
+    from perflint.engine.catalogue import all_rules
 
     return json.dumps(document(result, all_rules()), indent=2) + "\n"
 

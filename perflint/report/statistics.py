@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 
+from perflint.engine.results import RunResult
 from perflint.report.places import is_fixable
 from perflint.report.style import Style
 from perflint.report.summary import summary
-from perflint.results import RunResult
 
 
 def render(name: str, result: RunResult, style: Style) -> str:

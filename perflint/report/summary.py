@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from perflint.engine.results import RunResult
 from perflint.report.places import count, is_fixable
 from perflint.report.style import Style, printable
-from perflint.results import RunResult
 
 
 def summary(result: RunResult, style: Style) -> str:

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, get_worker_info
 
+from perflint.project.cores import available_cores
 from perflint.runtime.held import unshared
 from perflint.runtime.probe import Probe, probe
-from perflint.workers import available_cores
 
 ADDED = ("num_workers", "pin_memory")
 _SHARED = Path("/dev/shm")

@@ -9,14 +9,14 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from perflint import figures
-from perflint.config import Settings
 from perflint.documents.disk import Unreadable
 from perflint.documents.document import read
-from perflint.files import Discovery
-from perflint.results import Diagnostic, PlacedFix
-from perflint.rule import Rule, Safety
-from perflint.run import check_files
+from perflint.engine.results import Diagnostic, PlacedFix
+from perflint.engine.rule import Rule, Safety
+from perflint.project import figures
+from perflint.project.files import Discovery
+from perflint.project.run import check_files
+from perflint.project.settings import Settings
 from perflint.shim.plan import KnownLoader
 
 WORKERS, PINNED = "num_workers", "pin_memory"
@@ -69,4 +69,4 @@ def _proves(name: str, fix: PlacedFix) -> bool:
 
 
 def _adds(name: str, fix: PlacedFix) -> bool:
-    return any(name in edit.text for edit in fix.edits)
+    return f"{name}=" in fix.title

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from perflint.errors import UserError
+from perflint.engine.errors import UserError
 from perflint.shim.session import Shim
 
 if TYPE_CHECKING:

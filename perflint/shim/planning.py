@@ -9,20 +9,20 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from perflint.cache import keys_for
-from perflint.cache_folder import FOLDER, make
-from perflint.catalogue import selected_rules
-from perflint.config import Settings
 from perflint.documents.disk import Unreadable, read_bytes
-from perflint.figures import load as load_figures
-from perflint.figures import nearest
-from perflint.files import Discovery, discover
-from perflint.fingerprint import source_digest
-from perflint.fix import Applied
-from perflint.line_map import line_map, original_line
-from perflint.patch import Patch
-from perflint.patching import patch_files
-from perflint.rule import Edit, Rule
+from perflint.engine.catalogue import selected_rules
+from perflint.engine.fix import Applied
+from perflint.engine.line_map import line_map, original_line
+from perflint.engine.rule import Edit, Rule
+from perflint.project.cache import keys_for
+from perflint.project.cache_folder import FOLDER, make
+from perflint.project.figures import load as load_figures
+from perflint.project.figures import nearest
+from perflint.project.files import Discovery, discover
+from perflint.project.fingerprint import source_digest
+from perflint.project.patch import Patch
+from perflint.project.patching import patch_files
+from perflint.project.settings import Settings
 from perflint.shim.basis import Basis, Look
 from perflint.shim.dependencies import basis_of
 from perflint.shim.known_loaders import known_loaders

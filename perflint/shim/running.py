@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from perflint.errors import UserError
+from perflint.engine.errors import UserError
 from perflint.shim import fault, launch, run_folder, summary
 from perflint.shim.counters import read
 from perflint.shim.graphs import graphed

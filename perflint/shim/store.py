@@ -8,7 +8,7 @@ from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
-from perflint.cache_folder import FOLDER
+from perflint.project.cache_folder import FOLDER
 
 RUNS = "run"  # the folder for what is kept of runs, inside of a cache
 _DIGEST = 16

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from perflint.figures import LoaderFigure, keep
+from perflint.project.figures import LoaderFigure, keep
 from perflint.shim.plan import Plan
 from perflint.shim.watches import Undo, replace
 

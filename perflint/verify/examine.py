@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from perflint import __version__
+from perflint.project.cores import available_cores
 from perflint.verify.compare.further import Further
 from perflint.verify.compare.grade import Grade, Likeness
 from perflint.verify.compare.records import Records, Tell
@@ -30,7 +31,6 @@ from perflint.verify.spec import Variant
 from perflint.verify.variants import FixKey, Variants
 from perflint.verify.verdict import FixVerdict, Hunk, Reach, Side, Verdict, weakest
 from perflint.verify.wording import count
-from perflint.workers import available_cores
 
 _FIRST_LOOK = 0.1  # of the time there is
 _FOR_FURTHER = 0.05  # of the time there is, for a run of the original behind the horizon

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from perflint.catalogue import all_rules
+from perflint.analysis.links import ALONE
 from perflint.documents.document import Document, read
-from perflint.files import discover
-from perflint.links import ALONE
-from perflint.patch import Place, patch_document
-from perflint.rule import Safety
-from perflint.run import check_files
-from perflint.selection import RulesByFile
+from perflint.engine.catalogue import all_rules
+from perflint.engine.rule import Safety
+from perflint.project.files import discover
+from perflint.project.patch import Place, patch_document
+from perflint.project.run import check_files
+from perflint.project.selection import RulesByFile
 from perflint.shim.compiling import functions
 from perflint.shim.known_loaders import WORKERS
 from perflint.shim.loaders import LOADERS, Made

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
 
-from perflint.rule import Safety
+from perflint.engine.rule import Safety
 from perflint.verify.compare.grade import Grade, Likeness
 from perflint.verify.measure.gpus import Reading, Stranger
 from perflint.verify.measure.samples import ORIGINALS, PATCHED, Samples

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from perflint.documents.disk import write_text
-from perflint.errors import UserError
+from perflint.engine.errors import UserError
 from perflint.verify.codec import decoded, encoded
 from perflint.verify.verdict import Verdict
 from perflint.verify.wording import sentence

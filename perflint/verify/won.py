@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from perflint.patch import ANY, Place
-from perflint.results import Diagnostic, RunResult
+from perflint.engine.results import Diagnostic, RunResult
+from perflint.project.patch import ANY, Place
 from perflint.verify import verdicts
 from perflint.verify.outcome import Outcome
 from perflint.verify.verdict import FixVerdict, Verdict

@@ -84,10 +84,10 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from perflint.program.consumers import reading
-from perflint.program.flow import Flow
-from perflint.program.shapes.infer import Shapes
-from perflint.rule import Finding, Options, Rule
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.memory.consumers import reading
+from perflint.analysis.values.shapes.infer import Shapes
+from perflint.engine.rule import Finding, Options, Rule
 
 from .copies import Copy, recognise
 from .patch import Patch, patch
@@ -95,7 +95,7 @@ from .proof import proved
 from .verdict import is_one_time, is_worth_it, kind_of, source_changes
 
 if TYPE_CHECKING:
-    from perflint.program import Program
+    from perflint.analysis.program import Program
 
 
 class RepeatNotBroadcast(Rule):

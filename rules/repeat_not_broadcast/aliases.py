@@ -6,12 +6,12 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from perflint.program import torch_table
-from perflint.program.flow import bound
-from perflint.program.walk import Function, own_nodes, path_of
+from perflint import torch_ops
+from perflint.analysis.ir.flow import bound
+from perflint.syntax.walk import Function, own_nodes, path_of
 
 if TYPE_CHECKING:
-    from perflint.program import Program
+    from perflint.analysis.program import Program
 
 _DEPTH = 2
 
@@ -58,8 +58,8 @@ def viewed(node: ast.expr) -> ast.expr:
 
 
 def _is_view(method: str) -> bool:
-    entry = torch_table.method(method)
-    return entry is not None and "view" in entry.traits
+    entry = torch_ops.of_method(method)
+    return entry is not None and entry.shares
 
 
 def writes(program: Program, node: ast.AST, name: str, depth: int = _DEPTH) -> bool:

@@ -6,13 +6,13 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perflint.program.consumers import WRAPPERS
-from perflint.program.shapes.shape import integer
-from perflint.program.values import Kind
+from perflint.analysis.memory.consumers import WRAPPERS
+from perflint.analysis.values.shapes.shape import integer
+from perflint.analysis.values.values import Kind
 
 if TYPE_CHECKING:
-    from perflint.program import Program
-    from perflint.program.flow import Flow
+    from perflint.analysis.ir.flow import Flow
+    from perflint.analysis.program import Program
 
 MATERIALISING = frozenset({"contiguous", "clone"})
 MOVES = frozenset("to cuda float double half bfloat16 long int bool type type_as".split())

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from perflint.program.shapes.infer import Shapes
-from perflint.program.shapes.shape import integer
+from perflint.analysis.values.shapes.infer import Shapes
+from perflint.analysis.values.shapes.shape import integer
 
 from .copies import Copy
 
 if TYPE_CHECKING:
-    from perflint.program import Program
+    from perflint.analysis.program import Program
 
 
 def filled_in_turn(program: Program, copy: Copy) -> bool:

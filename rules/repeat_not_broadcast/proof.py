@@ -6,18 +6,18 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perflint.program.consumers import Reading
-from perflint.program.flow import Flow
-from perflint.program.shapes.infer import Shapes
-from perflint.program.shapes.ranks import Ranks
-from perflint.program.shapes.shape import Shape, integer
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.memory.consumers import Reading
+from perflint.analysis.values.shapes.infer import Shapes
+from perflint.analysis.values.shapes.ranks import Ranks
+from perflint.analysis.values.shapes.shape import Shape, integer
 
 from .copies import Copy
 from .evidence import result_shows, result_suggests
 from .lists import filled_in_turn, spread
 
 if TYPE_CHECKING:
-    from perflint.program import Program
+    from perflint.analysis.program import Program
 
 
 @dataclass(frozen=True)

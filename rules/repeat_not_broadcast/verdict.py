@@ -6,21 +6,22 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from perflint.program import Heat, torch_table
-from perflint.program.consumers import VIEWS, Consumer, Reading, Role
-from perflint.program.flow import Flow
-from perflint.program.hooks import registers_hooks
-from perflint.program.rarity import makes_rare
-from perflint.program.shapes.infer import Shapes
-from perflint.program.values import Kind, Place
-from perflint.program.walk import FUNCTIONS, LOOPS, Loop, path_of
+from perflint import torch_ops
+from perflint.analysis.heat.rarity import makes_rare
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.memory.consumers import VIEWS, Consumer, Reading, Role
+from perflint.analysis.memory.hooks import registers_hooks
+from perflint.analysis.program import Heat
+from perflint.analysis.values.shapes.infer import Shapes
+from perflint.analysis.values.values import Kind, Place
+from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, path_of
 
 from .aliases import names_of, writes
 from .copies import MATERIALISING, Copy
 from .gradients import may_have_gradient
 
 if TYPE_CHECKING:
-    from perflint.program import Program
+    from perflint.analysis.program import Program
 
 _DEPTH = 12
 _SETUP = re.compile(r"^_*(init|reset|setup|build_model|main|test_|post_init|__init__|__post_init__|register)")
@@ -97,7 +98,7 @@ def _is_elementwise(program: Program, node: ast.AST | None) -> bool:
         return isinstance(node, ast.BinOp | ast.Compare | ast.UnaryOp)
     name = program.qualified(node.func)
     method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-    entry = torch_table.function(name) if name else torch_table.method(method)
+    entry = torch_ops.of_function(name) if name else torch_ops.of_method(method)
     return entry is not None and "pointwise" in entry.traits
 
 

@@ -21,14 +21,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from perflint.catalogue import all_rules
-from perflint.check import check_bytes
 from perflint.documents.disk import Unreadable
 from perflint.documents.document import decode
-from perflint.fix import fix_text
-from perflint.problems import FILE_FAULTS, InternalProblem
-from perflint.results import FileResult
-from perflint.rule import Options
+from perflint.engine.catalogue import all_rules
+from perflint.engine.check import check_bytes
+from perflint.engine.fix import fix_text
+from perflint.engine.problems import FILE_FAULTS, InternalProblem
+from perflint.engine.results import FileResult
+from perflint.engine.rule import Options
 
 MAX_BYTES = 60_000  # of a file that is used: of larger ones there would be fewer
 _TOKEN = re.compile(rb"\w+|[^\w\s]|[ \t]+|\r?\n")

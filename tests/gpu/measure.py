@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from perflint.catalogue import all_rules
-from perflint.fix import fix_text
+from perflint.engine.catalogue import all_rules
+from perflint.engine.fix import fix_text
 
 PROGRAMS = Path(__file__).parent / "programs"
 BY_HAND = Path(__file__).parent / "programs_by_hand"

@@ -14,9 +14,9 @@ from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
-from perflint.config import load
-from perflint.figures import VERDICTS
-from perflint.line_map import line_map
+from perflint.engine.line_map import line_map
+from perflint.project.config import load
+from perflint.project.figures import VERDICTS
 from perflint.shim.plan import PatchedFile, digest
 from perflint.shim.planning import Project
 from perflint.verify import verdicts

@@ -14,7 +14,7 @@ import torch
 if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)
 
-from perflint.figures import VERDICTS
+from perflint.project.figures import VERDICTS
 from perflint.verify import verdicts
 from perflint.verify.measure.timeline import DEVICE, HOST, LANES
 from perflint.verify.verdict import Verdict

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from perflint.program import Program
+from perflint.analysis.program import Program
 
 _START = """
 import torch

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perflint.program import Heat, Place, Program, Value
+from perflint.analysis.program import Heat, Place, Program, Value
 
 FOLDER = Path(__file__).parent.parent.parent / "fixtures" / "program"
 FILES = sorted(FOLDER.glob("*.py"))

@@ -6,8 +6,8 @@ import ast
 
 import pytest
 
-from perflint.lift.facts import shapes_of
-from perflint.program import Program
+from perflint.analysis.program import Program
+from perflint.transforms.vectorize.facts import shapes_of
 
 
 def rank_at_probe(body: str) -> int | None:

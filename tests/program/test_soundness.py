@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from perflint.program import Kind, Program, Value
+from perflint.analysis.program import Kind, Program, Value
 
 torch = pytest.importorskip("torch")
 np = pytest.importorskip("numpy")

@@ -7,8 +7,8 @@ import textwrap
 
 import pytest
 
-from perflint.program import LoopKind, Program, TimeLoop
-from perflint.program.walk import LOOPS
+from perflint.analysis.program import LoopKind, Program, TimeLoop
+from perflint.syntax.walk import LOOPS
 
 _HEADER = """
 import torch

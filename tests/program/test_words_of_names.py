@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perflint.program.timeloops.words import COUNTED, ROUNDS, TIME, any_of
+from perflint.analysis.loops.timeloops.words import COUNTED, ROUNDS, TIME, any_of
 
 
 @pytest.mark.parametrize("name", ["max_len", "n_steps", "nsteps", "seqLen", "maxlen", "MAX_LENGTH", "num_frames2"])

@@ -6,9 +6,10 @@ from typing import Protocol
 
 import pytest
 
-from perflint.program.source import Source
-from perflint.results import Diagnostic, FileResult, PlacedEdit, PlacedFix, Position, Problem, RunResult
-from perflint.rule import Safety, Severity
+from perflint.documents.places import PlacedEdit, Position, Problem
+from perflint.engine.results import Diagnostic, FileResult, PlacedFix, RunResult
+from perflint.engine.rule import Safety, Severity
+from perflint.syntax.source import Source
 
 TEXT = "import torch\n\nfor x in loader:\n    total += loss.item()\n    y = x\n"
 

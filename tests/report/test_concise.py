@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
+from perflint.engine.results import FileResult, RunResult
 from perflint.report import render, render_statistics
 from perflint.report.style import Style
-from perflint.results import FileResult, RunResult
 
 
 def test_each_finding_and_each_problem_is_one_line(run: RunResult) -> None:

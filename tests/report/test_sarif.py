@@ -12,14 +12,15 @@ from urllib.parse import unquote_to_bytes
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
+from perflint.documents.places import Problem
+from perflint.engine.results import FileResult, RunResult
+from perflint.engine.rule import Finding, Options, Rule, Safety, Severity
 from perflint.report import render
 from perflint.report.sarif import document
 from perflint.report.style import Style
-from perflint.results import FileResult, Problem, RunResult
-from perflint.rule import Finding, Options, Rule, Safety, Severity
 
 if TYPE_CHECKING:
-    from perflint.program import Program
+    from perflint.analysis.program import Program
     from tests.report.conftest import Diagnose
 
 

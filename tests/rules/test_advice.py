@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from perflint.fixes.remedy import remedies
-from perflint.program import Program
+from perflint.analysis.program import Program
+from perflint.transforms.remedy import remedies
 
 _PROGRAM = """
 import math

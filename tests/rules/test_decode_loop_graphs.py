@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from perflint.catalogue import rules_by_name
-from perflint.check import check_text
-from perflint.fix import fix_text
-from perflint.rule import Safety
+from perflint.engine.catalogue import rules_by_name
+from perflint.engine.check import check_text
+from perflint.engine.fix import fix_text
+from perflint.engine.rule import Safety
 from tests.fixture_cases import FIXTURES, default_options
 
 RULE = rules_by_name()["decode-loop"]

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from perflint.catalogue import rules_by_name
-from perflint.fix import fix_text
+from perflint.engine.catalogue import rules_by_name
+from perflint.engine.fix import fix_text
 from tests.fixture_cases import default_options, load
 
 torch = pytest.importorskip("torch")

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perflint.catalogue import rules_by_name
-from perflint.fix import fix_text
-from perflint.rule import Safety
+from perflint.engine.catalogue import rules_by_name
+from perflint.engine.fix import fix_text
+from perflint.engine.rule import Safety
 
 torch = pytest.importorskip("torch")
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from perflint.catalogue import rules_by_name
-from perflint.check import check_text
-from perflint.fix import fix_text
+from perflint.engine.catalogue import rules_by_name
+from perflint.engine.check import check_text
+from perflint.engine.fix import fix_text
 from tests.fixture_cases import default_options
 
 RULE = rules_by_name()["decode-loop"]

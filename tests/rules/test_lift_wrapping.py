@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from perflint.lift.wrapping import is_scripted, may_be_hooked, may_be_wrapped, sets_attributes_by_name
-from perflint.program import Program
+from perflint.analysis.program import Program
+from perflint.transforms.vectorize.wrapping import is_scripted, may_be_hooked, may_be_wrapped, sets_attributes_by_name
 
 
 @pytest.mark.parametrize(

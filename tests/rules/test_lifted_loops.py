@@ -12,13 +12,13 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from perflint.fixes.blocked import Blocked
-from perflint.lift import expressions, forms, layers, layouts, rewrite, slices, stacks, states, steps
-from perflint.lift.asked import Asked, Lines
-from perflint.lift.branches import lifted_or_divided
-from perflint.program import Program
-from perflint.program.shapes.shape import integer
-from perflint.rule import Fix
+from perflint.analysis.program import Program
+from perflint.analysis.values.shapes.shape import integer
+from perflint.engine.rule import Fix
+from perflint.transforms.blocked import Blocked
+from perflint.transforms.vectorize import expressions, forms, layers, layouts, rewrite, slices, stacks, states, steps
+from perflint.transforms.vectorize.asked import Asked, Lines
+from perflint.transforms.vectorize.branches import lifted_or_divided
 from tests.fixture_cases import cases, load
 from tests.rules.lift_layouts import LAYOUTS
 from tests.rules.lift_operations import OPERATIONS

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from perflint.catalogue import rules_by_name
-from perflint.check import check_text
-from perflint.fix import fix_text
-from perflint.rule import Severity
+from perflint.engine.catalogue import rules_by_name
+from perflint.engine.check import check_text
+from perflint.engine.fix import fix_text
+from perflint.engine.rule import Severity
 from tests.fixture_cases import FIXTURES, default_options
 
 RULE = rules_by_name()["dataloader-defaults"]

@@ -10,10 +10,10 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from perflint.catalogue import rules_by_name
-from perflint.check import check_text
 from perflint.documents.notebook import parse
-from perflint.fix import fix_text
+from perflint.engine.catalogue import rules_by_name
+from perflint.engine.check import check_text
+from perflint.engine.fix import fix_text
 from tests import forks
 from tests.fixture_cases import FIXTURES, default_options
 
@@ -79,8 +79,8 @@ LOOP = "from torch.utils.data import DataLoader\nloader = DataLoader(range(4), n
         ("\ffor x in loader:\n  print(x)\n", '\fif __name__ == "__main__":\n  for x in loader:\n    print(x)\n'),
         (
             "for x in loader:\n    print('''\na\n  b''', x,\n  \\\n  f'''{x}\nc''')\n",
-            "if __name__ == \"__main__\":\n    for x in loader:\n        print('''\na\n  b''', x,\n      \\\n"
-            "      f'''{x}\nc''')\n",
+            "if __name__ == \"__main__\":\n    for x in loader:\n        print('''\na\n  b''', x,\n  \\\n"
+            "  f'''{x}\nc''')\n",
         ),
         ("y = 1; z = list(loader)  # both\n", 'if __name__ == "__main__":\n    y = 1; z = list(loader)  # both\n'),
         ("for x in loader: print(x)", 'if __name__ == "__main__":\n    for x in loader: print(x)'),

@@ -8,10 +8,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from perflint.catalogue import rules_by_name
-from perflint.check import check_text
-from perflint.fix import fix_text
-from perflint.rule import Finding, Safety
+from perflint.engine.catalogue import rules_by_name
+from perflint.engine.check import check_text
+from perflint.engine.fix import fix_text
+from perflint.engine.rule import Finding, Safety
 
 RULE = rules_by_name()["repeat-not-broadcast"]
 torch = pytest.importorskip("torch")

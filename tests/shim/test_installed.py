@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from perflint.errors import UserError
+from perflint.engine.errors import UserError
 from perflint.shim import fault, installed
 from tests.shim.runs import project
 

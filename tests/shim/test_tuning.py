@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 
-from perflint import figures
+from perflint.project import figures
 from perflint.runtime import loader
 from perflint.runtime.loader import Decision, as_measured
 from perflint.runtime.tuning import Choice, Times, Tuner, choose, seconds_per_batch

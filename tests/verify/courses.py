@@ -8,8 +8,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from subprocess import CompletedProcess
 
-from perflint.line_map import line_map
-from perflint.rule import Safety
+from perflint.engine.line_map import line_map
+from perflint.engine.rule import Safety
 from perflint.shim.plan import PatchedFile, Plan, digest
 from perflint.verify.agent.units import OPTIMIZER
 from perflint.verify.compare.grade import Likeness

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perflint.rule import Safety
+from perflint.engine.rule import Safety
 from perflint.verify.agent.units import BATCH
 from perflint.verify.compare import records
 from perflint.verify.compare.grade import Grade, Likeness

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perflint.rule import Safety
+from perflint.engine.rule import Safety
 from perflint.verify.compare.grade import Grade, Likeness
 from perflint.verify.measure.decide import merit, too_little, wrong
 from perflint.verify.measure.statistics import Estimate

@@ -7,8 +7,8 @@ import re
 import pytest
 from rich.cells import cell_len
 
+from perflint.engine.rule import Safety
 from perflint.report.style import Style
-from perflint.rule import Safety
 from perflint.verify.compare.grade import Grade, Likeness
 from perflint.verify.measure.samples import Samples
 from perflint.verify.terminal import summary

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perflint.rule import Safety
+from perflint.engine.rule import Safety
 from perflint.verify.compare.grade import Grade, Likeness
 from perflint.verify.measure.samples import Samples
 from perflint.verify.measure.statistics import Estimate

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perflint.errors import UserError
+from perflint.engine.errors import UserError
 from perflint.verify import verdicts
 from perflint.verify.compare.grade import Likeness
 from perflint.verify.measure.gpus import Reading, Stranger

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from perflint.rule import Safety
+from perflint.engine.rule import Safety
 from perflint.verify.compare.grade import Grade, Likeness
 from perflint.verify.measure.decide import merit, too_little, wrong
 from perflint.verify.measure.samples import PATCHED

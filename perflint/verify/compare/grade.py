@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from perflint.rule import Safety
+from perflint.engine.rule import Safety
 
 
 class Grade(str, Enum):

@@ -9,7 +9,8 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from perflint.rule import Safety
+from perflint.engine.rule import Safety
+from perflint.project.cores import available_cores
 from perflint.verify.compare.alike import SEEDS
 from perflint.verify.compare.further import HURRY
 from perflint.verify.compare.grade import Grade, Likeness
@@ -20,7 +21,6 @@ from perflint.verify.measure.protocol import Protocol, patience
 from perflint.verify.measure.race import Course, Job, Recorded
 from perflint.verify.run.orders import Recording
 from perflint.verify.spec import Variant
-from perflint.workers import available_cores
 
 _MORE = 3  # further runs of an original that differs from itself, to see by how much
 _GAINFUL = 3  # runs beside each other, for a guess at the time of many: they share the cores, or the GPU

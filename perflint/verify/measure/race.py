@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 
+from perflint.project.cores import available_cores
 from perflint.shim.counters import read
 from perflint.shim.loaders import Made, made
 from perflint.shim.plan import COMPILE
@@ -32,7 +33,6 @@ from perflint.verify.run.guardian import Guardian
 from perflint.verify.run.orders import Orders, Recording
 from perflint.verify.run.running import Fault, NoProgress, ProgramEnded, Running
 from perflint.verify.spec import Program, Variant
-from perflint.workers import available_cores
 
 _EVENTS = 24  # of a first look at least
 _UNTIMED = 8  # steps of a program that is not timed, between two looks at how far it is

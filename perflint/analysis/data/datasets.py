@@ -1,0 +1,373 @@
+"""Examines the dataset behind a loader: may worker processes read it, and would they read the same?"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from perflint import torch_ops
+from perflint.analysis.data.callables import callables
+from perflint.analysis.data.changes import change_while_read, own_change, written_while_read
+from perflint.analysis.data.doubts import doubt_of, is_of_model
+from perflint.analysis.data.draws import Draws, calls_in, method_of
+from perflint.analysis.data.effects import Effects
+from perflint.analysis.data.loaders import LoaderCall, Loaders
+from perflint.analysis.data.strays import stray_change
+from perflint.analysis.facts import Program
+from perflint.analysis.values.inference.iteration import contains_tensor
+from perflint.analysis.values.values import Kind, Place
+from perflint.syntax.walk import FUNCTIONS, Function, own_nodes
+
+_WRAPPERS = frozenset({"Subset", "ConcatDataset", "StackDataset", "ChainDataset", "random_split"})
+_FIXED_DATASETS = frozenset(
+    "MNIST FashionMNIST KMNIST EMNIST QMNIST USPS CIFAR10 CIFAR100 SVHN STL10 ImageFolder"
+    " DatasetFolder ImageNet CelebA Omniglot"
+    " VOCSegmentation VOCDetection Cityscapes CocoDetection Flowers102 Food101 OxfordIIITPet"
+    " StanfordCars FGVCAircraft DTD"
+    " EuroSAT GTSRB Places365 SEMEION Caltech101 Caltech256 PCAM FER2013 Country211 FakeData Imagenette".split()
+)
+_DEPTH = 4  # of datasets in others
+_HANDLES = frozenset(
+    {"builtins.open", "h5py.File", "lmdb.open", "sqlite3.connect", "zipfile.ZipFile", "tarfile.open", "netCDF4.Dataset"}
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is known of what a loader reads: `obstacle` is why workers cannot, empty where nothing is in the way.
+
+    `may_draw`: workers may draw other random numbers than the main process would. `doubt` is why it is not proven, but
+    for that, that they would read the same. `on_device`: the items lie there.
+    """
+
+    may_draw: bool = True
+    obstacle: str = ""
+    is_iterable: bool = False
+    on_device: bool = False
+    uses_device: bool = False  # to make each item
+    doubt: str = ""
+
+
+class Datasets:
+    """What the loaders of one program read."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._origins = program.get(Loaders).origins
+        self._draws = Draws(program, self._origins)
+        self._effects = program.get(Effects)
+        self._open: set[ast.AST] = set()  # what is being examined, for a dataset that is made of itself
+
+    def of(self, loader: LoaderCall) -> Source:
+        """What `loader` reads, together with the functions that run in its workers."""
+        dataset = loader.argument("dataset")
+        source = self._joined(self._examine(dataset)) if dataset is not None else Source()
+        obstacles = [
+            source.obstacle,
+            *(self._callback_obstacle(loader, name) for name in ("collate_fn", "worker_init_fn")),
+        ]
+        return Source(
+            source.may_draw or self._callbacks_draw(loader) or self._sampler_may_draw(loader),
+            next((obstacle for obstacle in obstacles if obstacle), ""),
+            source.is_iterable,
+            source.on_device,
+            source.uses_device,
+            self._doubt(loader),
+        )
+
+    def _doubt(self, loader: LoaderCall) -> str:
+        callbacks = [loader.argument(name) for name in ("dataset", "collate_fn", "worker_init_fn")]
+        functions = [each for node in callbacks if node is not None for each in self._run_by(node)]
+        doubts = (doubt_of(self._program, functions), stray_change(self._program, loader, functions))
+        return next(filter(None, doubts), "") or self._start_doubt(loader) or self._weights(loader)
+
+    def _weights(self, loader: LoaderCall) -> str:
+        """The weights of a model that a dataset of a library hands out."""
+        dataset = loader.argument("dataset")
+        for origin in self._origins.of(dataset) if dataset is not None else ():
+            if isinstance(origin, ast.Call) and self._program.value(origin.func).kind is Kind.LIBRARY:
+                for argument in _arguments(origin):
+                    if is_of_model(self._program, argument):
+                        return f"{self._program.segment(argument)} is of a model, which workers would keep as it is"
+        return ""
+
+    def _start_doubt(self, loader: LoaderCall) -> str:
+        """What a worker does as it starts that may be more than to sow its random numbers."""
+        callback = loader.argument("worker_init_fn")
+        if callback is None or self._program.value(callback).kind is Kind.NONE:
+            return ""
+        functions = list(callables(self._program, callback))
+        changed = [path for function in functions for path in self._effects.left_behind(function)]
+        if changed:
+            return f"worker_init_fn changes {changed[0]} in the workers"
+        return "" if functions else "it is not in sight what worker_init_fn does"
+
+    def _run_by(self, node: ast.expr, depth: int = _DEPTH) -> Iterator[Function]:
+        """The functions of this file that workers run for a dataset, or a function."""
+        yield from callables(self._program, node)
+        for origin in self._origins.of(node):
+            if isinstance(origin, ast.Call) and depth:
+                made = self._program.value(origin.func).node
+                getitem = method_of(made, "__getitem__") if isinstance(made, ast.ClassDef) else None
+                if getitem is not None:
+                    yield getitem
+                else:
+                    for part in self._inside_of(origin):
+                        yield from self._run_by(part, depth - 1)
+
+    def _inside_of(self, call: ast.Call) -> Iterator[ast.expr]:
+        for argument in _arguments(call):
+            yield from (part for part in self._elements(argument) if part is not None)
+
+    def _joined(self, sources: Iterable[Source]) -> Source:
+        found = list(sources) or [Source()]
+        return Source(
+            any(each.may_draw for each in found),
+            next((each.obstacle for each in found if each.obstacle), ""),
+            any(each.is_iterable for each in found),
+            any(each.on_device for each in found),
+            any(each.uses_device for each in found),
+        )
+
+    def _examine(self, node: ast.expr) -> Iterator[Source]:
+        value = self._program.value(node)
+        if value.kind in (Kind.DATASET, Kind.TENSOR, Kind.SEQUENCE):
+            inner = contains_tensor(value) or (contains_tensor(value.item) if value.item is not None else None)
+            if inner is not None and inner.on_device and inner.sure:
+                yield Source(on_device=True)
+        for origin in self._origins.of(node):
+            if origin not in self._open:
+                self._open.add(origin)
+                yield self._examine_origin(origin)
+                self._open.remove(origin)
+
+    def _examine_origin(self, origin: ast.AST) -> Source:
+        if isinstance(origin, ast.List | ast.Tuple | ast.ListComp):
+            return Source(may_draw=False)
+        if not isinstance(origin, ast.Call):
+            value = self._program.value(origin)
+            return Source(may_draw=value.kind not in (Kind.TENSOR, Kind.NUMPY), is_iterable=_is_iterable(value.name))
+        value = self._program.value(origin.func)
+        if value.kind is Kind.CLASS and isinstance(value.node, ast.ClassDef):
+            return self._own_dataset(origin, value.node)
+        name = value.name if value.kind is Kind.LIBRARY else ""
+        last = name.rpartition(".")[2]
+        if name.startswith("torch.utils.data.") and last in _WRAPPERS:
+            return self._joined(self._inside(origin))
+        if name.startswith("torch.utils.data.") and last == "TensorDataset":
+            written = (written_while_read(self._program, argument) for argument in origin.args)
+            made = [each for argument in origin.args for each in self._made_elsewhere(argument)]
+            moved = any(self._names_device(given) for each in made for given in _arguments(each))
+            return Source(bool(made), next(filter(None, written), ""), on_device=moved)
+        fixed = name.startswith("torchvision.datasets.") and last in _FIXED_DATASETS
+        may_draw = not fixed or any(self._argument_may_draw(argument) for argument in _arguments(origin))
+        return Source(may_draw, self._argument_obstacle(origin), _is_iterable(name))
+
+    def _made_elsewhere(self, tensor: ast.expr) -> Iterator[ast.Call]:
+        """The calls of code out of sight that may have made the tensor, here or on the device."""
+        if not self._program.value(tensor).sure or self._program.value(tensor).kind is not Kind.TENSOR:
+            for origin in self._origins.of(tensor):
+                name = self._program.qualified(origin.func) if isinstance(origin, ast.Call) else ""
+                if isinstance(origin, ast.Call) and not name.startswith(("torch.", "numpy.", "builtins.")):
+                    yield origin
+
+    def _names_device(self, node: ast.expr) -> bool:
+        text = self._program.segment(node).lower()
+        return self._program.value(node).kind is not Kind.TENSOR and ("device" in text or "cuda" in text)
+
+    def _inside(self, call: ast.Call) -> Iterator[Source]:
+        for argument in call.args[:1] or [keyword.value for keyword in call.keywords[:1]]:
+            for part in self._elements(argument):
+                if isinstance(part, ast.expr):
+                    yield from self._examine(part)
+                else:
+                    yield Source()
+
+    def _elements(self, argument: ast.expr) -> Iterator[ast.expr | None]:
+        """The datasets that are given, one or a list of them; None for what is not in sight."""
+        if isinstance(argument, ast.List | ast.Tuple):
+            yield from argument.elts
+            return
+        for origin in self._origins.of(argument):
+            if isinstance(origin, ast.List | ast.Tuple):
+                yield from (*origin.elts, None)  # more may be appended
+            elif isinstance(origin, ast.ListComp | ast.GeneratorExp):
+                yield origin.elt if isinstance(origin.elt, ast.Call) and origin is argument else None
+            else:
+                yield origin if isinstance(origin, ast.expr) else None
+
+    def _argument_may_draw(self, argument: ast.expr) -> bool:
+        if self._program.value(argument).kind in (Kind.STRING, Kind.NUMBER, Kind.NONE):
+            return False
+        origins = self._origins.of(argument)
+        if all(
+            isinstance(origin, ast.Constant | ast.Attribute | ast.JoinedStr | ast.BinOp | ast.arg) for origin in origins
+        ):
+            return any(isinstance(origin, ast.arg) and "transform" in origin.arg for origin in origins)
+        if all(
+            isinstance(o, ast.Call) and self._program.qualified(o.func).startswith(("os.", "pathlib.")) for o in origins
+        ):
+            return False
+        return self._draws.may_call(argument)
+
+    # -- datasets defined in this file
+
+    def _own_dataset(self, call: ast.Call, node: ast.ClassDef) -> Source:
+        program = self._program
+        if program.function_of(node) is not None:
+            return Source(
+                obstacle=f"the class {node.name} is defined inside a function, so that workers cannot unpickle it"
+            )
+        if self._derives_from(node, "iterable-dataset") or (
+            method_of(node, "__iter__") and not method_of(node, "__getitem__")
+        ):
+            return Source(is_iterable=True)
+        getitem = method_of(node, "__getitem__")
+        if getitem is None:
+            return Source(obstacle=self._argument_obstacle(call))
+        functions = list(self._reached(getitem))
+        moved = next((each for function in functions for each in calls_in(function) if self._moves(each)), None)
+        returned = [n.value for n in own_nodes(getitem) if isinstance(n, ast.Return) and n.value is not None]
+        resident = any(
+            (t := contains_tensor(program.value(value))) is not None and t.on_device and t.sure for value in returned
+        )
+        obstacle = (
+            self._argument_obstacle(call) or self._handle(node) or change_while_read(program, self._effects, functions)
+        )
+        if moved is not None:
+            obstacle = f"{node.name}.__getitem__ uses the device, which a forked worker cannot"
+        return Source(
+            self._draws.may_run(getitem), obstacle, on_device=resident and moved is None, uses_device=moved is not None
+        )
+
+    def _derives_from(self, node: ast.ClassDef, kind: str) -> bool:
+        values = [self._program.value(base) for base in node.bases]
+        return any(
+            (value.kind is Kind.LIBRARY and torch_ops.class_kind(value.name) == kind)
+            or (isinstance(value.node, ast.ClassDef) and self._derives_from(value.node, kind))
+            for value in values
+        )
+
+    def _reached(self, function: Function) -> Iterator[Function]:
+        seen: dict[Function, None] = {function: None}
+        stack = [function]
+        while stack:
+            current = stack.pop()
+            yield current
+            for call in calls_in(current):
+                callee = self._program.callee(call)
+                if callee is not None and callee not in seen:
+                    seen[callee] = None
+                    stack.append(callee)
+
+    def _moves(self, call: ast.Call) -> bool:
+        """Does `call` put something on the device?"""
+        if not isinstance(call.func, ast.Attribute):
+            return False
+        if call.func.attr == "cuda":
+            return True
+        if call.func.attr != "to" or not call.args:
+            return False
+        value = self._program.value(call.args[0])
+        if value.is_literal and isinstance(value.literal, str):
+            return not value.literal.startswith("cpu")
+        return (value.kind is Kind.DEVICE and value.place is not Place.HOST) or "device" in ast.dump(call.args[0])
+
+    def _handle(self, node: ast.ClassDef) -> str:
+        """An open file that the constructor keeps."""
+        init = method_of(node, "__init__")
+        for each in ast.walk(init) if init is not None else ():
+            if not isinstance(each, ast.Assign) or not isinstance(each.value, ast.Call):
+                continue
+            target = each.targets[0]
+            if isinstance(target, ast.Attribute) and self._program.qualified(each.value.func) in _HANDLES:
+                return f"{node.name} keeps an open file in self.{target.attr}, which workers cannot share"
+        return ""
+
+    # -- what is handed over
+
+    def _argument_obstacle(self, call: ast.Call) -> str:
+        for argument in _arguments(call):
+            for part in self._parts(argument):
+                if isinstance(part, ast.Lambda):
+                    return "a lambda in the dataset cannot be pickled for workers"
+                if isinstance(part, ast.FunctionDef) and self._program.function_of(part) is not None:
+                    return f"{part.name}() is defined inside a function, so that workers cannot unpickle it"
+        return ""
+
+    def _parts(self, node: ast.expr, depth: int = 3) -> Iterator[ast.AST]:
+        for origin in self._origins.of(node):
+            yield origin
+            if isinstance(origin, ast.Call) and depth and "transforms" in self._program.qualified(origin.func):
+                for argument in _arguments(origin):
+                    for each in argument.elts if isinstance(argument, ast.List | ast.Tuple) else [argument]:
+                        yield from self._parts(each, depth - 1)
+            elif isinstance(origin, ast.List | ast.Tuple) and depth:
+                for each in origin.elts:
+                    yield from self._parts(each, depth - 1)
+
+    def _callback_obstacle(self, loader: LoaderCall, name: str) -> str:
+        callback = loader.argument(name)
+        for origin in self._origins.of(callback) if callback is not None else ():
+            if isinstance(origin, ast.Lambda):
+                return f"{name} is a lambda, which cannot be pickled for workers"
+            if isinstance(origin, ast.FunctionDef) and self._program.function_of(origin) is not None:
+                return f"{name} is {origin.name}(), defined inside a function, so that workers cannot unpickle it"
+            if isinstance(origin, FUNCTIONS) and any(self._moves(call) for call in calls_in(origin)):
+                return f"{name} uses the device, which a forked worker cannot"
+        functions = callables(self._program, callback) if callback is not None and name == "collate_fn" else ()
+        return next(filter(None, (own_change(self._effects, each, name, "runs") for each in functions)), "")
+
+    def hands_out_own_items(self, loader: LoaderCall) -> bool:
+        """Are items given as they are, so that what a loop does to them in place is done to the dataset?"""
+        dataset = loader.argument("dataset")
+        return self._passes_items_on(loader) and not (dataset is not None and self._makes_items(dataset))
+
+    def _passes_items_on(self, loader: LoaderCall) -> bool:
+        size, collate = loader.argument("batch_size"), loader.argument("collate_fn")
+        if size is not None and self._program.value(size).kind is Kind.NONE:
+            return True
+        return collate is not None and any(map(self._effects.passes_on, callables(self._program, collate)))
+
+    def _makes_items(self, dataset: ast.expr) -> bool:
+        """Is each item made as it is read, rather than stored?"""
+        return all(map(self._makes_items_of, self._origins.of(dataset)))
+
+    def _makes_items_of(self, origin: ast.AST) -> bool:
+        if not isinstance(origin, ast.Call):
+            return False
+        value = self._program.value(origin.func)
+        if value.kind is Kind.CLASS and isinstance(value.node, ast.ClassDef):
+            getitem = method_of(value.node, "__getitem__")
+            return getitem is not None and not self._effects.hands_out(getitem)
+        last = value.name.rpartition(".")[2]
+        if value.name.startswith("torch.utils.data.") and last in _WRAPPERS:
+            parts = [part for argument in origin.args[:1] for part in self._elements(argument)]
+            return bool(parts) and all(part is not None and self._makes_items(part) for part in parts)
+        return value.name.startswith("torchvision.datasets.") and last in _FIXED_DATASETS
+
+    def _callbacks_draw(self, loader: LoaderCall) -> bool:
+        callback = loader.argument("collate_fn")
+        return callback is not None and self._draws.may_call(callback)
+
+    def _sampler_may_draw(self, loader: LoaderCall) -> bool:
+        """May the sampler draw while batches are read, rather than before? Workers make it run ahead of the model."""
+        for name in ("sampler", "batch_sampler"):
+            sampler = loader.argument(name)
+            for origin in self._origins.of(sampler) if sampler is not None else ():
+                known = (
+                    isinstance(origin, ast.Call)
+                    and torch_ops.class_kind(self._program.qualified(origin.func)) == "sampler"
+                )
+                if not known and not (isinstance(origin, ast.Constant) and origin.value is None):
+                    return True
+        return False
+
+
+def _arguments(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(keyword.value for keyword in call.keywords)]
+
+
+def _is_iterable(name: str) -> bool:
+    return name == "iterable-dataset" or torch_ops.class_kind(name) == "iterable-dataset"

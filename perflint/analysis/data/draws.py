@@ -1,0 +1,148 @@
+"""Tells whether calling something may draw random numbers, as far as one file shows."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from perflint import torch_ops
+from perflint.analysis.data.origins import Origins
+from perflint.analysis.facts import Program
+from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import FUNCTIONS, Function, body_of
+
+_TRANSFORMS = ("torchvision.transforms.v2.", "torchvision.transforms.")
+_FIXED_TRANSFORMS = frozenset(
+    "Compose ToTensor PILToTensor ToPILImage ToImage ToPureTensor ToDtype ConvertImageDtype Normalize"
+    " Resize Scale CenterCrop Pad"
+    " Grayscale FiveCrop TenCrop Identity Lambda LinearTransformation".split()
+)
+_FIXED_LIBRARIES = frozenset(
+    "math os json re csv copy collections itertools functools pathlib io glob string struct base64"
+    " pickle operator builtins"
+    " PIL cv2 imageio pandas h5py soundfile librosa nibabel pydicom tifffile".split()
+)
+_FIXED_METHODS = frozenset(
+    "append extend index count get items keys values copy split strip lower upper replace join format"
+    " startswith endswith encode"
+    " decode read readline seek close iloc loc item tolist numpy astype reshape transpose view float"
+    " long int double half bool"
+    " unsqueeze squeeze permute contiguous clone detach convert resize crop size dim mean sum min max"
+    " std to_numpy open load"
+    " type to div mul add sub flatten ravel pad encode_plus".split()
+)
+
+
+class Draws:
+    """Random draws in the functions, classes and transforms of one program."""
+
+    def __init__(self, program: Program, origins: Origins) -> None:
+        self._program = program
+        self._origins = origins
+
+    def may_call(self, node: ast.AST) -> bool:
+        """May calling the value of `node`, a transform or a function, draw random numbers?"""
+        return any(self._may_call(origin) for origin in self._origins.of(node))
+
+    def _may_call(self, origin: ast.AST) -> bool:
+        if isinstance(origin, ast.Constant):
+            return origin.value is not None
+        if isinstance(origin, FUNCTIONS):
+            return self.may_run(origin)
+        if isinstance(origin, ast.Call):
+            return not self.is_fixed_transform(origin)
+        name = self._program.qualified(origin)
+        return not (name.startswith("torch.utils.data.") and name.endswith("default_collate"))
+
+    def is_fixed_transform(self, call: ast.Call) -> bool:
+        """Does `call` build a transform of torchvision that always does the same, and is made of such?"""
+        name = self._program.qualified(call.func)
+        if not name.startswith(_TRANSFORMS) or name.rpartition(".")[2] not in _FIXED_TRANSFORMS:
+            return self._is_fixed_instance(call)
+        if not name.endswith((".Compose", ".Lambda")):
+            return True
+        parts = [part for argument in call.args for part in self._origins.of(argument)]
+        lists = [part for part in parts if isinstance(part, ast.List | ast.Tuple)]
+        rest = [part for part in parts if not isinstance(part, ast.List | ast.Tuple)]
+        return not any(self.may_call(part) for part in (*(each for one in lists for each in one.elts), *rest))
+
+    def _is_fixed_instance(self, call: ast.Call) -> bool:
+        """Does `call` make an object of a class of this file whose `__call__` draws nothing?"""
+        value = self._program.value(call.func)
+        method = method_of(value.node, "__call__") if isinstance(value.node, ast.ClassDef) else None
+        return method is not None and not self.may_run(method)
+
+    def may_run(self, function: Function, _seen: frozenset[ast.AST] = frozenset()) -> bool:
+        """May running the body of `function` draw random numbers?"""
+        seen = _seen | {function}
+        return any(self._may_draw(call, seen) for call in calls_in(function))
+
+    def _may_draw(self, call: ast.Call, seen: frozenset[ast.AST]) -> bool:
+        program = self._program
+        callee = program.callee(call)
+        if callee is not None:
+            return callee not in seen and self.may_run(callee, seen)
+        value = program.value(call.func)
+        if value.kind is Kind.LIBRARY:
+            return library_draws(value.name)
+        if value.kind is Kind.CLASS:
+            return False  # without an __init__ of its own
+        if isinstance(call.func, ast.Attribute):
+            return self._method_draws(call.func)
+        return self.may_call(call.func)
+
+    def _method_draws(self, function: ast.Attribute) -> bool:
+        owner = self._program.value(function.value)
+        if owner.kind is Kind.TENSOR:
+            entry = torch_ops.of_method(function.attr)
+            return entry is not None and "random" in entry.traits
+        if owner.kind in (Kind.NUMPY, Kind.STRING, Kind.SEQUENCE, Kind.MAPPING, Kind.NUMBER):
+            return function.attr in (
+                "choice",
+                "permutation",
+                "shuffle",
+                "normal",
+                "uniform",
+                "integers",
+                "rand",
+                "randn",
+                "random",
+            )
+        if isinstance(function.value, ast.Call) and self._is_super(function.value):
+            return True
+        if function.attr in _FIXED_METHODS:
+            return False
+        return self.may_call(function)
+
+    def _is_super(self, call: ast.Call) -> bool:
+        return self._program.qualified(call.func) == "builtins.super"
+
+
+def calls_in(function: Function) -> Iterator[ast.Call]:
+    """The calls which running the body of `function` may make, those of lambdas inside included."""
+    for statement in body_of(function):
+        yield from (node for node in ast.walk(statement) if isinstance(node, ast.Call))
+
+
+def library_draws(name: str) -> bool:
+    """May calling the library function, or class, called `name` draw random numbers? True where it is unknown."""
+    head = name.partition(".")[0]
+    if "rand" in name:
+        return True
+    if head == "torch":
+        entry = torch_ops.of_function(name)
+        if entry is not None:
+            return "random" in entry.traits
+        return (
+            name not in ("torch.load",)
+            and torch_ops.class_kind(name) != "tensor-type"
+            and not name.endswith(".default_collate")
+        )
+    if name.startswith(("torchvision.transforms.functional.", "torchvision.io.")):
+        return False
+    return head not in _FIXED_LIBRARIES and head not in ("numpy", "scipy")
+
+
+def method_of(node: ast.ClassDef, name: str) -> ast.FunctionDef | None:
+    """The method called `name` that the body of a class defines."""
+    return next((each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == name), None)

@@ -1,0 +1,271 @@
+"""Finds where loaders are built, and what each is told of workers and pinned memory."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+from perflint import torch_ops
+from perflint.analysis.data.origins import Origins, default_of
+from perflint.analysis.facts import Program
+from perflint.analysis.values.values import Kind, Value
+
+_GEOMETRIC = re.compile(r"torch_geometric\.(loader|data)\.(\w+\.)*(?!Cached|Prefetch)\w*Loader$")
+_TORCH_ONLY = frozenset(
+    {"num_workers", "pin_memory", "collate_fn", "worker_init_fn", "batch_sampler", "persistent_workers"}
+)
+_TELLING = _TORCH_ONLY | {"shuffle", "drop_last", "sampler"}
+_POSITIONS = {
+    "dataset": 0,
+    "batch_size": 1,
+    "shuffle": 2,
+    "sampler": 3,
+    "batch_sampler": 4,
+    "num_workers": 5,
+    "collate_fn": 6,
+    "pin_memory": 7,
+    "worker_init_fn": 10,
+    "generator": 12,
+}
+
+
+class State(Enum):
+    """What a call says of an option that is off by default."""
+
+    ABSENT = "absent"
+    OFF = "off"  # said in so many words: 0, False or None
+    CHOICE = "choice"  # off unless the user of the program, or a caller, says otherwise
+    ON = "on"  # a value that is not off, or not known to be
+    UNKNOWN = "unknown"  # arguments come in that cannot be seen
+
+
+@dataclass(frozen=True)
+class Setting:
+    """An option of one loader: `value` is the expression in the call, `certain` is False where it may vary."""
+
+    state: State
+    value: ast.expr | None = None
+    certain: bool = True
+
+    @property
+    def is_missing(self) -> bool:
+        """Is the option surely off, and by nobody's choice?"""
+        return self.state in (State.ABSENT, State.OFF)
+
+
+@dataclass(frozen=True)
+class LoaderCall:
+    """A call that builds a loader; `offset` counts the positional arguments in front of the dataset.
+
+    `certain` is False where the class comes by way of another file, which may have changed its parameters.
+    """
+
+    call: ast.Call
+    workers: Setting
+    pinned: Setting
+    offset: int = 0
+    certain: bool = True
+
+    def argument(self, name: str) -> ast.expr | None:
+        """The expression which the call gives for a parameter of DataLoader."""
+        return written(self.call, name, _POSITIONS[name] + self.offset)
+
+
+class Loaders:
+    """The loaders of one program."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    @cached_property
+    def origins(self) -> Origins:
+        """Where values come from."""
+        return Origins(self._program)
+
+    @cached_property
+    def calls(self) -> list[LoaderCall]:
+        """The calls that build loaders, in source order."""
+        found = []
+        for call in self._program.of_type(ast.Call):
+            offset = self._offset(call)
+            if offset is not None:
+                workers, pinned = (self.setting(call, name, offset) for name in ("num_workers", "pin_memory"))
+                found.append(LoaderCall(call, workers, pinned, offset, self._is_class_in_sight(call.func)))
+        return found
+
+    @cached_property
+    def by_call(self) -> dict[ast.AST, LoaderCall]:
+        """The loaders by the calls that build them."""
+        return {loader.call: loader for loader in self.calls}
+
+    @cached_property
+    def command_line(self) -> dict[str, ast.expr | None]:
+        """The defaults of the command line's options, by attribute; None for no default."""
+        return dict(self._options())
+
+    def _options(self) -> Iterator[tuple[str, ast.expr | None]]:
+        for call in self._program.of_type(ast.Call):
+            if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("add_argument", "option"):
+                continue
+            flags = [
+                argument.value
+                for argument in call.args
+                if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+            ]
+            named = {keyword.arg: keyword.value for keyword in call.keywords}
+            flag = next((flag for flag in flags if flag.startswith("--")), flags[0] if flags else "")
+            destination = named.get("dest")
+            name = destination.value if isinstance(destination, ast.Constant) else flag.lstrip("-").replace("-", "_")
+            action = named.get("action")
+            implied = ast.Constant(action.value == "store_false") if isinstance(action, ast.Constant) else None
+            if isinstance(name, str) and name:
+                yield name, named.get("default", implied)
+
+    # -- which calls
+
+    def _offset(self, call: ast.Call) -> int | None:
+        """How many positional arguments stand in front of the dataset; None where the call builds no loader."""
+        program, function = self._program, call.func
+        value = program.value(function)
+        if value.kind is Kind.LIBRARY:
+            if is_loader_class(value.name):
+                return 0
+            if value.name.endswith(".__init__") and is_loader_class(value.name[:-9]):
+                return 1
+            return 0 if self._is_passed_on(call, value.name) else None
+        if (
+            isinstance(function, ast.Attribute)
+            and function.attr == "__init__"
+            and self._is_super_of_loader(function.value)
+        ):
+            return 0
+        if value.kind is Kind.CLASS and isinstance(value.node, ast.ClassDef):
+            return 0 if self._inherits_constructor(value.node) else None
+        if (
+            isinstance(function, ast.Name)
+            and function.id == "DataLoader"
+            and not (value.sure and value.kind is not Kind.UNKNOWN)
+            and self._star_imports_locally
+        ):
+            return 0 if any(keyword.arg in _TORCH_ONLY for keyword in call.keywords) else None
+        return None
+
+    def _is_passed_on(self, call: ast.Call, name: str) -> bool:
+        """Is it torch's DataLoader, imported by way of another module of this project, as its arguments tell?"""
+        if not isinstance(call.func, ast.Name) or name.rpartition(".")[2] != "DataLoader":
+            return False
+        given = {keyword.arg for keyword in call.keywords}
+        return "collate_fn" in given and len(given & _TELLING) > 1
+
+    def _is_class_in_sight(self, function: ast.expr) -> bool:
+        value = self._program.value(function)
+        if value.kind is Kind.LIBRARY:
+            return is_loader_class(value.name.removesuffix(".__init__"))
+        return value.kind is not Kind.UNKNOWN or not isinstance(function, ast.Name)
+
+    def _is_super_of_loader(self, node: ast.expr) -> bool:
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"):
+            return False
+        around = next((each for each in self._program.ancestors(node) if isinstance(each, ast.ClassDef)), None)
+        return around is not None and any(is_loader_class(self._program.qualified(base)) for base in around.bases)
+
+    def _inherits_constructor(self, node: ast.ClassDef) -> bool:
+        if any(isinstance(each, ast.FunctionDef) and each.name == "__init__" for each in node.body):
+            return False
+        for base in node.bases:
+            value = self._program.value(base)
+            if is_loader_class(value.name) or (
+                isinstance(value.node, ast.ClassDef) and self._inherits_constructor(value.node)
+            ):
+                return True
+        return False
+
+    @cached_property
+    def _star_imports_locally(self) -> bool:
+        return any(
+            alias.name == "*" and not (node.module or "").startswith("torch")
+            for node in self._program.of_type(ast.ImportFrom)
+            for alias in node.names
+        )
+
+    # -- what they are told
+
+    def setting(self, call: ast.Call, name: str, offset: int) -> Setting:
+        """What `call` says of the option `name` of DataLoader."""
+        position = _POSITIONS[name] + offset
+        expression = written(call, name, position)
+        if expression is not None:
+            state, certain = self.judge(expression)
+            return Setting(state, expression, certain)
+        if any(isinstance(argument, ast.Starred) for argument in call.args[: position + 1]):
+            return Setting(State.UNKNOWN)
+        spread = [self._spread(keyword.value, name) for keyword in call.keywords if keyword.arg is None]
+        preset = self._program.value(call.func).item  # functools.partial's
+        if preset is not None and preset.kind is Kind.MAPPING:
+            spread.append(self._in_mapping(preset, name))
+        states = {setting.state for setting in spread}
+        for state in (State.ON, State.UNKNOWN, State.CHOICE, State.OFF):
+            if state in states:
+                return Setting(state, certain=False)
+        return Setting(State.ABSENT)
+
+    def _spread(self, node: ast.expr, name: str) -> Setting:
+        return self._in_mapping(self._program.value(node), name)
+
+    def _in_mapping(self, value: Value, name: str) -> Setting:
+        if value.kind is not Kind.MAPPING or value.items is None:
+            return Setting(State.UNKNOWN)
+        if name in value.keys:
+            part = value.items[value.keys.index(name)]
+            return Setting(State.OFF if part.is_literal and not part.literal else State.ON)
+        return Setting(State.ABSENT if value.sure else State.UNKNOWN)
+
+    def judge(self, expression: ast.expr) -> tuple[State, bool]:
+        """Is the value of `expression` off? And is that, or that it is on, certain?"""
+        states = {self._judge_origin(origin) for origin in self.origins.of(expression)}
+        if (State.ON, True) in states:
+            return State.ON, len(states) == 1
+        for state in (State.ON, State.CHOICE, State.OFF):
+            if (state, False) in states or (state, True) in states:
+                return state, (state, True) in states and len(states) == 1
+        return State.ON, False
+
+    def _judge_origin(self, origin: ast.AST) -> tuple[State, bool]:
+        if isinstance(origin, ast.Constant):
+            return (State.ON, True) if origin.value else (State.OFF, True)
+        if isinstance(origin, ast.arg):
+            function = self._program.function_of(origin)
+            default = default_of(function, origin.arg) if function is not None else None
+            return State.CHOICE if _is_off(default) else State.ON, False
+        if isinstance(origin, ast.Attribute) and origin.attr in self.command_line:
+            return State.CHOICE if _is_off(self.command_line[origin.attr]) else State.ON, False
+        if isinstance(origin, ast.Call) and self._program.qualified(origin.func).endswith("cpu_count"):
+            return State.ON, True
+        value = self._program.value(origin)
+        if value.is_literal:
+            return (State.ON, True) if value.literal else (State.OFF, True)
+        return State.ON, False
+
+
+def written(call: ast.Call, name: str, position: int) -> ast.expr | None:
+    """The expression that stands in `call` for a parameter, by keyword or position."""
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    before = call.args[: position + 1]
+    if len(before) > position and not any(isinstance(argument, ast.Starred) for argument in before):
+        return before[position]
+    return None
+
+
+def is_loader_class(name: str) -> bool:
+    """Is `name` the qualified name of torch's DataLoader or of one that passes its options on?"""
+    return torch_ops.class_kind(name) == "loader" or _GEOMETRIC.match(name) is not None
+
+
+def _is_off(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and not node.value

@@ -1,0 +1,242 @@
+"""Finds the first statement at module level that starts worker processes without a main guard."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from perflint.analysis.data.draws import method_of
+from perflint.analysis.data.handovers import Handovers
+from perflint.analysis.data.loaders import Loaders, is_loader_class
+from perflint.analysis.data.workers import Reason, Workers
+from perflint.analysis.facts import Program
+from perflint.analysis.links import Likelihood
+from perflint.analysis.values.values import Kind
+from perflint.syntax.scripts import is_main_guard
+from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, Function, body_of, children, own_nodes
+
+_ITERATES = frozenset(
+    f"builtins.{name}"
+    for name in "iter next list tuple set sorted enumerate zip map filter sum max min dict any all".split()
+)
+_STARTS = re.compile(
+    r"(torch\.)?multiprocessing\.(\w+\.)?(Pool|Manager|spawn|start_processes)|torch\.multiprocessing\.spawn\.spawn"
+    r"|gym(nasium)?\.vector\.AsyncVectorEnv|.*\.SubprocVecEnv"
+)
+_EXECUTOR = re.compile(r"concurrent\.futures\.(process\.)?ProcessPoolExecutor")  # starts them when it gets work
+_PROCESS = re.compile(r"(torch\.)?multiprocessing\.(\w+\.)?Process")
+_FORK_ONLY = re.compile(r"""(set_start_method|get_context|multiprocessing_context\s*=)\s*\(?\s*['"]fork['"]""")
+
+
+@dataclass(frozen=True)
+class Start:
+    """The statement that starts processes, the one of the module's body that holds it, and what does it in words."""
+
+    statement: ast.stmt
+    top: ast.stmt
+    likelihood: Likelihood
+    what: str
+
+
+class Starts:
+    """The process starts of one program; `assumed` are loaders taken to have workers."""
+
+    def __init__(self, program: Program, assumed: frozenset[ast.Call] = frozenset()) -> None:
+        self._program = program
+        self._workers = Workers(program, assumed)
+        self._handovers = Handovers(program)
+        self._functions: dict[ast.AST, Reason | None] = {}
+
+    @property
+    def asked(self) -> set[str]:
+        """The functions of other files that a start depends on."""
+        return self._workers.asked
+
+    def first(self) -> Start | None:
+        """The first start outside a guard, if the file is a script in which there is one."""
+        if _FORK_ONLY.search(self._program.text) or self._is_part_of_package():
+            return None
+        for top in self._program.tree.body:
+            found = self._in_statement(top, top)
+            if found is not None:
+                return found
+        return None
+
+    def by_calling(self, function: Function) -> Likelihood:
+        """How sure it is that every call of `function` starts processes, whatever it is given."""
+        nodes = (node for node in self._running_nodes(body_of(function)) if not self._is_conditional(node, function))
+        return max((_likelihood(self._reason(node)) for node in nodes), default=Likelihood.NO)
+
+    def _is_conditional(self, node: ast.AST, function: Function) -> bool:
+        around = itertools.takewhile(lambda each: each is not function, self._program.ancestors(node))
+        return any(isinstance(each, ast.If | ast.IfExp) for each in around)
+
+    def by_iterating(self, function: Function) -> Likelihood:
+        """How sure it is that iterating over what `function` returns does, or over a part of that."""
+        returned = [each.value for each in own_nodes(function) if isinstance(each, ast.Return)]
+        reasons = (self._workers.of_parts(each) for each in returned if each is not None)
+        return max(map(_likelihood, reasons), default=Likelihood.NO)
+
+    def by_walking(self, node: ast.ClassDef) -> Likelihood:
+        """How sure it is that iterating over an object of the class does, as it is a loader itself."""
+        constructor = method_of(node, "__init__") if any(map(self._is_loader, node.bases)) else None
+        loaders = self._program.get(Loaders).by_call
+        built = [loaders[each] for each in own_nodes(constructor) if each in loaders] if constructor else []
+        return max((_likelihood(self._workers.of_loader(loader)) for loader in built), default=Likelihood.NO)
+
+    def _is_loader(self, base: ast.expr) -> bool:
+        return is_loader_class(self._program.qualified(base))
+
+    def _is_part_of_package(self) -> bool:
+        """Does the module import its siblings relatively, so that it cannot be run as a script?"""
+        return any(isinstance(each, ast.ImportFrom) and each.level > 0 for each in self._program.tree.body)
+
+    def _in_statement(self, statement: ast.stmt, top: ast.stmt) -> Start | None:
+        if is_main_guard(statement) or isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
+            return None
+        if isinstance(statement, ast.If | ast.Try | ast.With):
+            heads = [child for child in children(statement) if not isinstance(child, ast.stmt | ast.ExceptHandler)]
+            if reason := self._reason_in(heads):
+                return Start(statement, top, *_parts(reason))
+            for block in _blocks(statement):
+                for inner in block:
+                    if found := self._in_statement(inner, top):
+                        return found
+            return None
+        reason = self._reason_in([statement])
+        return Start(statement, top, *_parts(reason)) if reason else None
+
+    def _reason_in(self, roots: Sequence[ast.AST]) -> Reason | None:
+        best: Reason | None = None
+        for node in self._running_nodes(roots):
+            reason = self._reason(node)
+            if reason is not None and (best is None or reason.likelihood > best.likelihood):
+                best = reason
+        return best
+
+    def _running_nodes(self, roots: Sequence[ast.AST]) -> Iterator[ast.AST]:
+        """The nodes that run when `roots` do: not the bodies of definitions, nor what a main guard holds."""
+        stack = [*roots]
+        while stack:
+            node = stack.pop()
+            if isinstance(node, (*FUNCTIONS, ast.ClassDef)) or is_main_guard(node):
+                continue
+            yield node
+            stack.extend(children(node))
+
+    def _reason(self, node: ast.AST) -> Reason | None:
+        if isinstance(node, ast.For | ast.AsyncFor | ast.YieldFrom | ast.comprehension):
+            return self._workers.of(node.value if isinstance(node, ast.YieldFrom) else node.iter)
+        if isinstance(node, COMPREHENSIONS):
+            return next(filter(None, (self._workers.of(generator.iter) for generator in node.generators)), None)
+        return self._calling(node) if isinstance(node, ast.Call) else None
+
+    # -- calls
+
+    def _calling(self, call: ast.Call) -> Reason | None:
+        program = self._program
+        callee = program.callee(call)
+        if callee is not None:
+            return self._in_function(callee)
+        name = program.qualified(call.func)
+        if name in _ITERATES:
+            return next(filter(None, map(self._workers.of, call.args)), None)
+        if _STARTS.fullmatch(name) or self._starts_from_context(call):
+            return Reason(Likelihood.CERTAIN, f"{name.rpartition('.')[2] or 'it'}() starts processes")
+        if self._gives_work(call):
+            return Reason(Likelihood.CERTAIN, "an executor starts processes")
+        if (
+            isinstance(call.func, ast.Attribute)
+            and call.func.attr == "start"
+            and not call.args
+            and self._is_process(call.func.value)
+        ):
+            return Reason(Likelihood.CERTAIN, "it starts a process")
+        processes = next((keyword.value for keyword in call.keywords if keyword.arg == "num_proc"), None)
+        if processes is not None and isinstance(call.func, ast.Attribute):
+            return self._workers.of_processes(processes)
+        answers = self._workers.answers(call)
+        return self._workers.told(call, (answer.starts for answer in answers)) or self._handed_over(call)
+
+    def _in_function(self, function: Function) -> Reason | None:
+        if function not in self._functions:
+            self._functions[function] = None  # while it is being worked out: functions may call each other
+            self._functions[function] = self._reason_in(body_of(function))
+        return self._functions[function]
+
+    def _starts_from_context(self, call: ast.Call) -> bool:
+        """Is it `multiprocessing.get_context("spawn").Pool()`?"""
+        if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("Pool", "Manager"):
+            return False
+        return any(name.endswith("multiprocessing.get_context") for name in self._makers(call.func.value))
+
+    def _gives_work(self, call: ast.Call) -> bool:
+        """Is it `ProcessPoolExecutor().submit(work)`?"""
+        if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("submit", "map"):
+            return False
+        return any(map(_EXECUTOR.fullmatch, self._makers(call.func.value)))
+
+    def _makers(self, node: ast.expr) -> list[str]:
+        """The qualified names of the calls that may have made an object."""
+        origins = self._program.get(Loaders).origins.of(node)
+        return [self._program.qualified(origin.func) for origin in origins if isinstance(origin, ast.Call)]
+
+    def _is_process(self, node: ast.expr) -> bool:
+        """Is it a Process? One that is kept in a list is known by its construction in the same function."""
+        origins = self._program.get(Loaders).origins.of(node)
+        made = [origin for origin in origins if isinstance(origin, ast.Call)]
+        if made:
+            return any(self._makes_process(origin) for origin in made)
+        around = self._program.function_of(node)
+        return any(
+            self._makes_process(call) and self._program.function_of(call) is around
+            for call in self._program.of_type(ast.Call)
+        )
+
+    def _makes_process(self, call: ast.Call) -> bool:
+        value = self._program.value(call.func)
+        if value.kind is Kind.LIBRARY:
+            return bool(_PROCESS.fullmatch(value.name))
+        if isinstance(value.node, ast.ClassDef) and value.kind is Kind.CLASS:
+            return any(_PROCESS.fullmatch(self._program.qualified(base)) for base in value.node.bases)
+        return isinstance(call.func, ast.Attribute) and call.func.attr == "Process" and value.kind is Kind.METHOD
+
+    def _handed_over(self, call: ast.Call) -> Reason | None:
+        """What code out of sight starts that is given a function, a loader, or options that say how many workers."""
+        for function in self._handovers.functions_run(call):
+            reason = self._in_function(function)
+            if reason is not None:
+                return Reason(Likelihood.POSSIBLE, reason.what)
+        if not self._handovers.runs_training(call):
+            return None
+        for expression in self._handovers.loaders_in(call):
+            reason = self._workers.of_parts(expression)
+            if reason is not None:
+                certain = reason.likelihood if self._handovers.surely_iterates(call) else Likelihood.POSSIBLE
+                return Reason(certain, reason.what)
+        for workers in self._handovers.workers_given(call):
+            reason = self._workers.of_number(workers, "the workers that it was built with")
+            if reason is not None:
+                return Reason(Likelihood.POSSIBLE, reason.what)
+        if self._handovers.passes_worker_option(call):
+            return Reason(Likelihood.POSSIBLE, "it may start the workers that the command line asks for")
+        return None
+
+
+def _likelihood(reason: Reason | None) -> Likelihood:
+    return reason.likelihood if reason is not None else Likelihood.NO
+
+
+def _parts(reason: Reason) -> tuple[Likelihood, str]:
+    return reason.likelihood, reason.what
+
+
+def _blocks(statement: ast.If | ast.Try | ast.With) -> Iterator[list[ast.stmt]]:
+    yield statement.body
+    if isinstance(statement, ast.Try):
+        yield from (handler.body for handler in statement.handlers)
+    for field in ("orelse", "finalbody"):
+        yield getattr(statement, field, [])

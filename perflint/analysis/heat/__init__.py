@@ -1,0 +1,1 @@
+"""How often code runs, and where the host waits for the device."""

@@ -1,0 +1,160 @@
+"""Tells whether each iteration of a loop brings data of its own: mini-batches do, full-batch training does not."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+
+from perflint import torch_ops
+from perflint.analysis.facts import Program
+from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import Function, Loop, own_nodes
+
+_DEPTH = 3  # of calls through which the number of an iteration is followed
+_DRAWING_METHODS = ("sample", "batch", "next", "pop", "get_data", "fetch", "choice", "recv")
+_READING_METHODS = frozenset({"read", "readline"})  # of a camera, a video, a file
+
+
+def brings_data(program: Program, loop: Loop, nodes: Sequence[ast.AST]) -> bool:
+    """Does a call that computes on tensors, among the `nodes` of one iteration, get something new each time?"""
+    return _computes_on_fresh(program, nodes, _target_names(loop), _DEPTH)
+
+
+def _computes_on_fresh(program: Program, nodes: Sequence[ast.AST], seeds: set[str], depth: int) -> bool:
+    fresh = _fresh_names(program, nodes, seeds)
+    return any(isinstance(node, ast.Call) and _call_computes_on_fresh(program, node, fresh, depth) for node in nodes)
+
+
+def _call_computes_on_fresh(program: Program, node: ast.Call, fresh: set[str], depth: int) -> bool:
+    if not _computes(program, node):
+        return False
+    callee = program.callee(node)
+    given = [
+        argument for argument in (*node.args, *(k.value for k in node.keywords)) if _is_fresh(program, argument, fresh)
+    ]
+    if given and (callee is None or program.value(node.func).kind is Kind.MODULE):
+        return True
+    if callee is None:
+        return any(answer.draws for answer in program.answers(node))
+    if draws(program, callee):
+        return True
+    if any(program.value(argument).kind is not Kind.NUMBER for argument in given):
+        return True
+    return (
+        bool(given)
+        and depth > 0
+        and _computes_on_fresh(program, list(own_nodes(callee)), _receivers(callee, node, given), depth - 1)
+    )
+
+
+def _receivers(callee: Function, node: ast.Call, given: Sequence[ast.expr]) -> set[str]:
+    """The parameters of `callee` that get one of the arguments `given`: a number of an epoch is no data by itself."""
+    parameters = [parameter.arg for parameter in (*callee.args.posonlyargs, *callee.args.args)]
+    if parameters[:1] == ["self"]:
+        del parameters[0]
+    by_position = {name for name, argument in zip(parameters, node.args, strict=False) if argument in given}
+    return by_position | {keyword.arg for keyword in node.keywords if keyword.arg and keyword.value in given}
+
+
+def steps_an_environment(program: Program, node: ast.AST) -> bool:
+    """Is it `env.step(action)`?"""
+    if not (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("step", "async_step")
+    ):
+        return False
+    owner = program.value(node.func.value)
+    name = ast.unparse(node.func.value).lower()
+    is_stepper = owner.kind in (Kind.OPTIMIZER, Kind.MODULE) or any(
+        word in name for word in ("optim", "sched", "scaler")
+    )
+    return bool(node.args) and not is_stepper
+
+
+def _computes(program: Program, node: ast.Call) -> bool:
+    callee = program.value(node.func)
+    if any(answer.trains for answer in program.answers(node)):
+        return True
+    if callee.kind in (Kind.MODULE, Kind.FUNCTION) or program.value(node).kind is Kind.TENSOR:
+        return True
+    statement = program.parent(node)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    bound = (part for target in targets for part in ast.walk(target) if isinstance(part, ast.Name))
+    return any(program.value(name).on_device for name in bound)  # as the use of the name tells
+
+
+def _fresh_names(program: Program, nodes: Iterable[ast.AST], seeds: set[str]) -> set[str]:
+    """The names that are bound to something new in each iteration."""
+    fresh = seeds | {name for node in nodes if isinstance(node, ast.Call) for name in _redrawn(program, node)}
+    bindings = [
+        (targets, value)
+        for node in nodes
+        if (targets := _targets(node)) and (value := getattr(node, "value", None) or getattr(node, "iter", None))
+    ]
+    growing = True
+    while growing:
+        size = len(fresh)
+        for targets, value in bindings:
+            if _is_fresh(program, value, fresh):
+                fresh.update(name for target in targets for name in names_in(target))
+        growing = len(fresh) > size
+    return fresh
+
+
+def _redrawn(program: Program, node: ast.Call) -> list[str]:
+    """The names in `noise.normal_()` and the like, which fills a tensor with new random numbers."""
+    if not isinstance(node.func, ast.Attribute) or program.value(node.func.value).kind is not Kind.TENSOR:
+        return []
+    entry = torch_ops.of_method(node.func.attr)
+    is_draw = entry is not None and "random" in entry.traits and entry.in_place
+    return names_in(node.func.value) if is_draw else []
+
+
+def _targets(node: ast.AST) -> list[ast.expr]:
+    if isinstance(node, ast.Assign):
+        return node.targets
+    if isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr | ast.For):
+        return [node.target]
+    return []
+
+
+def _target_names(loop: Loop) -> set[str]:
+    return set() if isinstance(loop, ast.While) else set(names_in(loop.target))
+
+
+def names_in(node: ast.AST) -> list[str]:
+    """The names in an expression."""
+    return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
+
+
+def _is_fresh(program: Program, node: ast.expr, fresh: set[str]) -> bool:
+    return any(
+        (isinstance(part, ast.Name) and part.id in fresh) or (isinstance(part, ast.Call) and _draws_data(program, part))
+        for part in ast.walk(node)
+    )
+
+
+def _draws_data(program: Program, node: ast.Call) -> bool:
+    """Does the call give something else each time: a random draw, the next of an iterator, a step of an environment?"""
+    callee = program.value(node.func)
+    if callee.kind is Kind.LIBRARY:
+        entry = torch_ops.of_function(callee.name)
+        is_random = entry is not None and "random" in entry.traits and "factory" in entry.traits
+        return is_random or callee.name == "builtins.next" or callee.name.startswith(("random.", "numpy.random."))
+    function = program.callee(node)
+    if function is not None:
+        return callee.kind is not Kind.MODULE and draws(program, function, 2)
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    is_drawing = name in _READING_METHODS or any(word in name for word in _DRAWING_METHODS)
+    return is_drawing or steps_an_environment(program, node)
+
+
+def draws(program: Program, function: Function, depth: int = 3) -> bool:
+    """Does a function of the file draw data itself?"""
+    if depth == 0:
+        return False
+    for node in own_nodes(function):
+        if isinstance(node, ast.Call):
+            inner = program.callee(node)
+            if draws(program, inner, depth - 1) if inner is not None else _draws_data(program, node):
+                return True
+    return False

@@ -1,0 +1,108 @@
+"""How often code runs: once, every step, or every time step; through calls, and not below what makes it rare."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from perflint.analysis.facts import Program
+from perflint.analysis.heat.evaluation import evaluates_each
+from perflint.analysis.heat.rarity import is_escape, makes_rare
+from perflint.analysis.heat.scale import Heat
+from perflint.analysis.heat.switches import Switch, may_turn_on, switch
+from perflint.analysis.loops.found import LoopKind
+from perflint.analysis.values.inference.parameters import STEP_METHODS
+from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, Function
+
+
+class Heats:
+    """The heat of a program's places, and which loop it comes from."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._functions: dict[ast.AST, Heat] = {}
+
+    def heat(self, node: ast.AST) -> Heat:
+        """How often `node` runs."""
+        return self._climb(node)[0]
+
+    def hot_loop(self, node: ast.AST) -> ast.AST | None:
+        """The hot loop of the same function that makes `node` run often; None where a call does, or nothing."""
+        return self._climb(node)[1]
+
+    def _climb(self, node: ast.AST) -> tuple[Heat, ast.AST | None]:
+        program = self._program
+        escaping: type[ast.AST] | None = None  # a break or return right behind: this loop ends in the same iteration
+        switches: list[Switch] = []
+        child = node
+        for parent in program.ancestors(node):
+            if isinstance(child, ast.stmt):
+                escaping = escaping or is_escape(program, child, parent)
+            if makes_rare(program, parent, child):
+                return Heat.ONCE, None
+            if (found := switch(program, parent, child)) is not None:
+                switches.append(found)
+            if isinstance(parent, COMPREHENSIONS) and self._walks_batches(parent, child, node):
+                return Heat.STEP, parent
+            if isinstance(parent, LOOPS) and (child in parent.body or child is getattr(parent, "test", None)):
+                if escaping is None:
+                    kind = program.loop_kind(parent)
+                    if kind is not LoopKind.OTHER:
+                        return (Heat.TIME if kind is LoopKind.TIME else Heat.STEP), parent
+                elif escaping is ast.Break:
+                    escaping = None
+            if isinstance(parent, FUNCTIONS):
+                if child in getattr(parent, "decorator_list", ()) or child is parent.args:
+                    child = parent
+                    continue
+                return self._heat_behind(switches, parent), None
+            if isinstance(parent, ast.ClassDef):
+                return Heat.ONCE, None
+            child = parent
+        return Heat.ONCE, None
+
+    def _walks_batches(self, comprehension: ast.AST, child: ast.AST, node: ast.AST) -> bool:
+        """Is `node`, below the part `child` of a comprehension, evaluated for each batch of a loader?"""
+        generators: list[ast.comprehension] = comprehension.generators  # type: ignore[attr-defined]
+        first = generators[0]
+        is_loader = self._program.value(first.iter).kind is Kind.LOADER
+        if not is_loader and not evaluates_each(self._program, comprehension, first):
+            return False
+        return child is not first or not any(each is node for each in ast.walk(first.iter))
+
+    def _heat_behind(self, switches: Sequence[Switch], function: Function) -> Heat:
+        """How often what is behind all these switches runs, in a function that is hot by its calls in this file."""
+        heat = self.function_heat(function)
+        sites = self._program.call_sites(function)
+        if not switches or heat <= self._heat_of_itself(function):
+            return heat
+        turning = [site for site in sites if all(may_turn_on(self._program, site, function, each) for each in switches)]
+        return max(map(self.heat, turning), default=Heat.ONCE)
+
+    def function_heat(self, function: Function) -> Heat:
+        """How often the body of `function` runs: by convention, or as often as the hottest of its calls."""
+        known = self._functions.get(function)
+        if known is not None:
+            return known
+        self._functions[function] = Heat.ONCE  # for functions that call each other
+        heat = self._heat_of_itself(function)
+        for site in self._program.call_sites(function):
+            heat = max(heat, self.heat(site))
+        self._functions[function] = heat
+        return heat
+
+    def _heat_of_itself(self, function: Function) -> Heat:
+        """How often the body of `function` runs whatever calls it in this file."""
+        return Heat.STEP if self._is_hot_by_convention(function) else Heat(self._program.heat_from_outside(function))
+
+    def _is_hot_by_convention(self, function: Function) -> bool:
+        owner = self._program.class_of(function)
+        name = getattr(function, "name", "")
+        if owner is None:
+            return name == "train_step"
+        if owner.is_a("optimizer"):
+            return name == "step"
+        if owner.is_a("differentiable"):
+            return name in ("forward", "backward")
+        return owner.is_a("module") and name in STEP_METHODS

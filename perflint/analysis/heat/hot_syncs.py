@@ -1,0 +1,94 @@
+"""Of the places where the host waits for the device, those that cost: hot, and no part of what the program is for."""
+
+from __future__ import annotations
+
+import ast
+
+from perflint.analysis.facts import Program
+from perflint.analysis.heat.freshness import steps_an_environment
+from perflint.analysis.heat.scale import Heat
+from perflint.analysis.heat.syncs import Sync, storage_of, syncs
+from perflint.syntax.walk import FUNCTIONS, own_nodes
+
+_PARTIAL = frozenset(
+    {"max", "min", "sorted", "mask", "masked_select", "nonzero", "print"}
+)  # reads that leave no copy of the values behind
+_DEPTH = 3  # of calls through which an action or lengths are followed
+
+
+def hot_syncs(program: Program) -> list[Sync]:
+    """The costly reads, in source order."""
+    return [
+        sync
+        for sync in sorted(set(syncs(program)), key=lambda sync: (sync.start, sync.end))
+        if not program.is_tried_out(sync.node)
+        and program.heat(sync.node) is not Heat.ONCE
+        and not is_needed(program, sync.node, _DEPTH)
+    ]
+
+
+def first_reads(program: Program, found: list[Sync]) -> list[Sync]:
+    """Of several reads of the same value in one iteration, the first."""
+    return [sync for sync in found if not any(is_repeated(program, earlier, sync) for earlier in found)]
+
+
+def is_repeated(program: Program, earlier: Sync, later: Sync) -> bool:
+    """Has `earlier` read in the same iteration, and for certain, what `later` reads?"""
+    if earlier.kind in _PARTIAL and later.kind != earlier.kind:
+        return False
+    if later.start <= earlier.start or program.function_of(earlier.node) is not program.function_of(later.node):
+        return False
+    if later.kind == "masked_select":  # each mask is read anew
+        read, again = earlier.node, later.node
+    else:
+        read, again = storage_of(earlier.tensor), storage_of(later.tensor)
+    if ast.dump(read) != ast.dump(again):
+        return False
+    statement = program.statement_of(earlier.node)
+    block = program.block_of(statement)
+    around = [program.statement_of(later.node), *program.ancestors(program.statement_of(later.node))]
+    if not any(each is within for each in around for within in block):
+        return False
+    names = {node.id for node in ast.walk(read) if isinstance(node, ast.Name)}
+    return not any(
+        isinstance(node, ast.Name)
+        and isinstance(node.ctx, ast.Store)
+        and node.id in names
+        and earlier.end < program.span(node)[0] < later.start
+        for each in block
+        for node in own_nodes(each)
+    )
+
+
+def is_needed(program: Program, node: ast.expr, depth: int) -> bool:
+    """Does the value of `node` go into an environment's step, or tell pack_padded_sequence the lengths?"""
+    child: ast.AST = node
+    for parent in program.ancestors(node):
+        if isinstance(parent, ast.Call) and child is not parent.func and _needs_host(program, parent):
+            return True
+        if isinstance(parent, ast.stmt):
+            return depth > 0 and _flows_to_need(program, parent, child, depth)
+        if isinstance(parent, FUNCTIONS):
+            return False
+        child = parent
+    return False
+
+
+def _needs_host(program: Program, call: ast.Call) -> bool:
+    return steps_an_environment(program, call) or program.qualified(call.func).endswith("pack_padded_sequence")
+
+
+def _flows_to_need(program: Program, statement: ast.stmt, value: ast.AST, depth: int) -> bool:
+    if isinstance(statement, ast.Return):
+        function = program.function_of(statement)
+        sites = program.call_sites(function) if function is not None else []
+        return any(is_needed(program, site, depth - 1) for site in sites if isinstance(site, ast.expr))
+    if isinstance(statement, ast.Assign) and value is statement.value:
+        bound = [node for target in statement.targets for node in ast.walk(target) if isinstance(node, ast.Name)]
+        names = {node.id for node in bound if isinstance(node.ctx, ast.Store)}
+        scope = program.function_of(statement) or program.tree
+        reads = [node for node in own_nodes(scope) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
+        return any(
+            is_needed(program, read, depth - 1) for read in reads if read.id in names and read.lineno > statement.lineno
+        )
+    return False

@@ -1,0 +1,251 @@
+"""What makes code inside a hot loop run only now and then."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+
+from perflint.analysis.facts import Program
+from perflint.analysis.heat.device_tests import stays_on_host
+from perflint.analysis.values.values import LIKELY_HOST_TENSOR, Kind
+from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, assigned_values, path_of, stores
+
+_RARE_NAME = re.compile(
+    r"(^|_)(should|every|interval|freq|debug|debugging|visuali[sz]e)(_|$)|^is_(first|last)|(^|_)(done|terminated|truncated)_?$"
+)
+_EXPORTS = frozenset(  # of a model that is written out, not run
+    "onnx_trace onnx_export onnx_exporting export_onnx in_onnx_export is_in_onnx_export is_onnx_export exporting"
+    " is_exporting is_tracing is_jit_tracing is_scripting is_jit_scripting".split()
+)
+_FEW = 10  # steps
+_COMPILING = frozenset({"torch.jit.is_scripting", "torch.jit.is_tracing", "torch.onnx.is_in_onnx_export"})
+_CLOCKS = frozenset({"time.time", "time.perf_counter", "time.monotonic", "timeit.default_timer"})
+
+
+def makes_rare(program: Program, parent: ast.AST, child: ast.AST) -> bool:
+    """Does `parent` run its part `child` only now and then?"""
+    if isinstance(parent, ast.If):
+        if child in parent.body:
+            return _complains(program, parent.body) or _is_rarely(program, parent.test, True, parent.body)
+        if child in parent.orelse:
+            return _complains(program, parent.orelse) or _is_rarely(program, parent.test, False, parent.orelse)
+    if isinstance(parent, ast.IfExp):
+        return child is not parent.test and _is_rarely(program, parent.test, child is parent.body, [child])
+    if isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.And) and child in parent.values:
+        return any(_is_rarely(program, test, True, [child]) for test in parent.values[: parent.values.index(child)])
+    if isinstance(parent, ast.ExceptHandler | ast.Raise):
+        return True
+    if isinstance(parent, ast.Assert):
+        return child is parent.msg
+    if isinstance(parent, ast.Lambda):
+        return isinstance(parent.body, ast.JoinedStr)  # a message, put together when it is wanted
+    if isinstance(child, ast.stmt):
+        return _skipped_before(program, child, parent)
+    return False
+
+
+def is_escape(program: Program, statement: ast.stmt, parent: ast.AST) -> type[ast.AST] | None:
+    """ast.Break or ast.Return where one ends the block of `statement`, so that a loop is left in this iteration.
+
+    Also ast.Break where the block runs in but one of the loop's iterations.
+    """
+    if isinstance(parent, FUNCTIONS):
+        return None
+    if isinstance(parent, ast.If) and statement in parent.body and _runs_once(program, parent):
+        return ast.Break
+    last = program.block_of(statement)[-1]
+    if isinstance(last, ast.Break):
+        return ast.Break
+    if isinstance(last, ast.Return | ast.Raise) or _exits(program, last):
+        return ast.Return
+    return None
+
+
+def _runs_once(program: Program, guard: ast.If) -> bool:
+    """Does `if not done:` set `done` itself, which nothing else in the loop around does?"""
+    name = _tested(guard.test)
+    loop = next((each for each in program.ancestors(guard) if isinstance(each, (*LOOPS, *FUNCTIONS))), None)
+    if not name or not isinstance(loop, LOOPS):
+        return False
+    assigns = (each for each in guard.body if isinstance(each, ast.Assign))
+    values = [each.value for each in assigns if any(path_of(target) == name for target in each.targets)]
+    is_set_here_alone = len(stores(loop, name)) == len(stores(guard, name))
+    return is_set_here_alone and any(_fails_with(guard.test, value) for value in values)
+
+
+def _tested(test: ast.expr) -> str:
+    """The variable in `done`, `not done` or `done is None`."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test = test.operand
+    elif isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is) and _is_none(test.comparators[0]):
+        test = test.left
+    return test.id if isinstance(test, ast.Name) else ""
+
+
+def _fails_with(test: ast.expr, value: ast.expr) -> bool:
+    """Does the test of a variable fail once that has `value`?"""
+    if isinstance(test, ast.Compare):
+        return not _is_none(value)
+    return isinstance(value, ast.Constant) and bool(value.value) is isinstance(test, ast.UnaryOp)
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _complains(program: Program, block: list[ast.stmt]) -> bool:
+    """Does the block say that something is wrong? Then it is not supposed to run."""
+    calls = (each.value for each in block if isinstance(each, ast.Expr) and isinstance(each.value, ast.Call))
+    return isinstance(block[-1], ast.Raise) or any(program.qualified(call.func) == "warnings.warn" for call in calls)
+
+
+def _exits(program: Program, statement: ast.stmt) -> bool:
+    """Does the statement end the program?"""
+    if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)):
+        return False
+    return program.qualified(statement.value.func) in ("sys.exit", "os._exit", "builtins.exit", "builtins.quit")
+
+
+def _skipped_before(program: Program, statement: ast.stmt, parent: ast.AST) -> bool:
+    """Does `if step % n: continue` stand before `statement` in its block?"""
+    if not isinstance(parent, (*LOOPS, *FUNCTIONS, ast.If, ast.With)):
+        return False
+    block = program.block_of(statement)
+    for index, earlier in enumerate(block):
+        if earlier is statement:
+            return False
+        if not isinstance(earlier, ast.If) or earlier.orelse:
+            continue
+        leaves = isinstance(earlier.body[-1], ast.Continue | ast.Return)
+        if leaves and _is_rarely(program, earlier.test, False, block[index + 1 :]):
+            return True
+    return False
+
+
+def _is_rarely(program: Program, test: ast.expr, outcome: bool, branch: Sequence[ast.AST]) -> bool:
+    """Has the test this outcome, for which `branch` runs, only now and then, or but for what stays on the host?"""
+    rarely = is_periodic(program, test) if outcome else is_mostly_true(program, test)
+    return rarely or stays_on_host(program, test, outcome, branch)
+
+
+def is_periodic(program: Program, test: ast.expr) -> bool:
+    """Is the test true only now and then: once in n steps, at one step, at the last?"""
+    if isinstance(test, ast.BoolOp):
+        parts = [is_periodic(program, part) for part in test.values]
+        return any(parts) if isinstance(test.op, ast.And) else all(parts)
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return is_mostly_true(program, test.operand)
+    if program.value(test).periodic or _is_rare_flag(program, test):
+        return True
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        return _is_periodic_comparison(program, test)
+    if isinstance(test, ast.Call):
+        return _names_a_rarity(path_of(test.func)) or program.qualified(test.func) in _COMPILING
+    return _names_a_rarity(path_of(test.value if isinstance(test, ast.Subscript) else test))
+
+
+def is_mostly_true(program: Program, test: ast.expr) -> bool:
+    """Is the test false only now and then?"""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return is_periodic(program, test.operand)
+    if isinstance(test, ast.BoolOp):
+        parts = [is_mostly_true(program, part) for part in test.values]
+        return any(parts) if isinstance(test.op, ast.Or) else all(parts)
+    if program.value(test).name == "modulo":
+        return True
+    if isinstance(test, ast.Call):
+        return program.qualified(test.func) == "torch.cuda.is_available"  # without it, there is nothing to wait for
+    return (
+        isinstance(test, ast.Compare)
+        and len(test.ops) == 1
+        and isinstance(test.ops[0], ast.NotEq)
+        and _is_counter(program, test.left)
+    )
+
+
+def _is_periodic_comparison(program: Program, test: ast.Compare) -> bool:
+    op, left, right = test.ops[0], test.left, test.comparators[0]
+    if isinstance(op, ast.Eq | ast.Is):
+        if program.value(left).name == "modulo" or program.value(right).name == "modulo":
+            return True
+        return _is_counter(program, left) or _is_counter(program, right)
+    if isinstance(op, ast.In):
+        return _is_counter(program, left)
+    if isinstance(op, ast.Gt | ast.GtE | ast.Lt | ast.LtE):
+        if program.value(left).name == "modulo":
+            return isinstance(op, ast.Lt | ast.LtE)
+        if isinstance(op, ast.Lt | ast.LtE) and _is_few(program, right) and _is_counter(program, left):
+            return True
+        return any(isinstance(part, ast.Call) and program.qualified(part.func) in _CLOCKS for part in ast.walk(test))
+    return False
+
+
+def _is_few(program: Program, node: ast.expr) -> bool:
+    """Is it a number of steps so small that what runs in those alone is no matter, or that of the items of a list?"""
+    value = program.value(node)
+    if isinstance(node, ast.Call) and program.qualified(node.func) == "builtins.len" and node.args:
+        return program.value(node.args[0]).kind is Kind.SEQUENCE
+    return isinstance(value.literal, int) and value.literal <= _FEW
+
+
+def _is_counter(program: Program, node: ast.expr) -> bool:
+    """Does the expression count the iterations of a loop around it?"""
+    names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+    paths = names | ({path_of(node)} if path_of(node) else set())
+    if program.value(node).kind not in (Kind.NUMBER, Kind.UNKNOWN) or not names:
+        return False
+    return any(
+        _counts(program, loop, path) for loop in program.ancestors(node) if isinstance(loop, LOOPS) for path in paths
+    )
+
+
+def _counts(program: Program, loop: Loop, path: str) -> bool:
+    """Does `loop` count its iterations in the variable called `path`, or in what it calculates that from?"""
+    if program.counts(loop, path):
+        return True
+    return any(program.counts(loop, name) for value in assigned_values(loop, path) for name in _terms(value))
+
+
+def _terms(node: ast.expr) -> Iterator[str]:
+    """The variables of which an arithmetic expression is made."""
+    if isinstance(node, ast.BinOp):
+        yield from (*_terms(node.left), *_terms(node.right))
+    elif isinstance(node, ast.Call) and path_of(node.func) == "int" and node.args:
+        yield from _terms(node.args[0])
+    elif isinstance(node, ast.Name):
+        yield node.id
+
+
+def _names_a_rarity(path: str) -> bool:
+    """Is it what people call a test that passes now and then, at an episode's end, or but to debug or export?"""
+    name = path.rpartition(".")[2]
+    return bool(_RARE_NAME.search(name)) or name.lstrip("_") in _EXPORTS
+
+
+def _is_rare_flag(program: Program, test: ast.expr) -> bool:
+    """Is it a name that each iteration clears, and sets again but now and then; or a flag that comes with a batch?"""
+    if not isinstance(test, ast.Name):
+        return False
+    if program.value(test) == LIKELY_HOST_TENSOR:  # but no tensor: one of many samples has no truth
+        return True
+    scope = program.function_of(test) or program.tree
+    cleared, rarely_set = False, False
+    for store in stores(scope, test.id):
+        statement = program.statement_of(store)
+        if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Constant):
+            return False
+        parent = program.parent(statement)
+        if not statement.value.value:
+            cleared |= isinstance(parent, LOOPS) and parent in program.ancestors(test)
+        elif isinstance(parent, ast.If) and statement in parent.body and _compares_a_period(program, parent.test):
+            rarely_set = True
+        else:
+            return False
+    return cleared and rarely_set
+
+
+def _compares_a_period(program: Program, test: ast.expr) -> bool:
+    """Is the test periodic, and made of comparisons alone? A flag, set by a flag, may be set by itself."""
+    parts = test.values if isinstance(test, ast.BoolOp) else [test]
+    return all(isinstance(part, ast.Compare) for part in parts) and is_periodic(program, test)

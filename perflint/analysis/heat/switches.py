@@ -1,0 +1,53 @@
+"""Parameters that switch parts of a function on or off, and the calls that do so."""
+
+from __future__ import annotations
+
+import ast
+from typing import NamedTuple
+
+from perflint.analysis.facts import Program
+from perflint.analysis.values.inference.arguments import Arguments, bind
+from perflint.analysis.values.inference.parameters import constant, defaults_of
+from perflint.analysis.values.values import OTHER, Value
+from perflint.syntax.walk import Function, stores
+
+
+class Switch(NamedTuple):
+    """A parameter, and the truth that it must have for what is behind the switch to run."""
+
+    parameter: str
+    wanted: bool
+
+
+def switch(program: Program, guard: ast.AST, part: ast.AST) -> Switch | None:
+    """The switch that lets `guard` run its `part`: a parameter which the function tests as it was given."""
+    if not isinstance(guard, ast.If) or part is guard.test:
+        return None
+    test, wanted = guard.test, part in guard.body
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test, wanted = test.operand, not wanted
+    function = program.function_of(guard)
+    if not isinstance(test, ast.Name) or function is None or isinstance(function, ast.Lambda):
+        return None
+    arguments = function.args
+    names = {each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+    if test.id not in names or stores(function, test.id):
+        return None
+    return Switch(test.id, wanted)
+
+
+def may_turn_on(program: Program, site: ast.AST, function: Function, asked: Switch) -> bool:
+    """May the call at `site` of `function` run what is behind the switch?"""
+    if not isinstance(site, ast.Call) or any(isinstance(each, ast.Starred) for each in site.args):
+        return True
+    keywords = {each.arg: _given(each.value) for each in site.keywords if each.arg is not None}
+    arguments = Arguments(tuple(_given(each) for each in site.args), keywords, False)
+    value = bind(function, arguments, program.value(site.func).owner).get(asked.parameter)
+    if value is None and len(keywords) == len(site.keywords):
+        value = constant(defaults_of(function).get(asked.parameter))
+    return value is None or not value.is_literal or bool(value.literal) is asked.wanted
+
+
+def _given(argument: ast.expr) -> Value:
+    """The value of an argument that is written out; anything at all otherwise."""
+    return constant(argument) if isinstance(argument, ast.Constant) else OTHER

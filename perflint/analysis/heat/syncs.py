@@ -1,0 +1,340 @@
+"""The places where the host reads a tensor's value, and so waits for the device that computes it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from perflint import torch_ops
+from perflint.analysis.facts import Program
+from perflint.analysis.values.inference.iteration import contains_tensor
+from perflint.analysis.values.values import GUESSED, Kind, Place, Value
+from perflint.syntax.walk import COMPREHENSIONS, path_of
+
+_COPIES = frozenset({"tolist", "cpu", "numpy"})
+_DATA_DEPENDENT = frozenset(
+    {"nonzero", "masked_select", "argwhere", "unique", "unique_consecutive", "is_nonzero", "allclose", "equal"}
+)
+_CONVERSIONS = frozenset({"float", "int", "bool", "complex"})
+_COMPARING = frozenset({"max", "min", "sorted"})
+_OF_ARRAYS = frozenset({"numpy", "tolist", "item"})  # what is called on a copy on the host, and on no module
+_BUILDERS = re.compile(r"torch\.(tensor|as_tensor|(\w+\.)?\w*Tensor)$")
+_SCALAR = re.compile(r"(^|[._])(\w*loss|cost|err|error)(_[a-z]{0,5}|\d+)*$")
+_LIST = re.compile(r"(^|\.)(itos|(idx|id|ids|index|ix|ind)_?(2|to)_?[a-z]+)$")  # of a vocabulary
+_HOST_MODULES = ("math.", "cmath.")
+# Steps which the same storage goes through on its way to the host.
+_SAME_VALUE = frozenset(
+    {"detach", "cpu", "numpy", "item", "tolist", "data", "cuda", "contiguous", "squeeze", "clone", "float", "double"}
+)
+
+
+class Sync(NamedTuple):
+    """The host reads `tensor`, at the characters [start, end); `explicit`: by a method whose purpose it is."""
+
+    node: ast.expr
+    tensor: ast.expr
+    kind: str
+    start: int
+    end: int
+    explicit: bool
+
+
+def syncs(program: Program) -> Iterator[Sync]:
+    """Every place where the value of a tensor that may be on the device is read, in no particular order."""
+    for call in program.of_type(ast.Call):
+        yield from _of_call(program, call)
+    for test in _truth_values(program):
+        yield from _implicit(program, test, "if")
+    for formatted in program.of_type(ast.FormattedValue):
+        yield from _implicit(program, formatted.value, "print")
+    for operation in program.of_type(ast.BinOp):
+        if isinstance(operation.op, ast.Mod) and program.value(operation.left).kind is Kind.STRING:
+            parts = operation.right.elts if isinstance(operation.right, ast.Tuple) else [operation.right]
+            for part in parts:
+                yield from _implicit(program, part, "print")
+    for part in program.of_type(ast.Slice):
+        for bound in (part.lower, part.upper, part.step):
+            if bound is not None:
+                yield from _implicit(program, bound, "index")
+    for subscript in program.of_type(ast.Subscript):
+        yield from _of_subscript(program, subscript)
+        yield from _of_old_form(program, subscript)
+        yield from _of_lookup(program, subscript)
+
+
+def _is_read(value: Value, *, explicit: bool) -> bool:
+    """Does reading `value` wait for the device, as far as is known?"""
+    if value.kind is not Kind.TENSOR:
+        return False
+    if value.place is Place.UNKNOWN:  # what is certainly a tensor, and is read on purpose, is rarely on the host
+        return explicit and (value.sure or value.name != GUESSED)
+    return value.place is Place.DEVICE and (explicit or value.sure)
+
+
+def storage_of(node: ast.expr) -> ast.expr:
+    """The expression behind `.detach().cpu().numpy()` and the like: what is read, by whichever way."""
+    while True:
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in (*_SAME_VALUE, "to")
+        ):
+            node = node.func.value
+        elif isinstance(node, ast.Attribute) and node.attr == "data":
+            node = node.value
+        else:
+            return node
+
+
+def _of_call(program: Program, call: ast.Call) -> Iterator[Sync]:
+    func = call.func
+    if isinstance(func, ast.Attribute):
+        yield from _of_method(program, call, func)
+        if func.attr == "format" and isinstance(func.value, ast.Constant):
+            yield from _implicit_all(program, _arguments(call), "print")
+        if func.attr == "set_postfix":
+            yield from _of_postfix(program, call)
+    name = program.qualified(func)
+    if not name:
+        return
+    head, _, rest = name.partition(".")
+    if head == "torch":
+        last = rest.rpartition(".")[2]
+        is_waiting = last in _DATA_DEPENDENT and bool(call.args) and _waits(torch_ops.of_function(name))
+        if call.args and _BUILDERS.match(name):
+            yield from _of_builder(program, call)
+        if is_waiting and program.value(call.args[0]).on_device:  # for certain: the function takes nothing but tensors
+            start, end = program.span(call)
+            yield Sync(call, call.args[0], last, start, end, False)
+    elif name.startswith(_HOST_MODULES):
+        yield from _first(program, call, call.args, "math")
+    elif head == "builtins":
+        yield from _of_builtin(program, call, rest)
+
+
+def _of_postfix(program: Program, call: ast.Call) -> Iterator[Sync]:
+    """`bar.set_postfix(values)`, which turns each of the values into text, whether or not it is shown."""
+    yield from _implicit_all(program, (keyword.value for keyword in call.keywords), "print")
+    for postfix in call.args[:1]:
+        value = program.value(postfix)
+        found = contains_tensor(value) if value.kind is Kind.MAPPING else _of_output(value)
+        if found is not None and _is_read(found, explicit=False):
+            start, end = program.span(call)
+            yield Sync(call, postfix, "print", start, end, False)
+
+
+def _of_output(value: Value) -> Value | None:
+    """The tensors in a dictionary of them, which is what a model gave where it is used like one."""
+    return value._replace(sure=True) if value.name != GUESSED else None
+
+
+def _of_builder(program: Program, call: ast.Call) -> Iterator[Sync]:
+    """`torch.tensor([x, y])`, which reads the tensors in the list one by one."""
+    parts = program.value(call.args[0])
+    found = contains_tensor(parts) if parts.kind is Kind.SEQUENCE else None
+    if found is not None and _is_read(found, explicit=False):
+        start, end = program.span(call)
+        yield Sync(call, call.args[0], "list", start, end, False)
+
+
+def _of_builtin(program: Program, call: ast.Call, name: str) -> Iterator[Sync]:
+    if name in _CONVERSIONS and len(call.args) == 1:
+        yield from _implicit(program, call.args[0], name, call)
+    elif name in _COMPARING and call.args:
+        yield from _of_comparison(program, call, name)
+    elif name == "range":
+        yield from _implicit_all(program, call.args, "index")
+    elif name in ("print", "str", "repr", "format"):
+        yield from _implicit_all(program, call.args, "print")
+    elif (
+        name == "map"
+        and len(call.args) == 2
+        and program.qualified(call.args[0]) in ("builtins.int", "builtins.float", "builtins.bool")
+    ):
+        yield from _implicit(program, call.args[1], "iteration")
+
+
+def _of_comparison(program: Program, call: ast.Call, name: str) -> Iterator[Sync]:
+    """`max(x, y)`, or of a list of scalars, which are compared one by one."""
+    yield from _first(program, call, _compared(call), name)
+    listed = program.value(call.args[0])
+    if len(call.args) > 1 or call.keywords or listed.kind is not Kind.SEQUENCE or listed.item is None:
+        return
+    if _is_read(listed.item, explicit=False):
+        start, end = program.span(call)
+        yield Sync(call, call.args[0], name, start, end, False)
+
+
+def _compared(call: ast.Call) -> list[ast.expr]:
+    """What `max`, `min` or `sorted` compares."""
+    keys = [keyword.value.body for keyword in call.keywords if isinstance(keyword.value, ast.Lambda)]
+    return keys or [_elements(part) for part in call.args]
+
+
+def _elements(node: ast.expr) -> ast.expr:
+    return node.elt if isinstance(node, ast.GeneratorExp | ast.ListComp) else node
+
+
+def _of_method(program: Program, call: ast.Call, func: ast.Attribute) -> Iterator[Sync]:
+    name, owner = func.attr, program.value(func.value)
+    if name == "item" and not call.args and not call.keywords:
+        kind = "item"
+    elif name in _COPIES and not call.args:
+        kind = name
+    elif name == "to" and _is_asynchronous(call):
+        return
+    elif name == "to" and (_names_host(call) if owner.is_blank else _is_brought_home(program, call, owner)):
+        kind = "cpu"
+    elif name in _DATA_DEPENDENT:
+        if _waits(torch_ops.of_method(name)):
+            yield from _at_method(program, call, func, name, explicit=False)
+        return
+    else:
+        return
+    yield from _at_method(program, call, func, kind, explicit=True)
+
+
+def _is_asynchronous(call: ast.Call) -> bool:
+    """Whether it may be a copy that nobody waits for: on the host it is made in pinned memory."""
+    asked = next((keyword.value for keyword in call.keywords if keyword.arg == "non_blocking"), None)
+    return asked is not None and not (isinstance(asked, ast.Constant) and not asked.value)
+
+
+def _names_host(call: ast.Call) -> bool:
+    return len(call.args) == 1 and isinstance(call.args[0], ast.Constant) and call.args[0].value == "cpu"
+
+
+def _is_brought_home(program: Program, call: ast.Call, owner: Value) -> bool:
+    return owner.kind is Kind.TENSOR and program.value(call).place is Place.HOST
+
+
+def _at_method(program: Program, call: ast.Call, func: ast.Attribute, kind: str, *, explicit: bool) -> Iterator[Sync]:
+    owner = program.value(func.value)
+    if kind == "numpy" and not any(keyword.arg == "force" for keyword in call.keywords):
+        return  # which fails for a tensor on the device: it has been brought to the host before, or there is none
+    if _is_read(owner, explicit=explicit) or (kind == "cpu" and _is_copied(program, call, owner)):
+        end = program.span(func)[1]
+        yield Sync(call, func.value, kind, end - len(func.attr), program.span(call)[1], explicit)
+
+
+def _is_copied(program: Program, call: ast.Call, owner: Value) -> bool:
+    """Is it `x.cpu().numpy()` of an unknown x? It is a tensor, and on the device: why else should it say so?"""
+    node: ast.AST | None = program.parent(call)
+    while isinstance(node, ast.Attribute | ast.Call) and owner.is_blank and not program.is_host_only:
+        if isinstance(node, ast.Attribute) and node.attr in _OF_ARRAYS:
+            return True
+        node = program.parent(node)
+    return False
+
+
+def _waits(entry: torch_ops.Operation | None) -> bool:
+    return entry is not None and entry.syncs
+
+
+def _implicit(program: Program, tensor: ast.expr, kind: str, node: ast.expr | None = None) -> Iterator[Sync]:
+    if _is_read(program.value(tensor), explicit=False):
+        start, end = program.span(node or tensor)
+        yield Sync(node or tensor, tensor, kind, start, end, False)
+
+
+def _implicit_all(program: Program, tensors: Iterable[ast.expr], kind: str) -> Iterator[Sync]:
+    for tensor in tensors:
+        yield from _implicit(program, tensor, kind)
+
+
+def _first(program: Program, call: ast.Call, tensors: Iterable[ast.expr], kind: str) -> Iterator[Sync]:
+    """One read of a call, however many of its arguments are tensors."""
+    for tensor in tensors:
+        if _is_read(program.value(tensor), explicit=False):
+            yield from _implicit(program, tensor, kind, call)
+            return
+
+
+def _arguments(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(keyword.value for keyword in call.keywords)]
+
+
+def _of_subscript(program: Program, node: ast.Subscript) -> Iterator[Sync]:
+    if isinstance(node.ctx, ast.Store) and not isinstance(program.parent(node), ast.AugAssign):
+        return  # x[mask] = scalar fills without a look at the mask
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    base = program.value(node.value)
+    if any(_selects(program, part, base) for part in parts):
+        start, end = program.span(node)
+        yield Sync(node, node, "mask", start, end, False)
+
+
+def _of_old_form(program: Program, node: ast.Subscript) -> Iterator[Sync]:
+    """`loss.data[0]`, which was `loss.item()` before PyTorch 0.4."""
+    if not (isinstance(node.value, ast.Attribute) and node.value.attr == "data" and isinstance(node.ctx, ast.Load)):
+        return
+    tensor, index = node.value.value, node.slice
+    is_scalar = _SCALAR.search(path_of(tensor)) and isinstance(index, ast.Constant) and index.value == 0
+    if is_scalar and _is_read(program.value(tensor), explicit=True):
+        start, end = program.span(node)
+        yield Sync(node, tensor, "data[0]", start, end, True)
+
+
+def _of_lookup(program: Program, node: ast.Subscript) -> Iterator[Sync]:
+    """A scalar on the device as index of a list, which has to know it."""
+    base = program.value(node.value)
+    is_list = base.kind is Kind.SEQUENCE or (base.is_blank and bool(_LIST.search(path_of(node.value))))
+    if is_list and not isinstance(node.slice, ast.Slice):
+        yield from _implicit(program, node.slice, "index")
+
+
+def _selects(program: Program, index: ast.expr, base: Value) -> bool:
+    """Does the host wait to learn how many elements of `base` a boolean mask selects?"""
+    mask = program.value(index)
+    if mask.dtype != "bool" or base.kind not in (Kind.TENSOR, Kind.UNKNOWN) or base.place is Place.HOST:
+        return False  # what may be indexed by a mask on the device is a tensor there, or holds some
+    if mask.place is Place.UNKNOWN and base.on_device and base.sure:
+        mask = mask._replace(place=Place.DEVICE)
+    is_certain = isinstance(index, ast.Compare) and mask.on_device and base.kind is Kind.TENSOR  # not of numbers
+    return _is_read(mask, explicit=is_certain)
+
+
+def _truth_values(program: Program) -> Iterator[ast.expr]:
+    """The expressions that the program asks for their truth, each but once."""
+    seen: set[ast.expr] = set()
+    for node in program.of_type(
+        ast.If, ast.While, ast.Assert, ast.IfExp, *COMPREHENSIONS, ast.UnaryOp, ast.BoolOp, ast.Compare
+    ):
+        for test in _tests(program, node):
+            for leaf in _leaves(test):
+                if leaf not in seen:
+                    seen.add(leaf)
+                    yield leaf
+
+
+def _tests(program: Program, node: ast.AST) -> list[ast.expr]:
+    if isinstance(node, COMPREHENSIONS):
+        return [test for generator in node.generators for test in generator.ifs]
+    if isinstance(node, ast.UnaryOp):
+        return [node.operand] if isinstance(node.op, ast.Not) else []
+    if isinstance(node, ast.BoolOp):
+        return node.values[:-1]
+    if isinstance(node, ast.Compare):
+        is_search = isinstance(node.ops[0], ast.In | ast.NotIn) and program.value(node.comparators[0]).kind in (
+            Kind.SEQUENCE,
+            Kind.TENSOR,
+        )
+        return [node.left] if is_search and not _is_key(program, node) else []
+    assert isinstance(node, ast.If | ast.While | ast.Assert | ast.IfExp)
+    return [node.test]
+
+
+def _is_key(program: Program, node: ast.Compare) -> bool:
+    return program.value(node.comparators[0]).kind is Kind.MAPPING
+
+
+def _leaves(test: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(test, ast.BoolOp):
+        for part in test.values:
+            yield from _leaves(part)
+    elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        yield from _leaves(test.operand)
+    else:
+        yield test

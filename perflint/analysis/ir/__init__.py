@@ -1,0 +1,1 @@
+"""Definitions and uses: which assignment reaches which read."""

@@ -1,0 +1,127 @@
+"""Where a variable or attribute occurs in a function, and whether other code may look at it meanwhile."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+
+from perflint.analysis.facts import Program
+from perflint.analysis.values.values import Kind, Value
+from perflint.syntax.walk import FUNCTIONS, own_nodes, path_of
+
+_SEES_ALL = frozenset({"locals", "globals", "vars", "eval", "exec"})
+
+
+def occurrences(scope: ast.AST, path: str) -> list[ast.Name | ast.Attribute]:
+    """The places in the own code of `scope` that read, bind or delete `path`, in source order."""
+    return [node for node in own_nodes(scope) if isinstance(node, ast.Name | ast.Attribute) and path_of(node) == path]
+
+
+def start_region(
+    program: Program, loop: ast.stmt, path: str, is_start: Callable[[Value], bool]
+) -> list[ast.stmt] | None:
+    """The statements from the one that certainly gives `path` its value before `loop`, to the one that holds `loop`.
+
+    None where there is no such assignment, of a value for which `is_start` holds, in the same function.
+    """
+    here: ast.stmt = loop
+    while True:
+        block = program.block_of(here)
+        index = next(position for position, each in enumerate(block) if each is here)
+        for position in range(index - 1, -1, -1):
+            if _starts(program, block[position], path, is_start):
+                return block[position : index + 1]
+        parent = program.parent(here)
+        if isinstance(parent, ast.ExceptHandler | ast.match_case):
+            parent = program.parent(parent)
+        if not isinstance(parent, ast.stmt) or isinstance(parent, (*FUNCTIONS, ast.ClassDef)):
+            return None
+        here = parent
+
+
+def is_empty_list(value: Value) -> bool:
+    """Is it a list, or another sequence, of no items?"""
+    return value.kind is Kind.SEQUENCE and value.items == ()
+
+
+def _starts(program: Program, statement: ast.stmt, path: str, is_start: Callable[[Value], bool]) -> bool:
+    if not isinstance(statement, ast.Assign | ast.AnnAssign):
+        return False
+    stores = [node for node in occurrences(statement, path) if isinstance(node.ctx, ast.Store)]
+    return bool(stores) and all(is_start(program.value(node)) for node in stores)
+
+
+def seen_elsewhere(program: Program, scope: ast.AST, path: str, within: ast.AST) -> str:
+    """Who else may look at the variable while `within` runs; empty where nobody can."""
+    root, _, attribute = path.partition(".")
+    for node in ast.walk(scope):
+        if isinstance(node, ast.Global | ast.Nonlocal) and root in node.names and not attribute:
+            return f"`{path}` is a variable of an outer scope"
+        if isinstance(node, ast.Name) and node.id in _SEES_ALL:
+            return f"`{node.id}` may look at `{path}`"
+        if (
+            isinstance(node, (*FUNCTIONS, ast.ClassDef))
+            and node is not scope
+            and _mentions(node, root)
+            and not attribute
+        ):
+            return f"a function defined here uses `{path}`"
+    if attribute and (watcher := _watcher(program, scope, attribute)):
+        return f"`{watcher}` sees what `{path}` is given"
+    if attribute:
+        return _seen_through_object(program, root, attribute, within)
+    return ""
+
+
+def _watcher(program: Program, scope: ast.AST, attribute: str) -> str:
+    """The method of the class around `scope` that stands between the attribute and its value."""
+    owner = program.class_of(scope) if isinstance(scope, FUNCTIONS) else None
+    methods = {name for info in owner.lineage() for name in info.methods} if owner is not None else set()
+    return next((name for name in ("__setattr__", "__getattribute__", attribute) if name in methods), "")
+
+
+def _mentions(function: ast.AST, name: str) -> bool:
+    arguments = getattr(function, "args", None)
+    if isinstance(arguments, ast.arguments):
+        parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+        if any(parameter.arg == name for parameter in parameters):
+            return False
+    return any(isinstance(node, ast.Name) and node.id == name for node in _inner(function))
+
+
+def _inner(function: ast.AST) -> Iterator[ast.AST]:
+    nodes = list(ast.walk(function))
+    bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    free = {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+    return iter([node for node in nodes if not (isinstance(node, ast.Name) and node.id in bound - free)])
+
+
+def _seen_through_object(program: Program, root: str, attribute: str, within: ast.AST) -> str:
+    for node in own_nodes(within):
+        if isinstance(node, ast.Yield | ast.YieldFrom | ast.Await):
+            return f"other code runs before the loop ends and may look at `{root}.{attribute}`"
+        if not isinstance(node, ast.Call):
+            continue
+        if any(path_of(argument) == root for argument in (*node.args, *(keyword.value for keyword in node.keywords))):
+            return f"`{root}` is handed to a call that may look at `{root}.{attribute}`"
+        if isinstance(node.func, ast.Attribute) and path_of(node.func.value) == root:
+            if program.value(node.func).kind in (Kind.MODULE, Kind.OPTIMIZER, Kind.LIBRARY):
+                continue
+            callee = program.callee(node)
+            if callee is None or _reaches(program, callee, attribute, {callee}):
+                return f"`{root}.{node.func.attr}` may look at `{root}.{attribute}`"
+    return ""
+
+
+def _reaches(program: Program, function: ast.AST, attribute: str, seen: set[ast.AST]) -> bool:
+    """Does `function`, or a method it calls, touch the attribute, or may it?"""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Attribute) and node.attr == attribute:
+            return True
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and path_of(node.func.value) == "self":
+            callee = program.callee(node)
+            if program.value(node.func).kind is Kind.MODULE:
+                continue
+            if callee is None or (callee not in seen and _reaches(program, callee, attribute, seen | {callee})):
+                return True
+    return False

@@ -1,0 +1,232 @@
+"""What the calls in the body of a loop do to the data that flows through them."""
+
+from __future__ import annotations
+
+import ast
+
+from perflint import torch_ops
+from perflint.analysis.facts import Program
+from perflint.analysis.loops.dataflow import CallSort
+from perflint.analysis.loops.header import called
+from perflint.analysis.values.values import Kind, Value
+from perflint.syntax.walk import Function, own_nodes, path_of
+
+CHOICES = frozenset({"argmax", "multinomial", "topk", "sample", "gumbel_softmax", "argsort", "nlargest"})
+_RANKS = frozenset({"sort", "sorted"})
+VIEWS = frozenset(
+    "squeeze unsqueeze view reshape transpose permute detach clone contiguous to cuda cpu float long double half type"
+    " type_as requires_grad_ detach_ flatten expand t data chunk split unbind narrow select squeeze_ unsqueeze_ numpy"
+    " Variable".split()
+)
+_CONTAINER_METHODS = frozenset(name for cls in (list, dict, set, str) for name in dir(cls))
+LISTS = frozenset({"append", "appendleft", "extend", "insert", "add", "push", "update"})
+_RESIZES = ("interpolate", "upsample", "max_pool", "avg_pool", "adaptive_avg_pool", "grid_sample", "pixel_shuffle")
+_SIZES = frozenset(
+    {
+        "size",
+        "dim",
+        "numel",
+        "__len__",
+        "get_device",
+        "is_contiguous",
+        "element_size",
+        "nelement",
+        "ndimension",
+        "stride",
+    }
+)
+_METADATA = frozenset({"shape", "device", "dtype", "ndim", "is_cuda", "requires_grad", "layout"})
+_FACTORIES = frozenset(
+    "zeros ones empty full rand randn zeros_like ones_like empty_like full_like rand_like randn_like new_zeros new_ones"
+    " new_empty new_full".split()
+)
+_FACTORY_VALUES = frozenset(
+    {"full", "full_like", "tensor", "fill_", "as_tensor", "LongTensor", "FloatTensor", "new_full", "new_tensor"}
+)
+_HOST_LIBRARIES = (
+    "numpy",
+    "math",
+    "os",
+    "time",
+    "random",
+    "logging",
+    "json",
+    "re",
+    "itertools",
+    "collections",
+    "copy",
+    "scipy",
+    "matplotlib",
+    "cv2",
+    "PIL",
+    "sys",
+)
+
+
+def is_metadata(node: ast.expr) -> bool:
+    """Does it read a tensor's shape, device or type rather than its data?"""
+    if isinstance(node, ast.Attribute):
+        return node.attr in _METADATA
+    return called(node) in _SIZES or called(node) in ("len", "isinstance", "hasattr", "range", "xrange", "print")
+
+
+def is_factory(node: ast.Call) -> bool:
+    """Does it make a tensor that has a given size, or the size of its first argument?"""
+    return called(node) in _FACTORIES
+
+
+def makes_a_value(node: ast.Call) -> bool:
+    """Does it make a tensor of a number?"""
+    return called(node) in _FACTORY_VALUES
+
+
+def rnn_kind(program: Program, function: ast.expr) -> str:
+    """ "rnn", "rnn-cell" or "": the family of the module that `function` is."""
+    value = program.value(function)
+    kind = torch_ops.class_kind(value.name) if value.kind is Kind.MODULE and value.name else ""
+    return kind if kind in ("rnn", "rnn-cell") else ""
+
+
+def sort_of(program: Program, node: ast.Call) -> CallSort:
+    """What sort of call it is: one that is unknown and gets an array is none of a model."""
+    sort = _sort_of(program, node)
+    if sort.unsure and any(program.value(each).kind is Kind.NUMPY for each in node.args):
+        return CallSort()
+    return sort
+
+
+def _sort_of(program: Program, node: ast.Call) -> CallSort:
+    name, value, result = called(node), program.value(node.func), program.value(node)
+    choice = name in CHOICES | _RANKS or (name == "max" and _has_axis(program, node))
+    is_tensor = result.kind is Kind.TENSOR or _holds_tensors(result)
+    rnn = bool(rnn_kind(program, node.func))
+    callee = program.callee(node)
+    if value.kind is Kind.MODULE:
+        resize = value.name.rpartition(".")[2].lower().startswith(("upsample", "maxpool", "avgpool", "pixelshuffle"))
+        return CallSort(model=True, rnn=rnn, resize=resize, launches=True)
+    if callee is not None and is_abstract(callee):
+        return CallSort(model=True, unsure=True, launches=is_tensor)
+    if callee is not None:
+        runs = runs_model(program, callee, 3)
+        return CallSort(model=runs, launches=runs or is_tensor, choice=choice or chooses(program, callee, 2))
+    if value.kind is Kind.LIBRARY:
+        return _library(value.name, name, choice, is_tensor)
+    if value.kind is Kind.METHOD and value.owner is not None and not _is_unseen(value.owner):
+        return _method(value.owner, name, choice, is_tensor)
+    known = torch_ops.of_method(name) is not None and isinstance(node.func, ast.Attribute)
+    if known or name in VIEWS:
+        return CallSort(choice=choice, view=name in VIEWS, launches=is_tensor and name not in VIEWS)
+    if isinstance(node.func, ast.Attribute) and name in _CONTAINER_METHODS:
+        return CallSort()
+    return CallSort(model=name not in LISTS | CHOICES, unsure=True, choice=choice, launches=is_tensor)
+
+
+def _library(qualified: str, name: str, choice: bool, is_tensor: bool) -> CallSort:
+    head = qualified.partition(".")[0]
+    if head in ("torch", "torchvision", "torchaudio"):
+        entry = torch_ops.of_function(qualified)
+        quiet = entry is not None and bool(entry.traits & {"view", "factory"})
+        resize = name.startswith(_RESIZES)
+        return CallSort(
+            choice=choice,
+            cat=name in ("cat", "concat"),
+            resize=resize,
+            view=name in VIEWS,
+            launches=is_tensor and not quiet and name != "Variable",
+        )
+    if head == "builtins" or head in _HOST_LIBRARIES:
+        return CallSort(choice=choice)
+    return CallSort(model=True, unsure=True, launches=is_tensor)
+
+
+def _method(owner: Value, name: str, choice: bool, is_tensor: bool) -> CallSort:
+    if owner.kind is Kind.TENSOR:
+        return CallSort(choice=choice, view=name in VIEWS, launches=is_tensor and name not in VIEWS)
+    if owner.kind is Kind.MODULE:
+        return CallSort(model=True, unsure=True, choice=choice, launches=is_tensor)
+    if owner.kind is Kind.OTHER and owner.name == "distribution":
+        return CallSort(choice=choice, launches=True)
+    if owner.kind is Kind.INSTANCE:
+        return CallSort(model=name not in LISTS, unsure=True, choice=choice, launches=is_tensor)
+    return CallSort()
+
+
+def _is_unseen(owner: Value) -> bool:
+    """Is it unknown, as what an attribute of a module is?"""
+    while owner.kind is Kind.METHOD and owner.owner is not None:
+        owner = owner.owner
+        if owner.kind is Kind.MODULE:
+            return True
+    return owner.kind is Kind.UNKNOWN
+
+
+def _holds_tensors(value: Value) -> bool:
+    return value.kind is Kind.SEQUENCE and any(
+        part.kind is Kind.TENSOR for part in (*(value.items or ()), *([value.item] if value.item else ()))
+    )
+
+
+def _has_axis(program: Program, node: ast.Call) -> bool:
+    """Is it `x.max(1)` or `torch.max(x, dim=1)`, which also give where?"""
+    value = program.value(node.func)
+    if value.kind is Kind.LIBRARY and not value.name.startswith("torch."):
+        return False
+    given = node.args[1:] if value.kind is Kind.LIBRARY else node.args
+    return any(program.value(each).kind is not Kind.TENSOR for each in given) or any(
+        keyword.arg in ("dim", "axis") for keyword in node.keywords
+    )
+
+
+def is_abstract(function: Function) -> bool:
+    """Does it only say, by raising NotImplementedError, that subclasses define what it does?"""
+    last = function.body[-1] if isinstance(function.body, list) else None
+    raised = last.exc if isinstance(last, ast.Raise) else None
+    name = path_of(raised.func if isinstance(raised, ast.Call) else raised) if raised is not None else ""
+    return name == "NotImplementedError" and not any(isinstance(node, ast.If) for node in own_nodes(function))
+
+
+def runs_model(program: Program, function: Function, depth: int) -> bool:
+    """Does calling `function` run a module, or is it one's forward?"""
+    if getattr(function, "name", "") == "forward" or is_abstract(function):
+        return True
+    for node in own_nodes(function):
+        if isinstance(node, ast.Call):
+            inner = program.callee(node)
+            if program.value(node.func).kind is Kind.MODULE or (inner is None and _may_be_a_module(program, node)):
+                return True
+            if inner is not None and inner is not function and depth and runs_model(program, inner, depth - 1):
+                return True
+    return False
+
+
+def _may_be_a_module(program: Program, node: ast.Call) -> bool:
+    """Is it a call of something held by an object, unknown otherwise, that is given and gives tensors?"""
+    value = program.value(node.func)
+    unknown = value.kind is Kind.UNKNOWN or (
+        value.kind is Kind.METHOD
+        and value.owner is not None
+        and value.owner.kind in (Kind.UNKNOWN, Kind.METHOD, Kind.MODULE)
+    )
+    is_method = torch_ops.of_method(called(node)) is not None or called(node) in LISTS | VIEWS
+    dots = path_of(node.func).count(".")
+    return (
+        unknown
+        and not is_method
+        and dots > 0
+        and bool(node.args)
+        and (dots > 1 or any(program.value(each).kind is Kind.TENSOR for each in node.args))
+    )
+
+
+def chooses(program: Program, function: Function, depth: int) -> bool:
+    """Does `function` choose by argmax, sampling and the like?"""
+    for node in own_nodes(function):
+        if isinstance(node, ast.Call):
+            inner = program.callee(node)
+            if called(node) in CHOICES or (called(node) == "max" and _has_axis(program, node)):
+                return True
+            if called(node) == "sort" and program.qualified(node.func) == "torch.sort":
+                return True
+            if inner is not None and inner is not function and depth and chooses(program, inner, depth - 1):
+                return True
+    return False

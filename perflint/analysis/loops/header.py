@@ -1,0 +1,229 @@
+"""Reads the head of a loop: what counts its iterations, and what is walked through, along which axis."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from perflint.analysis.facts import Program
+from perflint.analysis.loops.found import Element, Header
+from perflint.analysis.values.inference.iteration import element_of
+from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import Loop, own_nodes, path_of, stores
+
+_WRAPPERS = frozenset({"reversed", "list", "tuple", "iter", "tqdm", "trange", "track", "islice", "progress_bar"})
+_MEMBERS = frozenset(
+    "parameters named_parameters buffers named_buffers modules named_modules children named_children items keys"
+    " param_groups unique nonzero".split()
+)
+RANGES = frozenset({"range", "trange", "xrange"})
+_SPLITS = frozenset({"split", "chunk", "unbind", "tensor_split"})
+_BATCHES = re.compile(r"(iterator|loader|batches|batched)$", re.IGNORECASE)
+_NOT_SEQUENCES = frozenset(
+    {Kind.MODULE, Kind.MAPPING, Kind.STRING, Kind.NUMPY, Kind.LOADER, Kind.DATASET, Kind.OPTIMIZER, Kind.NUMBER}
+)
+FEW = 3  # iterations by a constant: too few to be a sequence
+
+
+@dataclass
+class _Draft:
+    """A header while it is being read."""
+
+    indices: set[str] = field(default_factory=set)
+    elements: list[Element] = field(default_factory=list)
+    members: list[ast.expr] = field(default_factory=list)
+    bounds: list[ast.expr] = field(default_factory=list)
+    strides: bool = False
+    is_other: bool = False
+
+
+def read_header(program: Program, loop: Loop) -> Header:
+    """What the head of `loop` tells."""
+    draft = _Draft(is_other=isinstance(loop, ast.AsyncFor))
+    if isinstance(loop, ast.While):
+        draft.indices = set(_counters(loop))
+    else:
+        _read(program, loop.target, loop.iter, draft)
+    return Header(
+        indices=frozenset(draft.indices),
+        elements=tuple(draft.elements),
+        members=tuple(draft.members),
+        bounds=tuple(draft.bounds),
+        strides=draft.strides,
+        is_other=draft.is_other,
+    )
+
+
+def _counters(loop: ast.While) -> Iterator[str]:
+    for node in own_nodes(loop):
+        if (
+            isinstance(node, ast.AugAssign)
+            and isinstance(node.op, ast.Add | ast.Sub)
+            and isinstance(node.value, ast.Constant)
+        ):
+            yield path_of(node.target)
+        elif (
+            isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.BinOp)
+            and isinstance(node.value.op, ast.Add | ast.Sub)
+        ):
+            left = path_of(node.value.left)
+            if left and left == path_of(node.targets[0]) and isinstance(node.value.right, ast.Constant):
+                yield left
+
+
+def _read(program: Program, target: ast.expr, iterated: ast.expr, header: _Draft) -> None:
+    name = called(iterated)
+    if isinstance(iterated, ast.Subscript) and isinstance(iterated.slice, ast.Slice) and _is_flip(iterated.slice):
+        _read(program, target, iterated.value, header)
+    elif (made := _range_called(program, iterated)) is not None:
+        _read_range(program, made, target, header)
+    elif isinstance(iterated, ast.Call) and name in RANGES:
+        _read_range(program, iterated, target, header)
+    elif isinstance(iterated, ast.Call) and name == "enumerate" and iterated.args:
+        parts = target.elts if isinstance(target, ast.Tuple) and len(target.elts) == 2 else [target, target]
+        header.indices.update(filter(None, [path_of(parts[0])]))
+        _read(program, parts[1], iterated.args[0], header)
+    elif isinstance(iterated, ast.Call) and name == "zip":
+        parts = (
+            target.elts
+            if isinstance(target, ast.Tuple) and len(target.elts) == len(iterated.args)
+            else [target] * len(iterated.args)
+        )
+        for part, source in zip(parts, iterated.args, strict=True):
+            _read(program, part, source, header)
+    elif isinstance(iterated, ast.Call) and name in _WRAPPERS and iterated.args:
+        _read(program, target, iterated.args[0], header)
+    elif isinstance(iterated, ast.Call) and (name == "arange" or _wraps_range(iterated)):
+        _read_range(program, _innermost(iterated), target, header)
+    elif isinstance(iterated, ast.Call) and name == "count":
+        header.indices.update(filter(None, [path_of(target)]))
+    else:
+        _read_sequence(program, target, iterated, header)
+
+
+def _wraps_range(node: ast.Call) -> bool:
+    """Is it a function that is given a range, which it passes on while it shows progress or the like?"""
+    return bool(node.args) and called(node.args[0]) in RANGES and called(node) not in _MEMBERS
+
+
+def _innermost(node: ast.Call) -> ast.Call:
+    return node.args[0] if called(node) != "arange" and isinstance(node.args[0], ast.Call) else node
+
+
+def _range_called(program: Program, node: ast.expr) -> ast.Call | None:
+    """The call of `range`, reversed or not, that the name `node` is bound to, and to nothing else."""
+    value = _only_binding(program, node)
+    while isinstance(value, ast.Call) and called(value) in _WRAPPERS and value.args:
+        value = value.args[0]
+    return value if isinstance(value, ast.Call) and called(value) in RANGES else None
+
+
+def _only_binding(program: Program, node: ast.expr) -> ast.expr | None:
+    """What the name `node` is bound to, if that is one thing."""
+    if not isinstance(node, ast.Name):
+        return None
+    scope = program.function_of(node) or program.tree
+    bound = [program.statement_of(part) for part in stores(scope, node.id)]
+    if len(bound) == 1 and isinstance(bound[0], ast.Assign) and isinstance(bound[0].targets[0], ast.Name):
+        return bound[0].value
+    return None
+
+
+def _gives_batches(program: Program, iterated: ast.expr) -> bool:
+    """Was it made by something that is called an iterator or a loader, each element of which has many steps?"""
+    return bool(_BATCHES.search(called(_only_binding(program, iterated) or iterated)))
+
+
+def _read_range(program: Program, node: ast.Call, target: ast.expr, header: _Draft) -> None:
+    header.indices.update(filter(None, [path_of(target)]))
+    header.bounds.extend(node.args[:2])
+    if any(
+        called(arg) == "len"
+        and isinstance(arg, ast.Call)
+        and arg.args
+        and program.value(arg.args[0]).kind is Kind.MODULE
+        for arg in node.args
+    ):
+        header.is_other = True  # counts layers
+    header.strides |= len(node.args) == 3 and not _is_unit(node.args[2])
+    literals = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, int)]
+    if len(literals) == len(node.args) and literals and len(range(*literals[:3])) <= FEW:
+        header.is_other = True
+
+
+def _is_unit(node: ast.expr) -> bool:
+    if isinstance(node, ast.UnaryOp):
+        node = node.operand
+    return isinstance(node, ast.Constant) and node.value == 1
+
+
+def _is_flip(node: ast.Slice) -> bool:
+    return node.step is not None and isinstance(node.step, ast.UnaryOp) and _is_unit(node.step)
+
+
+def _read_sequence(program: Program, target: ast.expr, iterated: ast.expr, header: _Draft) -> None:
+    value = program.value(iterated)
+    name = called(iterated)
+    if (
+        name in _MEMBERS
+        or value.kind in (Kind.LOADER, Kind.MODULE, Kind.MAPPING)
+        or element_of(value).kind is Kind.MODULE
+        or _gives_batches(program, iterated)
+    ):
+        header.is_other = True
+        return
+    base = iterated
+    axis: int | None = 0
+    if name in _SPLITS and isinstance(iterated, ast.Call):
+        size = split_size(iterated)
+        if name in ("split", "tensor_split") and not (isinstance(size, ast.Constant) and size.value == 1):
+            header.is_other |= value.kind is not Kind.STRING  # chunks, micro-batches
+        base, axis = split_base(iterated), split_axis(iterated)
+    if value.kind in _NOT_SEQUENCES or (value.kind is Kind.SEQUENCE and element_of(value).kind in _NOT_SEQUENCES):
+        header.members.append(target)
+        return
+    is_tensor = value.kind is Kind.TENSOR or (name in _SPLITS and element_of(value).kind is Kind.TENSOR)
+    header.elements.append(Element(target, path_of(base) or ast.unparse(base), iterated, is_tensor, axis))
+
+
+def called(node: ast.expr) -> str:
+    """The last part of the name of what `node` calls; empty if it is no call."""
+    if not isinstance(node, ast.Call):
+        return ""
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def _is_function(node: ast.Call) -> bool:
+    """Is it `torch.split(x, ...)` rather than `x.split(...)`?"""
+    return not (isinstance(node.func, ast.Attribute) and path_of(node.func.value) != "torch")
+
+
+def split_base(node: ast.Call) -> ast.expr:
+    """What `torch.split(x, ...)` or `x.split(...)` splits."""
+    if _is_function(node) and node.args:
+        return node.args[0]
+    return node.func.value if isinstance(node.func, ast.Attribute) else node
+
+
+def split_size(node: ast.Call) -> ast.expr | None:
+    """The size of each part."""
+    position = 1 if _is_function(node) else 0
+    keywords = [keyword.value for keyword in node.keywords if keyword.arg in ("split_size", "split_size_or_sections")]
+    return keywords[0] if keywords else node.args[position] if len(node.args) > position else None
+
+
+def split_axis(node: ast.Call) -> int | None:
+    """The axis along which it splits, where it is written as a constant."""
+    position = (1 if _is_function(node) else 0) + (0 if called(node) == "unbind" else 1)
+    given = [keyword.value for keyword in node.keywords if keyword.arg in ("dim", "axis")]
+    given = given or ([node.args[position]] if len(node.args) > position else [])
+    if not given:
+        return 0
+    try:
+        axis = ast.literal_eval(given[0])
+    except ValueError:
+        return None
+    return axis if isinstance(axis, int) else None

@@ -1,0 +1,154 @@
+"""Tells step loops, one training or evaluation step an iteration, and time loops from everything else."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from perflint.analysis.facts import Program
+from perflint.analysis.heat.evaluation import evaluates
+from perflint.analysis.heat.freshness import brings_data, steps_an_environment
+from perflint.analysis.loops.found import LoopKind, TimeLoop
+from perflint.analysis.loops.timeloops.recognition import time_loop
+from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, body_of, children, own_nodes, path_of
+
+_ITERATOR = re.compile(r"(^|[._])(train|val|valid|dev|test|eval)_iter(ator)?$")
+_PASSES_ON = frozenset({"builtins.enumerate", "builtins.iter", "tqdm.tqdm", "tqdm.auto.tqdm"})
+
+
+_TRAINING = re.compile(r"\.(backward|manual_backward|zero_grad|step)\(")
+
+
+class Loops:
+    """The kinds of a program's loops, each worked out when it is asked for."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._kinds: dict[ast.AST, LoopKind] = {}
+        self._time_loops: dict[ast.AST, TimeLoop] = {}
+        self._trains: dict[ast.AST, bool] = {}
+        self._may_train = bool(_TRAINING.search(program.text)) or program.hears_of_training
+
+    def kind(self, loop: Loop) -> LoopKind:
+        """What one iteration of `loop` is."""
+        if loop not in self._kinds:
+            self._kinds[loop] = LoopKind.OTHER  # while it is being worked out: functions may call each other
+            self._kinds[loop] = self._classify(loop)
+        return self._kinds[loop]
+
+    def time_loop(self, loop: Loop) -> TimeLoop | None:
+        """What is known of `loop` as a loop over time, if it is one."""
+        return self._time_loops.get(loop) if self.kind(loop) is LoopKind.TIME else None
+
+    def _classify(self, loop: Loop) -> LoopKind:
+        if isinstance(loop, ast.For) and (
+            self._program.value(loop.iter).kind is Kind.LOADER or _names_batches(self._program, loop.iter)
+        ):
+            return LoopKind.STEP
+        found = time_loop(self._program, loop)
+        if found is not None:
+            self._time_loops[loop] = found
+            return LoopKind.TIME
+        nodes = list(self._one_iteration(loop.body))
+        is_step = any(self._marks_a_step(node) for node in nodes)
+        if self._is_rollout(loop) or (self._is_epoch(nodes) if is_step else not self._is_evaluation(loop, nodes)):
+            return LoopKind.OTHER
+        own = [node for node in nodes if not self._is_whole_epoch(node)]  # whatever that draws for its own steps
+        return LoopKind.STEP if brings_data(self._program, loop, own) else LoopKind.OTHER
+
+    def _is_evaluation(self, loop: Loop, nodes: Sequence[ast.AST]) -> bool:
+        has_steps = any(isinstance(node, LOOPS) and self.kind(node) is not LoopKind.OTHER for node in nodes)
+        return evaluates(self._program, loop, nodes) and not has_steps
+
+    def _is_epoch(self, nodes: Sequence[ast.AST]) -> bool:
+        """Do the steps run in a loop inside, and is all that is done out here to set the gradients to zero?"""
+        has_steps = any(isinstance(node, LOOPS) and self.kind(node) is LoopKind.STEP for node in nodes)
+        return has_steps and all(_zeroes(node) for node in nodes if self._marks_a_step(node))
+
+    def _is_whole_epoch(self, node: ast.AST) -> bool:
+        """Is it a call of a function of this file that trains in a loop of steps of its own, and only there?"""
+        function = self._program.callee(node) if isinstance(node, ast.Call) else None
+        if function is None or not self._may_train or self.trains_once(function):
+            return False
+        loops = (each for each in own_nodes(function) if isinstance(each, LOOPS))
+        return any(self.kind(each) is LoopKind.STEP and any(map(self._trains_in, own_nodes(each))) for each in loops)
+
+    def _one_iteration(self, statements: Iterable[ast.AST]) -> Iterator[ast.AST]:
+        """The nodes that run about once an iteration: not those in step and time loops inside, nor in definitions."""
+        stack = list(statements)
+        while stack:
+            node = stack.pop()
+            yield node
+            if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+                continue
+            if isinstance(node, LOOPS) and self.kind(node) is not LoopKind.OTHER:
+                stack.append(node.test if isinstance(node, ast.While) else node.iter)
+                continue
+            stack.extend(children(node))
+
+    def _marks_a_step(self, node: ast.AST) -> bool:
+        """Does `node` train, or run a model without gradients?"""
+        if not isinstance(node, ast.Call):
+            return False
+        if self._trains_in(node):
+            return True
+        return self._may_be_model(node) and self._program.without_gradients(node)
+
+    def _may_be_model(self, node: ast.Call) -> bool:
+        callee = self._program.value(node.func)
+        if callee.kind in (Kind.MODULE, Kind.TENSOR):  # a tensor can't be called: a model too
+            return True
+        return callee.kind is Kind.UNKNOWN and any(self._program.value(argument).on_device for argument in node.args)
+
+    def trains_once(self, function: Function) -> bool:
+        """Does calling `function` do one step of training, rather than an epoch of them?"""
+        if not self._may_train:
+            return False
+        if function not in self._trains:
+            self._trains[function] = False
+            nodes = list(self._one_iteration(body_of(function)))
+            self._trains[function] = any(map(self._trains_in, nodes)) and not self._is_epoch(nodes)
+        return self._trains[function]
+
+    def _trains_in(self, node: ast.AST) -> bool:
+        """Is `node` a call that trains, by itself or in the function that it reaches?"""
+        if not isinstance(node, ast.Call):
+            return False
+        if is_training_call(self._program, node) or any(answer.trains for answer in self._program.answers(node)):
+            return True
+        callee = self._program.callee(node)
+        return callee is not None and self.trains_once(callee)
+
+    def _is_rollout(self, loop: Loop) -> bool:
+        """Does each iteration play an episode, in a loop of its own, before it trains?"""
+        inner = [node for node in self._one_iteration(loop.body) if isinstance(node, LOOPS)]
+        return any(
+            steps_an_environment(self._program, node) for each in inner for node in self._one_iteration(each.body)
+        )
+
+
+def _names_batches(program: Program, iterated: ast.expr) -> bool:
+    """Is it an iterator that is called after the data of which it yields batches, as torchtext's are?"""
+    while isinstance(iterated, ast.Call) and iterated.args and program.qualified(iterated.func) in _PASSES_ON:
+        iterated = iterated.args[0]
+    is_known = program.value(iterated).kind not in (Kind.UNKNOWN, Kind.METHOD)
+    return not is_known and bool(_ITERATOR.search(path_of(iterated)))
+
+
+def _zeroes(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "zero_grad"
+
+
+def is_training_call(program: Program, node: ast.Call) -> bool:
+    """Is it `loss.backward()`, `optimizer.step()`, `optimizer.zero_grad()`, or what stands in their place?"""
+    if not isinstance(node.func, ast.Attribute):
+        return False
+    name, owner = node.func.attr, program.value(node.func.value)
+    if name in ("backward", "manual_backward"):
+        return owner.kind is not Kind.LIBRARY
+    if name == "step":
+        path = path_of(node.func.value).lower()
+        return owner.kind is Kind.OPTIMIZER or (("optim" in path or "scaler" in path) and "sched" not in path)
+    return name == "zero_grad"

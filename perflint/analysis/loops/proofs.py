@@ -1,0 +1,33 @@
+"""Sequences of unknown type that what is done with them shows to be tensors."""
+
+from __future__ import annotations
+
+import ast
+
+from perflint.analysis.facts import Program
+from perflint.analysis.loops.header import called
+from perflint.analysis.loops.indices import spans_an_axis
+from perflint.syntax.walk import Loop, own_nodes, path_of
+
+_TENSORS_ONLY = frozenset(
+    {"size", "float", "long", "double", "half", "unsqueeze", "detach", "cuda", "expand_as", "type_as", "view_as"}
+)
+
+
+def proven_tensors(program: Program, loop: Loop) -> frozenset[str]:
+    """The paths that the function around `loop` treats as only a tensor, or a list of tensors, can be."""
+    found = set()
+    for node in own_nodes(program.function_of(loop) or program.tree):
+        if isinstance(node, ast.Subscript) and spans_an_axis(node.slice):
+            found.add(path_of(node.value))
+        elif isinstance(node, ast.Call) and called(node).endswith("_like") and node.args:
+            if program.qualified(node.func).startswith("torch."):
+                found.add(_sequence(node.args[0]))
+        elif isinstance(node, ast.Call) and called(node) in _TENSORS_ONLY and isinstance(node.func, ast.Attribute):
+            found.add(_sequence(node.func.value))
+    return frozenset(found - {""})
+
+
+def _sequence(node: ast.expr) -> str:
+    """Of `x` and of its step `x[0]`, x."""
+    return path_of(node.value if isinstance(node, ast.Subscript) else node)

@@ -1,0 +1,1 @@
+"""Recognises loops over time, and tells by data flow which kind each is."""

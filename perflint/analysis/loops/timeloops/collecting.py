@@ -1,0 +1,47 @@
+"""Tells that the results of a loop's steps become one tensor."""
+
+from __future__ import annotations
+
+import ast
+
+from perflint.analysis.facts import Program
+from perflint.analysis.loops.dataflow import LoopFlow
+from perflint.analysis.loops.header import called
+from perflint.syntax.walk import Function, Loop, own_nodes, path_of
+
+_JOINS = frozenset({"stack", "cat", "concat", "hstack", "vstack", "pad_sequence", "column_stack"})
+_DEPTH = 2  # functions that hand the list on
+
+
+def is_collected(program: Program, loop: Loop, flow: LoopFlow) -> bool:
+    """Do the steps' results become one tensor: by slots, yields, a growing cat, or a stack or cat behind the loop?"""
+    kept = {each.name for each in flow.collected if each.how == "append" and each.trace.varies}
+    if any(each.how in ("slot", "cat", "yield") and each.trace.varies for each in flow.collected):
+        return True
+    scope = program.function_of(loop) or program.tree
+    return any(_joins(program, scope, name, _DEPTH) for name in kept)
+
+
+def _joins(program: Program, scope: ast.AST, name: str, depth: int) -> bool:
+    """Is the list called `name` made into a tensor in `scope`, or in a function that gets it?"""
+    calls = (node for node in own_nodes(scope) if isinstance(node, ast.Call))
+    return any(_joins_in(program, call, name, depth) for call in calls)
+
+
+def _joins_in(program: Program, call: ast.Call, name: str, depth: int) -> bool:
+    for position, argument in enumerate(call.args):
+        if not any(path_of(part) == name for part in ast.walk(argument) if isinstance(part, ast.Name | ast.Attribute)):
+            continue
+        if called(call) in _JOINS:
+            return True
+        callee = program.callee(call) if depth and path_of(argument) == name else None
+        parameter = _parameter(program, callee, position) if callee is not None else ""
+        if callee is not None and parameter and _joins(program, callee, parameter, depth - 1):
+            return True
+    return False
+
+
+def _parameter(program: Program, callee: Function, position: int) -> str:
+    names = [parameter.arg for parameter in (*callee.args.posonlyargs, *callee.args.args)]
+    position += program.class_of(callee) is not None
+    return names[position] if position < len(names) else ""

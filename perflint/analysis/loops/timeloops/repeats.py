@@ -1,0 +1,48 @@
+"""Tells a loop that only runs loops over time again, as for each sample or answer, from one that carries on itself."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from perflint.analysis.loops.timeloops.evidence import Evidence
+from perflint.analysis.loops.writes import root_path
+from perflint.syntax.walk import PlainLoop, nodes_of_body, path_of
+
+
+def only_repeats(loop: Evidence) -> bool:
+    """Does it walk through nothing itself, and carry nothing but what loops over time inside of it give?"""
+    nodes = list(nodes_of_body(loop.loop))
+    loops = [node for node in nodes if isinstance(node, PlainLoop)]
+    inside = {id(part) for each in loops if loop.program.time_loop(each) is not None for part in ast.walk(each)}
+    if loop.flow.slices or not any(id(call.node) in inside for call in loop.models):
+        return False
+    own = {id(call.node) for call in loop.models if id(call.node) not in inside and call.trace.carried}
+    if own and any(each.how == "slot" and id(each.node) not in inside for each in loop.flow.collected):
+        return False  # what its own model made of the last step, the inner loop makes the next one of
+    outside = [node for node in nodes if isinstance(node, ast.Assign | ast.AugAssign) and id(node) not in inside]
+    return not _reached(outside, own) & set(loop.states)
+
+
+def _reached(statements: list[ast.Assign | ast.AugAssign], calls: set[int]) -> set[str]:
+    """The names that are bound to what `calls` give, at once or through one another."""
+    found: set[str] = set()
+    pending = True
+    while pending:
+        reached = {
+            name
+            for node in statements
+            if any(
+                id(part) in calls or (isinstance(part, ast.expr) and path_of(part) in found) for part in ast.walk(node)
+            )
+            for name in _bound(node)
+        }
+        pending = not reached <= found
+        found |= reached
+    return found
+
+
+def _bound(node: ast.Assign | ast.AugAssign) -> Iterator[str]:
+    for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+        parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+        yield from filter(None, map(root_path, parts))

@@ -1,0 +1,60 @@
+"""Signs that a loop steps through the times or the noise levels of a sampler or a solver of differential equations."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from perflint.analysis.facts import Program
+from perflint.analysis.loops.dataflow import TimeSlice
+from perflint.analysis.loops.found import Header
+from perflint.analysis.loops.header import RANGES, called
+from perflint.syntax.walk import Loop, assigned_values, nodes_of_body, own_nodes, path_of
+
+_GRIDS = frozenset({"linspace", "arange", "logspace"})
+_GRID_NAME = re.compile(
+    r"^(time_?(steps|points|grid|span|range)|t_?(span|grid)|sigmas?|betas(_\w+)?|noise_levels?|(noise_)?schedule(s|r)?)$"
+)
+_SOLVER_NAME = re.compile(
+    r"^(time_?(steps|points|grid|span|range)|t_span|(sigmas|betas)(_\w+)?|noise_levels|noise_schedule)$"
+)
+_FILLS = frozenset({"full", "full_like", "new_full"})
+
+
+def solves(loop: Loop) -> bool:
+    """Does it walk through, or read, what is called such a grid, or call what is called a solver?"""
+    walked = [] if isinstance(loop, ast.While) else _sequences(loop.iter)
+    read = [
+        each.value for each in nodes_of_body(loop) if isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Load)
+    ]
+    if any(_SOLVER_NAME.search(path_of(node).rpartition(".")[2]) for node in (*walked, *read)):
+        return True
+    calls = (node for node in nodes_of_body(loop) if isinstance(node, ast.Call))
+    return any(called(node).startswith("odeint") or "solver" in path_of(node.func).split(".") for node in calls)
+
+
+def numbers_noise(loop: Loop, header: Header) -> bool:
+    """Does each step fill a tensor with its number, as samplers tell a denoiser the level of the noise?"""
+    numbers = header.indices | {path_of(each.target) for each in header.elements} | set(map(path_of, header.members))
+    fills = (node for node in nodes_of_body(loop) if isinstance(node, ast.Call) and called(node) in _FILLS)
+    return any(path_of(argument) in numbers for node in fills for argument in node.args)
+
+
+def is_grid(program: Program, step: TimeSlice) -> bool:
+    """Is the sequence a grid of numbers rather than data: called so, made so, or each repeated for the batch?"""
+    if _GRID_NAME.search(step.base.rpartition(".")[2]):
+        return True
+    scope = program.function_of(step.node) or program.tree
+    attributes = (node for node in own_nodes(scope) if isinstance(node, ast.Attribute))
+    if any(node.attr in ("expand", "repeat") and node.value is step.node for node in attributes):
+        return True
+    return any(called(value) in _GRIDS for value in assigned_values(scope, step.base))
+
+
+def _sequences(node: ast.expr) -> list[ast.expr]:
+    """What `zip(x[1:], enumerate(y))` walks through: x and y; not the bound of a range."""
+    if isinstance(node, ast.Call):
+        owner = [node.func.value] if isinstance(node.func, ast.Attribute) else []
+        given = [] if called(node) in RANGES else [*owner, *node.args]
+        return [part for each in given for part in _sequences(each)]
+    return _sequences(node.value) if isinstance(node, ast.Subscript) else [node]

@@ -1,0 +1,1 @@
+"""Memory: which expressions may be aliases, and what writes to them."""

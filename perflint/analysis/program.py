@@ -1,0 +1,12 @@
+"""A program with all passes of the analysis: what rules, transforms and the engine ask."""
+
+from perflint.analysis.facts import Program
+from perflint.analysis.heat.heat import Heats
+from perflint.analysis.heat.scale import Heat
+from perflint.analysis.loops.found import LoopKind, TimeLoop
+from perflint.analysis.loops.kinds import Loops
+from perflint.analysis.values.values import Kind, Place, Value
+
+__all__ = ["Heat", "Kind", "LoopKind", "Place", "Program", "TimeLoop", "Value"]
+
+Program.loops, Program.heats = Loops, Heats

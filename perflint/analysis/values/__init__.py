@@ -1,0 +1,1 @@
+"""What each expression may evaluate to: kind, place, type and shape."""

@@ -1,0 +1,118 @@
+"""What files tell each other of values, in a few characters each.
+
+D is a tensor on the device, H one on the host, T one wherever the arguments are; small where it is only likely. g is a
+guess, n a Python number, s a string, a an array of numpy. (..) holds the parts of a tuple, [.] the items of a list and
+{.} the values of a mapping. Anything else is -.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from perflint.analysis.values.values import (
+    GUESSED,
+    GUESSED_TENSOR,
+    NUMBER,
+    NUMPY,
+    STRING,
+    UNKNOWN,
+    Kind,
+    Place,
+    Value,
+    sequence,
+    sequence_of,
+    tensor,
+)
+
+_UNKNOWN, _GUESS = "-", "g"
+_DEPTH = 3  # of tuples in tuples
+_PARTS = 8  # of a tuple, beyond which it is no result that callers take apart
+_TENSORS = {
+    (Place.DEVICE, True): "D",
+    (Place.DEVICE, False): "d",
+    (Place.HOST, True): "H",
+    (Place.HOST, False): "h",
+    (Place.UNKNOWN, True): "T",
+    (Place.UNKNOWN, False): "t",
+}
+_SIMPLE = {Kind.NUMBER: "n", Kind.STRING: "s", Kind.NUMPY: "a"}
+_VALUES = {code: tensor(place, sure=sure) for (place, sure), code in _TENSORS.items()} | {
+    _GUESS: GUESSED_TENSOR,
+    "n": NUMBER,
+    "s": STRING,
+    "a": NUMPY,
+}
+_AT_HOME = str.maketrans("DdTt", "HhHh")
+_TOLD = frozenset("DdHhTnsa")  # what says more than a caller would guess
+ON_DEVICE = frozenset({"D", "d", _GUESS})
+
+
+def argument_code(value: Value) -> str:
+    """The code for an argument of a call."""
+    return _code(value, _DEPTH)
+
+
+def result_code(value: Value | None) -> str:
+    """The code for what a function returns; empty where it tells nothing."""
+    code = _code(value, _DEPTH) if value is not None else ""
+    return code if not _TOLD.isdisjoint(code) else ""
+
+
+def value_of(code: str, place: Place = Place.UNKNOWN) -> Value:
+    """The value of `code`; `place` is that of the arguments, if it is known."""
+    return _read(iter(code), place)
+
+
+def value_at_home(code: str) -> Value:
+    """The value of `code` in a program that never leaves the host."""
+    return value_of(code.translate(_AT_HOME))
+
+
+def values_of(codes: str) -> tuple[Value, ...]:
+    """The values of codes that follow each other."""
+    return tuple(_parts(iter(codes), Place.UNKNOWN))
+
+
+def _code(value: Value, depth: int) -> str:
+    if value.kind is Kind.TENSOR:
+        return _tensor_code(value)
+    if value.kind is Kind.SEQUENCE and depth:
+        if value.items is not None and len(value.items) <= _PARTS:
+            return f"({''.join(_code(item, depth - 1) for item in value.items)})"
+        return f"[{_code(value.item or UNKNOWN, depth - 1)}]"
+    if value.kind is Kind.MAPPING and depth:
+        return f"{{{_code(value.item or UNKNOWN, depth - 1)}}}"
+    return _SIMPLE.get(value.kind, _UNKNOWN)
+
+
+def _tensor_code(value: Value) -> str:
+    if value.name == GUESSED:
+        return _GUESS if value.on_device else _UNKNOWN
+    return _TENSORS[value.place, value.sure]
+
+
+def _read(codes: Iterator[str], place: Place) -> Value:
+    code = next(codes, _UNKNOWN)
+    if code == "(":
+        return sequence(_parts(codes, place))
+    if code == "[":
+        return sequence_of(next(iter(_parts(codes, place)), UNKNOWN))
+    if code == "{":
+        return Value(Kind.MAPPING, sure=False, items=(), item=next(iter(_parts(codes, place)), UNKNOWN))
+    value = _VALUES.get(code, UNKNOWN)
+    return value._replace(place=place) if code in "Tt" else value
+
+
+def _parts(codes: Iterator[str], place: Place) -> list[Value]:
+    """The values up to the bracket that closes."""
+    parts = []
+    for code in codes:
+        if code in ")]}":
+            break
+        parts.append(_read(_prepended(code, codes), place))
+    return parts
+
+
+def _prepended(code: str, codes: Iterator[str]) -> Iterator[str]:
+    yield code
+    yield from codes

@@ -1,0 +1,83 @@
+"""The arguments of a call, and how they meet a function's parameters."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from perflint import torch_ops
+from perflint.analysis.values.values import Kind, Value
+from perflint.syntax.walk import Function
+
+
+class Arguments(NamedTuple):
+    """Evaluated arguments; `open` where a `*` or `**` may bring more than is known."""
+
+    positional: tuple[Value, ...]
+    keywords: Mapping[str, Value]
+    open: bool
+
+    @staticmethod
+    def of(evaluate: Callable[[ast.expr], Value], node: ast.Call) -> Arguments:
+        """`evaluate` the arguments of a call, in source order."""
+        positional = tuple([evaluate(argument) for argument in node.args])
+        spread = ast.Starred in map(type, node.args)
+        keywords: dict[str, Value] = {}
+        for keyword in node.keywords:
+            value = evaluate(keyword.value)
+            if keyword.arg is not None:
+                keywords[keyword.arg] = value
+                continue
+            spread |= not (value.kind is Kind.MAPPING and value.sure)
+            keywords.update((str(key), part) for key, part in zip(value.keys, value.items or (), strict=False))
+            if value.item is not None and not value.keys:
+                keywords["**"] = value.item
+        return Arguments(positional, keywords, spread)
+
+    @property
+    def all(self) -> tuple[Value, ...]:
+        """Every argument, whatever it is called."""
+        return (*self.positional, *self.keywords.values())
+
+    def get(self, position: int, keyword: str) -> Value | None:
+        """The argument at `position` or called `keyword`."""
+        if keyword in self.keywords:
+            return self.keywords[keyword]
+        return self.positional[position] if 0 <= position < len(self.positional) else None
+
+    def select(self, entry: torch_ops.Operation) -> torch_ops.Operation:
+        """What a call with these arguments gives, where the table knows several ways to call."""
+        if not entry.variants:
+            return entry
+        return entry.select(
+            [_table_kind(value) for value in self.positional],
+            {key: _table_kind(value) for key, value in self.keywords.items()},
+        )
+
+
+def _table_kind(value: Value) -> str:
+    if value.is_literal and isinstance(value.literal, bool):
+        return torch_ops.TRUE if value.literal else torch_ops.FALSE
+    kinds = {
+        Kind.NUMBER: torch_ops.NUMBER,
+        Kind.TENSOR: torch_ops.TENSOR,
+        Kind.NONE: torch_ops.NONE,
+        Kind.UNKNOWN: torch_ops.UNKNOWN,
+    }
+    if value.kind is Kind.METHOD and not value.sure:
+        return torch_ops.UNKNOWN
+    return kinds.get(value.kind, torch_ops.OTHER)
+
+
+def bind(function: Function, arguments: Arguments, owner: Value | None) -> dict[str, Value]:
+    """Which value each parameter of `function` gets; `owner` is the object that a method is bound to."""
+    parameters = [*function.args.posonlyargs, *function.args.args]
+    positional = arguments.positional
+    decorators = {getattr(decorator, "id", "") for decorator in getattr(function, "decorator_list", ())}
+    if owner is not None and "staticmethod" not in decorators:
+        positional = (owner, *positional)
+    bound = {parameter.arg: value for parameter, value in zip(parameters, positional, strict=False)}
+    names = {parameter.arg for parameter in (*parameters, *function.args.kwonlyargs)}
+    bound.update((name, value) for name, value in arguments.keywords.items() if name in names)
+    return {name: value for name, value in bound.items() if not value.is_blank}

@@ -1,0 +1,161 @@
+"""What calls give: of functions and classes of the file, of modules, methods and libraries."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from perflint import torch_ops
+from perflint.analysis.values.codes import value_at_home, value_of
+from perflint.analysis.values.inference.arguments import Arguments, bind
+from perflint.analysis.values.inference.evaluate import Evaluator
+from perflint.analysis.values.inference.iteration import contains_tensor
+from perflint.analysis.values.inference.library import library_call
+from perflint.analysis.values.inference.methods import method_call
+from perflint.analysis.values.inference.operators import common_place
+from perflint.analysis.values.outside import targets_of
+from perflint.analysis.values.values import (
+    GUESSED_TENSOR,
+    UNKNOWN,
+    Kind,
+    Place,
+    Value,
+    join,
+    sequence,
+    tensor,
+)
+from perflint.syntax.walk import path_of
+
+_SHOWS_PROGRESS = re.compile(r"(?i)progress_?(bar|meter)?$|pbar$")  # of what is iterated through it
+
+
+def call_value(evaluator: Evaluator, node: ast.Call) -> Value:
+    """What the call gives; records which function of the file it calls."""
+    callee = evaluator.evaluate(node.func)
+    arguments = Arguments.of(evaluator.evaluate, node)
+    for value in arguments.all:
+        if value.kind is Kind.FUNCTION and not isinstance(value.node, ast.ClassDef):
+            info = evaluator.functions.get(value.node) if value.node is not None else None
+            if info is not None:  # a callback: called from here, as far as heat is concerned
+                evaluator.call_function(info, {}, node)
+    return apply(evaluator, callee, node, arguments)
+
+
+def apply(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Arguments) -> Value:
+    """What calling `callee` with `arguments` gives."""
+    if evaluator.answers and (told := _told(evaluator, callee, arguments)) is not None:
+        return told
+    if callee.kind is Kind.LIBRARY:
+        return library_call(evaluator, callee, node, arguments)
+    if callee.kind is Kind.FUNCTION and callee.node is not None:
+        return _call_function(evaluator, callee, node, arguments)
+    if callee.kind is Kind.CLASS and callee.node is not None:
+        return _construct(evaluator, callee, node, arguments)
+    if callee.kind is Kind.MODULE:
+        return call_module(evaluator, callee, node, arguments)
+    if callee.kind is Kind.METHOD and callee.owner is not None:
+        if callee.owner.kind is Kind.MODULE and callee.name == "forward":
+            return call_module(evaluator, callee.owner, node, arguments)
+        return method_call(evaluator, callee, node, arguments)
+    if callee.kind is Kind.INSTANCE and callee.node is not None:
+        info = evaluator.classes[callee.node].method("__call__")
+        if info is not None:
+            return _call_function(evaluator, Value(Kind.FUNCTION, node=info.node, owner=callee), node, arguments)
+    result = derived(arguments)
+    if callee.kind is Kind.UNKNOWN and _SHOWS_PROGRESS.search(callee.name) and arguments.positional:
+        return arguments.positional[0] if arguments.positional[0].kind is Kind.LOADER else result
+    if callee.kind is Kind.UNKNOWN and result.kind is Kind.UNKNOWN and callee.name.rpartition(".")[2][:1].isupper():
+        return callee  # an instance of that class, whatever it is; with tensors, it is the instance that is called
+    return result
+
+
+def _told(evaluator: Evaluator, callee: Value, arguments: Arguments) -> Value | None:
+    """What a call of another file's function gives, if that file told."""
+    info = evaluator.classes.get(callee.owner.node) if callee.owner is not None and callee.owner.node else None
+    targets = targets_of(callee, info.base_names if info is not None else ())
+    gives = next((answer.gives for target in targets if (answer := evaluator.answers.get(target)) is not None), "")
+    if not gives:
+        return None
+    if evaluator.stays_home:
+        return value_at_home(gives)
+    tensors = [inner for value in arguments.all if (inner := contains_tensor(value)) is not None]
+    place = common_place(tensors)
+    return value_of(gives, place if place is not Place.UNKNOWN else evaluator.usual_place)
+
+
+def derived(arguments: Arguments) -> Value:
+    """What an unknown call likely gives: something on the device if it was given device tensors."""
+    found = [inner for value in arguments.all if (inner := contains_tensor(value)) is not None]
+    return GUESSED_TENSOR if any(value.on_device for value in found) else UNKNOWN
+
+
+def call_module(evaluator: Evaluator, module: Value, node: ast.Call, arguments: Arguments) -> Value:
+    """What a torch.nn.Module gives when it is called."""
+    info = evaluator.classes.get(module.node) if module.node is not None else None
+    forward = info.method("forward") if info is not None else None
+    if forward is not None:
+        result = _call_function(evaluator, Value(Kind.FUNCTION, node=forward.node, owner=module), node, arguments)
+        return result if result.kind is not Kind.UNKNOWN else tensor(evaluator.module_place, sure=False)
+    if module.items:  # of an nn.Sequential
+        return apply(evaluator, module.items[-1], node, arguments)
+    entry = torch_ops.of_forward(module.name) if module.name else None
+    if entry is None or not module.sure:
+        return tensor(evaluator.module_place, sure=False)
+    output = tensor(evaluator.module_place)
+    if torch_ops.class_kind(module.name) == "rnn":
+        hidden = sequence((output, output)) if module.name.endswith("LSTM") else output
+        return sequence((output, hidden))
+    if entry.result in ("tuple", "tensors"):
+        return sequence((output, output))
+    return output
+
+
+def _call_function(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Arguments) -> Value:
+    assert callee.node is not None
+    info = evaluator.functions.get(callee.node)
+    if info is None:
+        return derived(arguments)
+    evaluator.callees[node] = info
+    result = evaluator.call_function(info, bind(info.node, arguments, callee.owner), node)
+    owner = evaluator.classes.get(callee.owner.node) if callee.owner is not None and callee.owner.node else None
+    for override in owner.overriding(info.name) if owner is not None else ():
+        result = join(result, evaluator.call_function(override, bind(override.node, arguments, UNKNOWN), node))
+    if isinstance(node.func, ast.Attribute):
+        evaluator.frame.forget(path_of(node.func.value).partition(".")[0])  # the method may have assigned them
+    return result if result.kind is not Kind.UNKNOWN else derived(arguments)
+
+
+def _construct(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Arguments) -> Value:
+    assert callee.node is not None
+    info = evaluator.classes[callee.node]
+    instance = instance_of(evaluator, callee.node)
+    init = info.method("__init__")
+    if init is not None:
+        evaluator.callees[node] = init
+        evaluator.call_function(init, bind(init.node, arguments, instance), node)
+    if instance.kind is Kind.LOADER:
+        return instance._replace(item=tensor(Place.HOST, sure=False))
+    return instance
+
+
+def instance_of(evaluator: Evaluator, node: ast.AST) -> Value:
+    """An instance of a class of this file."""
+    info = evaluator.classes[node]
+    for kind, value_kind in _KIND_OF_CLASS.items():
+        if info.is_a(kind):
+            return Value(value_kind, node=node, name=kind)
+    return Value(Kind.INSTANCE, node=node)
+
+
+_KIND_OF_CLASS = {
+    "module": Kind.MODULE,
+    "loss": Kind.MODULE,
+    "rnn": Kind.MODULE,
+    "rnn-cell": Kind.MODULE,
+    "container": Kind.MODULE,
+    "dropout": Kind.MODULE,
+    "dataset": Kind.DATASET,
+    "iterable-dataset": Kind.DATASET,
+    "loader": Kind.LOADER,
+    "optimizer": Kind.OPTIMIZER,
+}

@@ -1,0 +1,404 @@
+"""Runs statements abstractly: two rounds over a file, so that what functions return and receive is known everywhere."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Iterable, Sequence
+
+from perflint import torch_ops
+from perflint.analysis.links import HotCall
+from perflint.analysis.values.inference.arguments import Arguments, bind
+from perflint.analysis.values.inference.calls import call_value
+from perflint.analysis.values.inference.choices import moved_by_choice
+from perflint.analysis.values.inference.classes import ClassInfo, Frame, FunctionInfo
+from perflint.analysis.values.inference.evaluate import Evaluator, is_vague
+from perflint.analysis.values.inference.iteration import element_of, parts_of
+from perflint.analysis.values.inference.operators import arithmetic
+from perflint.analysis.values.inference.parameters import annotated_fields, parameter_values
+from perflint.analysis.values.inference.refine import refined
+from perflint.analysis.values.outside import arguments_of
+from perflint.analysis.values.values import (
+    LIKELY_HOST_TENSOR,
+    LIKELY_LOADER,
+    UNKNOWN,
+    Kind,
+    Place,
+    Value,
+    join,
+    join_all,
+    mapping,
+    sequence_of,
+)
+from perflint.syntax.walk import Function, path_of
+
+ROUNDS = 2
+_EVALUATIONS_PER_ROUND = 3  # of one function, each time its arguments turn out to be more than was known
+
+
+class Executor(Evaluator):
+    """The statements of one file."""
+
+    def __init__(self, *, default_place: Place, default_device_set: bool) -> None:
+        super().__init__(default_place=default_place)
+        self.default_device_set = default_device_set
+        self.calls: Sequence[HotCall] = ()  # from other files
+        self._loop_exits: dict[ast.AST, dict[str, Value]] = {}
+        self._evaluations: dict[ast.AST, int] = {}
+        self._statements: dict[type[ast.AST], Callable[..., None]] = {
+            cls: getattr(self, f"_run_{cls.__name__.lower()}") for cls in _STATEMENTS
+        }
+
+    def run(self, tree: ast.Module) -> None:
+        """Evaluate the whole file."""
+        module = Frame({})
+        for self.round in range(1, ROUNDS + 1):
+            self._evaluations.clear()
+            self.frame = module
+            module.dead = False
+            self._block(tree.body)
+            while pending := [info for info in self.functions.values() if info.round != self.round]:
+                for info in pending:  # evaluating one may define more of them, or call others
+                    if info.round != self.round:
+                        self._evaluate_body(info)
+
+    # -- functions
+
+    def _call(self, node: ast.Call) -> Value:
+        return call_value(self, node)
+
+    def call_function(self, info: FunctionInfo, arguments: dict[str, Value], site: ast.AST) -> Value:
+        """What a call at `site` gives; evaluates the body if this round has not, or if its arguments are news."""
+        if site is not info.node and site not in info.call_sites:
+            info.call_sites.append(site)
+        news = info.receive(arguments)
+        fresh = self._evaluations.get(info.node, 0) < _EVALUATIONS_PER_ROUND
+        if fresh and not info.active and (info.round != self.round or news):
+            self._evaluate_body(info)
+        return info.returns or UNKNOWN
+
+    def _evaluate_body(self, info: FunctionInfo) -> None:
+        self._evaluations[info.node] = self._evaluations.get(info.node, 0) + 1
+        info.round, info.active = self.round, True
+        outer = self.frame
+        self.frame = Frame({}, info.parent, info)
+        self.frame.env.update(parameter_values(self, info))
+        for path, value in annotated_fields(self, info).items():
+            self.frame.bind_path(path, value)
+        before, info.returns = info.returns, None
+        if isinstance(info.node, ast.Lambda):
+            info.returns = self.evaluate(info.node.body)
+        else:
+            self._block(info.node.body)
+        if info.yields is not None:
+            from_loader = info.yields == LIKELY_HOST_TENSOR
+            info.returns = LIKELY_LOADER if from_loader else sequence_of(info.yields)
+        if info.returns is None:
+            info.returns = before
+        info.active = False
+        self.frame = outer
+
+    def _run_functiondef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        self._signature(node)
+        self._register(node, None)
+        self.frame.env[node.name] = Value(Kind.FUNCTION, node=node)
+
+    _run_asyncfunctiondef = _run_functiondef
+
+    def _signature(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        """What runs where a function is defined: its decorators, and the defaults of its parameters."""
+        for part in (*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)):
+            self.evaluate(part)
+
+    def _register(self, node: Function, owner: ClassInfo | None) -> FunctionInfo:
+        info = self.functions.get(node)
+        if info is None:
+            info = self.functions[node] = FunctionInfo(node, self.frame, owner)
+            self._receive_from_outside(info)
+        info.parent = self.frame
+        return info
+
+    def _receive_from_outside(self, info: FunctionInfo) -> None:
+        if info.parent.function is not None:
+            return
+        name = info.name if info.owner is None else f"{info.owner.node.name}.{info.name}"
+        received: dict[str, list[Value]] = {}
+        for call in self.calls:
+            if call.target == name:
+                info.outside_heat = max(info.outside_heat, call.heat)
+                positional, keywords = arguments_of(call)
+                bound = bind(info.node, Arguments(positional, keywords, False), UNKNOWN if info.owner else None)
+                for parameter, value in bound.items():
+                    received.setdefault(parameter, []).append(value)
+        for parameter, values in received.items():
+            tensors = [value for value in values if value.kind is Kind.TENSOR]  # whatever else it may be called with
+            info.receive({parameter: join_all(tensors or values)})
+
+    def _run_classdef(self, node: ast.ClassDef) -> None:
+        bases = [self.evaluate(base) for base in node.bases]
+        info = self.classes.setdefault(node, ClassInfo(node))
+        own = [self.classes[base.node] for base in bases if base.kind is Kind.CLASS and base.node in self.classes]
+        info.bases = tuple(base for base in own if info not in base.lineage())  # it may have taken its base's place
+        info.base_names = tuple(base.name for base in bases if base.kind in (Kind.LIBRARY, Kind.UNKNOWN) and base.name)
+        info.kind = next((kind for name in info.base_names if (kind := _kind_of_base(name))), "")
+        for base in info.bases:
+            if info not in base.subclasses:
+                base.subclasses.append(info)
+        self.frame.env[node.name] = Value(Kind.CLASS, node=node)
+        outer = self.frame
+        self.frame = Frame({}, outer, outer.function)
+        for statement in node.body:
+            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+                self._signature(statement)
+                method = self._register(statement, info)
+                method.parent = outer
+                info.methods[method.name] = method
+            else:
+                self._statement(statement)
+        for name, value in self.frame.env.items():
+            info.assign(name, value)
+        if not info.kind and not info.bases:
+            info.kind = _kind_by_methods(info)
+        self.frame = outer
+
+    def _run_return(self, node: ast.Return) -> None:
+        value = self.evaluate(node.value) if node.value is not None else UNKNOWN
+        function = self.frame.function
+        if function is not None and node.value is not None:
+            function.returns = value if function.returns is None else join(function.returns, value)
+        self.frame.dead = True
+
+    # -- bindings
+
+    def assign(self, target: ast.expr, value: Value) -> None:
+        """Bind what is known to a target of any form."""
+        if target.__class__ in (ast.Name, ast.Attribute) and is_vague(value):
+            value = self.by_role(target, value)
+        if isinstance(target, ast.Name):
+            self.frame.bind(target.id, value)
+            self.values[target] = value
+        elif isinstance(target, ast.Tuple | ast.List):
+            parts = parts_of(value, len(target.elts))
+            for each, part in zip(target.elts, parts, strict=True):
+                self.assign(each, part)
+        elif isinstance(target, ast.Starred):
+            self.assign(target.value, sequence_of(value))
+        elif isinstance(target, ast.Attribute):
+            self._assign_attribute(target, value)
+        elif isinstance(target, ast.Subscript):
+            self._assign_item(target, value)
+
+    def _assign_attribute(self, target: ast.Attribute, value: Value) -> None:
+        base = self.evaluate(target.value)
+        path = path_of(target)
+        if path:
+            self.frame.bind_path(path, value)
+        info = self.classes.get(base.node) if base.node is not None else None
+        if info is not None:
+            info.assign(target.attr, value)
+        self.values[target] = value
+
+    def _assign_item(self, target: ast.Subscript, value: Value) -> None:
+        base = self.evaluate(target.value)
+        index = self.evaluate(target.slice)
+        path = path_of(target.value)
+        if base.kind is Kind.MAPPING and path:
+            entries = dict(zip(base.keys, base.items or (), strict=False))
+            if index.is_literal:
+                entries[index.literal] = value
+            grown = mapping(entries.items(), complete=base.sure and index.is_literal)
+            self.assign(
+                target.value, grown if index.is_literal else grown._replace(item=join(base.item or value, value))
+            )
+        elif base.kind is Kind.SEQUENCE and path:
+            self.assign(target.value, sequence_of(join(base.item or value, value)))
+        elif path and base == LIKELY_HOST_TENSOR and index.kind is not Kind.NUMBER and _may_be_on_device(value):
+            self.assign(target.value, base._replace(place=value.place))  # a batch is moved part by part
+
+    def _run_assign(self, node: ast.Assign) -> None:
+        value = self.evaluate(node.value)
+        for target in node.targets:
+            self.assign(target, value)
+
+    def _run_annassign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self.assign(node.target, self.evaluate(node.value))
+
+    def _run_augassign(self, node: ast.AugAssign) -> None:
+        left = self.evaluate(node.target)
+        self.assign(node.target, arithmetic(node.op, left, self.evaluate(node.value)))
+
+    def _run_import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            name = alias.name if alias.asname else alias.name.partition(".")[0]
+            self.frame.env[alias.asname or name] = Value(Kind.LIBRARY, name=name)
+
+    def _run_importfrom(self, node: ast.ImportFrom) -> None:
+        module = "." * node.level + (node.module or "")
+        for alias in node.names:
+            if alias.name == "*":
+                self.star_imports.append(module)
+            else:
+                self.frame.env[alias.asname or alias.name] = Value(Kind.LIBRARY, name=f"{module}.{alias.name}")
+
+    # -- control flow
+
+    def _block(self, statements: Iterable[ast.stmt]) -> None:
+        for statement in statements:
+            self._statement(statement)
+
+    def _statement(self, statement: ast.stmt) -> None:
+        handler = self._statements.get(statement.__class__)
+        if handler is not None:
+            handler(statement)
+
+    def _branch(self, statements: list[ast.stmt], env: dict[str, Value]) -> dict[str, Value] | None:
+        """Run a block from `env`; the environment behind it, or None if control never gets there."""
+        self.frame.env, self.frame.dead = env, False
+        self._block(statements)
+        result = None if self.frame.dead else self.frame.env
+        self.frame.dead = False
+        return result
+
+    def _merge(self, before: dict[str, Value], exits: list[dict[str, Value] | None]) -> None:
+        alive = [env for env in exits if env is not None]
+        self.frame.dead = not alive
+        self.frame.env = joined(alive) if alive else before
+
+    def _run_if(self, node: ast.If) -> None:
+        self.evaluate(node.test)
+        before = self.frame.env
+        then = self._branch(node.body, {**before, **refined(self, node.test, True)})
+        other = self._branch(node.orelse, {**before, **refined(self, node.test, False)})
+        self._merge(before, [then, other])
+        if then is not None and other is not None:
+            self.frame.env.update(moved_by_choice(node, before, then, other))
+
+    def _run_for(self, node: ast.For | ast.AsyncFor) -> None:
+        iterated = self.evaluate(node.iter)
+        self._loop(node, lambda: self.assign(node.target, element_of(iterated)))
+
+    _run_asyncfor = _run_for
+
+    def _run_while(self, node: ast.While) -> None:
+        self._loop(node, lambda: self.evaluate(node.test))
+
+    def _loop(self, node: ast.For | ast.AsyncFor | ast.While, head: Callable[[], object]) -> None:
+        before = self.frame.env
+        known_exit = self._loop_exits.get(node)
+        self.frame.env = joined([before, known_exit]) if known_exit else dict(before)
+        head()
+        after = self._branch(node.body, self.frame.env)
+        self._loop_exits[node] = after if after is not None else self.frame.env
+        self.frame.env = joined([before, self._loop_exits[node]])
+        self.frame.dead = False
+        self._block(node.orelse)
+
+    def _run_break(self, node: ast.Break | ast.Continue) -> None:
+        """The rest is dead, but what is known here lives on behind the loop, so the block's end stays alive."""
+
+    def _run_with(self, node: ast.With | ast.AsyncWith) -> None:
+        for item in node.items:
+            value = self.evaluate(item.context_expr)
+            if item.optional_vars is not None:
+                self.assign(item.optional_vars, value)
+        self._block(node.body)
+
+    _run_asyncwith = _run_with
+
+    def _run_try(self, node: ast.Try) -> None:
+        before = dict(self.frame.env)
+        body = self._branch([*node.body, *node.orelse], self.frame.env)
+        exits = [body]
+        for handler in node.handlers:
+            if handler.type is not None:
+                self.evaluate(handler.type)
+            exits.append(self._branch(handler.body, joined([before, body]) if body is not None else dict(before)))
+        self._merge(before, exits)
+        dead, self.frame.dead = self.frame.dead, False
+        self._block(node.finalbody)
+        self.frame.dead |= dead
+
+    _run_trystar = _run_try
+
+    def _run_match(self, node: ast.Match) -> None:
+        self.evaluate(node.subject)
+        before = self.frame.env
+        exits: list[dict[str, Value] | None] = [dict(before)]
+        for case in node.cases:
+            env = dict(before)
+            for name in (getattr(part, "name", None) for part in ast.walk(case.pattern)):
+                if name:
+                    env[name] = UNKNOWN
+            exits.append(self._branch(case.body, env))
+        self._merge(before, exits)
+
+    def _run_raise(self, node: ast.Raise) -> None:
+        if node.exc is not None:
+            self.evaluate(node.exc)
+        self.frame.dead = True
+
+    def _run_expr(self, node: ast.Expr) -> None:
+        self.evaluate(node.value)
+
+    def _run_assert(self, node: ast.Assert) -> None:
+        self.evaluate(node.test)
+        if node.msg is not None:
+            self.evaluate(node.msg)
+        self.frame.env.update(refined(self, node.test, True))
+
+    def _run_delete(self, node: ast.Delete) -> None:
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                self.frame.env.pop(target.id, None)
+
+    def _run_global(self, node: ast.Global | ast.Nonlocal) -> None:
+        self.frame.outer.update(node.names)
+
+    _run_nonlocal = _run_global
+
+
+def joined(environments: list[dict[str, Value]]) -> dict[str, Value]:
+    """What is known where several paths meet."""
+    result = dict(environments[0])
+    for env in environments[1:]:
+        for name, value in env.items():
+            known = result.get(name)
+            if known is None:
+                result[name] = value
+            elif known is not value:
+                result[name] = join(known, value)
+    return result
+
+
+def _may_be_on_device(value: Value) -> bool:
+    return value.kind in (Kind.TENSOR, Kind.UNKNOWN) and value.place is not Place.HOST
+
+
+def _kind_by_methods(info: ClassInfo) -> str:
+    """What a class is of which no base tells it, by what its objects can do."""
+    if "forward" in info.methods and _is_of_the_project(info.base_names):
+        return "module"
+    return "optimizer" if info.methods.keys() >= {"step", "zero_grad"} else ""  # or wraps one
+
+
+def _is_of_the_project(base_names: Sequence[str]) -> bool:
+    heads = {name.partition(".")[0] for name in base_names}
+    return bool(heads - {"torch", "builtins"} - sys.stdlib_module_names)
+
+
+def _kind_of_base(name: str) -> str:
+    kind = torch_ops.class_kind(name)
+    if kind is not None or name == "torch.autograd.Function":
+        return kind or "differentiable"
+    if name.endswith(("LightningModule", "PreTrainedModel", "PyTorchModelHubMixin", "ModelMixin")):
+        return "module"
+    return "dataset" if name.startswith("torchvision.datasets") else ""
+
+
+_STATEMENTS: tuple[type[ast.stmt], ...] = (
+    ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Return, ast.Delete, ast.Assign, ast.AugAssign,
+    ast.AnnAssign, ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith, ast.Match, ast.Raise, ast.Try,
+    ast.Assert, ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal, ast.Expr,
+    *([ast.TryStar] if hasattr(ast, "TryStar") else []),
+)  # fmt: skip

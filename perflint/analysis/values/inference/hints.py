@@ -1,0 +1,132 @@
+"""What names and usage suggest where nothing is proved: only ever the `sure=False` kind of knowledge."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+
+from perflint import torch_ops
+from perflint.analysis.values.values import LIKELY_LOADER, UNKNOWN, Kind, Place, Value, tensor
+from perflint.syntax.walk import Function, own_nodes, path_of
+
+_LOADER = re.compile(r"(^|_)(data_?)?(loaders?|dl)(_(train|val|valid|test|eval))?$|dataloader$|DataLoader$")
+_MODULE_ONLY = frozenset(
+    {"parameters", "named_parameters", "state_dict", "load_state_dict", "named_modules", "train", "eval", "modules"}
+)
+_OF_MODULES = frozenset({"eval", "parameters", "named_parameters", "named_modules", "requires_grad_"})
+_OF_CALLED = frozenset({"train", "to", "cuda", "half", "state_dict", "load_state_dict"})
+_TELLING = _OF_MODULES | _OF_CALLED | {"step", "zero_grad", "backward"}
+_FOREIGN = frozenset(
+    "view copy all any sum mean max min item tolist reshape transpose squeeze argmax argmin sort astype clip "
+    "dot round index count flatten repeat std var fill resize ravel take put swapaxes conj prod cumsum "
+    "cumprod partition nonzero diagonal trace choose put_ type to map split add update format strip values "
+    "get keys items device shape dtype T data ndim real imag strides nbytes itemsize eval train cpu cuda half "
+    "float double apply share_memory dim name names unique trunc is_shared register_hook remove grad sub div "
+    "mul eq ne lt gt le ge where size lower log".split()
+)
+_SWITCHES = {"train": 1, "eval": 0}  # of a module, and how many arguments they take
+_USAGES = frozenset({"size()", "[:, ]"})
+
+USUAL_NAMES = {  # what a star import of a project's own module passes on
+    "torch": "torch",
+    "nn": "torch.nn",
+    "F": "torch.nn.functional",
+    "optim": "torch.optim",
+    "np": "numpy",
+    "DataLoader": "torch.utils.data.DataLoader",
+    "Dataset": "torch.utils.data.Dataset",
+    "Variable": "torch.autograd.Variable",
+}
+
+
+def looks_like_loader(name: str) -> bool:
+    """Is it what people call a DataLoader?"""
+    return bool(_LOADER.search(name))
+
+
+@lru_cache(maxsize=1024)
+def by_name(name: str) -> Value | None:
+    """What something likely is that people call `name`."""
+    if name == "xp":
+        return Value(Kind.LIBRARY, sure=False, name="numpy")  # or cupy, or what else follows the array API
+    return LIKELY_LOADER if looks_like_loader(name) else None
+
+
+def usage(function: Function) -> dict[str, set[str]]:
+    """Which attributes the body of `function` takes of each name; as "[:, ]", that it takes slices in several axes."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for node in own_nodes(function):
+        if isinstance(node, ast.Attribute):
+            if isinstance(node.value, ast.Name):
+                found[node.value.id].add(node.attr)
+        elif isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Attribute) and node.func.attr == "size":
+                found[path_of(node.func.value)].add("size()")
+        elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and _takes_slices(node.slice):
+            found[node.value.id].add("[:, ]")
+    return found
+
+
+def _takes_slices(index: ast.expr) -> bool:
+    return isinstance(index, ast.Tuple) and any(isinstance(part, ast.Slice) for part in index.elts)
+
+
+def kind_by_usage(name: str, attributes: set[str]) -> Value:
+    """The likely value of a parameter of which these attributes are taken."""
+    if "zero_grad" in attributes and "step" in attributes:
+        return Value(Kind.OPTIMIZER, sure=False)
+    if attributes & _MODULE_ONLY and ("eval" in attributes or "train" in attributes or "parameters" in attributes):
+        return Value(Kind.MODULE, sure=False)
+    if "backward" in attributes:
+        return tensor(Place.DEVICE) if all(map(_has_tensor, attributes)) else UNKNOWN
+    if looks_like_loader(name):
+        return LIKELY_LOADER
+    if any(is_tensor_only(attribute) for attribute in attributes):
+        return tensor(Place.UNKNOWN)
+    return UNKNOWN
+
+
+def roles(attributes: Sequence[ast.Attribute], calls: Sequence[ast.Call]) -> dict[str, Value]:
+    """What the names and paths of a file likely are, by what the file does with them: modules, optimizers, losses."""
+    taken: defaultdict[str, set[str]] = defaultdict(set)
+    for node in attributes:
+        if node.attr in _TELLING and (path := path_of(node.value)):
+            taken[path].add(node.attr)
+    called = {path_of(call.func) for call in calls} & taken.keys()
+    found = {path: role for path, names in taken.items() if (role := _role(names, path in called)) is not None}
+    if any(role.kind is Kind.TENSOR for role in found.values()):
+        objects = {path_of(node.value) for node in attributes if not _has_tensor(node.attr)}
+        found = {path: role for path, role in found.items() if role.kind is not Kind.TENSOR or path not in objects}
+    return found | dict.fromkeys(_trainers(calls), UNKNOWN)
+
+
+def _trainers(calls: Iterable[ast.Call]) -> Iterator[str]:
+    """The objects that are no modules, nor tensors, for they are given data to train or evaluate on."""
+    for call in calls:
+        if isinstance(call.func, ast.Attribute) and len(call.args) > _SWITCHES.get(call.func.attr, len(call.args)):
+            yield path_of(call.func.value)
+
+
+def _has_tensor(attribute: str) -> bool:
+    """Is it an attribute which tensors have, or an entry of `usage` that fits them?"""
+    return (
+        attribute in _USAGES
+        or torch_ops.of_method(attribute) is not None
+        or torch_ops.of_attribute(attribute) is not None
+    )
+
+
+def _role(names: set[str], called: bool) -> Value | None:
+    if "step" in names and "zero_grad" in names:
+        return Value(Kind.OPTIMIZER, sure=False)
+    if "step" not in names and (names & _OF_MODULES or (called and names & _OF_CALLED) or {"train", "eval"} <= names):
+        return Value(Kind.MODULE, sure=False)
+    return tensor(Place.DEVICE) if "backward" in names else None
+
+
+def is_tensor_only(attribute: str) -> bool:
+    """Is it an attribute which tensors have and neither numpy's arrays nor Python's own types nor modules?"""
+    return attribute == "size()" or (attribute not in _FOREIGN and torch_ops.of_method(attribute) is not None)

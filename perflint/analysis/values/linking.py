@@ -1,0 +1,77 @@
+"""The links of a file to others: what its hot code calls there, what it asks of them, and what it can answer."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from perflint.analysis.data.telling import asked_of_starts, loaders_told, told_of_starts
+from perflint.analysis.facts import Program
+from perflint.analysis.heat.freshness import draws
+from perflint.analysis.heat.hot_syncs import is_needed
+from perflint.analysis.links import ALONE, Answer, Context, HotCall, Links, Says
+from perflint.analysis.values.bearing import imported
+from perflint.analysis.values.codes import argument_code, result_code
+from perflint.analysis.values.outside import named_functions
+from perflint.analysis.values.questions import Reaching, asked_of, steps_of
+
+_DEPTH = 3  # of calls through which an action is followed
+
+
+def links_of(program: Program, context: Context = ALONE) -> Links:
+    """The links of a file: it matters who calls any function that is not hot by itself.
+
+    It goes on asking what others told it in `context`, which it would forget otherwise.
+    """
+    named = list(named_functions(program.tree))
+    functions = tuple(name for name, node in named if program.is_cold(node))
+    bases = tuple((node.name, base) for node in program.of_type(ast.ClassDef) for base in program.base_names(node))
+    answers = (*(_answer(program, name, node) for name, node in named), *loaders_told(program))
+    called = [(node, (*program.targets(node), *_overridden(program, node))) for node in program.of_type(ast.Call)]
+    reaching = [(node, targets) for node, targets in called if targets]
+    calls = tuple(sorted(set(_hot_calls(program, reaching))))
+    told = {answer.target for answer in context.answers}
+    asked = (*asked_of(program, reaching), steps_of(program, reaching), asked_of_starts(program))
+    questions, doubts, steps, starts = (tuple(sorted({*targets, *told})) for targets in asked)
+    imports, says = _membership(program)
+    return Links(calls, functions, bases, answers, questions, doubts, steps, starts, imports, says)
+
+
+def _answer(program: Program, name: str, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Answer:
+    trains = program.trains_once(function)
+    answer = Answer(name, result_code(program.returned(function)), trains, trains and draws(program, function))
+    return told_of_starts(program, answer, function)
+
+
+def links_without_torch(program: Program) -> Links:
+    """The links of a file that handles no tensors, as far as is known: others may hand it some."""
+    functions = tuple(name for name, _ in named_functions(program.tree))
+    imports, says = _membership(program)
+    return Links(functions=functions, answers=tuple(map(Answer, functions)), imports=imports, says=says)
+
+
+def _membership(program: Program) -> tuple[tuple[str, ...], Says]:
+    """What the file imports and says as a part of programs; tests are part of none."""
+    return ((), Says.NOTHING) if program.is_test else (imported(program.tree), program.says)
+
+
+def _hot_calls(program: Program, reaching: Reaching) -> Iterator[HotCall]:
+    for node, targets in reaching:
+        heat = program.heat(node)
+        if heat and not _is_needed(program, node):
+            positional = "".join(argument_code(program.value(argument)) for argument in node.args)
+            keywords = tuple((k.arg, argument_code(program.value(k.value))) for k in node.keywords if k.arg is not None)
+            for target in targets:
+                yield HotCall(target, int(heat), positional, keywords)
+
+
+def _overridden(program: Program, node: ast.Call) -> Iterator[str]:
+    """The method that is called on an object of this file's own class, which subclasses elsewhere may override."""
+    owner = program.value(node.func).owner
+    if owner is not None and isinstance(owner.node, ast.ClassDef) and isinstance(node.func, ast.Attribute):
+        yield f"@{owner.node.name}.{node.func.attr}"
+
+
+def _is_needed(program: Program, node: ast.Call) -> bool:
+    """Does what the call gives go into an environment's step? Then the function has to bring it to the host."""
+    return ".step(" in program.text and is_needed(program, node, _DEPTH)

@@ -1,0 +1,1 @@
+"""The command line: commands, options and settings; it alone prints and exits."""

@@ -1,0 +1,259 @@
+"""The commands: what they print, and the code that they exit with."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perflint import __version__
+from perflint.cli import about, options
+from perflint.cli.run import run
+from perflint.cli.verify import verify
+from perflint.engine.errors import UserError
+from perflint.project.garbage import collect_seldom
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from perflint.cli.session import Session
+    from perflint.documents.places import Problem
+    from perflint.engine.results import RunResult
+    from perflint.project.patch import Patch
+    from perflint.report.style import Style
+
+CLEAN, FOUND, FAILED = 0, 1, 2
+INTERRUPTED = 130  # what shells say of a command that Ctrl-C ended
+
+
+class _Cli(click.Group):
+    """A group whose commands return their exit code, and in which a user's mistake is one line."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        extra["standalone_mode"] = False
+        try:
+            outcome = super().main(*args, **extra)
+        except (click.ClickException, UserError) as error:
+            fail(error.format_message() if isinstance(error, click.ClickException) else str(error))
+            sys.exit(FAILED)
+        except (click.Abort, KeyboardInterrupt):
+            sys.exit(INTERRUPTED)
+        if not callable(outcome):
+            sys.exit(outcome)
+        return outcome  # a program, whose errors and interrupts are its own
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # click would print a line break
+            ctx.exit(INTERRUPTED)
+
+
+@click.group(cls=_Cli, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="%(prog)s %(version)s")
+@click.pass_context
+def cli(ctx: click.Context) -> int:
+    """Finds what makes a PyTorch program starve its GPU, and rewrites it.
+
+    Exit codes: 0 for clean, 1 for findings (check) or a diff (fix), 2 for a mistake or a file that can't be read.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+    return FAILED
+
+
+@cli.command(short_help="Report what is slow.")
+@options.PATHS
+@options.CHECK
+@options.SELECTION
+@options.STDIN_NAME
+@options.JOBS
+@options.CACHE
+@options.COLOR
+@options.VERBOSITY
+def check(paths: tuple[Path, ...], write_baseline: Path | None, add_ignore: bool, **typed: Any) -> int:
+    """Report what is slow in PATHS: files, folders, or - for standard input. The default is the working directory.
+
+    Exits with 1 if there are findings, with 2 if there is a file that could not be checked.
+    """
+    from perflint.cli.session import Session
+
+    collect_seldom()
+    session = Session.of(paths, typed)
+    if add_ignore and write_baseline:
+        raise UserError("--add-ignore and --write-baseline both accept the findings; choose one")
+    if session.reads_stdin and (add_ignore or write_baseline):
+        raise UserError("the findings in standard input can't be accepted")
+    result, notes = _run(session, typed)
+    if write_baseline:
+        return _write_baseline(result, write_baseline)
+    result, accepted = session.less_baseline(result)
+    if add_ignore:
+        return _add_ignores(result, session)
+    return _report(_with_gains(session, result), session, (*notes, *accepted), typed)
+
+
+@cli.command(short_help="Show or write the fixes.")
+@options.PATHS
+@options.APPLY
+@options.UNSAFE
+@options.VERIFIED
+@options.SELECTION
+@options.STDIN_NAME
+@options.JOBS
+@options.COLOR
+@options.VERBOSITY
+def fix(paths: tuple[Path, ...], apply: bool, verified: bool, **typed: Any) -> int:
+    """Show as a unified diff how PATHS would be fixed; with --apply, fix them. With - it is a filter.
+
+    Exits with 1 if there is a diff, with 2 if there is a file that could not be read, fixed or written.
+    """
+    from perflint.cli import console
+    from perflint.cli.session import Session
+    from perflint.project.patching import patch_files, write_all
+
+    collect_seldom()
+    session = Session.of(paths, typed)
+    if session.reads_stdin:
+        if verified:
+            raise UserError("what was verified are files; standard input is none")
+        patch, data = session.fix_stdin(sys.stdin.buffer.read())
+        console.emit(data)
+        return _tell_fixes([patch], (), _style(typed, err=True), written=True)
+    discovery, notes = session.discover()
+    wanted = session.won().places if verified else None
+    with console.progress(not typed["quiet"]) as progress:
+        patches = patch_files(discovery, session.settings, progress, wanted)
+    errors: tuple[str, ...] = ()
+    if apply:
+        patches, errors = write_all(patches)
+    else:
+        _show_diffs(patches, typed)
+    return _tell_fixes(patches, errors, _style(typed, notes, err=not apply), written=apply)
+
+
+for command in (about.explain, about.rules, about.config, about.completion, run, verify):
+    cli.add_command(command)
+
+
+def _run(session: Session, typed: dict[str, Any]) -> tuple[RunResult, tuple[str, ...]]:
+    """The result of checking the session's files, and notes about what was left out."""
+    from perflint.cli import console
+    from perflint.project.run import check_files
+    from perflint.report import WITH_EDITS
+
+    edits = session.settings.output_format in WITH_EDITS
+    if session.reads_stdin:
+        return session.check_stdin(sys.stdin.buffer.read(), edits=edits), ()
+    discovery, notes = session.discover()
+    with console.progress(not typed["quiet"]) as progress:
+        return check_files(discovery, session.settings, edits=edits, progress=progress), notes
+
+
+def _with_gains(session: Session, result: RunResult) -> RunResult:
+    try:
+        return session.with_gains(result)
+    except UserError as error:  # findings count without them, too
+        fail(f"no gains are shown: {error}")
+        return result
+
+
+def _report(result: RunResult, session: Session, notes: tuple[str, ...], typed: dict[str, Any]) -> int:
+    from perflint import report
+    from perflint.cli import console
+
+    name, file = session.settings.output_format, typed["output_file"]
+    render = report.render_statistics if typed["statistics"] else report.render
+    text = render(name, result, _style(typed, notes, to_file=bool(file)))
+    if file:
+        console.write_file(file, text)
+    elif name in ("full", "concise"):
+        console.show(text)
+    else:
+        console.emit(text.encode())
+    _tell_defects(entry.problem for entry in result.problems)
+    if result.problems:
+        return FAILED
+    return FOUND if result.diagnostics and not typed["exit_zero"] else CLEAN
+
+
+def _write_baseline(result: RunResult, path: Path) -> int:
+    from perflint.engine import baseline
+    from perflint.report.places import count
+
+    number = baseline.write(path, result)
+    click.echo(f"Accepted {count(number, 'finding')}: {path}")
+    return _tell_problems(result)
+
+
+def _add_ignores(result: RunResult, session: Session) -> int:
+    from perflint.cli.ignoring import add_ignores
+    from perflint.report.places import count
+
+    ignored = add_ignores(result, session.settings)
+    click.echo(f"Added comments for {count(ignored.findings, 'finding')} to {count(ignored.files, 'file')}.")
+    for error in ignored.errors:
+        fail(error)
+    return max(_tell_problems(result), FAILED if ignored.errors else CLEAN)
+
+
+def _tell_problems(result: RunResult) -> int:
+    """Print a line for each file that could not be checked; the exit code that goes with these."""
+    from perflint.report.places import problem_place
+
+    for file in result.problems:
+        fail(f"{problem_place(file)}: {file.problem.message if file.problem else ''}")
+    _tell_defects(file.problem for file in result.problems)
+    return FAILED if result.problems else CLEAN
+
+
+def _show_diffs(patches: Sequence[Patch], typed: dict[str, Any]) -> None:
+    from perflint.cli import console
+    from perflint.cli.fix_report import colored
+    from perflint.project.patch import readable_diff, unified_diff
+
+    style = _style(typed)
+    for patch in patches:
+        if style.color:
+            console.show(colored(readable_diff(patch), style))
+        else:
+            console.emit(unified_diff(patch))
+
+
+def _tell_fixes(patches: Sequence[Patch], errors: Sequence[str], style: Style, *, written: bool) -> int:
+    """Print what became of `patches`; the exit code that goes with it."""
+    from perflint.cli import console
+    from perflint.cli.fix_report import fix_report
+
+    # What standard output holds is a diff, or the filtered program; a report stands beside it.
+    console.show(fix_report(patches, style, applied=written, errors=errors), err=True)
+    _tell_defects(patch.problem for patch in patches)
+    if errors or any(patch.problem or patch.failures for patch in patches):
+        return FAILED
+    return CLEAN if written or not any(patch.changed for patch in patches) else FOUND
+
+
+def _tell_defects(problems: Iterable[Problem | None]) -> None:
+    """Print where each defect of perflint's own came to light."""
+    from perflint.cli import console
+    from perflint.engine.problems import InternalProblem
+
+    for traceback in sorted({problem.traceback for problem in problems if isinstance(problem, InternalProblem)}):
+        console.show(traceback, err=True)
+
+
+def _style(typed: dict[str, Any], notes: tuple[str, ...] = (), *, err: bool = False, to_file: bool = False) -> Style:
+    from perflint.cli import console
+    from perflint.report.style import Style
+
+    color = not to_file and console.wants_color(typed["color"], err=err)
+    return Style(color, None if to_file else console.width(), typed["quiet"], typed["verbose"], notes)
+
+
+def fail(message: str) -> None:
+    """Tell the user of a mistake, in one line."""
+    from perflint.cli import console
+
+    console.show(f"perflint: {' '.join(message.split())}\n", err=True)

@@ -1,0 +1,126 @@
+"""The terminal: whether it wants color, how wide it is, text that it can't show, and the progress bar."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from perflint.engine.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+_PATIENCE = 1.0  # seconds before a progress bar is worth the space
+
+
+def wants_color(choice: str, *, err: bool = False) -> bool:
+    """Whether an output stream gets color: as `choice` says, or else where it is a terminal that nobody told not to."""
+    if choice != "auto":
+        return choice == "always"
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (
+        (sys.stderr if err else sys.stdout).isatty() and os.environ.get("TERM") != "dumb"
+    )
+
+
+def width() -> int | None:
+    """The width of standard output in columns; None where it is not a terminal."""
+    import shutil
+
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def show(text: str, *, err: bool = False) -> None:
+    """Write `text` for a human, as is; characters that the stream's encoding lacks are escaped."""
+    stream = sys.stderr if err else sys.stdout
+    encoding = stream.encoding or "utf-8"
+    with _writing():
+        click.echo(text.encode(encoding, "backslashreplace").decode(encoding), nl=False, err=err, color=True)
+
+
+def show_markdown(text: str, color: bool) -> None:
+    """Write a page: laid out for a terminal with color, else as the markdown that it is."""
+    if not color:
+        show(text)
+        return
+    import io
+
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    buffer = io.StringIO()
+    console = Console(file=buffer, force_terminal=True, width=min(width() or 100, 100))
+    console.print(Markdown(text, hyperlinks=False))
+    show(buffer.getvalue())
+
+
+def emit(data: bytes) -> None:
+    """Write `data` for a program, to the byte."""
+    with _writing():
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """Turn a failure to write into a UserError, but for the reader who has gone: that is no mistake."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115  # what is still in the buffer has nowhere to go
+        raise UserError(f"the output can't be written: {error.strerror}") from None
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a report to the file at `path`; UserError where it can't be."""
+    try:
+        path.write_bytes(text.encode())
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from error
+
+
+@contextmanager
+def progress(enabled: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A function to be told how many of how many files are done; None where nobody could see the bar."""
+    if not enabled or not sys.stderr.isatty():
+        yield None
+        return
+    bar = _Bar()
+    try:
+        yield bar.advance
+    finally:
+        bar.close()
+
+
+class _Bar:
+    def __init__(self) -> None:
+        self._appears = time.monotonic() + _PATIENCE
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+
+    def advance(self, done: int, total: int) -> None:
+        if self._progress is None:
+            if time.monotonic() < self._appears:
+                return
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self._progress = Progress(console=Console(stderr=True), transient=True)
+            self._task = self._progress.add_task("Checking", total=total)
+            self._progress.start()
+        assert self._task is not None
+        self._progress.update(self._task, completed=done, total=total)
+
+    def close(self) -> None:
+        if self._progress:
+            self._progress.stop()

@@ -1,0 +1,117 @@
+"""What perflint says about its rules: a rule's page, the words that all pages use, and the table of rules."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from perflint.engine.rule import Rule, Severity
+
+GROUPS = {
+    "overhead": "the GPU waits for Python: many small launches where one would do",
+    "sync": "the host waits for the GPU: a value is read back while work could be queued",
+    "data": "the GPU waits for its input",
+    "memory": "memory is written or moved that need not be",
+    "compute": "the GPU computes more than the result needs",
+    "measure": "a figure is reported that is not what it says",
+}
+
+_WORDS = """
+## Severities
+
+- `error`: the program breaks.
+- `warning`: it costs time for sure.
+- `advice`: whether it costs time depends on the run; off unless it is selected by name or group.
+
+## Safety of a fix
+
+- `exact`: bitwise the same results.
+- `rounding`: the same mathematics in another order of floats.
+- `behaviour`: random streams, precision, types or memory change; written only with `--unsafe`.
+
+A fix that adds a dependency to the program (perflint's runtime, say) is a candidate, whatever it promises: it is
+written only with `--unsafe`.
+
+## Saying no
+
+`# perflint: ignore[rule] the reason` on a line, a statement, or the `def` of a function; alone above the first
+statement it holds for the file. `perflint check --add-ignore` writes these comments, and `perflint check
+--write-baseline FILE` sets today's findings aside in a file instead.
+"""
+
+
+def page(rule: Rule) -> str:
+    """All there is to know of `rule`, in markdown."""
+    facts = f"Group `{rule.group}`, severity `{rule.severity}`, {'on' if is_default(rule) else 'off'} by default."
+    parts = [f"# {rule.name}", facts, rule.page.strip()]
+    if rule.options:
+        options = "\n".join(
+            f"- `{name}` (default `{json.dumps(option.default)}`): {option.help}"
+            for name, option in rule.options.items()
+        )
+        parts.append(f"## Options\n\nUnder `[tool.perflint.rules.{rule.name}]`:\n\n{options}")
+    return "\n\n".join(parts) + "\n"
+
+
+def overview(rules: Iterable[Rule]) -> str:
+    """The rules by group, and the words that their pages use, in markdown."""
+    rules = list(rules)
+    parts = ["# The rules", "`perflint explain RULE` shows one of them in full."]
+    for group in sorted({rule.group for rule in rules}, key=_group_order):
+        lines = [f"- `{rule.name}`: {summary(rule)}" for rule in rules if rule.group == group]
+        parts.append("\n".join([f"## {group}" + (f": {GROUPS[group]}" if group in GROUPS else ""), "", *lines]))
+    return "\n\n".join([*parts, _WORDS.strip()]) + "\n"
+
+
+def summary(rule: Rule) -> str:
+    """What `rule` is about, in the line that opens its page."""
+    return rule.page.strip().partition("\n")[0]
+
+
+def is_default(rule: Rule) -> bool:
+    """Whether `rule` is on when nothing is selected."""
+    return rule.severity is not Severity.ADVICE
+
+
+def as_markdown(rules: Iterable[Rule]) -> str:
+    """The table of rules in markdown."""
+    rows = [(f"`{rule.name}`", rule.group, str(rule.severity), summary(rule).replace("|", "\\|")) for rule in rules]
+    lines = [("Rule", "Group", "Severity", "What it finds"), ("---",) * 4, *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def as_json(rules: Iterable[Rule]) -> str:
+    """The rules as a JSON list."""
+    entries = [
+        {
+            "name": rule.name,
+            "group": rule.group,
+            "severity": str(rule.severity),
+            "default": is_default(rule),
+            "summary": summary(rule),
+            "options": {
+                name: {"default": option.default, "help": option.help} for name, option in rule.options.items()
+            },
+        }
+        for rule in rules
+    ]
+    return json.dumps(entries, indent=2) + "\n"
+
+
+def as_text(rules: Iterable[Rule], width: int) -> str:
+    """The rules as an aligned table that is at most `width` columns wide."""
+    import textwrap
+
+    rows = [(rule.name, rule.group, str(rule.severity), summary(rule)) for rule in rules]
+    rows.insert(0, ("RULE", "GROUP", "SEVERITY", "WHAT IT FINDS"))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    indent = sum(widths) + 6
+    lines = []
+    for *cells, text in rows:
+        head = "".join(f"{cell:<{size}}  " for cell, size in zip(cells, widths, strict=True))
+        lines += textwrap.wrap(text, max(width, indent + 30), initial_indent=head, subsequent_indent=" " * indent)
+    return "\n".join(lines) + "\n"
+
+
+def _group_order(group: str) -> int:
+    return list(GROUPS).index(group) if group in GROUPS else len(GROUPS)

@@ -1,0 +1,96 @@
+"""What `perflint fix` says for humans: what it fixed, rule by rule, and what it left, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from perflint.report.places import count, place
+from perflint.report.style import Style, printable
+
+if TYPE_CHECKING:
+    from perflint.project.patch import Patch, Unfixed
+
+_PLACES = 3  # shown of those that were left for the same reason, unless verbose
+
+
+def fix_report(patches: Sequence[Patch], style: Style, *, applied: bool, errors: Iterable[str] = ()) -> str:
+    """Lines for the terminal; `applied` says whether the patches were written, `errors` why some could not be."""
+    lines = [*_problems(patches, style), *(f"{style.paint('bold red', 'error')}: {printable(e)}" for e in errors)]
+    failed = bool(lines)
+    if not style.quiet:
+        if style.verbose:
+            lines += [style.paint("dim", f"{p.path}: {printable(p.skipped)}") for p in patches if p.skipped]
+        lines += [*_fixed(patches, style, applied, failed=failed), *_left(patches, style), *map(printable, style.notes)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def colored(diff: str, style: Style) -> str:
+    """A unified diff for a terminal."""
+    looks = {"+": "green", "-": "red", "@": "cyan"}
+    painted = []
+    for line in diff.splitlines(keepends=True):
+        body = line.rstrip("\r\n")
+        look = "bold" if line.startswith(("+++ ", "--- ")) else looks.get(line[:1], "")
+        painted.append((style.paint(look, body) if look else body) + line[len(body) :])
+    return "".join(painted)
+
+
+def _problems(patches: Iterable[Patch], style: Style) -> Iterator[str]:
+    error = style.paint("bold red", "error")
+    for patch in patches:
+        if patch.problem:
+            where = f"{patch.path}:{patch.problem.line}" if patch.problem.line else patch.path
+            yield f"{error}: {printable(where)}: {printable(patch.problem.message)}"
+        for failure in patch.failures:
+            yield f"{error}: {_place(patch, failure)}: a fix of {failure.rule} failed, please report it: " + printable(
+                failure.reason
+            )
+
+
+def _fixed(patches: Sequence[Patch], style: Style, applied: bool, *, failed: bool) -> Iterator[str]:
+    fixed = Counter((item.finding.rule, item.fix.title) for patch in patches for item in patch.applied)
+    changed = sum(patch.changed for patch in patches)
+    if not fixed:
+        sound = sum(not patch.skipped and (not patch.problem or bool(patch.remaining)) for patch in patches)
+        where = count(sound, "other file" if failed else "file")
+        yield style.paint("bold", f"Nothing to fix in {where}." if sound else "No file was fixed.")
+        return
+    head = f"{count(fixed.total(), 'finding')} in {count(changed, 'file')}"
+    yield style.paint("bold green", f"Fixed {head}:") if applied else style.paint("bold", f"Would fix {head}:")
+    yield from _table([(rule, number, printable(title)) for (rule, title), number in sorted(fixed.items())])
+    if not applied:
+        yield "`perflint fix --apply` writes these changes."
+
+
+def _left(patches: Sequence[Patch], style: Style) -> Iterator[str]:
+    left: dict[tuple[str, str], list[str]] = {}
+    for patch in patches:
+        for item in patch.remaining:
+            left.setdefault((item.rule, item.reason), []).append(_place(patch, item))
+    if left:
+        yield style.paint("bold", f"Left {count(sum(map(len, left.values())), 'finding')}:")
+        yield from _table(
+            [
+                (rule, len(places), f"{printable(reason)} ({_some(places, style.verbose)})")
+                for (rule, reason), places in sorted(left.items())
+            ]
+        )
+
+
+def _table(rows: Sequence[tuple[str, int, str]]) -> Iterator[str]:
+    longest = max(len(rule) for rule, _, _ in rows)
+    widest = max(len(str(number)) for _, number, _ in rows)
+    for rule, number, text in rows:
+        yield f"  {rule:<{longest}}  {number:>{widest}}  {text}"
+
+
+def _some(places: Sequence[str], every: bool) -> str:
+    shown = places if every else places[:_PLACES]
+    more = len(places) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def _place(patch: Patch, item: Unfixed) -> str:
+    return place(patch.path, item.start)

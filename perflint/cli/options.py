@@ -1,0 +1,129 @@
+"""The options that commands share, and how what was typed becomes settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from perflint.report import FORMATS
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_LISTS = ("select", "extend-select", "ignore", "per-file-ignores")
+_SETTINGS = (*_LISTS, "force-exclude", "jobs", "cache-dir", "unsafe", "output-format", "baseline")
+
+
+def complete_rule(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The rules whose names begin with `incomplete`."""
+    from perflint.engine.catalogue import rules_by_name
+
+    return _completions("", incomplete, rules_by_name())
+
+
+def complete_selectors(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The rules and groups that the last of several, with commas between, may become."""
+    from perflint.engine.catalogue import rules_by_name
+    from perflint.engine.rule import GROUPS
+
+    before, comma, last = incomplete.rpartition(",")
+    return _completions(before + comma, last, ("all", *GROUPS, *rules_by_name()))
+
+
+def _completions(prefix: str, incomplete: str, words: Iterable[str]) -> list[CompletionItem]:
+    return [CompletionItem(prefix + word) for word in words if word.startswith(incomplete)]
+
+
+def _all_of(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    def decorate(command: Command) -> Command:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return decorate
+
+
+FILE = click.Path(path_type=Path, dir_okay=False)
+_RULES: dict[str, Any] = {"multiple": True, "shell_complete": complete_selectors, "metavar": "RULES"}
+
+PATHS = click.argument("paths", nargs=-1, type=click.Path(path_type=Path, allow_dash=True), metavar="[PATHS]...")
+REPORT = _all_of(
+    click.option("--output-format", type=click.Choice(FORMATS), help="How to report; full is the default."),
+    click.option("--baseline", type=FILE, help="Leave out the findings that this file holds."),
+)
+UNSAFE = click.option("--unsafe", is_flag=True, help="Also fix where random streams, precision or dependencies change.")
+VERIFIED = click.option("--verified", is_flag=True, help="Just the fixes that `perflint verify` has found worth it.")
+APPLY = click.option("--apply", is_flag=True, help="Write the fixed files; without it, the difference is shown.")
+CHECK = _all_of(
+    REPORT,
+    click.option("-o", "--output-file", type=FILE, help="Write the report to this file."),
+    click.option("--statistics", is_flag=True, help="Count the findings of each rule instead of showing them."),
+    click.option("--exit-zero", is_flag=True, help="Exit with 0 also when there are findings."),
+    click.option("--write-baseline", type=FILE, help="Accept today's findings: put them into this file."),
+    click.option("--add-ignore", is_flag=True, help="Accept today's findings: give each a comment that ignores it."),
+)
+SELECTION = _all_of(
+    click.option("--select", **_RULES, help="Only these rules or groups, with commas between, whatever is configured."),
+    click.option("--extend-select", **_RULES, help="These as well."),
+    click.option("--ignore", **_RULES, help="Not these."),
+    click.option(
+        "--per-file-ignores",
+        multiple=True,
+        metavar="PATTERN:RULE",
+        help="Not this rule or group in files that match; with commas between, or repeated.",
+    ),
+    click.option("--force-exclude", is_flag=True, help="Leave out excluded files even when they are named."),
+    click.option("--isolated", is_flag=True, help="Read no configuration file."),
+    click.option("--config", type=FILE, help="Read this configuration file instead of the nearest one."),
+)
+JOBS = click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; by default one per core.")
+CACHE = _all_of(
+    click.option("--no-cache", is_flag=True, help="Neither read nor write the cache."),
+    click.option("--cache-dir", type=click.Path(path_type=Path, file_okay=False), help="Where the cache lives."),
+)
+STDIN_NAME = click.option(
+    "--stdin-filename", type=click.Path(path_type=Path), help="The file that standard input stands for."
+)
+COLOR = click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True)
+VERBOSITY = _all_of(
+    click.option("-q", "--quiet", is_flag=True, help="No summary."),
+    click.option("-v", "--verbose", is_flag=True, help="Also say which files and rules were left out, and why."),
+)
+
+
+def overrides(typed: Mapping[str, Any]) -> dict[str, object]:
+    """The settings among the options of a command, by key; what was not typed is left to the configuration.
+
+    Raises click.BadParameter for one that cannot be read.
+    """
+    given: dict[str, object] = {}
+    for key in _SETTINGS:
+        value = typed.get(key.replace("-", "_"))
+        if value:
+            given[key] = _words(key, value) if key in _LISTS else value
+    if "per-file-ignores" in given:
+        given["per-file-ignores"] = _by_pattern(given["per-file-ignores"])
+    if typed.get("no_cache"):
+        given["cache"] = False
+    return given
+
+
+def _words(key: str, typed: Iterable[str]) -> list[str]:
+    words = [word.strip() for text in typed for word in text.split(",") if word.strip()]
+    if not words:
+        raise click.BadParameter("names no rule", param_hint=f"--{key}")
+    return words
+
+
+def _by_pattern(pairs: object) -> dict[str, list[str]]:
+    assert isinstance(pairs, list)
+    table: dict[str, list[str]] = {}
+    for pair in pairs:
+        pattern, colon, selector = pair.rpartition(":")
+        if not colon or not pattern:
+            raise click.BadParameter(f"expected PATTERN:RULE, got {pair!r}", param_hint="--per-file-ignores")
+        table.setdefault(pattern, []).append(selector)
+    return table

@@ -1,0 +1,144 @@
+"""One run of `check` or `fix`: the settings for what was named, its files, and what becomes of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from perflint.cli import options
+from perflint.engine.errors import UserError
+from perflint.project.config import Resolved, load
+from perflint.project.files import Discovery, discover, forced_out
+from perflint.project.selection import RulesByFile, reasons_off
+from perflint.project.settings import Settings
+
+if TYPE_CHECKING:
+    from perflint.engine.results import RunResult
+    from perflint.project.patch import Patch
+    from perflint.verify.won import Won
+
+Progress = Callable[[int, int], None]
+STDIN = Path("-")
+UNNAMED = Path("<stdin>")
+
+
+def resolve(paths: Sequence[Path], typed: Mapping[str, Any]) -> Resolved:
+    """The settings for `paths`: the configuration is the nearest one to the folder which holds them all."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise UserError("the working directory does not exist any more") from None
+    named = [(typed.get("stdin_filename") or Path()) if path == STDIN else path for path in paths or [Path()]]
+    real = [Path(os.path.realpath(path)) for path in named]  # Path.resolve would raise where links go in circles
+    folders = [path if path.is_dir() else path.parent for path in real]
+    above = (folders[0], *folders[0].parents)
+    start = next((each for each in above if all(folder.is_relative_to(each) for folder in folders)), folders[0])
+    return load(start, isolated=typed["isolated"], config_path=typed["config"], overrides=options.overrides(typed))
+
+
+@dataclass(frozen=True)
+class Session:
+    """What `paths` are to be checked or fixed with; `notes` is for those who want to know what is left out, and why."""
+
+    paths: tuple[Path, ...]
+    settings: Settings
+    rules: RulesByFile
+    stdin_name: Path
+    verbose: bool
+
+    @classmethod
+    def of(cls, paths: tuple[Path, ...], typed: Mapping[str, Any]) -> Session:
+        """The session that a command was asked for."""
+        if STDIN in paths and len(paths) > 1:
+            raise click.UsageError("- stands alone: standard input is one program")
+        if typed["stdin_filename"] and STDIN not in paths:
+            raise click.UsageError("--stdin-filename needs - for PATHS")
+        settings = resolve(paths, typed).settings
+        return cls(paths, settings, RulesByFile(settings), typed["stdin_filename"] or UNNAMED, typed["verbose"])
+
+    @property
+    def reads_stdin(self) -> bool:
+        """Whether the session's only file is standard input."""
+        return self.paths == (STDIN,)
+
+    def discover(self) -> tuple[Discovery, tuple[str, ...]]:
+        """The files of the session; and lines about what was left out, where these are asked for."""
+        discovery = discover(self.paths, self.settings)
+        if not self.verbose:
+            return discovery, ()
+        left_out = (f"{path}: {reason}" for path, reason in discovery.skipped)
+        return discovery, (*left_out, *reasons_off(self.settings))
+
+    def excluded(self) -> str:
+        """Why standard input is left out, as only `force-exclude` can, by a name that no file needs to have yet."""
+        return "" if self.stdin_name == UNNAMED else forced_out(self.stdin_name, self.settings)
+
+    def check_stdin(self, data: bytes, *, edits: bool = False) -> RunResult:
+        """The result of standard input that holds `data`, with the edits of fixes if these are asked for."""
+        import time
+
+        from perflint.engine.check import check_bytes
+        from perflint.engine.results import FileResult, RunResult
+
+        started = time.perf_counter()
+        path = self.stdin_name
+        if reason := self.excluded():
+            file = FileResult(str(path), skipped=reason)
+        else:
+            file, _ = check_bytes(str(path), data, self.rules.at(path), self.settings.rules, edits=edits)
+        return RunResult((file,), time.perf_counter() - started)
+
+    def fix_stdin(self, data: bytes) -> tuple[Patch, bytes]:
+        """The patch of standard input that holds `data`, and the fixed file: `data` itself where there is no change."""
+        from perflint.documents.disk import Unreadable
+        from perflint.documents.document import decode
+        from perflint.project.patch import Patch, patch_document
+
+        path = self.stdin_name
+        if reason := self.excluded():
+            return Patch(str(path), skipped=reason), data
+        try:
+            document = decode(str(path), data)
+        except Unreadable as error:
+            return Patch(str(path), problem=error.problem), data
+        patch = patch_document(document, self.rules.at(path), self.settings.rules, unsafe=self.settings.unsafe)
+        return patch, document.encode(patch.after) if patch.changed else data
+
+    def won(self) -> Won:
+        """The fixes that verifications have found worth it; raises UserError where none are known."""
+        from perflint.project.figures import VERDICTS, nearest
+        from perflint.verify.won import Won
+
+        file = nearest(self.settings.root.resolve(), VERDICTS)
+        if file is None:
+            raise UserError(f"{self.settings.root}: nothing was verified yet; `perflint verify SCRIPT` does")
+        return Won.read(file)
+
+    def with_gains(self, result: RunResult) -> RunResult:
+        """`result` with what verifications have measured of its findings' fixes; raises UserError."""
+        from perflint.project.figures import VERDICTS, nearest
+
+        known = nearest(self.settings.root.resolve(), VERDICTS)
+        return self.won().with_gains(result) if known else result
+
+    def less_baseline(self, result: RunResult) -> tuple[RunResult, tuple[str, ...]]:
+        """`result` without the findings that the baseline accepts, if there is one, and lines about these."""
+        from perflint.engine import baseline
+        from perflint.report.places import count
+
+        path = self.settings.baseline
+        if not path:
+            return result, ()
+        difference = baseline.subtract(result, baseline.read(path), {rule.name for rule in self.rules.selected})
+        notes = []
+        if difference.hidden:
+            notes.append(f"{count(difference.hidden, 'finding')} accepted by the baseline {path.name}.")
+        if difference.gone:
+            gone = f"{count(difference.gone, 'accepted finding')} no longer occur"
+            notes.append(f"{gone}; `perflint check --write-baseline {path.name}` forgets them.")
+        return difference.result, tuple(notes)

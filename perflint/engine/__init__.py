@@ -1,0 +1,1 @@
+"""Checks and fixes one program: rules, findings, fixes, suppression."""

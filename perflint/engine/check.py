@@ -1,0 +1,199 @@
+"""Checks one program: a pure function from text to findings, and from a document to what is reported of it."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from perflint.analysis.links import ALONE, NONE, Context, Links
+from perflint.analysis.program import Program
+from perflint.analysis.values.linking import links_of, links_without_torch
+from perflint.analysis.values.outside import receives_tensors
+from perflint.documents.disk import Unreadable, read_bytes
+from perflint.documents.document import Document, decode
+from perflint.engine import suppress
+from perflint.engine.problems import FILE_FAULTS, TOO_LARGE, RuleCrash, problem_of
+from perflint.engine.results import Diagnostic, FileResult, PlacedFix
+from perflint.engine.rule import Finding, Fix, Options, Rule, Unrenderable
+from perflint.engine.screen import can_fire, may_use_torch
+from perflint.engine.supposed import supposed_contexts
+from perflint.syntax.source import Source
+
+FRAME_CONTEXT = 2  # lines shown above and below a finding
+FRAME_LIMIT = 12  # lines of a finding that are shown: a loop may be hundreds of lines long
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found in a program, less what its comments ignore, and what ties it to other files."""
+
+    findings: tuple[Finding, ...]
+    links: Links = NONE
+
+
+def find(text: str, rules: Sequence[Rule], options: Mapping[str, Options], context: Context = ALONE) -> Found:
+    """What `check_text` finds in `text`, less what comments in it ignore; raises what `check_text` does."""
+    findings, program = _examine(text, rules, options, context)
+    links = links_of(program, context) if _concerns(text, context) else links_without_torch(program)
+
+    def possible() -> Iterator[Finding]:
+        for told in supposed_contexts(program, links):
+            yield from _examine(text, rules, options, told)[0]
+
+    return Found(suppress.apply(text, findings, rules, possible), links)
+
+
+def check_text(
+    text: str, rules: Sequence[Rule], options: Mapping[str, Options], context: Context = ALONE
+) -> tuple[Finding, ...]:
+    """The findings of `rules` in the program `text`, sorted, none twice; `options` holds those of each rule by name.
+
+    `context` is what the other files of a run tell of it.
+    Raises SyntaxError, RecursionError, MemoryError or UnicodeError where `text` is no program that can be analysed,
+    whatever the rules, and RuleCrash where we are at fault. `problem_of` words them all.
+    """
+    return _examine(text, rules, options, context)[0]
+
+
+def _examine(
+    text: str, rules: Sequence[Rule], options: Mapping[str, Options], context: Context
+) -> tuple[tuple[Finding, ...], Program]:
+    """The findings, and the program, of which nothing is worked out where the screen tells that there are none."""
+    if "\0" in text:
+        raise SyntaxError("source code cannot contain null bytes")  # some Pythons raise ValueError
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what the compiler says of escapes is none of our business
+        with _Blamed("", FILE_FAULTS):
+            program = Program(text, context)
+        findings: set[Finding] = set()
+        for rule in rules if receives_tensors(context.calls) else can_fire(rules, text):
+            with _Blamed(rule.name, TOO_LARGE):
+                findings.update(rule.check(program, options.get(rule.name, {})))
+    return tuple(sorted(findings, key=lambda each: (each.start, each.end, each.rule, each.kind))), program
+
+
+def _concerns(text: str, context: Context) -> bool:
+    """Does the program handle tensors: by its words, or because other files call it with some?"""
+    return may_use_torch(text) or receives_tensors(context.calls)
+
+
+class _Blamed:
+    """Turns what is raised inside into a RuleCrash, but for what is the file's fault."""
+
+    def __init__(self, rule: str, faults: tuple[type[Exception], ...]) -> None:
+        self.rule, self.faults = rule, faults
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, self.faults):
+            raise RuleCrash(self.rule) from error
+
+
+def check_path(path: str, rules: Sequence[Rule], options: Mapping[str, Options]) -> FileResult:
+    """What is to report of the file at `path`."""
+    try:
+        return check_bytes(path, read_bytes(Path(path)), rules, options)[0]
+    except Unreadable as error:
+        return FileResult(path, problem=error.problem)
+
+
+def check_bytes(
+    path: str,
+    data: bytes,
+    rules: Sequence[Rule],
+    options: Mapping[str, Options],
+    context: Context = ALONE,
+    *,
+    edits: bool = False,
+) -> tuple[FileResult, Links]:
+    """What is to report of a file at `path` that holds `data`, and its links; any error becomes the file's problem."""
+    try:
+        return check_document(decode(path, data), rules, options, context, edits=edits)
+    except Unreadable as error:
+        return FileResult(path, problem=error.problem), NONE
+    except Exception as error:
+        return FileResult(path, problem=problem_of(error)), NONE
+
+
+def check_document(
+    document: Document,
+    rules: Sequence[Rule],
+    options: Mapping[str, Options],
+    context: Context = ALONE,
+    *,
+    edits: bool = False,
+) -> tuple[FileResult, Links]:
+    """What is to report of `document`, and its links to other files: or why it could not be checked.
+
+    Fixes have their `edits`, which take time to write, only if these are asked for.
+    """
+    if document.skipped:
+        return FileResult(document.path, problem=document.problem, skipped=document.skipped), NONE
+    try:
+        found = find(document.text, rules, options, context)
+        diagnostics = tuple(_diagnostics(document, found.findings, edits))
+    except (RuleCrash, *FILE_FAULTS) as error:
+        return FileResult(document.path, problem=problem_of(error, document.text)), NONE
+    return FileResult(document.path, diagnostics, document.problem), found.links
+
+
+def _diagnostics(document: Document, findings: Sequence[Finding], edits: bool) -> Iterator[Diagnostic]:
+    seen: Counter[str] = Counter()
+    for finding in findings:
+        start, end = document.position(finding.start), document.position(finding.end)
+        unit = document.unit(start.cell)
+        last = end.line if end.cell == start.cell else unit.line_count
+        identity = _identity(finding, unit, start.line, last)
+        seen[identity] += 1
+        first, frame = _frame(unit, start.line, last)
+        fixes, withheld = _fixes(document, finding) if edits else (tuple(map(_titled, finding.fixes)), "")
+        yield Diagnostic(
+            document.path,
+            finding.rule,
+            finding.kind,
+            finding.severity,
+            finding.message,
+            start,
+            end,
+            fixes,
+            document.cited(finding.blocked or withheld),
+            frame,
+            first,
+            _digest(f"{identity}\0{seen[identity]}"),
+        )
+
+
+def _titled(fix: Fix) -> PlacedFix:
+    return PlacedFix(fix.title, fix.safety, requires=fix.requires)
+
+
+def _fixes(document: Document, finding: Finding) -> tuple[tuple[PlacedFix, ...], str]:
+    """The fixes with their edits; or why they cannot be written."""
+    try:
+        return tuple(replace(_titled(fix), edits=tuple(map(document.placed, fix.edits))) for fix in finding.fixes), ""
+    except Unrenderable as reason:
+        return (), f"its fix cannot be written: {reason}"
+
+
+def _identity(finding: Finding, unit: Source, first: int, last: int) -> str:
+    """What stays the same of a finding when code moves: blanks and line numbers do not count."""
+    text = "\n".join(" ".join(unit.line_text(line).split()) for line in range(first, last + 1))
+    return f"{finding.rule}\0{finding.kind}\0{text}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def _frame(unit: Source, first: int, last: int) -> tuple[int, tuple[str, ...]]:
+    """The number of the first line of the frame around the lines `first` to `last`, and its lines."""
+    start = max(first - FRAME_CONTEXT, 1)
+    stop = min(last, first + FRAME_LIMIT - 1) + FRAME_CONTEXT
+    lines = (unit.line_text(line).rstrip("\r\n") for line in range(start, min(stop, unit.line_count) + 1))
+    return start, tuple(lines)

@@ -1,0 +1,199 @@
+"""Applies the fixes of findings to a text, in passes, until nothing changes; a pure function."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from perflint.analysis.links import ALONE, Context
+from perflint.engine.check import find
+from perflint.engine.edits import apply_fixes, collide, fitted, malformed
+from perflint.engine.proof import Comment, comments, flaw
+from perflint.engine.rule import Finding, Fix, Options, Rule, Safety, Unrenderable
+
+Find = Callable[[str], Sequence[Finding]]
+Accept = Callable[[str, Finding, Fix], str]
+
+
+class NotSettledError(Exception):
+    """Fixes that would go on for ever, because they undo or repeat each other: a defect of the rules named."""
+
+
+@dataclass(frozen=True)
+class Applied:
+    """A finding, in the `text` as it was then, and that of its fixes which was applied."""
+
+    finding: Finding
+    fix: Fix
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Left:
+    """A finding in the final text, and why none of its fixes was applied."""
+
+    finding: Finding
+    reason: str
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A fix that would have broken the program, and how: a defect of its rule."""
+
+    finding: Finding
+    fix: Fix
+    reason: str
+
+
+@dataclass(frozen=True)
+class FixResult:
+    """The fixed text and what became of the findings on the way to it."""
+
+    text: str
+    applied: tuple[Applied, ...] = ()
+    remaining: tuple[Left, ...] = ()
+    rejected: tuple[Rejected, ...] = ()
+
+
+def fix_text(
+    text: str,
+    rules: Sequence[Rule],
+    options: Mapping[str, Options],
+    *,
+    unsafe: bool = False,
+    accept: Accept | None = None,
+    context: Context = ALONE,
+) -> FixResult:
+    """`text` with the findings of `rules` fixed, those that comments ignore left alone.
+
+    Only exact and rounding fixes that add no dependency are applied unless `unsafe`. `accept(text, finding, fix)` says
+    why a fix is not welcome, or "" where it is. `context` is what other files tell of this one.
+    Raises what `check_text` does where the text is no program, and NotSettledError.
+    """
+
+    return settle(text, lambda now: find(now, rules, options, context).findings, unsafe=unsafe, accept=accept)
+
+
+def settle(text: str, find: Find, *, unsafe: bool = False, accept: Accept | None = None) -> FixResult:
+    """`text` with the fixes of what `find` finds in it applied until no more can be; raises NotSettledError."""
+    applied: list[Applied] = []
+    rejected: dict[tuple[object, ...], Rejected] = {}
+    seen = {text}
+    findings = find(text)
+    limit = 4 * len(findings) + 40  # of fixes, for each may bring others to light
+    while True:
+        chosen = _Pass(text, unsafe, accept, rejected)
+        for finding in findings:
+            chosen.consider(finding)
+        if not chosen.batch and not chosen.broken:
+            return FixResult(text, tuple(applied), tuple(chosen.left), tuple(rejected.values()))
+        fixed, taken, broken = _apply_proven(text, chosen.batch)
+        for item in (*broken, *chosen.broken):
+            rejected[_identity(text, item.finding, item.fix)] = item
+        if taken:
+            applied += taken
+            if fixed in seen or len(applied) > limit:
+                names = sorted({item.finding.rule for item in taken})
+                raise NotSettledError(f"the fixes of {', '.join(names)} do not come to an end")
+            text = fixed
+            seen.add(text)
+            findings = find(text)
+
+
+@dataclass
+class _Pass:
+    """Chooses the fixes of one pass over `text`: of each finding the first that may be applied."""
+
+    text: str
+    unsafe: bool
+    accept: Accept | None
+    rejected: Mapping[tuple[object, ...], Rejected]
+    batch: list[Applied] = field(default_factory=list)
+    left: list[Left] = field(default_factory=list)
+    broken: list[Rejected] = field(default_factory=list)
+
+    def consider(self, finding: Finding) -> None:
+        """Take a fix of `finding`, or note why not; one that collides with those taken waits for a later pass."""
+        reasons: list[str] = []
+        for fix in finding.fixes:
+            reason = self._obstacle(finding, fix)
+            if not reason:
+                item = Applied(finding, fitted(self.text, fix), self.text)
+                if not any(collide(item.fix, other.fix) for other in self.batch):
+                    self.batch.append(item)
+                return
+            reasons.append(reason)
+        self.left.append(Left(finding, reasons[0] if reasons else finding.blocked or "there is no fix for it"))
+
+    def _obstacle(self, finding: Finding, fix: Fix) -> str:
+        if not fix.is_safe and not self.unsafe:
+            change = "changes behaviour" if fix.safety is Safety.BEHAVIOUR else f"adds a dependency, {fix.requires}"
+            return f"its fix {change}: --unsafe applies it"
+        try:
+            fix.edits  # noqa: B018  # written now, and kept
+        except Unrenderable as reason:
+            return f"its fix cannot be written: {reason}"
+        if known := self.rejected.get(_identity(self.text, finding, fix)):
+            return f"its fix failed, a defect of perflint: {known.reason}"
+        if fault := malformed(self.text, fix):
+            self.broken.append(Rejected(finding, fix, fault))
+            return fault
+        if lost := _lost_comment(self.text, finding, fix):
+            return f"its fix would lose the comment {lost!r}"
+        return self.accept(self.text, finding, fitted(self.text, fix)) if self.accept else ""
+
+
+def _apply_proven(text: str, batch: Sequence[Applied]) -> tuple[str, list[Applied], list[Rejected]]:
+    """`text` with as much of `batch` applied as leaves it sound, that much, and those that break it alone."""
+    if not _flaw(text, batch):
+        return apply_fixes(text, [item.fix for item in batch]), list(batch), []
+    taken: list[Applied] = []
+    broken: list[Rejected] = []
+    for item in batch:
+        if reason := _flaw(text, [item]):
+            broken.append(Rejected(item.finding, item.fix, reason))
+        elif not _flaw(text, [*taken, item]):
+            taken.append(item)
+    return apply_fixes(text, [item.fix for item in taken]), taken, broken
+
+
+def _flaw(text: str, batch: Sequence[Applied]) -> str:
+    dropped = [
+        comment for item in batch if _is_about_comment(text, item.finding) for comment in _touched(text, item.fix)
+    ]
+    return flaw(text, apply_fixes(text, [item.fix for item in batch]), dropped)
+
+
+def _identity(text: str, finding: Finding, fix: Fix) -> tuple[object, ...]:
+    """What makes the same fix of the same code known again when its place has moved."""
+    fix = fitted(text, fix)
+    return (
+        finding.rule,
+        finding.kind,
+        text[finding.start : finding.end],
+        fix.title,
+        tuple(edit.text for edit in fix.edits),
+    )
+
+
+def _touched(text: str, fix: Fix) -> list[Comment]:
+    """The comments in `text` that edits of `fix` replace, also in part."""
+    return [
+        comment
+        for comment in comments(text)
+        if any(edit.start < comment.end and comment.start < edit.end for edit in fix.edits if edit.start < edit.end)
+    ]
+
+
+def _lost_comment(text: str, finding: Finding, fix: Fix) -> str:
+    """A comment that `fix` would replace and not bring back; a fix of a finding about a comment may."""
+    if _is_about_comment(text, finding):
+        return ""
+    brought = "\n".join(edit.text for edit in fix.edits)
+    lost = Counter(comment.text for comment in _touched(text, fix))
+    return next((comment for comment, count in lost.items() if brought.count(comment) < count), "")
+
+
+def _is_about_comment(text: str, finding: Finding) -> bool:
+    return any(comment.start <= finding.start and finding.end <= comment.end for comment in comments(text))

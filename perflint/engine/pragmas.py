@@ -1,0 +1,183 @@
+"""Finds the `# perflint: ignore` comments of a file, and the lines that each of them speaks for."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import re
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from perflint.syntax.source import Source
+
+MARK = "perflint:"
+
+_LINE_BREAK = re.compile(r"\r\n|\r|\n")
+_NEXT_PART = re.compile(r"(?<=\s)#(?=\s|[\w-]+:|noqa\b)")
+_ADDRESSED = re.compile(r"#+\s*perflint:")
+_READABLE = re.compile(r"#+\s*perflint:\s*(?P<word>ignore-file|ignore)(?:\s*\[(?P<names>[^\]]*)\]|(?=\s*$|\s+[^\s\[]))")
+_LAYOUT = frozenset((tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER, tokenize.NL))
+
+
+@dataclass(frozen=True)
+class Name:
+    """One name in a pragma's brackets, at the characters [start, end) of the text."""
+
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Pragma:
+    """A comment addressed to perflint, at the characters [start, end), reason and all.
+
+    It speaks for the lines `first` to `last`. `names` is None where it ignores every rule; `inner` is what stands
+    between its brackets. `cut` is the span to delete so that nothing remains of it. `statement` is the index of the
+    logical line that it ends, if it ends one.
+    """
+
+    start: int
+    end: int
+    cut: tuple[int, int]
+    names: tuple[Name, ...] | None
+    inner: tuple[int, int] | None
+    first: int
+    last: int
+    readable: bool = True
+    statement: int | None = None
+
+
+@dataclass
+class LogicalLine:
+    """A simple statement or the header of a compound one: its lines `first` to `last`, and the `end` of its code.
+
+    `block_last` is the last line of the function or class that it opens or decorates, else `last`.
+    """
+
+    first: int
+    last: int
+    depth: int
+    opening: str
+    end: int = 0
+    block_last: int = 0
+
+
+@dataclass(frozen=True)
+class Comments:
+    """The logical lines and the pragmas of a text, in order."""
+
+    lines: tuple[LogicalLine, ...] = ()
+    pragmas: tuple[Pragma, ...] = ()
+
+
+@dataclass
+class _Reader:
+    source: Source
+    lines: list[LogicalLine] = field(default_factory=list)
+    comments: list[tuple[tokenize.TokenInfo, bool]] = field(default_factory=list)  # and whether it is within a line
+    depth: int = 0
+    current: LogicalLine | None = None
+
+    def take(self, token: tokenize.TokenInfo) -> None:
+        if token.type == tokenize.COMMENT:
+            self.comments.append((token, self.current is not None))
+        elif token.type == tokenize.NEWLINE:
+            self.current = None
+        elif token.type in _LAYOUT:
+            self.depth += (token.type == tokenize.INDENT) - (token.type == tokenize.DEDENT)
+        else:
+            if self.current is None:
+                self.current = LogicalLine(token.start[0], token.end[0], self.depth, token.string)
+                self.lines.append(self.current)
+            elif self.current.opening == "async":
+                self.current.opening = token.string
+            self.current.last = token.end[0]
+            self.current.end = self.source.line_start(token.end[0]) + token.end[1]
+
+
+def read(text: str) -> Comments:
+    """The logical lines and pragmas of `text`; raises ValueError where it cannot be split into tokens."""
+    try:
+        reader = _read_tokens(text)
+    except (tokenize.TokenError, SyntaxError) as error:
+        raise ValueError("not Python that can be split into tokens") from error
+    _close_blocks(reader.lines)
+    pragmas = (pragma for comment, inside in reader.comments for pragma in _pragmas_of(comment, inside, reader))
+    return Comments(tuple(reader.lines), tuple(pragmas))
+
+
+def _read_tokens(text: str) -> _Reader:
+    reader = _Reader(Source(text))
+    # One kind of line break keeps rows equal to Source's lines in every version of tokenize.
+    for token in tokenize.generate_tokens(io.StringIO(_LINE_BREAK.sub("\n", text), newline="\n").readline):
+        reader.take(token)
+    return reader
+
+
+def _close_blocks(lines: list[LogicalLine]) -> None:
+    following: LogicalLine | None = None
+    open_ends: list[tuple[int, int]] = []  # (depth, last line) of what follows, outermost first
+    for line in reversed(lines):
+        inside = [last for depth, last in open_ends if depth > line.depth]
+        line.block_last = line.last
+        if line.opening in ("def", "class") and inside:
+            line.block_last = max(inside)
+        elif line.opening == "@" and following is not None:
+            line.block_last = following.block_last
+        open_ends = [(depth, last) for depth, last in open_ends if depth <= line.depth]
+        if not open_ends or open_ends[-1][0] < line.depth:
+            open_ends.append((line.depth, max((line.last, *inside))))
+        following = line
+
+
+def _pragmas_of(comment: tokenize.TokenInfo, inside: bool, reader: _Reader) -> Iterator[Pragma]:
+    if MARK not in comment.string:
+        return
+    source, row = reader.source, comment.start[0]
+    base = source.line_start(row) + comment.start[1]
+    starts = [0, *(match.start() for match in _NEXT_PART.finditer(comment.string)), len(comment.string)]
+    for start, end in itertools.pairwise(starts):
+        part = comment.string[start:end]
+        if _ADDRESSED.match(part):
+            cut = (base + start, base + end) if end < len(comment.string) else _tail(source, row, base + start)
+            pragma = _pragma(part, base + start, cut)
+            yield _placed(pragma, part, row, inside, reader)
+
+
+def _pragma(part: str, start: int, cut: tuple[int, int]) -> Pragma:
+    end = start + len(part.rstrip())
+    match = _READABLE.match(part)
+    if not match:
+        return Pragma(start, end, cut, (), None, 0, 0, readable=False)
+    if match["names"] is None:
+        return Pragma(start, end, cut, None, None, 0, 0)
+    names, at = [], start + match.start("names")
+    for piece in match["names"].split(","):
+        name = piece.strip()
+        if name:
+            begin = at + len(piece) - len(piece.lstrip())
+            names.append(Name(name, begin, begin + len(name)))
+        at += len(piece) + 1
+    return Pragma(start, end, cut, tuple(names), (start + match.start("names"), start + match.end("names")), 0, 0)
+
+
+def _placed(pragma: Pragma, part: str, row: int, inside: bool, reader: _Reader) -> Pragma:
+    match = _READABLE.match(part)
+    below = next((index for index, line in enumerate(reader.lines) if line.last >= row), None)
+    if (match and match["word"] == "ignore-file") or (not inside and below == 0):
+        return replace(pragma, first=1, last=reader.source.line_count)
+    if below is None:
+        return replace(pragma, first=row, last=row)
+    line = reader.lines[below]
+    return replace(pragma, first=line.first, last=line.block_last, statement=below if inside else None)
+
+
+def _tail(source: Source, row: int, start: int) -> tuple[int, int]:
+    """From the blanks before `start` to the end of its line; with the line break where the line holds nothing else."""
+    line = source.line_text(row)
+    line_start = source.line_start(row)
+    code = line[: start - line_start].rstrip()
+    end = len(line) if not code else len(line.rstrip("\r\n"))
+    return line_start + len(code), line_start + end

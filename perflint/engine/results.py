@@ -1,0 +1,81 @@
+"""What a run hands to its reports: diagnostics with positions, results of files, results of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from perflint.analysis.links import Context
+from perflint.documents.places import PlacedEdit, Position, Problem
+from perflint.engine.rule import Safety, Severity, is_safe
+
+
+@dataclass(frozen=True)
+class PlacedFix:
+    """A fix of the user's file; without edits where nobody asked for them."""
+
+    title: str
+    safety: Safety
+    edits: tuple[PlacedEdit, ...] = ()
+    requires: str = ""
+
+    @property
+    def is_safe(self) -> bool:
+        """Is it applied without being asked for?"""
+        return is_safe(self.safety, self.requires)
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """A finding with its place in the user's file.
+
+    `frame` holds the source lines around it, the first being line number `frame_line` of the file or cell.
+    `fingerprint` depends on the rule and the text of the finding, not on line numbers. `measured` says what its fix has
+    gained, where it was verified.
+    """
+
+    path: str
+    rule: str
+    kind: str
+    severity: Severity
+    message: str
+    start: Position
+    end: Position
+    fixes: tuple[PlacedFix, ...]
+    blocked: str
+    frame: tuple[str, ...]
+    frame_line: int
+    fingerprint: str
+    measured: str = ""
+
+
+@dataclass(frozen=True)
+class FileResult:
+    """What is known of one file: its diagnostics, or the problem; `skipped` says what was not run."""
+
+    path: str
+    diagnostics: tuple[Diagnostic, ...] = ()
+    problem: Problem | None = None
+    skipped: str = ""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The files of a run, sorted by path, and how long it took in seconds.
+
+    `contexts` has, by path, what the other files told of a file when it was checked.
+    """
+
+    files: tuple[FileResult, ...]
+    seconds: float
+    contexts: Mapping[str, Context] = field(default_factory=dict)
+
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        """Every diagnostic of the run, sorted by path and place."""
+        return tuple(diagnostic for file in self.files for diagnostic in file.diagnostics)
+
+    @property
+    def problems(self) -> tuple[FileResult, ...]:
+        """The files that could not be checked."""
+        return tuple(file for file in self.files if file.problem)

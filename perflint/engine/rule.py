@@ -1,0 +1,111 @@
+"""All that the author of a rule needs: Rule, Finding, Fix, Edit, and their scales."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, ClassVar
+
+from perflint.syntax.edits import Edit, Fix, Safety, Unrenderable, is_safe
+
+if TYPE_CHECKING:
+    from perflint.analysis.program import Program
+
+__all__ = [
+    "GROUPS",
+    "Edit",
+    "Finding",
+    "Fix",
+    "Option",
+    "OptionValue",
+    "Options",
+    "Rule",
+    "Safety",
+    "Severity",
+    "Unrenderable",
+    "is_safe",
+]
+
+GROUPS = ("overhead", "sync", "data", "memory", "compute", "measure")
+
+OptionValue = bool | int | str
+Options = Mapping[str, OptionValue]
+
+
+class Severity(str, Enum):
+    """How sure a finding is to hurt."""
+
+    ERROR = "error"  # the program breaks
+    WARNING = "warning"  # it costs time for sure
+    ADVICE = "advice"  # it depends on the run; off unless selected by name
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One defect, at the characters [start, end) of the checked text.
+
+    `kind` is the rule's own word for the variant it saw. `fixes` are candidates, the preferred one first; where there
+    is none, `blocked` says what stands in the way.
+    """
+
+    rule: str
+    start: int
+    end: int
+    message: str
+    kind: str
+    severity: Severity
+    fixes: tuple[Fix, ...] = ()
+    blocked: str = ""
+
+
+@dataclass(frozen=True)
+class Option:
+    """A setting of one rule, read from `[tool.perflint.rules.<rule>]`; its default's type is the type it accepts."""
+
+    default: OptionValue
+    help: str
+    least: int = 0  # the smallest whole number that it accepts
+
+
+class Rule(ABC):
+    """One defect: the name is its file's, with hyphens; the page is its file's docstring.
+
+    `triggers`: the text of a file in which the rule can fire contains one of these (the cheap screen). Empty: any file.
+    `at_run_time`: what `perflint run` does instead of the rule's fixes, because a run knows more than the text; see
+    `perflint.shim.session`. Empty: it applies the fixes.
+    """
+
+    name: ClassVar[str]
+    page: ClassVar[str]
+    group: ClassVar[str]
+    severity: ClassVar[Severity] = Severity.WARNING
+    triggers: ClassVar[tuple[str, ...]] = ()
+    options: ClassVar[Mapping[str, Option]] = {}
+    at_run_time: ClassVar[str] = ""
+
+    def __init_subclass__(cls) -> None:
+        module = cls.__module__.rpartition(".")[2]
+        cls.name = module.replace("_", "-")
+
+    @abstractmethod
+    def check(self, program: Program, options: Options) -> Iterator[Finding]:
+        """Yield this rule's findings in `program`; `options` holds every option, defaults filled in."""
+        raise AssertionError
+
+    def finding(
+        self,
+        span: tuple[int, int],
+        message: str,
+        *,
+        kind: str,
+        fixes: tuple[Fix, ...] = (),
+        blocked: str = "",
+        severity: Severity | None = None,
+    ) -> Finding:
+        """A finding of this rule at `span`, the characters [start, end) of the program's text."""
+        return Finding(self.name, *span, message, kind, severity or self.severity, fixes, blocked)

@@ -1,0 +1,167 @@
+"""Drops the findings that a `# perflint: ignore` comment covers, reports comments that cover none, and writes them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from perflint.engine.pragmas import MARK, Comments, Name, Pragma, read
+from perflint.engine.rule import GROUPS, Edit, Finding, Fix, Rule, Safety, Severity
+from perflint.engine.unused_ignore import UnusedIgnore
+from perflint.syntax.source import Source
+
+__all__ = ["MARK", "UnusedIgnore", "add_ignores", "apply"]
+
+_UNUSED = UnusedIgnore()
+_Used = set[tuple[Pragma, str]]
+
+
+def apply(
+    text: str,
+    findings: Iterable[Finding],
+    active_rules: Sequence[Rule],
+    possible: Callable[[], Iterable[Finding]] = tuple,
+) -> tuple[Finding, ...]:
+    """`findings` without those that a comment in `text` ignores, and with those about the comments themselves.
+
+    `active_rules` ran on this text. The latter are only made where `unused-ignore` is among them, and only about
+    rules that ran. A comment is used as well where it ignores one of the `possible` findings, which other files could
+    bring about; they are asked for only where it matters.
+    """
+    findings = tuple(findings)
+    if MARK not in text:
+        return findings
+    try:
+        comments = read(text)
+    except ValueError:
+        return findings
+    source, active = Source(text), {rule.name: rule for rule in active_rules}
+    used: _Used = set()
+    kept = [finding for finding in findings if not _ignore(finding, source, comments, active, used)]
+    if _UNUSED.name in active:
+        if any(_about(comments, used, active)):
+            for finding in possible():
+                _ignore(finding, source, comments, active, used)
+        new = _about(comments, used, active)
+        kept += [finding for finding in new if not _ignore(finding, source, comments, {}, set())]
+    return tuple(sorted(kept, key=lambda finding: (finding.start, finding.end, finding.rule)))
+
+
+def add_ignores(text: str, findings: Iterable[Finding], reason: str = "") -> str:
+    """`text` with a comment on the statement of each of the findings that ignores it.
+
+    Raises ValueError where the text cannot be split into tokens.
+    """
+    source, comments = Source(text), read(text)
+    wanted: dict[int, list[str]] = {}
+    for finding in sorted(findings, key=lambda finding: (finding.start, finding.rule)):
+        row = source.position(finding.start)[0]
+        line = next((index for index, line in enumerate(comments.lines) if line.last >= row), None)
+        if line is not None and finding.rule != _UNUSED.name and finding.rule not in wanted.setdefault(line, []):
+            wanted[line].append(finding.rule)
+    for line in sorted(wanted, reverse=True):
+        if wanted[line]:
+            edit = _comment(line, sorted(wanted[line]), reason, comments, source)
+            text = text[: edit.start] + edit.text + text[edit.end :]
+    return text
+
+
+def _ignore(finding: Finding, source: Source, comments: Comments, active: Mapping[str, Rule], used: _Used) -> bool:
+    """Whether a comment ignores `finding`; the one that speaks for the fewest lines is then `used`."""
+    row = source.position(finding.start)[0]
+    group = active[finding.rule].group if finding.rule in active else ""
+    matches = [
+        (pragma.last - pragma.first, pragma.start, pragma, word)
+        for pragma in comments.pragmas
+        if pragma.first <= row <= pragma.last and (word := _matching(pragma, finding.rule, group)) is not None
+    ]
+    if matches:
+        used.add(min(matches, key=lambda match: match[:2])[2:])
+    return bool(matches)
+
+
+def _matching(pragma: Pragma, rule: str, group: str) -> str | None:
+    """The word of `pragma` that ignores `rule`: "all" where it ignores every rule; None where it does not."""
+    if rule == _UNUSED.name:  # else a comment could never be told that it is unused
+        return next((name.text for name in pragma.names or () if name.text == rule), None)
+    if pragma.names is None:
+        return "all"
+    named = {name.text for name in pragma.names}
+    return next((word for word in (rule, group, "all") if word in named), None)
+
+
+def _about(comments: Comments, used: _Used, active: Mapping[str, Rule]) -> Iterator[Finding]:
+    return (finding for pragma in comments.pragmas for finding in _about_one(pragma, used, active))
+
+
+def _about_one(pragma: Pragma, used: _Used, active: Mapping[str, Rule]) -> Iterator[Finding]:
+    span = (pragma.start, pragma.end)
+    if not pragma.readable:
+        message = "perflint cannot read this comment; write `# perflint: ignore[rule] reason`"
+        yield _finding(span, message, "unreadable", blocked="only its author knows what it is to say")
+    elif pragma.names is None:
+        if (pragma, "all") not in used and _have_run("all", active):
+            yield _finding(span, "there is nothing to ignore here", "unused", fix=_removal(pragma))
+    else:
+        unused = [name for name in pragma.names if (pragma, name.text) not in used and _have_run(name.text, active)]
+        if unused or not pragma.names:
+            what = ", ".join(dict.fromkeys(name.text for name in unused))
+            message = f"there is no {what} to ignore here" if what else "this comment names no rule to ignore"
+            yield _finding(span, message, "unused", fix=_removal(pragma, unused))
+        for name in pragma.names:
+            if not _is_known(name.text, active):
+                yield _unknown(name)
+
+
+def _unknown(name: Name) -> Finding:
+    near = difflib.get_close_matches(name.text.replace("_", "-"), ["all", *GROUPS, *_catalogue()], n=1)
+    hint = f"did you mean {near[0]}?" if near else "`perflint rules` lists them"
+    message = f"no rule or group is called {name.text}; {hint}"
+    return _finding((name.start, name.end), message, "unknown", blocked="only its author knows which rule is meant")
+
+
+def _finding(span: tuple[int, int], message: str, kind: str, *, fix: Fix | None = None, blocked: str = "") -> Finding:
+    return _UNUSED.finding(span, message, kind=kind, fixes=(fix,) if fix else (), blocked=blocked)
+
+
+def _removal(pragma: Pragma, unused: Sequence[Name] = ()) -> Fix:
+    gone = {name.text for name in unused}
+    left = [name.text for name in pragma.names or () if name.text not in gone]
+    if left and pragma.inner:
+        title = f"remove {', '.join(sorted(gone))} from the comment"
+        return Fix(title, Safety.EXACT, (Edit(*pragma.inner, ", ".join(left)),))
+    return Fix("remove the comment", Safety.EXACT, (Edit(*pragma.cut, ""),))
+
+
+def _have_run(word: str, active: Mapping[str, Rule]) -> bool:
+    """Whether every rule that `word` selects, and that is on by default, has run, so that `word` can be judged."""
+    if word == _UNUSED.name:
+        return False
+    if word in active:
+        return True
+    rules = _catalogue().values()
+    meant = [rule for rule in rules if word in ("all", rule.group) and rule.severity is not Severity.ADVICE]
+    return bool(meant) and all(rule.name in active for rule in meant)
+
+
+def _is_known(word: str, active: Mapping[str, Rule]) -> bool:
+    return word in active or word in ("all", _UNUSED.name, *GROUPS) or word in _catalogue()
+
+
+def _catalogue() -> dict[str, Rule]:
+    from perflint.engine.catalogue import rules_by_name
+
+    return rules_by_name()
+
+
+def _comment(line: int, rules: list[str], reason: str, comments: Comments, source: Source) -> Edit:
+    """The edit that adds `rules` to the comment of logical line number `line`, or gives it one."""
+    for pragma in comments.pragmas:
+        if pragma.statement == line and pragma.inner:
+            named = [name.text for name in pragma.names or ()]
+            return Edit(*pragma.inner, ", ".join((*named, *(rule for rule in rules if rule not in named))))
+    code_end = comments.lines[line].end
+    row = comments.lines[line].last
+    rest = source.text[code_end : source.line_start(row) + len(source.line_text(row).rstrip("\r\n"))]
+    start = code_end + len(rest.rstrip())
+    return Edit(start, code_end + len(rest), f"  # {MARK} ignore[{', '.join(rules)}] {reason}".rstrip())

@@ -1,0 +1,135 @@
+"""Remembers the results of files by their content: a cache that may be lost, damaged or locked, and is never wrong.
+
+One sqlite database holds a row for each file. Its key digests all that the result depends on, each row has a checksum,
+and any error of the database makes the run one without a cache.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+from perflint.engine.rule import Options, Rule
+from perflint.project import cache_folder
+
+KEEP_DAYS = 30
+KEEP_ROWS = 100_000  # some 20 MB of mostly empty results
+
+_FORMAT = 2
+_FILE = f"results-{_FORMAT}.sqlite3"
+_WAIT_S = 1.0  # for another process to finish writing
+_BATCH = 500  # below the least number of parameters that a build of sqlite accepts
+_DAY_S = 86_400
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS results"
+    " (key BLOB PRIMARY KEY, checksum BLOB NOT NULL, used INTEGER NOT NULL, payload BLOB NOT NULL) WITHOUT ROWID"
+)
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Makes the keys of files: equal keys promise equal results. `seed` digests what these depend on beside it."""
+
+    seed: bytes
+
+    def key(self, path: str, data: bytes) -> bytes:
+        """The key of a file with the content `data`; of `path` only the kind of file counts."""
+        kind = b"notebook" if path.lower().endswith(".ipynb") else b"python"
+        return blake2b(data, digest_size=16, key=self.seed, person=kind).digest()
+
+
+def in_context(key: bytes, context: str) -> bytes:
+    """The key of a file that has `key` by itself, where its result also depends on `context`."""
+    return blake2b(context.encode("utf-8", "surrogatepass"), digest_size=16, key=key).digest() if context else key
+
+
+def key_of_all(keys: Mapping[str, bytes]) -> bytes:
+    """The key of what depends on all the files of a run; `keys` has the key of each by path."""
+    digest = blake2b(digest_size=16, person=b"run")
+    for path, key in sorted(keys.items()):
+        digest.update(f"{path}\0".encode("utf-8", "surrogatepass") + key)
+    return digest.digest()
+
+
+def keys_for(rules: Sequence[Rule], options: Mapping[str, Options], source: bytes, *, edits: bool = False) -> Keys:
+    """The keys of files that `rules` run on; `source` is the digest of the code (see `fingerprint`).
+
+    Results with the `edits` of fixes are others than those without.
+    """
+    chosen = [(rule.name, sorted(options.get(rule.name, {}).items())) for rule in rules]
+    seed = repr((_FORMAT, source, sys.version, sys.implementation.name, chosen, edits))
+    return Keys(blake2b(seed.encode(), digest_size=16).digest())
+
+
+class Cache:
+    """The cache in `folder`, which is made when there is something to keep."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file = folder / _FILE
+        self._today = int(time.time() // _DAY_S)
+        self._unmarked: list[bytes] = []
+
+    def load(self, keys: Sequence[bytes]) -> dict[bytes, str]:
+        """The payloads that are known, by key."""
+        found: dict[bytes, str] = {}
+        if not self._file.exists():
+            return found
+        with self._forgiving(), closing(sqlite3.connect(self._file, timeout=_WAIT_S)) as connection:
+            for batch in _batches(keys):
+                query = f"SELECT key, checksum, used, payload FROM results WHERE key IN ({_marks(batch)})"
+                for key, checksum, used, payload in connection.execute(query, batch):
+                    if checksum == _sum(key, payload):
+                        found[key] = payload.decode()
+                        if used < self._today:
+                            self._unmarked.append(key)
+        return found
+
+    def store(self, payloads: Mapping[bytes, str]) -> None:
+        """Keep `payloads`, note which rows were loaded today, and drop those that were not for long."""
+        if not payloads and not self._unmarked:
+            return
+        with self._forgiving():
+            if not self._file.exists():
+                cache_folder.make(self._folder)
+            with closing(sqlite3.connect(self._file, timeout=_WAIT_S)) as connection, connection:
+                connection.execute("PRAGMA synchronous = OFF")  # what a power cut damages is made anew
+                connection.execute(_SCHEMA)
+                rows = ((key, _sum(key, text.encode()), self._today, text.encode()) for key, text in payloads.items())
+                connection.executemany("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?)", rows)
+                for batch in _batches(self._unmarked):
+                    update = f"UPDATE results SET used = ? WHERE key IN ({_marks(batch)})"
+                    connection.execute(update, (self._today, *batch))
+                connection.execute("DELETE FROM results WHERE used < ?", (self._today - KEEP_DAYS,))
+                oldest = "SELECT key FROM results ORDER BY used DESC LIMIT -1 OFFSET ?"
+                connection.execute(f"DELETE FROM results WHERE key IN ({oldest})", (KEEP_ROWS,))
+
+    @contextmanager
+    def _forgiving(self) -> Iterator[None]:
+        """Go on without the cache where it cannot be used, and remove a damaged one, so that the next run makes it."""
+        try:
+            yield
+        except (sqlite3.OperationalError, OSError):
+            pass  # locked, read-only, no room: it may do next time
+        except (sqlite3.Error, TypeError, ValueError):
+            with suppress(OSError):
+                self._file.unlink()
+
+
+def _sum(key: bytes, payload: bytes) -> bytes:
+    return blake2b(payload, digest_size=8, key=key).digest()
+
+
+def _batches(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    for start in range(0, len(keys), _BATCH):
+        yield keys[start : start + _BATCH]
+
+
+def _marks(batch: Sequence[bytes]) -> str:
+    return ",".join("?" * len(batch))

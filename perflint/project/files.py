@@ -1,0 +1,162 @@
+"""Finds the files of a run: walks folders, leaves out what is excluded, and says what it left out and why."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perflint.engine.errors import UserError
+from perflint.project.exclude import Layer, excluded_by, git_layer, git_layers_above, layer
+
+if TYPE_CHECKING:
+    from perflint.project.settings import Settings
+
+ENVIRONMENT_MARK = "pyvenv.cfg"  # what `python -m venv` and virtualenv put into an environment, whatever its name
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """The files of a run, sorted; what was left out and why; what could not be looked at and why."""
+
+    files: tuple[Path, ...]
+    skipped: tuple[tuple[Path, str], ...] = ()
+    unreadable: tuple[tuple[Path, str], ...] = ()
+
+
+def discover(paths: Sequence[Path], settings: Settings, *, may_be_empty: bool = False) -> Discovery:
+    """The files that `paths` stand for, the working directory where there are none.
+
+    A file that is named is taken even when excluded, unless `settings.force_exclude`. Raises UserError for a path that
+    does not exist, and where nothing is found, unless that `may_be_empty`: a check without files is never a clean one.
+    Only where `force_exclude` leaves out all that was named, as a commit hook may, is the discovery empty then.
+    """
+    search = _Search(settings)
+    for path in paths or (Path(),):
+        search.take(path)
+    if not (search.found or search.unreadable or search.forced_out or may_be_empty):
+        where = ", ".join(str(path) for path in paths) or "."
+        raise UserError(f"no Python files or notebooks found in {where}{_hint(search.skipped)}")
+    files = tuple(Path(shown) for shown in sorted(search.found.values()))
+    return Discovery(files, tuple(search.skipped), tuple(search.unreadable))
+
+
+def forced_out(path: Path, settings: Settings) -> str:
+    """Why `settings` leave out a file that is named `path`, which need not be there yet; empty where they don't."""
+    source = _Search(settings).forced_out_by(Path(os.path.realpath(path)))
+    return f"excluded by {source}" if source else ""
+
+
+def _hint(skipped: Sequence[tuple[Path, str]]) -> str:
+    if not skipped:
+        return ""
+    path, reason = skipped[0]
+    more = f" and {len(skipped) - 1} more" if len(skipped) > 1 else ""
+    return f" (left out: {path}{more}, {reason})"
+
+
+class _Search:
+    """One run's search; `found` maps the real path of each file to the path that is shown for it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.found: dict[str, str] = {}
+        self.skipped: list[tuple[Path, str]] = []
+        self.unreadable: list[tuple[Path, str]] = []
+        self.forced_out = False
+        self._root = settings.root.resolve()
+        self._force = settings.force_exclude
+        self._gitignore = settings.respect_gitignore
+        try:
+            self._own = layer((*settings.exclude, *settings.extend_exclude), self._root, "the setting exclude")
+            self._include = layer(settings.include, self._root, "the setting include")
+        except ValueError as error:
+            raise UserError(f"exclude or include: {error}") from error
+
+    def take(self, path: Path) -> None:
+        """Add the file `path`, or the files below the folder `path`."""
+        try:
+            real = path.resolve(strict=True)
+        except FileNotFoundError:
+            broken = ": a symbolic link to nothing" if path.is_symlink() else ": no such file or folder"
+            raise UserError(f"{path}{broken}") from None
+        except (OSError, RuntimeError) as error:
+            raise UserError(f"{path}: {error}") from error
+        if source := self.forced_out_by(real):
+            self.forced_out = True
+            self.skipped.append((path, f"excluded by {source}"))
+        elif real.is_dir():
+            self._walk(real, path)
+        else:
+            self.found.setdefault(str(real), str(path))
+
+    def forced_out_by(self, real: Path) -> str | None:
+        """What excludes `real` or a folder above it, up to the root of the settings, even where it is named."""
+        if not self._force:
+            return None
+        layers = self._git_layers_above(real)
+        for path in (real, *real.parents):
+            if path == self._root:
+                break
+            is_folder = path != real or real.is_dir()
+            if source := excluded_by((self._own,), str(path), is_folder) or excluded_by(layers, str(path), is_folder):
+                return source
+        return None
+
+    def _walk(self, real: Path, path: Path) -> None:
+        layers = [each.without(str(real)) for each in self._git_layers_above(real)]
+        self._own_here = self._own.without(str(real))
+        self._folders = [(str(real), "" if path == Path() else str(path).rstrip(os.sep) + os.sep, layers)]
+        while self._folders:
+            folder, shown, layers = self._folders.pop()
+            try:
+                with os.scandir(folder) as scan:
+                    entries = list(scan)
+            except OSError as error:
+                self.unreadable.append((Path(shown), f"cannot read this folder: {error.strerror}"))
+                continue
+            names = {entry.name for entry in entries}
+            if ENVIRONMENT_MARK in names and folder != str(real):
+                self.skipped.append((Path(shown), "a virtual environment"))
+                continue
+            layers = self._enter(Path(folder), names, layers)
+            for entry in entries:
+                self._visit(entry, shown + entry.name, layers)
+
+    def _visit(self, entry: os.DirEntry[str], shown: str, layers: list[Layer]) -> None:
+        is_folder = _is(entry.is_dir)
+        if not is_folder and not self._include.verdict(entry.path, False):
+            return
+        source = excluded_by((self._own_here,), entry.path, is_folder) or excluded_by(layers, entry.path, is_folder)
+        if source:
+            self.skipped.append((Path(shown), f"excluded by {source}"))
+        elif is_folder and entry.is_symlink():
+            self.skipped.append((Path(shown), "a symbolic link to a folder"))
+        elif is_folder:
+            self._folders.append((entry.path, shown + os.sep, layers))
+        elif _is(entry.is_file):
+            real = str(Path(entry.path).resolve()) if entry.is_symlink() else entry.path
+            self.found.setdefault(real, shown)
+        else:
+            self.skipped.append((Path(shown), "not a regular file"))
+
+    def _enter(self, folder: Path, names: set[str], layers: list[Layer]) -> list[Layer]:
+        """The layers inside `folder`; a repository inside another one answers to its own ignore files alone."""
+        if not self._gitignore:
+            return layers
+        if ".git" in names:
+            layers = self._git_layers_above(folder)
+        own = git_layer(folder / ".gitignore", folder) if ".gitignore" in names else None
+        return [*layers, own] if own else layers
+
+    def _git_layers_above(self, folder: Path) -> list[Layer]:
+        return git_layers_above(folder, self._root) if self._gitignore else []
+
+
+def _is(what: Callable[[], bool]) -> bool:
+    """False also for a symbolic link that leads nowhere or back to itself."""
+    try:
+        return what()
+    except OSError:
+        return False

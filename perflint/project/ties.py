@@ -1,0 +1,212 @@
+"""Ties the files of a run together: who calls whose functions in hot code, and who can answer what about them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import PurePath
+
+from perflint.analysis.links import Answer, Context, HotCall, Links
+from perflint.project.programs import compiled, on_host
+
+_LIKELY = "d"  # what one doubts is taken for that already
+_NAMESAKES = 8  # classes with a method of one name, beyond which the name says nothing of the class
+
+
+def contexts_of(links: Mapping[str, Links]) -> dict[str, Context]:
+    """What there is to tell each file, by path, of files for which there is anything.
+
+    Calls are told with their targets as the file itself knows them, answers as it asked for them. Imports are followed
+    as Python does with the folder of a script, or the root of a project, on its path.
+    """
+    modules = _Modules(links)
+    calls, answers = _calls(links, modules), _answers(links, modules)
+    imports = {path: modules.imported(path, each.imports) for path, each in links.items()}
+    host, scripted = on_host(links, imports), compiled(links, imports)
+    told = {**calls, **answers, **host, **dict.fromkeys(scripted)}
+    return {
+        path: Context(calls.get(path, ()), answers.get(path, ()), host.get(path), path in scripted) for path in told
+    }
+
+
+def _calls(links: Mapping[str, Links], modules: _Modules) -> dict[str, tuple[HotCall, ...]]:
+    offered = {path: frozenset(each.functions) for path, each in links.items()}
+    wanted = {_last(name) for names in offered.values() for name in names}
+    found: defaultdict[str, set[HotCall]] = defaultdict(set)
+    for path, each in links.items():
+        for call in each.calls:
+            if _last(call.target) in wanted:
+                for place, name in modules.reached(path, call.target):
+                    if name in offered[place] and place != path:
+                        found[place].add(replace(_weakened(call), target=name))
+    return {path: tuple(sorted(calls)) for path, calls in found.items()}
+
+
+def _weakened(call: HotCall) -> HotCall:
+    """`call`, of whose arguments nothing is sure where it is not sure either whom it reaches."""
+    if not call.target.startswith("?"):
+        return call
+    weaker = str.maketrans("DdHh", "gg--")
+    keywords = tuple((name, code.translate(weaker)) for name, code in call.keywords)
+    return replace(call, positional=call.positional.translate(weaker), keywords=keywords)
+
+
+def _answers(links: Mapping[str, Links], modules: _Modules) -> dict[str, tuple[Answer, ...]]:
+    known = {(path, answer.target): answer for path, each in links.items() for answer in each.answers}
+    telling = {_last(answer.target) for answer in known.values() if not answer.is_silent}
+    found: dict[str, tuple[Answer, ...]] = {}
+    for path, each in links.items():
+        told = []
+        for target in sorted({*each.questions, *each.doubts, *each.steps, *each.starts}):
+            if _last(target) not in telling:
+                continue
+            reached = {known[place] for place in modules.answering(path, target) if place in known and place[0] != path}
+            answer = _agreed(reached)
+            if answer is not None and (
+                answer.trains
+                or (answer.starts_processes and target in each.starts)
+                or (answer.gives not in ("", _LIKELY) and target in each.doubts)
+                or (answer.gives_tensor and target in each.questions)
+            ):
+                told.append(replace(answer, target=target))
+        if told:
+            found[path] = tuple(told)
+    return found
+
+
+def _agreed(answers: set[Answer]) -> Answer | None:
+    """What all the `answers` say; None where they differ."""
+    said = {replace(answer, target="") for answer in answers}
+    return said.pop() if len(said) == 1 else None
+
+
+def _last(target: str) -> str:
+    return target.lstrip("?").rpartition(".")[2]
+
+
+class _Modules:
+    """The modules of a run, found by their names."""
+
+    def __init__(self, links: Mapping[str, Links]) -> None:
+        self._paths: defaultdict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
+        for path in links:
+            parts = _parts(path)
+            if parts:
+                self._paths[parts[-1]].append((parts, path))
+        self._module = cache(self._find_module)
+        self._defined = {(path, answer.target) for path, each in links.items() for answer in each.answers}
+        self._methods = _by_name(self._defined)
+        self._offered = _by_name({(path, name) for path, each in links.items() for name in each.functions})
+        self._bases: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
+        self._subclasses: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
+        for path, each in links.items():
+            for name, base in each.bases:
+                bases = [(path, base[1:])] if base.startswith("@") else self._definitions(path, base)
+                for found in bases:
+                    self._bases[path, name].append(found)
+                    self._subclasses[found].append((path, name))
+
+    def reached(self, path: str, target: str) -> Iterable[tuple[str, str]]:
+        """The files in which `target`, as the file at `path` knows it, may be defined, and its name there."""
+        if target.startswith("?"):
+            methods = self._offered.get(target[1:], ())
+            yield from methods if len(methods) <= _NAMESAKES else ()
+        elif target.startswith("@"):
+            owner, _, method = target[1:].partition(".")
+            for place, name in _closure((path, owner), self._subclasses):
+                yield place, f"{name}.{method}"
+        else:
+            yield from map(self._inherited, self._definitions(path, target))
+
+    def answering(self, path: str, target: str) -> Iterable[tuple[str, str]]:
+        """As `reached`, but also the methods for which it does not matter who calls them."""
+        if not target.startswith("?"):
+            return self.reached(path, target)
+        methods = self._methods.get(target[1:], ())
+        return methods if len(methods) <= _NAMESAKES else ()
+
+    def imported(self, path: str, names: Iterable[str]) -> set[str]:
+        """The other files of the modules which the file at `path` imports by these names."""
+        return {place for name in names for place in self._of_import(path, name) if place != path}
+
+    def _of_import(self, path: str, name: str) -> Iterator[str]:
+        folder, parts, relative = _resolved(path, name)
+        for length in range(len(parts), 0, -1):
+            place = self._module(folder, parts[:length], relative)
+            if place is not None:
+                yield place
+                return
+
+    def _inherited(self, place: tuple[str, str]) -> tuple[str, str]:
+        """Where the method is defined which a class at `place` has, if need be from a base."""
+        path, name = place
+        owner, _, method = name.partition(".")
+        if place in self._defined or not method:
+            return place
+        inherited = ((base, f"{name}.{method}") for base, name in _closure((path, owner), self._bases))
+        return next((each for each in inherited if each in self._defined), place)
+
+    def _definitions(self, path: str, target: str) -> Iterable[tuple[str, str]]:
+        folder, parts, relative = _resolved(path, target)
+        for length in range(len(parts) - 1, 0, -1):
+            place = self._module(folder, parts[:length], relative)
+            if place is not None:
+                yield place, ".".join(parts[length:])
+                return
+
+    def _find_module(self, folder: tuple[str, ...], name: tuple[str, ...], relative: bool) -> str | None:
+        """The file of the module called `name`, imported in `folder`: there, or from the nearest folder above."""
+        for parts, path in self._paths.get(name[-1], ()):
+            if relative and parts == folder + name:
+                return path
+        if relative:
+            return None
+        roots = [
+            (len(root), path)
+            for parts, path in self._paths.get(name[-1], ())
+            if parts[-len(name) :] == name and folder[: len(root := parts[: -len(name)])] == root
+        ]
+        return max(roots)[1] if roots else None
+
+
+def _by_name(places: set[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
+    """The methods among the functions at `places`, by their own names."""
+    methods: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+    for place in sorted(places):
+        if "." in place[1]:
+            methods[_last(place[1])].append(place)
+    return methods
+
+
+def _closure(
+    start: tuple[str, str], related: Mapping[tuple[str, str], list[tuple[str, str]]]
+) -> Iterator[tuple[str, str]]:
+    """The classes that are `related` to the one at `start`, the nearest first."""
+    pending, seen = [start], {start}
+    for each in pending:
+        for other in related.get(each, ()):
+            if other not in seen:
+                seen.add(other)
+                pending.append(other)
+                yield other
+
+
+def _resolved(path: str, name: str) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+    """The folder in which the file at `path` looks for a dotted name, its parts, and whether it looks only there."""
+    dots = len(name) - len(name.lstrip("."))
+    folder = _parts_of_folder(path)
+    if dots > 1:
+        folder = folder[: len(folder) - (dots - 1)]
+    return folder, tuple(part for part in name.split(".") if part), dots > 0
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    pure = PurePath(path)
+    return pure.parent.parts if pure.name == "__init__.py" else (*pure.parent.parts, pure.stem)
+
+
+@cache
+def _parts_of_folder(path: str) -> tuple[str, ...]:
+    return PurePath(path).parent.parts

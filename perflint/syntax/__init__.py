@@ -1,0 +1,1 @@
+"""One parsed file: its text, tree, names and positions, without any analysis."""

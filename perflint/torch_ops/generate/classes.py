@@ -1,0 +1,112 @@
+"""The table's classes: which kind each is, by its bases, and what calling a module gives."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from typing import Any
+
+from perflint.torch_ops.generate import probe
+from perflint.torch_ops.generate.signatures import of_callable
+
+_PACKAGES = ("torch.nn", "torch.optim", "torch.utils.data", "torch.distributions")
+_SKIPPED = ("torch.nn.intrinsic", "torch.nn.qat", "torch.nn.quantizable", "torch.nn.quantized", "torch.nn.attention")
+_EXPORTING = ("torch", "torch.nn", "torch.nn.functional", "torch.optim", "torch.utils.data", "torch.distributions")
+
+# From the most special base to the most general: the first that fits is the kind.
+_BASES = (
+    ("torch.nn.modules.rnn", "RNNBase", "rnn"),
+    ("torch.nn.modules.rnn", "RNNCellBase", "rnn-cell"),
+    ("torch.nn.modules.loss", "_Loss", "loss"),
+    ("torch.nn.modules.dropout", "_DropoutNd", "dropout"),
+    ("torch.nn.modules.container", "Sequential", "container"),
+    ("torch.nn.modules.container", "ModuleList", "container"),
+    ("torch.nn.modules.container", "ModuleDict", "container"),
+    ("torch.nn.modules.container", "ParameterList", "container"),
+    ("torch.nn.modules.container", "ParameterDict", "container"),
+    ("torch.nn", "Module", "module"),
+    ("torch.optim", "Optimizer", "optimizer"),
+    ("torch.optim.lr_scheduler", "LRScheduler", "scheduler"),
+    ("torch.optim.lr_scheduler", "ReduceLROnPlateau", "scheduler"),
+    ("torch.utils.data", "IterableDataset", "iterable-dataset"),
+    ("torch.utils.data", "Dataset", "dataset"),
+    ("torch.utils.data", "DataLoader", "loader"),
+    ("torch.utils.data", "Sampler", "sampler"),
+    ("torch.distributions", "Distribution", "distribution"),
+    ("torch.nn", "Parameter", "parameter"),
+    ("torch.nn", "Buffer", "parameter"),
+    ("torch.nn.parameter", "UninitializedTensorMixin", "parameter"),
+)
+_MODULES = ("rnn", "rnn-cell", "loss", "dropout", "container", "module")
+
+
+def classes(torch: Any) -> dict[str, str]:
+    """Kinds by qualified name; for a module's class, what its instances return behind it."""
+    bases = [(getattr(importlib.import_module(module), name), kind) for module, name, kind in _BASES]
+    found = {f"torch.{name}": "tensor-type" for name in _tensor_types(torch)}
+    found["torch.Tensor"] = found["torch.autograd.Variable"] = "tensor-type"
+    for module_name in sorted(_module_names()):
+        module = importlib.import_module(module_name)
+        for name, value in sorted(vars(module).items()):
+            if name.startswith("_") or not inspect.isclass(value):
+                continue
+            kind = next((kind for base, kind in bases if issubclass(value, base)), None)
+            if kind:
+                found[f"{module_name}.{name}"] = f"{kind} {_forward(torch, value, kind)}".strip()
+    return found
+
+
+def _tensor_types(torch: Any) -> Iterator[str]:
+    for each in torch._tensor_classes:
+        module, _, name = f"{each.__module__}.{each.__name__}".rpartition(".")
+        if "sparse" not in module:
+            yield f"{module}.{name}".removeprefix("torch.")
+
+
+def _module_names() -> Iterator[str]:
+    for package_name in _PACKAGES:
+        yield package_name
+        package = importlib.import_module(package_name)
+        for info in pkgutil.walk_packages(package.__path__, package_name + "."):
+            hidden = any(part.startswith("_") for part in info.name.split("."))
+            if not hidden and not info.name.startswith(_SKIPPED):
+                yield info.name
+
+
+def _forward(torch: Any, cls: Any, kind: str) -> str:
+    """The entry of a call of an instance; "" if its annotations don't tell."""
+    overloads = of_callable(cls.forward) if kind in _MODULES else []
+    if kind == "rnn":
+        return "other"  # the outputs and the state, which for an LSTM is a pair itself
+    if not overloads or overloads[0].result in ("none", "unknown", ""):
+        return ""
+    seen = None
+    with contextlib.suppress(Exception):  # most modules can't be made without arguments
+        module = cls()
+        seen = probe.observe(torch, lambda input: module(input), [("input", "Tensor")])
+    traits = sorted(seen.traits) if seen else []
+    return " ".join([overloads[0].result, *traits])
+
+
+def distribution_members(torch: Any) -> dict[str, str]:
+    """Entries of what the class Distribution declares."""
+    found = {}
+    for name, value in vars(torch.distributions.Distribution).items():
+        getter = value.fget if isinstance(value, property) else value
+        overloads = of_callable(getter) if inspect.isfunction(getter) and name[0] != "_" else []
+        if overloads and overloads[0].result not in ("unknown", ""):
+            found[name] = overloads[0].result + (" random" if name in ("sample", "rsample", "sample_n") else "")
+    return found
+
+
+def exports() -> dict[str, list[str]]:
+    """The names that a star import of each module binds."""
+    found = {}
+    for module_name in _EXPORTING:
+        module = importlib.import_module(module_name)
+        names = getattr(module, "__all__", None) or [name for name in vars(module) if name[0] != "_"]
+        found[module_name] = sorted(set(names))
+    return found

@@ -1,0 +1,201 @@
+"""The table's functions, methods and attributes."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perflint.torch_ops.generate import by_hand, memory, probe
+from perflint.torch_ops.generate.entries import Outcome, entry_text
+from perflint.torch_ops.generate.facts import Operator, operators, schemas
+from perflint.torch_ops.generate.names import canonical_names
+from perflint.torch_ops.generate.signatures import (
+    Overload,
+    of_callable,
+    of_stub,
+    properties_of_stub,
+    result_kind,
+)
+from perflint.torch_ops.table import METHODS, short_name
+
+# Modules whose public functions are in the table, and what their operators' names begin with.
+MODULES = {
+    "torch": "",
+    "torch.functional": "",
+    "torch.nn.functional": "",
+    "torch.linalg": "linalg_",
+    "torch.fft": "fft_",
+    "torch.special": "special_",
+    "torch.nn.init": "?",
+    "torch.nn.utils": "?",
+    "torch.nn.utils.rnn": "?",
+    "torch.cuda": "?",
+    "torch.distributed": "?",
+}
+_TENSORS = ("tensor", "tuple", "tensors")
+_AUGMENTED = ("iadd", "isub", "imul")
+_NOT_FOLLOWING = ("to", "cuda", "cpu")  # they have a device argument, but are moves and create nothing
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A function or a method, what is behind it and what calls it."""
+
+    function: Any
+    operator: str  # a name in torch.ops.aten, where there is one of it
+    overloads: list[Overload]
+
+
+def functions_and_methods(torch: Any) -> tuple[dict[str, str], dict[str, str]]:
+    """Entries of functions by qualified name, and of the tensor's methods by name."""
+    members = {**_functions(torch), **_methods(torch)}
+    names = canonical_names({name: member.function for name, member in members.items()})
+    found: dict[str, str] = {}
+    for name, member in members.items():
+        if not name.startswith(METHODS):
+            text = by_hand.FUNCTIONS.get(name) or _function(torch, member)
+        else:
+            text = by_hand.METHODS.get(name.removeprefix(METHODS)) or _method(torch, name, member)
+        text = text or ("unknown" if name in by_hand.MEMORY else None)
+        if text:
+            words = [f"is={names[name]}"] if names[name] != short_name(name) else []
+            if name.removeprefix(METHODS) in by_hand.SYNCING_METHODS and "syncs" not in text.split():
+                words.append("syncs")
+            words += sorted(trait for trait, has in by_hand.TRAITS.items() if names[name] in has)
+            words += memory.of_member(
+                torch, name, member.function, schemas(torch, member.operator), member.overloads
+            ).words
+            found[name] = with_words(text, words)
+    methods = {name.removeprefix(METHODS): text for name, text in found.items() if name.startswith(METHODS)}
+    return {name: text for name, text in found.items() if not name.startswith(METHODS)}, methods
+
+
+def _functions(torch: Any) -> dict[str, _Member]:
+    root = Path(torch.__file__).parent
+    stubs = {
+        "torch": of_stub(root / "_C/_VariableFunctions.pyi"),
+        "torch.nn.functional": of_stub(root / "_C/_nn.pyi") | of_stub(root / "nn/functional.pyi"),
+    }
+    stubs["torch.functional"] = stubs["torch"]
+    found = {}
+    for module_name, prefix in MODULES.items():
+        module = importlib.import_module(module_name)
+        for name, function in _public_functions(module):
+            stub = stubs.get(module_name, {}).get(name)
+            operator = by_hand.NAMES.get(f"{module_name}.{name}", prefix + name)
+            known = operators(torch, operator)
+            overloads = stub or [each.overload for each in known] or of_callable(function)
+            found[f"{module_name}.{name}"] = _Member(function, operator, overloads)
+    return found
+
+
+def _methods(torch: Any) -> dict[str, _Member]:
+    stub = of_stub(Path(torch.__file__).parent / "_C/__init__.pyi", "TensorBase")
+    found = {}
+    for name in sorted({*dir(torch.Tensor), *by_hand.METHODS}):
+        function = getattr(torch.Tensor, name)
+        if callable(function) and (name[0] != "_" or name[:2] == "__"):
+            overloads = stub.get(name) or of_callable(function)
+            operator = next((each for each in _operator_names(name) if operators(torch, each)), "")
+            found[METHODS + name] = _Member(function, operator, overloads)
+    return found
+
+
+def with_words(text: str, words: Sequence[str]) -> str:
+    """An entry's text with words more about the call as a whole."""
+    base, bar, variants = text.partition(" | ")
+    result, _, rest = base.partition(" ")
+    return " ".join(filter(None, (result, rest, *words))) + bar + variants
+
+
+def attributes(torch: Any) -> dict[str, str]:
+    """Entries of the tensor's properties by name."""
+    found = {}
+    properties = properties_of_stub(Path(torch.__file__).parent / "_C/__init__.pyi", "TensorBase")
+    for name, annotation in properties.items():
+        result = result_kind(annotation)
+        if name[0] != "_" and result != "unknown":
+            found[name] = f"{result} views=self" if result == "tensor" else result
+    return found
+
+
+def _public_functions(module: Any) -> Iterator[tuple[str, Any]]:
+    for name in sorted(vars(module)):
+        function = vars(module)[name]
+        is_public = name[0] != "_" or (name.startswith("_foreach_") and module.__name__ == "torch")
+        if is_public and callable(function) and not inspect.isclass(function):
+            yield name, function
+
+
+def _operator_names(method: str) -> tuple[str, ...]:
+    """What the operator behind a method may be called: that of __add__ is add, that of __and__ keeps its name."""
+    if not method.startswith("__"):
+        return (method,)
+    bare = method.strip("_")
+    return method, bare[1:] + "_" if bare in _AUGMENTED else bare
+
+
+def _function(torch: Any, member: _Member) -> str | None:
+    known = operators(torch, member.operator)
+    overloads = member.overloads
+    if not overloads or not overloads[0].result:
+        return None
+    seen = None
+    if inspect.isfunction(member.function) and overloads[0].result in _TENSORS:
+        seen = probe.observe(torch, member.function, probe.annotated_parameters(member.function))
+    return _text(member.operator, overloads, known, seen, method=False)
+
+
+def _method(torch: Any, qualified: str, member: _Member) -> str | None:
+    name, unbound, overloads = qualified.removeprefix(METHODS), member.function, member.overloads
+    if not overloads or not overloads[0].result:
+        return None
+    known = operators(torch, member.operator)
+    seen = None
+    if not known and all(len(each.required) == 1 for each in overloads):
+        seen = probe.observe(torch, lambda self: unbound(self), [("self", "Tensor")])
+    elif not known and name.startswith("__") and all(len(each.required) == 2 for each in overloads):
+        both = [("self", "Tensor"), ("other", "Tensor")]
+        seen = probe.observe(torch, lambda self, other: unbound(self, other), both)
+    return _text(name, overloads, known, seen, method=True)
+
+
+def _text(
+    name: str,
+    overloads: list[Overload],
+    known: tuple[Operator, ...],
+    seen: probe.Observation | None,
+    *,
+    method: bool,
+) -> str:
+    return entry_text(overloads, lambda overload: _outcome(name, overload, known, seen), method=method)
+
+
+def _outcome(name: str, overload: Overload, known: tuple[Operator, ...], seen: probe.Observation | None) -> Outcome:
+    fitting = [each for each in known if set(each.overload.required) == set(overload.required)] or list(known)
+    traits = set(frozenset.intersection(*(each.traits for each in fitting))) if fitting else set()
+    dtypes = {each.dtype for each in fitting if each.dtype is not None}
+    dtypes = dtypes or {each.dtype for each in known if each.dtype is not None}
+    syncs = bool(fitting) and all(each.syncs for each in fitting)
+    if seen:
+        traits |= seen.traits
+        dtypes = {seen.dtype}
+        syncs = syncs or seen.syncs
+    if overload.result not in _TENSORS:
+        return Outcome(overload.result, syncs=syncs)
+    dtype = dtypes.pop() if len(dtypes) == 1 and overload.result == "tensor" else ""
+    return Outcome(overload.result, dtype, syncs, frozenset(traits | _by_signature(name, overload)))
+
+
+def _by_signature(name: str, overload: Overload) -> set[str]:
+    """Traits which the names and parameters alone tell."""
+    traits = set()
+    tensors = [each for each in overload.parameters if each.wants in ("tensor", "tensors")]
+    device = any(each.name == "device" for each in overload.parameters)
+    if device and name not in _NOT_FOLLOWING:
+        traits.add("like" if any(each.required for each in tensors) else "factory")
+    return traits

@@ -1,0 +1,133 @@
+"""The table of torch's operations, loaded from a generated file.
+
+`python -m perflint.torch_ops.generate` writes the table, torch_table.json, out of an installed torch; see there
+for where each fact comes from and what is known to be missing. A name that is not in the table is unknown.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from perflint.torch_ops.operation import CALL_TRAITS, TRAITS, Argument, Operation, Variant
+
+PATH = Path(__file__).with_name("torch_table.json")
+
+METHODS = "torch.Tensor."  # what qualified names of methods begin with
+_UNNAMED = ("torch.nn.functional.", "torch.functional.", METHODS, "torch.")  # what short names go without
+
+
+def of_function(qualified: str) -> Operation | None:
+    """What a function does, by its public name, as "torch.cat", "torch.nn.functional.relu" or "torch.Tensor.add"."""
+    if qualified.startswith(METHODS):
+        method = of_method(qualified.removeprefix(METHODS))
+        return None if method is None else method.unbound()
+    return _operation("functions", qualified)
+
+
+def of_method(name: str) -> Operation | None:
+    """What a method of torch.Tensor does."""
+    return _operation("methods", name)
+
+
+def of_attribute(name: str) -> Operation | None:
+    """What reading a property of torch.Tensor gives, as "shape" or "T"."""
+    return _operation("attributes", name)
+
+
+def of_distribution(name: str) -> Operation | None:
+    """What a method or property does which the classes in torch.distributions share."""
+    return _operation("distribution", name)
+
+
+def of_forward(qualified: str) -> Operation | None:
+    """What calling an instance of a module's class does; None if its name is not known."""
+    text: str | None = _table()["classes"].get(qualified)
+    if text is None or " " not in text:
+        return None
+    return _decode(text.partition(" ")[2], qualified)
+
+
+def canonical(qualified: str) -> str:
+    """The one short name of a function and its aliases, "cat" for torch.concat; "" for what is not in the table."""
+    operation = of_function(qualified)
+    return "" if operation is None else operation.name
+
+
+def class_kind(qualified: str) -> str | None:
+    """What kind of class a public name is; None if it is not a class of torch that the table knows.
+
+    One of module, rnn, rnn-cell, loss, container, dropout, optimizer, scheduler, dataset, iterable-dataset, loader,
+    sampler, distribution, parameter, tensor-type (torch.FloatTensor).
+    """
+    text: str | None = _table()["classes"].get(qualified)
+    return None if text is None else text.partition(" ")[0]
+
+
+def exports(module: str) -> tuple[str, ...]:
+    """The names which `from module import *` binds, of the modules that are usually imported so."""
+    return tuple(_table()["exports"].get(module, ()))
+
+
+def short_name(qualified: str) -> str:
+    """The name of a function without the package that holds most: "cat", "linalg.norm", "nn.init.ones_"."""
+    return next((qualified[len(each) :] for each in _UNNAMED if qualified.startswith(each)), qualified)
+
+
+@functools.cache
+def _table() -> dict[str, Any]:
+    table: dict[str, Any] = json.loads(PATH.read_bytes())
+    return table
+
+
+def _operation(section: str, name: str) -> Operation | None:
+    text = _table()[section].get(name)
+    return None if text is None else _decode(text, name)
+
+
+@functools.cache
+def _decode(text: str, name: str) -> Operation:
+    """Read `result [key=value]... [syncs] trait... | keyword@position:wants result ...`."""
+    base, *others = text.split(" | ")
+    operation = _decode_one(base, Operation(short_name(name), "unknown"))
+    return replace(operation, variants=tuple(_decode_variant(each, operation) for each in others))
+
+
+def _decode_one(text: str, base: Operation) -> Operation:
+    """The operation that the words describe; what they leave out of names and memory is as in `base`."""
+    result, *words = text.split(" ")
+    stated = dict(each.split("=", 1) for each in words if "=" in each)
+    views = _decode_arguments(stated["views"]) if "views" in stated else base.views
+    writes = _decode_arguments(stated["writes"]) if "writes" in stated else base.writes
+    return Operation(
+        name=stated.get("is", base.name),
+        result=result,
+        dtype=stated.get("dtype", ""),
+        syncs="syncs" in words,
+        traits=TRAITS.intersection(words) | (base.traits - CALL_TRAITS),
+        views=views + tuple(each for each in writes if each.name == "out" and each not in views),
+        may_return=_decode_arguments(stated["may"]) if "may" in stated else base.may_return,
+        writes=writes,
+    )
+
+
+def _decode_variant(text: str, base: Operation) -> Variant:
+    condition, _, operation = text.partition(" ")
+    argument, _, wants = condition.partition(":")
+    where = _decode_argument(argument)
+    return Variant(where.name, where.position, wants, _decode_one(operation, base))
+
+
+def _decode_arguments(text: str) -> tuple[Argument, ...]:
+    return tuple(map(_decode_argument, text.split(",")))
+
+
+def _decode_argument(text: str) -> Argument:
+    """Read `name[@position][* | []][?when]`."""
+    text, _, when = text.partition("?")
+    name, _, position = text.rstrip("*[]").partition("@")
+    spread = "rest" if text.endswith("*") else "items" if text.endswith("[]") else ""
+    return Argument(name, int(position) if position else None, spread, _decode_argument(when) if when else None)

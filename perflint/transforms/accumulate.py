@@ -1,0 +1,262 @@
+"""Keeps what a loop adds up on the device, and converts it behind the loop to what it was."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from perflint.analysis.heat.scale import Heat
+from perflint.analysis.heat.syncs import Sync
+from perflint.analysis.ir.occurrences import occurrences, start_region
+from perflint.analysis.values.dtypes import FLOAT, INTEGER, assigned, may_be_complex, number_kind
+from perflint.analysis.values.values import Kind, Value
+from perflint.syntax.edits import Fix, Safety
+from perflint.syntax.walk import path_of
+from perflint.transforms.accumulator import Accumulator, accumulator_of
+from perflint.transforms.blocked import Blocked
+from perflint.transforms.collect import collection, shape_of_one
+from perflint.transforms.host_reads import Read, read_of, way_to
+from perflint.transforms.operations import InsertAfter, Replace
+from perflint.transforms.rewrite import rewrite
+from perflint.transforms.template import expression
+from perflint.transforms.template import statement as statement_of
+
+if TYPE_CHECKING:
+    from perflint.analysis.program import Program
+
+_NO_DOUBLES = re.compile(r"\b(mps|xpu|accelerator)\b")  # devices without 64-bit floats, and what may be one
+_GIVE_LONG = frozenset({"sum", "prod", "count_nonzero", "argmax", "argmin", "long"})  # of integers, and of bools
+_GIVE_NUMBERS = frozenset({"builtins.float", "builtins.int", "builtins.len"})  # and no bool
+_ORDER = [Safety.EXACT, Safety.ROUNDING, Safety.BEHAVIOUR]
+
+
+def accumulation(program: Program, sync: Sync) -> Fix:
+    """The fix of a read whose value is only added up, or collected in a list; raises Blocked."""
+    read = read_of(program, sync)
+    statement = program.statement_of(read.top)
+    if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add | ast.Sub):
+        return _sum(program, read, statement, path_of(statement.target), statement.value)
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.value, ast.BinOp):
+        path, value = path_of(statement.targets[0]), statement.value
+        if path and path_of(value.left) == path and isinstance(value.op, ast.Add | ast.Sub):
+            return _sum(program, read, statement, path, value.right)
+    call = program.parent(read.top)
+    if isinstance(statement, ast.Expr) and call is statement.value and isinstance(call, ast.Call):
+        func = call.func
+        if (
+            isinstance(func, ast.Attribute)
+            and func.attr == "append"
+            and call.args == [read.top]
+            and path_of(func.value)
+        ):
+            return collection(program, read, statement, path_of(func.value))
+    raise Blocked("")
+
+
+def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: ast.expr) -> Fix:
+    if not path:
+        return _part_of_tensor(program, read, statement, added)
+    if not read.is_scalar:
+        raise Blocked("a whole tensor is copied, not one number")
+    if not read.converts_to:
+        _check_real(program, read.base)
+    safety = _linear(program, read, added)
+    found = accumulator_of(program, read, statement, path)
+    starts = _starting_values(program, found)
+    may_be_integer = any(isinstance(each, int) for each in starts)
+    kind = _kind(program, read, starts)
+    if may_be_integer and kind == FLOAT and number_kind(program, read.base) == INTEGER and not read.converts_to:
+        raise Blocked("it starts as an integer here and as a float there")
+    if kind == INTEGER:
+        if not all(_is_integer(program, other) for other in _others(program, read.top, added)):
+            raise Blocked("it is combined with what may be no integer")
+        suffix, convert = "" if _is_long(program, read.base) else ".long()", "int"
+    else:
+        if read.converts_to == "int":
+            raise Blocked("int() cuts the value off in every iteration")
+        if kind != FLOAT and may_be_integer:
+            safety = Safety.BEHAVIOUR  # were it an integer, the sum would have been one
+        suffix, convert = ".detach().double()", "float"
+        if _NO_DOUBLES.search(program.text):
+            suffix, safety = ".detach().float()", max(safety, Safety.ROUNDING, key=_ORDER.index)
+    suffix += shape_of_one(program, read.base)
+    _check_other_additions(program, found, statement, kind)
+    keeps_integer = convert == "float" and may_be_integer
+    inside = _conversions_inside(program, found, convert, keeps_integer)
+    conversion = "{path} if isinstance({path}, int) else float({path})" if keeps_integer else f"{convert}({{path}})"
+    behind = InsertAfter(found.loop, (statement_of(f"{{path}} = {conversion}", path=path),))
+    change = rewrite(program, read.replaced(suffix), *inside, behind)
+    return Fix(f"add `{path}` up on the device and read it once, behind the loop", safety, change)
+
+
+def _kind(program: Program, read: Read, starts: Sequence[int | float]) -> str:
+    """INTEGER where the sum is one, FLOAT where it is one for sure."""
+    kind = number_kind(program, read.base)
+    if kind == INTEGER and (read.converts_to == "float" or not all(isinstance(each, int) for each in starts)):
+        return FLOAT
+    return FLOAT if read.converts_to == "float" else kind
+
+
+def _part_of_tensor(program: Program, read: Read, statement: ast.stmt, added: ast.expr) -> Fix:
+    target = statement.target if isinstance(statement, ast.AugAssign) else None
+    if isinstance(target, ast.Subscript) and added is read.top and read.is_scalar and read.converts_to != "int":
+        value = program.value(target.value)
+        if value.on_device and value.sure:
+            change = rewrite(program, read.replaced(".detach()"))
+            return Fix("add on the device, where the sum is", Safety.ROUNDING, change)
+    raise Blocked("it is added to a part of a larger object")
+
+
+def _linear(program: Program, read: Read, added: ast.expr) -> Safety:
+    """The safety of doing on the device what leads from the read to the sum; raises Blocked where it cannot be done."""
+    safety = Safety.EXACT
+    for operation, part in way_to(program, read.top, added):
+        if isinstance(operation, ast.UnaryOp) and isinstance(operation.op, ast.USub):
+            continue
+        if not isinstance(operation, ast.BinOp) or not isinstance(operation.op, ast.Add | ast.Sub | ast.Mult | ast.Div):
+            raise Blocked("host arithmetic needs it in every iteration")
+        if isinstance(operation.op, ast.Div):
+            if part is not operation.left:
+                raise Blocked("host arithmetic needs it in every iteration")
+            safety = Safety.ROUNDING  # a device divides by multiplying with the reciprocal
+        if isinstance(operation.op, ast.Sub):
+            _check_subtracted(program, operation.right if part is operation.left else operation.left)
+    for other in _others(program, read.top, added):
+        is_double = (
+            isinstance(other, ast.Call) and isinstance(other.func, ast.Attribute) and other.func.attr == "double"
+        )
+        if any(isinstance(part, ast.expr) and _behind_item(part) is not part for part in ast.walk(other)):
+            raise Blocked("it is combined with another read, and host arithmetic may fail where a device's does not")
+        if program.value(other).kind is not Kind.NUMBER and not is_double:
+            raise Blocked(f"`{program.segment(other)}` is not known to be a number")
+        _check_real(program, other)
+    return safety
+
+
+def _check_real(program: Program, node: ast.expr) -> None:
+    if may_be_complex(program, node):
+        raise Blocked("the sum may be a complex number: the file computes with such")
+
+
+def _others(program: Program, read: ast.expr, added: ast.expr) -> Iterator[ast.expr]:
+    """What the read is combined with before it is added."""
+    for operation, part in way_to(program, read, added):
+        if isinstance(operation, ast.BinOp):
+            yield operation.right if part is operation.left else operation.left
+
+
+def _is_long(program: Program, node: ast.expr) -> bool:
+    """Is it an integer tensor of 64 bits, which can hold a sum: not one of bools, or of bytes, which would wrap?"""
+    if not isinstance(node, ast.Call) or any(keyword.arg in ("dtype", "out") for keyword in node.keywords):
+        return False
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else program.qualified(node.func)
+    return name.rpartition(".")[2] in _GIVE_LONG
+
+
+def _starting_values(program: Program, found: Accumulator) -> list[int | float]:
+    """The literal numbers that the variable may hold when the loop starts, or is set to in it; raises Blocked."""
+    region = start_region(program, found.loop, found.path, _is_number)
+    if region is None:
+        raise Blocked(f"`{found.path}` is not known to start as a number")
+    starts: list[int | float] = []
+    for node in (node for each in region for node in occurrences(each, found.path)):
+        if isinstance(node.ctx, ast.Load) or program.statement_of(node) in found.additions:
+            continue
+        value = program.value(node)
+        if (
+            not isinstance(node.ctx, ast.Store)
+            or not isinstance(program.statement_of(node), ast.Assign | ast.AnnAssign)
+            or not _is_number(value)
+        ):
+            raise Blocked(f"line {node.lineno} sets `{found.path}` to something else")
+        assert isinstance(value.literal, int | float)
+        starts.append(value.literal)
+    return starts
+
+
+def _is_number(value: Value) -> bool:
+    return value.is_literal and isinstance(value.literal, int | float) and not isinstance(value.literal, bool)
+
+
+def _conversions_inside(program: Program, found: Accumulator, convert: str, keeps_integer: bool) -> list[Replace]:
+    """What converts the sum where the loop reads it now and then."""
+    converted = []
+    for node in occurrences(found.loop, found.path):
+        if not isinstance(node.ctx, ast.Load) or program.statement_of(node) in found.additions:
+            continue
+        if program.heat(node) is not Heat.ONCE:
+            raise Blocked(f"line {node.lineno} reads `{found.path}` in every iteration")
+        if keeps_integer and not _follows(program, node, found):
+            raise Blocked(f"line {node.lineno} reads `{found.path}`, which may still be an integer there")
+        converted.append(_converted(program, node, found.path, convert))
+    return converted
+
+
+def _converted(program: Program, node: ast.Name | ast.Attribute, path: str, convert: str) -> Replace:
+    start, end = program.span(node)
+    in_string = any(isinstance(each, ast.JoinedStr) for each in program.ancestors(node))
+    if program.text[start:end] != path or (in_string and program.text[end:].lstrip()[:1] == "="):
+        raise Blocked(f"line {node.lineno} reads `{path}` inside a string")
+    return Replace(node, expression(f"{convert}({{sum}})", sum=node))
+
+
+def _follows(program: Program, node: ast.expr, found: Accumulator) -> bool:
+    """Does one of the additions stand before `node` in the block of a statement around it?"""
+    around = [program.statement_of(node), *(each for each in program.ancestors(node) if isinstance(each, ast.stmt))]
+    for addition in found.additions:
+        block = program.block_of(addition)
+        here = next((index for index, each in enumerate(block) if each in around), None)
+        if here is not None and block.index(addition) < here:
+            between = block[block.index(addition) + 1 : here + 1]
+            uses = (use for each in between for use in occurrences(each, found.path))
+            return all(use.lineno >= node.lineno for use in uses if isinstance(use.ctx, ast.Store))
+    return False
+
+
+def _check_other_additions(program: Program, found: Accumulator, statement: ast.stmt, kind: str) -> None:
+    for other in found.additions:
+        if other is statement:
+            continue
+        value = other.value if isinstance(other, ast.AugAssign) else None
+        if (
+            value is None
+            or program.value(value).kind is not Kind.NUMBER
+            or (kind == INTEGER and not _is_integer(program, value))
+        ):
+            raise Blocked(f"line {other.lineno} adds something else to `{found.path}`")
+        _check_real(program, value)
+        if isinstance(other, ast.AugAssign) and isinstance(other.op, ast.Sub):
+            _check_subtracted(program, other.value)
+
+
+def _check_subtracted(program: Program, node: ast.expr) -> None:
+    """Raises Blocked where `node` may be a bool: from a tensor none can be subtracted, nor a tensor from one."""
+    if not _is_no_bool(program, node):
+        raise Blocked(f"`{program.segment(node)}` may be a bool, which is not subtracted from a tensor")
+
+
+def _is_no_bool(program: Program, node: ast.expr) -> bool:
+    value = program.value(node)
+    if value.is_literal:
+        return not isinstance(value.literal, bool)
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.Div)
+    if isinstance(node, ast.Call) and program.qualified(node.func) in _GIVE_NUMBERS:
+        return True
+    values = assigned(program, node) if isinstance(node, ast.Name) else None
+    if values:
+        return all(not isinstance(each, ast.Name) and _is_no_bool(program, each) for each in values)
+    return number_kind(program, _behind_item(node)) == FLOAT
+
+
+def _is_integer(program: Program, node: ast.expr) -> bool:
+    return number_kind(program, _behind_item(node)) == INTEGER
+
+
+def _behind_item(node: ast.expr) -> ast.expr:
+    """What a call of `.item()` reads; of other nodes, themselves."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item":
+        return node.func.value
+    return node

@@ -1,0 +1,111 @@
+"""The variable to which a loop adds, and whether it can wait until the loop is over."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from perflint.analysis.ir.occurrences import occurrences, seen_elsewhere
+from perflint.analysis.memory.hooks import registers_hooks
+from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, own_nodes, path_of
+from perflint.transforms.blocked import Blocked
+from perflint.transforms.host_reads import Read
+
+if TYPE_CHECKING:
+    from perflint.analysis.program import Program
+
+
+_SUPPRESS = "contextlib.suppress"
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    """A variable to which each iteration of `loop` adds; `additions` are the statements that do."""
+
+    path: str
+    loop: Loop
+    scope: ast.AST
+    additions: tuple[ast.stmt, ...]
+
+
+def accumulator_of(program: Program, read: Read, statement: ast.stmt, path: str) -> Accumulator:
+    """What `statement` adds to in a hot loop; raises Blocked where others may look at it meanwhile."""
+    scope = program.function_of(statement) or program.tree
+    loop = program.hot_loop(read.top)
+    if not isinstance(loop, LOOPS):
+        raise Blocked(f"the loop that makes it hot is elsewhere, and `{path}` lives longer than one call")
+    if "." in path and registers_hooks(program):
+        raise Blocked(f"hooks may read `{path}` meanwhile")
+    loop = _outermost(program, loop, path)
+    additions = tuple(
+        {program.statement_of(node): None for node in occurrences(loop, path) if _is_addition(program, node, path)}
+    )
+    if reason := seen_elsewhere(program, scope, path, loop):
+        raise Blocked(reason)
+    if any(occurrences(each, path) for each in loop.orelse):
+        raise Blocked(f"the loop's else reads `{path}`")
+    _check_exits(program, loop, scope, path)
+    return Accumulator(path, loop, scope, additions)
+
+
+def _is_addition(program: Program, node: ast.Name | ast.Attribute, path: str) -> bool:
+    statement = program.statement_of(node)
+    if isinstance(statement, ast.AugAssign):
+        return statement.target is node and isinstance(statement.op, ast.Add | ast.Sub)
+    if isinstance(statement, ast.Assign):
+        value = statement.value
+        return (
+            len(statement.targets) == 1
+            and path_of(statement.targets[0]) == path
+            and isinstance(value, ast.BinOp)
+            and path_of(value.left) == path
+        )
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return (
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr == "append"
+        and call.func.value is node
+    )
+
+
+def _outermost(program: Program, loop: Loop, path: str) -> Loop:
+    """The outermost loop around which holds no other use of the variable than `loop` does."""
+    uses = len(occurrences(loop, path))
+    for parent in program.ancestors(loop):
+        if isinstance(parent, (*FUNCTIONS, ast.ClassDef)):
+            break
+        if isinstance(parent, LOOPS):
+            if len(occurrences(parent, path)) != uses:
+                break
+            loop = parent
+    return loop
+
+
+def _check_exits(program: Program, loop: Loop, scope: ast.AST, path: str) -> None:
+    for node in own_nodes(loop):
+        if isinstance(node, ast.Return) and ("." in path or occurrences(node, path)):
+            raise Blocked(f"line {node.lineno} leaves the loop with `{path}` unread")
+        if isinstance(node, ast.Delete) and occurrences(node, path):
+            raise Blocked(f"line {node.lineno} deletes `{path}`")
+    child: ast.AST = loop
+    for parent in program.ancestors(loop):
+        if parent is scope:
+            break
+        if body := _survived(program, parent, child):
+            inside = {node for each in body for node in own_nodes(each)}
+            later = [node for node in occurrences(scope, path) if node not in inside and node.lineno > body[0].lineno]
+            if later or "." in path:
+                raise Blocked(f"an exception may leave the loop, and `{path}` is read behind it")
+        child = parent
+
+
+def _survived(program: Program, block: ast.AST, child: ast.AST) -> list[ast.stmt]:
+    """The body that an exception in `child` may leave without leaving the function; empty where there is none."""
+    if isinstance(block, ast.Try):
+        return block.body if child in block.body and (block.handlers or block.finalbody) else []
+    if isinstance(block, ast.With):
+        calls = [item.context_expr for item in block.items if isinstance(item.context_expr, ast.Call)]
+        return block.body if any(program.qualified(call.func) == _SUPPRESS for call in calls) else []
+    return []

@@ -1,0 +1,192 @@
+"""What can be done by hand about a read that no fix takes away, by what the program does with the value."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from perflint import torch_ops
+from perflint.analysis.heat.syncs import Sync
+from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import FUNCTIONS
+from perflint.transforms.host_reads import read_of
+
+if TYPE_CHECKING:
+    from perflint.analysis.program import Program
+
+_PRINTERS = frozenset(
+    {
+        "print",
+        "info",
+        "debug",
+        "warning",
+        "write",
+        "log",
+        "set_postfix",
+        "set_description",
+        "set_postfix_str",
+        "set_description_str",
+        "add_scalar",
+        "add_scalars",
+        "log_dict",
+    }
+)
+_METERS = frozenset({"update", "append", "update_state"})
+_COMPUTING = frozenset({"torch", "numpy", "cupy", "scipy"})  # their log() reports nothing
+_VALUES = frozenset({Kind.TENSOR, Kind.NUMPY})  # nor does theirs
+_TO_TEXT = frozenset({"builtins.str", "builtins.repr", "builtins.format"})
+_HOST = "the iteration uses the value on the host: keep it a tensor as long as possible"
+_DECIDES = "it decides what runs next: test every few steps, or use torch.where"
+_PRINTED = "it is printed in every iteration: print every few steps, or behind the loop"
+_TEXT = "it becomes text in every iteration: keep it a tensor as long as possible"
+_COMBINED = "a tensor is computed of it: with a tensor in its place, that stays on the device"
+_INDEX = "a Python index has to be known on the host: keep the sizes there from the start"
+_SIZE = "a size, or a bound, has to be known on the host: keep it there from the start"
+_STACKED = "torch.stack puts tensors together on the device"
+_COPIED = "it is made of a tensor: detach() and clone() copy that on the device"
+_SELECTED = "the size of the result depends on the mask: torch.where or multiplying by the mask keeps it"
+_MANY = "the size of the result depends on the values: use a mask, or torch.where with three arguments"
+_MATH = "torch has the same function, and computes it on the device"
+_SILENT = {  # reads that nobody wrote down as such
+    "mask": _SELECTED,
+    "masked_select": _SELECTED,
+    "nonzero": _MANY,
+    "argwhere": _MANY,
+    "if": _DECIDES,
+    "max": "torch.max of the tensor, or of stacked ones, stays on the device",
+    "min": "torch.min of the tensor, or of stacked ones, stays on the device",
+    "index": _INDEX,
+    "list": _STACKED,
+    "unique": "how many values there are depends on them, and the host has to wait for that",
+    "unique_consecutive": "how many values there are depends on them, and the host has to wait for that",
+}
+_BUILTINS = {
+    **dict.fromkeys(
+        ("abs", "round", "sum", "pow", "divmod"), "Python computes with the value: keep it a tensor as long as possible"
+    ),
+    "range": _INDEX,
+    "max": _SILENT["max"],
+    "min": _SILENT["min"],
+}
+_CREATE = frozenset("zeros ones empty rand randn randint randperm arange eye".split())  # and take but sizes and bounds
+_SHAPE = frozenset(  # a tensor by sizes, counts or shifts
+    "new_zeros new_ones new_empty view reshape repeat expand narrow split chunk roll unfold tile topk".split()
+)
+_SIZE_WORDS = frozenset("size n m start end step low high k length chunks split_size shifts dims".split())
+_FILLS = {"full": 1, "full_like": 1, "new_full": 1}  # and the position of the number
+_BUILDERS = frozenset("tensor as_tensor FloatTensor LongTensor new_tensor".split())
+_COPIES = frozenset({"cpu", "tolist", "numpy"})
+
+
+def advice(program: Program, sync: Sync) -> str:
+    """What the program does with the value, and what to do instead."""
+    if not sync.explicit and sync.kind in _SILENT:
+        return _SILENT[sync.kind]
+    if not sync.explicit and sync.kind == "print":
+        return _of_text(program, sync.node)
+    if not sync.explicit and sync.kind == "math" and isinstance(sync.node, ast.Call):
+        return _of_math(program, sync.node)
+    child: ast.AST = read_of(program, sync).top
+    for parent in program.ancestors(child):
+        if isinstance(parent, ast.FormattedValue):
+            return _of_text(program, parent)
+        if isinstance(parent, ast.BinOp) and program.value(parent).kind is Kind.STRING:
+            return _of_text(program, parent)
+        if isinstance(parent, ast.BinOp | ast.Compare) and program.value(parent).kind is Kind.TENSOR:
+            return _COMBINED
+        if isinstance(parent, ast.Call) and child is not parent.func:
+            return _of_call(program, sync, parent, child)
+        if isinstance(parent, ast.Return):
+            return "the function returns it: return the tensor, and read it where it is reported"
+        if isinstance(parent, ast.If | ast.While | ast.IfExp | ast.Assert) and child is parent.test:
+            return _DECIDES
+        if isinstance(parent, ast.Slice):
+            return _INDEX
+        if isinstance(parent, (ast.stmt, *FUNCTIONS)):
+            break
+        child = parent
+    return _HOST
+
+
+def _of_call(program: Program, sync: Sync, call: ast.Call, argument: ast.AST) -> str:
+    """What to do where the value, or what is computed of it, is an argument of `call`."""
+    name, qualified = _name(call), program.qualified(call.func)
+    head, _, rest = qualified.partition(".")
+    what = "a copy on the host" if sync.kind in _COPIES else "a Python number"
+    if head in ("math", "cmath"):
+        return _of_math(program, call)
+    if _reports(program, call):
+        return "it is reported in every iteration: report every few steps, or behind the loop"
+    if qualified in _TO_TEXT or (name == "format" and _owner(program, call) is Kind.STRING):
+        return _of_text(program, call)
+    if head == "builtins":
+        return _BUILTINS.get(rest, _HOST)
+    if _is_meter(program, call):
+        return f"`{ast.unparse(call.func)}` gets {what}: hand it the detached tensor, and convert where it reports"
+    if head == "torch" or _owner(program, call) is Kind.TENSOR:
+        told = _of_builder(program, sync, call, argument) if name in _BUILDERS else _of_sizes(call, head, argument)
+        if told and (what == "a Python number" or name in _BUILDERS):
+            return told
+    return f"`{ast.unparse(call.func)}` gets {what} in every iteration: hand it the tensor, if it can work with one"
+
+
+def _of_math(program: Program, call: ast.Call) -> str:
+    """What to do where a function of math takes the value."""
+    name = program.qualified(call.func).rpartition(".")[2]
+    return _MATH if torch_ops.of_function(f"torch.{name}") is not None else _HOST
+
+
+def _of_text(program: Program, node: ast.AST) -> str:
+    """What to do where `node` makes text of the value, by whether that is printed at once."""
+    for each in (node, *program.ancestors(node)):
+        if isinstance(each, ast.Call) and _reports(program, each):
+            return _PRINTED
+        if isinstance(each, (ast.stmt, *FUNCTIONS)):
+            break
+    return _TEXT
+
+
+def _of_builder(program: Program, sync: Sync, call: ast.Call, argument: ast.AST) -> str:
+    """What to do where a tensor is made of the value; empty where it is but a part of what that is made of."""
+    if argument not in call.args[:1]:
+        return ""
+    if argument is read_of(program, sync).top:
+        return _COPIED
+    return _STACKED if isinstance(argument, ast.List | ast.Tuple | ast.ListComp) else ""
+
+
+def _of_sizes(call: ast.Call, head: str, argument: ast.AST) -> str:
+    """What to do where a function of torch, or a tensor's method, takes no tensor there; empty where it may."""
+    name, word = _name(call), argument.arg if isinstance(argument, ast.keyword) else None
+    if name in _FILLS:
+        is_fill = word == "fill_value" if word else argument in call.args[_FILLS[name] :]
+        if is_fill:
+            return "a tensor of one number, expanded to that shape, stays on the device"
+        return _SIZE if name != "full_like" and (word in (None, "size")) else ""
+    if name == "pad":
+        return _SIZE if word == "pad" or argument in call.args[1:2] else ""
+    takes_tensor = head == "torch" and name in _SHAPE
+    is_size = word in _SIZE_WORDS if word else argument in call.args[takes_tensor:]
+    return _SIZE if is_size and name in _CREATE | _SHAPE else ""
+
+
+def _reports(program: Program, call: ast.Call) -> bool:
+    """Does it print or log what it is given? What this file defines may do anything."""
+    head = program.qualified(call.func).partition(".")[0]
+    is_here = program.callee(call) is not None
+    return _name(call) in _PRINTERS and not is_here and head not in _COMPUTING and _owner(program, call) not in _VALUES
+
+
+def _is_meter(program: Program, call: ast.Call) -> bool:
+    """Does an object that keeps values take this one? A set keeps no tensors apart by their values."""
+    of_set = _name(call) == "update" and _owner(program, call) is Kind.SEQUENCE
+    return _name(call) in _METERS and not program.qualified(call.func) and not of_set
+
+
+def _owner(program: Program, call: ast.Call) -> Kind:
+    """What the method is called on."""
+    return program.value(call.func.value).kind if isinstance(call.func, ast.Attribute) else Kind.UNKNOWN
+
+
+def _name(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")

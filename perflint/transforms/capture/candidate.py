@@ -1,0 +1,99 @@
+"""The fix that captures a loop which must stay: the function around it as one CUDA graph, or the loop in chunks."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from perflint.analysis.values.bearing import scripting
+from perflint.syntax.edits import Edit, Fix, Safety
+from perflint.syntax.walk import PlainLoop
+from perflint.transforms.blocked import Blocked
+from perflint.transforms.capture.captured import COMPILERS, RUNTIME, handed_over
+from perflint.transforms.capture.course import Exit, end_of
+from perflint.transforms.capture.obstacles import Obstacles
+from perflint.transforms.capture.sites import check_sites
+from perflint.transforms.capture.step_function import stepped
+from perflint.transforms.imports import importing
+from perflint.transforms.shown import shown
+
+if TYPE_CHECKING:
+    from perflint.analysis.program import Program
+
+DISTRIBUTION = "perflint-torch"
+_NOT_CAPTURED = ("torch.autograd", "torch.jit")
+
+
+def graphed(program: Program, loop: PlainLoop) -> Fix:
+    """The fix that captures `loop`; raises Blocked, which says what stands in the way."""
+    end = end_of(program, loop)
+    fix = _whole(program, loop) if end is None else _in_chunks(program, loop, end)
+    _check_scripted(program, loop)
+    return fix
+
+
+def _in_chunks(program: Program, loop: PlainLoop, end: Exit) -> Fix:
+    name, imported = importing(program, RUNTIME, "graphed_loop")
+    edits = (*imported, *stepped(program, loop, end, name))
+    return Fix("run the loop as CUDA graphs of several steps", Safety.EXACT, edits, DISTRIBUTION)
+
+
+def _whole(program: Program, loop: PlainLoop) -> Fix:
+    function = _function(program, loop)
+    quiet = program.without_gradients(function.body[0])
+    if "create_graph" in program.text and not quiet:
+        raise Blocked("this file takes second derivatives, which go through no graph", function)
+    Obstacles(program, quiet).check_function(function)
+    check_sites(program, function)
+    name, imported = importing(program, RUNTIME, "cuda_graph")
+    return Fix(
+        f"run `{function.name}` as one CUDA graph",
+        Safety.EXACT if quiet else Safety.ROUNDING,  # of gradients that several uses of a parameter add up
+        (*imported, _decorator(program, function, name)),
+        DISTRIBUTION,
+    )
+
+
+def _function(program: Program, loop: PlainLoop) -> ast.FunctionDef:
+    """The function around the loop, where a decorator may capture it."""
+    function = program.function_of(loop)
+    if function is None:
+        raise Blocked("it is in no function that could be captured: make it one, of the tensors that differ", loop)
+    if not isinstance(function, ast.FunctionDef):
+        raise Blocked("what is around it is no plain function: put the loop into a `def`", loop)
+    owner = program.parent(function)
+    if not isinstance(owner, ast.Module | ast.ClassDef):
+        raise Blocked(
+            f"`{function.name}` is defined anew each time the code around it runs: define it outside", function
+        )
+    if function.name == "__init__":
+        raise Blocked("it runs once for each object: no graph would be used again", function)
+    for base in program.base_names(owner) if isinstance(owner, ast.ClassDef) else ():
+        if base.startswith(_NOT_CAPTURED):
+            raise Blocked(f"methods of a `{base}` can't be captured: make it a plain function", owner)
+    _check_compiled(program, function)
+    return function
+
+
+def _check_compiled(program: Program, function: ast.FunctionDef) -> None:
+    """Compiled code would meet the decorator, and compile it instead of what it decorates."""
+    compiled = handed_over(program, function, COMPILERS) if "compile" in program.text else None
+    if compiled is not None:
+        raise Blocked(
+            f"{shown(program, compiled)} compiles `{function.name}`, graph and all: choose one of both", compiled
+        )
+
+
+def _check_scripted(program: Program, loop: PlainLoop) -> None:
+    """TorchScript takes no function that it can't compile itself, nor any that calls one."""
+    if program.is_compiled_elsewhere:
+        raise Blocked("a file that imports this one compiles with torch.jit: no graph can hold what is scripted", loop)
+    compiler = scripting(program)
+    if compiler is not None:
+        raise Blocked("this file compiles with torch.jit: no graph can hold what is scripted", compiler)
+
+
+def _decorator(program: Program, function: ast.FunctionDef, name: str) -> Edit:
+    """Directly above `def`: what the other decorators switch on or off holds when the function is captured."""
+    start = program.source.line_start(function.lineno)
+    return Edit(start, start, f"{program.source.indentation(function.lineno)}@{name}\n")

@@ -1,0 +1,188 @@
+"""Moves what a script runs, from a given statement on, under a main guard; what it defines stays at module level."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from perflint.analysis.program import Program
+from perflint.syntax.scopes import bound_names, definition_names, used_names
+from perflint.syntax.scripts import is_main_guard
+from perflint.syntax.walk import FUNCTIONS, own_nodes, root_of
+from perflint.transforms.operations import Operation, ReplaceStatements
+from perflint.transforms.template import statements
+
+NOTEBOOK = "# %% perflint cell "  # how the program text of a notebook begins
+
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_IMPORTS = (ast.Import, ast.ImportFrom)
+
+
+@dataclass(frozen=True)
+class Guarding:
+    """What puts the guard in, or why that cannot be done."""
+
+    operations: tuple[Operation, ...] = ()
+    blocked: str = ""
+
+
+def is_notebook(program: Program) -> bool:
+    """Is it the text of a notebook, whose workers are not started by importing it again?"""
+    return program.text.startswith(NOTEBOOK)
+
+
+def add_guard(program: Program, first: ast.stmt) -> Guarding:
+    """Put what runs from `first`, a statement of the module's body, on under main guards; definitions stay."""
+    plan = _Plan(program, first)
+    if blocked := plan.blocked():
+        return Guarding(blocked=blocked)
+    guard = 'if __name__ == "__main__":\n    {*body}'
+    return Guarding(tuple(ReplaceStatements(tuple(run), tuple(statements(guard, body=run))) for run in plan.runs()))
+
+
+class _Plan:
+    """Which statements of a module move."""
+
+    def __init__(self, program: Program, first: ast.stmt) -> None:
+        self._program = program
+        self._body = program.tree.body
+        start = self._body.index(first)
+        while start and _begin_line(self._body[start]) == _end_line(self._body[start - 1]):
+            start -= 1  # they share a line: `x = 1; train()`
+        self._before, self._after = self._body[:start], self._body[start:]
+        self._workers_read = used_names(_worker_definitions(program))
+        self._any_reads = used_names([each for each in self._body if isinstance(each, _DEFINITIONS)])
+        self._staying = {each for each in self._after if isinstance(each, _DEFINITIONS) or is_main_guard(each)}
+        self._keep_needed()
+
+    def moved(self) -> list[ast.stmt]:
+        """The statements that move, in order."""
+        return [each for each in self._after if each not in self._staying]
+
+    def runs(self) -> Iterator[list[ast.stmt]]:
+        """The moved statements that follow each other without one that stays between them."""
+        run: list[ast.stmt] = []
+        for each in self._after:
+            if each not in self._staying:
+                run.append(each)
+            elif run:
+                yield run
+                run = []
+        if run:
+            yield run
+
+    def blocked(self) -> str:
+        """Why the plan would break the program when it is imported by a worker; empty where it would not."""
+        lost = self._bound_by_moving_only()
+        for each in self._staying:
+            missing = sorted(definition_names(self._program, each) & lost) if isinstance(each, _DEFINITIONS) else []
+            if missing:
+                name = getattr(each, "name", "")
+                return f"{name} must stay at module level and needs {missing[0]}, which would move under the guard"
+        for each in self._staying:
+            if isinstance(each, ast.Assign | ast.AnnAssign) and (
+                missing := sorted(definition_names(self._program, each) & lost)
+            ):
+                return f"what workers use is made from {missing[0]}, which would move under the guard"
+        if missing := sorted(self._workers_read & lost):
+            return f"code that runs in workers uses {missing[0]}, which would move under the guard"
+        shared = self._workers_read | {getattr(each, "name", "") for each in _worker_definitions(self._program)}
+        for each in self.moved():
+            changed = next((name for name in _changed_objects(self._program, each) if name in shared), None)
+            if changed is not None:
+                return f"what workers use of {changed} is set by a statement that would move under the guard"
+            hidden = next(self._own_classes(each), None)
+            if hidden is not None:
+                return f"the class {hidden.name} is defined under a condition, and workers may need it"
+        return ""
+
+    def _own_classes(self, statement: ast.stmt) -> Iterator[ast.ClassDef]:
+        for node in own_nodes(statement):
+            if isinstance(node, ast.ClassDef):
+                yield node
+
+    def _keep_needed(self) -> None:
+        """Let imports stay that definitions use, and constants that workers use."""
+        changed = True
+        while changed:
+            definitions = [each for each in self._staying if isinstance(each, _DEFINITIONS)]
+            needed = {name for each in definitions for name in definition_names(self._program, each)}
+            kept = {each for each in self.moved() if self._must_stay(each, needed)}
+            changed = bool(kept)
+            self._staying |= kept
+
+    def _must_stay(self, statement: ast.stmt, needed: set[str]) -> bool:
+        names = bound_names(statement)
+        if isinstance(statement, _IMPORTS):
+            return bool(names & (self._any_reads | needed))
+        if not isinstance(statement, ast.Assign | ast.AnnAssign) or not names & (self._workers_read | needed):
+            return False
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        once = all(sum(name in bound_names(each) for each in self._body) == 1 for name in names)
+        return (
+            once
+            and statement.value is not None
+            and all(isinstance(t, ast.Name) for t in targets)
+            and _is_constant(statement.value)
+        )
+
+    def _bound_by_moving_only(self) -> set[str]:
+        stays = {name for each in (*self._before, *self._staying) for name in bound_names(each)}
+        return {name for each in self.moved() for name in bound_names(each)} - stays
+
+
+def _worker_definitions(program: Program) -> list[ast.stmt]:
+    """The definitions that may run in workers: objects called or indexed, functions handed around by name."""
+    handed = {
+        node.id
+        for node in program.of_type(ast.Name)
+        if isinstance(node.ctx, ast.Load) and not _is_callee(program, node)
+    }
+    definitions = [each for each in program.tree.body if isinstance(each, _DEFINITIONS)]
+    roots = [
+        each for each in definitions if (each.name in handed if isinstance(each, FUNCTIONS) else _is_data_class(each))
+    ]
+    reached = dict.fromkeys(roots)
+    stack = list(roots)
+    while stack:
+        used = used_names([stack.pop()])
+        fresh = [each for each in definitions if each.name in used and each not in reached]
+        reached.update(dict.fromkeys(fresh))
+        stack += fresh
+    return list(reached)
+
+
+def _changed_objects(program: Program, statement: ast.stmt) -> Iterator[str]:
+    """The names of objects of which a statement sets an attribute or an item."""
+    for node in own_nodes(statement):
+        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+            root = root_of(node)
+            if isinstance(root, ast.Name):
+                yield root.id
+
+
+def _is_callee(program: Program, node: ast.Name) -> bool:
+    parent = program.parent(node)
+    return isinstance(parent, ast.Call) and parent.func is node
+
+
+def _is_data_class(node: ast.ClassDef) -> bool:
+    methods = {each.name for each in node.body if isinstance(each, FUNCTIONS)}
+    return bool(methods & {"__getitem__", "__iter__", "__call__"}) or not methods & {"forward"}
+
+
+def _is_constant(node: ast.expr) -> bool:
+    allowed = (ast.Constant, ast.Name, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.UnaryOp, ast.BinOp)
+    leaves = (ast.expr_context, ast.operator, ast.unaryop)
+    return all(isinstance(each, allowed + leaves) for each in ast.walk(node))
+
+
+def _begin_line(statement: ast.stmt) -> int:
+    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
+    return min([statement.lineno, *(each.lineno for each in decorators)])
+
+
+def _end_line(statement: ast.stmt) -> int:
+    assert statement.end_lineno is not None
+    return statement.end_lineno

@@ -1,0 +1,49 @@
+"""What a program calls the things that it imports, and which names are still free in it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from perflint.syntax.scopes import bound_names
+
+if TYPE_CHECKING:
+    from perflint.analysis.program import Program
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The names that stand for something already."""
+
+    names: set[str]
+
+    def fresh(self, name: str) -> str:
+        """A name like `name` that stands for nothing; from now on it does."""
+        while name in self.names:
+            name += "_"
+        self.names.add(name)
+        return name
+
+
+def taken_around(program: Program, node: ast.AST) -> Taken:
+    """All names in the function around `node`, and those that the functions it calls may read from around them."""
+    around = program.function_of(node) or program.tree
+    return Taken({*names_in(around), *(name for each in program.tree.body for name in bound_names(each))})
+
+
+def name_of_torch(program: Program) -> str:
+    """How the program calls torch; empty where it does not import it as a whole."""
+    imports = (alias for node in program.tree.body if isinstance(node, ast.Import) for alias in node.names)
+    return next((alias.asname or "torch" for alias in imports if alias.name == "torch"), "")
+
+
+def names_in(root: ast.AST) -> Iterator[str]:
+    """The names that the code of `root` gives a value, or reads."""
+    for node in ast.walk(root):
+        if isinstance(node, ast.alias):
+            yield (node.asname or node.name).partition(".")[0]
+        elif not isinstance(node, ast.keyword):
+            fields = (getattr(node, field, None) for field in ("id", "arg", "name", "rest"))
+            yield from (name for name in fields if isinstance(name, str))

@@ -1,0 +1,60 @@
+"""Tells what is the same in every step, and may be worked out once."""
+
+from __future__ import annotations
+
+import ast
+
+from perflint import torch_ops
+from perflint.analysis.values.values import Kind
+from perflint.transforms.blocked import Blocked
+from perflint.transforms.shown import shown
+from perflint.transforms.vectorize.modules import Module, is_changed, module_of
+from perflint.transforms.vectorize.scope import Scope
+from perflint.transforms.vectorize.steps import Same
+
+_PURE = frozenset(
+    f"builtins.{name}" for name in "len int float bool min max abs range isinstance tuple list round".split()
+) | {f"torch.{name}" for name in "device get_default_dtype finfo iinfo".split()}
+_PURE_METHODS = frozenset({"size", "dim", "numel", "ndimension"})
+
+
+def is_pure(scope: Scope, node: ast.Call) -> bool:
+    """Does the call give the same each time, and change nothing?"""
+    value = scope.program.value(node.func)
+    if value.kind is Kind.LIBRARY and value.name in _PURE:
+        return True
+    if isinstance(node.func, ast.Attribute) and node.func.attr in _PURE_METHODS:
+        return True
+    if (module := module_of(scope.program, node.func)) is not None:
+        return module.is_function(scope.program) and not is_changed(scope.program, node.func)
+    entry = call_entry(scope, node)
+    return entry is not None and entry.result == "tensor" and "random" not in entry.traits and not entry.in_place
+
+
+def called_module(scope: Scope, node: ast.Call) -> Module | None:
+    """The module that is called, where it is known how it was built; raises Blocked if each step has another."""
+    if scope.program.value(node.func).kind is Kind.MODULE and scope.varies(node.func):
+        raise Blocked(f"{shown(scope.program, node.func)} is another module in each step", node)
+    return module_of(scope.program, node.func)
+
+
+def call_entry(scope: Scope, node: ast.Call) -> torch_ops.Operation | None:
+    """What the table of torch says of the call; None where it is none of torch's, or changes something."""
+    value = scope.program.value(node.func)
+    if any(keyword.arg == "out" or keyword.arg == "inplace" or keyword.arg is None for keyword in node.keywords):
+        return None
+    if value.kind is Kind.LIBRARY:
+        return torch_ops.of_function(value.name)
+    if value.kind is Kind.METHOD and value.owner is not None and value.owner.kind is Kind.TENSOR:
+        return torch_ops.of_method(value.name)
+    return None
+
+
+def invariant(scope: Scope, node: ast.expr) -> Same:
+    """What is the same in every step, and may be worked out once."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Call) and not is_pure(scope, part):
+            raise Blocked(f"{shown(scope.program, part)} may give something else each time", part)
+        if isinstance(part, ast.Yield | ast.YieldFrom | ast.Await | ast.NamedExpr | ast.Lambda):
+            raise Blocked("other code may run in each step", part)
+    return scope.same(node)

@@ -1,0 +1,141 @@
+"""Follows what Cells left: which state of a step the next one finds, under its own name or in a list."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from perflint.analysis.values.shapes.shape import integer
+from perflint.transforms.blocked import Blocked
+from perflint.transforms.vectorize.axes import joined_axis
+from perflint.transforms.vectorize.results import appended
+from perflint.transforms.vectorize.scope import Layer, Scope, root_of
+from perflint.transforms.vectorize.seen import is_rebound
+from perflint.transforms.vectorize.steps import Carried, Layers, Lifted, Parts, State, Steps
+
+
+def is_left(values: Mapping[str, Lifted], path: str) -> bool:
+    """Does the step after find under `path` what its own Cell left?"""
+    value = values.get(path)
+    if value is None and path.endswith("]"):
+        base, _, index = path[:-1].rpartition("[")
+        whole = values.get(base)
+        is_item = isinstance(whole, Parts) and index.isdigit() and int(index) < len(whole.items)
+        value = whole.items[int(index)] if isinstance(whole, Parts) and is_item else None
+    return value is not None and is_of(value, path)
+
+
+def is_of(value: Lifted, path: str) -> bool:
+    """Is it what the step after is to find under `path`?"""
+    if isinstance(value, Parts):
+        return bool(value.items) and all(is_of(each, f"{path}[{k}]") for k, each in enumerate(value.items))
+    return isinstance(value, State | Layers) and value.path == path
+
+
+def may_be_named(value: State | Parts | Layers) -> bool:
+    """May it go on under another name?"""
+    if isinstance(value, Parts):
+        return all(isinstance(each, State) and (each.is_output or each.outputs is None) for each in value.items)
+    return True
+
+
+def last_of(value: Lifted) -> str:
+    """The text of a Cell's state, or of a pair of them, behind the last step; empty where that was not kept."""
+    if isinstance(value, State):
+        return value.last
+    lasts = [last_of(each) for each in value.items] if isinstance(value, Parts) else []
+    return f"({', '.join(lasts)})" if lasts and all(lasts) else ""
+
+
+def collected(scope: Scope, node: ast.stmt) -> tuple[str, ...] | None:
+    """What takes the place of `states.append(h)` in the loop over layers; None where `node` does something else."""
+    found = appended(node)
+    whole = scope.values.get(found[0]) if found is not None else None
+    if found is None or scope.layer is None:
+        return None
+    if not isinstance(whole, Layers):
+        raise Blocked(f"`{found[0]}` gets several values in each step", node)
+    value = scope.lift(found[1])
+    suffix, first = f"[{scope.layer.index}]", value.items[0] if isinstance(value, Parts) and value.items else value
+    path = first.path.partition(suffix)[0] if isinstance(first, State) else ""
+    if whole.path or scope.layer.first or not path or not is_left({path + suffix: value}, path + suffix):
+        raise Blocked("what is kept of each layer is not its state", node)
+    assert isinstance(value, State | Parts)
+    scope.values[found[0]] = replace(whole, path=path, top=value)
+    last = last_of(value) if whole.is_kept else ""
+    if not last:
+        return ()
+    scope.draft.final.add(whole.name)
+    return (f"{whole.name}.append({last})",)
+
+
+def stacked_layers(scope: Scope, node: ast.Call) -> Layers | None:
+    """`torch.stack(states)`, where these are what the Cells of a stack left; None where it is another call."""
+    if scope.program.qualified(node.func) != "torch.stack" or not node.args or not isinstance(node.args[0], ast.Name):
+        return None
+    whole = scope.values.get(node.args[0].id)
+    is_in_front = joined_axis(node) == 0 and len(node.args) + len(node.keywords) <= 2
+    if not isinstance(whole, Layers) or not isinstance(whole.top, State) or not is_in_front:
+        return None
+    return replace(whole, name=scope.text(node))
+
+
+def earlier(scope: Scope, node: ast.Name) -> Steps | None:
+    """The state that the step before left, where a Cell has told all: one step late, and first what it begins with."""
+    known = (each for each in scope.values.values() if isinstance(each, State) and each.path == node.id)
+    outputs = next((each.outputs for each in known if each.is_output), None)
+    if outputs is None or not scope.facts.torch or scope.callee is not None:
+        return None
+    path, axis = f"{node.id} before", outputs.axis
+    text = f"{scope.facts.torch}.cat(({node.id}.unsqueeze({axis}), {outputs.text}[{':, ' * axis}:-1]), dim={axis})"
+    reads = [each for each in scope.late if isinstance(each, ast.Name) and each.id == node.id]
+    if len(reads) == 1 or scope.layer is not None:
+        return replace(outputs, text=text, dense=True, own=False, fresh=True)
+    if path not in scope.draft.outputs:
+        scope.draft.outputs[path] = scope.draft.taken.fresh(f"{node.id}_before")
+        scope.draft.before.append(f"{scope.draft.outputs[path]} = {text}")
+    return replace(outputs, text=scope.draft.outputs[path], dense=True, own=False)
+
+
+def below(scope: Scope, node: ast.Subscript) -> Steps | None:
+    """`h[i - 1]` in a layer that is not the first: what the layer below it put out."""
+    layer, index = scope.layer, node.slice
+    if layer is None or not isinstance(index, ast.BinOp) or not isinstance(index.op, ast.Sub):
+        return None
+    if getattr(index.left, "id", "") != layer.index or integer(index.right) != 1:
+        return None
+    base = scope.read(node.value)
+    if not isinstance(base, Carried) or is_rebound(scope, base.path):
+        return None
+    path = f"{base.path}[{layer.index}]"
+    if not layer.is_above or layer.axis is None or path in scope.values:
+        raise Blocked(f"`{ast.unparse(node)}` is not known to be the state of the layer below, in the same step", node)
+    scope.draft.below[path] = layer.axis
+    return Steps(scope.draft.outputs_of(path), layer.axis, 2, 2, own=True)
+
+
+def leave(scope: Scope, layer: Layer, fills: Callable[[str], bool], node: ast.AST) -> None:
+    """Let the lists whose items the layers of a loop replaced stand for what its Cells left; raises Blocked."""
+    suffix = f"[{layer.index}]"
+    for path in sorted(each for each in scope.draft.consumed if suffix in each):
+        base = root_of(path)
+        item = base + suffix
+        value = scope.values.get(item)
+        scope.draft.consumed.discard(path)
+        scope.draft.consumed.add(base)
+        numbers = [each[len(base) + 1 : -1] for each in scope.values if each.startswith(f"{base}[")]
+        if any(number.isdigit() and int(number) >= layer.first for number in numbers):
+            raise Blocked(f"`{base}` has another item that is replaced in each step", node)
+        if is_rebound(scope, base):
+            continue
+        if not is_left(scope.values, path) or not isinstance(value, State | Parts):
+            raise Blocked(f"`{path}` goes into an RNN, and is not what it returns", node)
+        first = value.items[0] if isinstance(value, Parts) else value
+        axis = first.outputs.axis if isinstance(first, State) and first.outputs is not None else None
+        if scope.draft.below.get(item, axis) != axis:
+            raise Blocked("the layers put out their steps along other axes", node)
+    for base in {root_of(path) for path in scope.values if path.endswith(suffix)}:
+        value = scope.values.pop(base + suffix, None)
+        if isinstance(value, State | Parts):
+            scope.values[base] = Layers(base, base, value if fills(base) else None)

@@ -1,0 +1,176 @@
+"""What a value of a loop's body becomes when all of its steps are computed at once."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, replace
+
+from perflint.transforms.text import atom
+
+MANY = 99
+
+
+@dataclass(frozen=True)
+class Same:
+    """A value that is the same in every step; `rank` is None where the number of axes is not known."""
+
+    text: str
+    rank: int | None = None
+    is_number: bool = False
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A tensor that differs from step to step: `text` holds all of them, side by side along `axis`.
+
+    One step has `least` to `most` axes. Where it is `kept`, one step still has `axis`, of size 1 (`x[:, t : t + 1]`);
+    otherwise it has no such axis (`x[:, t]`). Steps `of` the same have as many axes as each other. `own`: it was
+    computed, and is no view of what was there before; `dense`: it is contiguous; `fresh`: nothing else holds the memory
+    of `text`, and no gradient needs it as it is, so that whoever gets it may write to it.
+    """
+
+    text: str
+    axis: int
+    least: int
+    most: int = MANY
+    kept: bool = False
+    dense: bool = False
+    own: bool = False
+    fresh: bool = False
+    of: str = ""
+
+    @property
+    def behind(self) -> int:
+        """How many axes there are at least behind the time axis."""
+        return self.least - self.axis - (1 if self.kept else 0)
+
+    @property
+    def rank(self) -> int | None:
+        """How many axes one step has, where that is known."""
+        return self.least if self.least == self.most else None
+
+    def with_axes(self, more: int, text: str) -> Steps:
+        """Steps that have so many axes more."""
+        least, most = self.least + more, min(self.most + more, MANY)
+        return replace(self, text=text, least=least, most=most, dense=False, fresh=False, of="")
+
+    def computed(self, text: str, *, dense: bool = False, fresh: bool = False) -> Steps:
+        """What a computation gives out of these steps, with the same axes."""
+        return replace(self, text=text, dense=dense, own=True, fresh=fresh)
+
+    def narrowed(self, least: int, most: int = MANY) -> Steps:
+        """The same steps, of which more is known."""
+        return replace(self, least=max(self.least, least), most=min(self.most, most))
+
+    def named(self, text: str) -> Steps:
+        """The same steps under another name, which others may read, too."""
+        return replace(self, text=text, fresh=False)
+
+    def at(self, axis: int) -> Steps:
+        """The same steps along another axis."""
+        if axis == self.axis:
+            return self
+        assert not self.kept
+        return replace(self, text=moved(self.text, self.axis, axis), axis=axis, dense=False)
+
+
+@dataclass(frozen=True)
+class Index:
+    """The loop's counter, which runs from `first` to before `stop`, both as text; plus `offset`.
+
+    `end` is the expression that `stop` was written from, where the loop's head has one.
+    """
+
+    first: str
+    stop: str
+    offset: int = 0
+    end: ast.expr | None = None
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What the step before left under `path`."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class State:
+    """The state that an RNN left: `outputs` are the outputs of that RNN where they tell the state of each step.
+
+    `is_output`: they are that state, as a Cell's are. `is_pair`: it is both states of an LSTM, and
+    the outputs tell the first. `last` is the text of a Cell's state behind the last step, where there is one.
+    """
+
+    path: str
+    outputs: Steps | None = None
+    is_output: bool = False
+    is_pair: bool = False
+    last: str = ""
+
+    @property
+    def of_layers(self) -> Steps | None:
+        """The one layer's state of each step, where this has an axis for the layers in front of that."""
+        return None if self.is_output or self.is_pair else self.outputs
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A tuple or list of values."""
+
+    items: tuple[Lifted, ...]
+
+
+@dataclass(frozen=True)
+class Layers:
+    """A list of what the Cells of a stack left, which the step after finds under `path`; empty where `path` is.
+
+    `name` is its own; `top` is its last item, where that is known to be of the top layer. `is_kept`: code behind the
+    loop reads it, or what it is handed on as.
+    """
+
+    name: str
+    path: str = ""
+    top: State | Parts | None = None
+    is_kept: bool = False
+
+
+Lifted = Same | Steps | Index | Carried | State | Parts | Layers
+
+
+def moved(text: str, source: int, target: int) -> str:
+    """`text` with the axis `source` at `target`."""
+    if {source, target} == {0, 1}:
+        there = back = ".transpose(0, 1)"
+    else:
+        there, back = f".movedim({source}, {target})", f".movedim({target}, {source})"
+    undone = text.endswith(back) and isinstance(ast.parse(f"({text}\n)", mode="eval").body, ast.Call)
+    return text[: -len(back)] if undone else atom(text) + there
+
+
+def squeezed(steps: Steps) -> Steps:
+    """One step without the axis that it keeps."""
+    if not steps.kept:
+        return steps
+    return replace(steps.with_axes(-1, steps.text), kept=False, dense=steps.dense, fresh=steps.fresh)
+
+
+def unsqueezed(steps: Steps, axis: int) -> Steps:
+    """One step with an axis of size 1 more, at `axis`: the axis along which the steps are."""
+    there = steps.at(axis)
+    return replace(there.with_axes(1, there.text), kept=True, dense=there.dense, fresh=there.fresh)
+
+
+def in_front(steps: Steps) -> Steps:
+    """The same steps with time in front of all axes of a step, an axis of size 1 among them."""
+    if not steps.kept:
+        return steps.at(0)
+    text = f"{atom(moved(steps.text, steps.axis, 0) if steps.axis else steps.text)}.unsqueeze({steps.axis + 1})"
+    return replace(steps, text=text, axis=0, kept=False, dense=False)
+
+
+def loosened(steps: Steps) -> Steps:
+    """The same step with its axis of size 1 apart from the axis for time."""
+    if not steps.kept:
+        return steps
+    return replace(steps, text=f"{atom(steps.text)}.unsqueeze({steps.axis + 1})", kept=False, dense=False)
