@@ -205,10 +205,26 @@ def source_changes(program: Program, flow: Flow, copy: Copy, reading: Reading) -
     source = points.of(copy.source)
     if registers_hooks(program) and any(each.path for each in source):
         return True
+    if any(write.reaches([made(copy.call)]) and not write.deep for write in points.writes):
+        return True  # by an alias of the copy itself
     writes = list(memory.writes_after(copy.source, copy.call))
     if writes and (may_have_gradient(program, flow, copy) or _is_carried(memory, copy)):
         return True
-    return any(_is_read_behind(memory.graph(copy.call), copy, write, reading) for write in writes)
+    if any(_is_read_behind(memory.graph(copy.call), copy, write, reading) for write in writes):
+        return True
+    return _is_written_elsewhere(program, memory, copy, reading)
+
+
+def _is_written_elsewhere(program: Program, memory: Memory, copy: Copy, reading: Reading) -> bool:
+    """May another function, which reads the copy, write to its source: to anything that it did not make itself?"""
+    own = program.function_of(copy.call)
+    readers = {consumer.node: program.function_of(consumer.node) for consumer in reading.consumers}
+    return any(
+        write.to.is_outside and not write.attribute and write.node is not node
+        for node, function in readers.items()
+        if function is not own
+        for write in memory.points_to(node).writes
+    )
 
 
 def _is_carried(memory: Memory, copy: Copy) -> bool:

@@ -57,7 +57,10 @@ class Calls(ABC):
         self.writes: dict[Write, None] = {}
         self._deferred = {part for node in graph.deferred for part in ast.walk(node)}
         self.properties: dict[str, list[Function]] = {}
+        self.operators: dict[str, list[Function]] = {}
         for function in program.of_type(ast.FunctionDef):
+            if function.name.startswith("__"):
+                self.operators.setdefault(function.name, []).append(function)
             if any(getattr(each, "id", "") in ("property", "cached_property") for each in function.decorator_list):
                 self.properties.setdefault(function.name, []).append(function)
 
@@ -93,7 +96,8 @@ class Calls(ABC):
     ) -> None:
         """Note that `node` writes to these locations; `deep`: and to what can be reached from them."""
         deferred |= node in self._deferred
-        for each in self.cells.reach(to) if deep else to:
+        shared = (each for place in to for each in self.cells.held.get((place, "data"), ()))
+        for each in self.cells.reach(to) if deep else (*to, *shared):
             self.writes[Write(node, each, deep, deferred, attribute)] = None
 
     def items_at(self, locations: Locations) -> Locations:
@@ -162,6 +166,9 @@ class Calls(ABC):
 
     def _callee(self, call: ast.Call) -> Function | None:
         found = self.program.callee(call)
+        if found is not None and self.program.value(call.func).kind is Kind.FUNCTION:
+            is_made = any(isinstance(each.root, ast.Call) for each in self.of(call.func) if not each.is_outside)
+            return None if is_made or isinstance(call.func, ast.Call) else found  # as by functools.partial
         if found is not None or not isinstance(call.func, ast.Name | ast.Lambda):
             return found
         if isinstance(call.func, ast.Lambda):
@@ -273,10 +280,21 @@ class Calls(ABC):
         """A call of a module, which keeps nothing, but may work in place."""
         value = self.program.value(call.func)
         operation = torch_ops.of_forward(value.name) if value.sure and value.name and not value.items else None
-        is_plain = operation is not None and not operation.traits & {"pointwise", "random"}
-        if not is_plain and (operation is None or "inplace" in self.program.text):
+        if operation is None or self._may_be_in_place(value.name):
             self.write(call, self._given(call), deep=True)
         return self._kept(call)
+
+    def _may_be_in_place(self, name: str) -> bool:
+        """Is a module of this class built to work in place, here or out of sight?"""
+        given = [
+            each
+            for call in self.program.of_type(ast.Call)
+            if self.program.qualified(call.func) == name
+            for each in (*call.args, *(word.value for word in call.keywords if word.arg in ("inplace", None)))
+        ]
+        operation = torch_ops.of_forward(name)
+        may_be = operation is not None and bool(operation.traits & {"pointwise", "random"})
+        return may_be and any(not isinstance(each, ast.Constant) or each.value is True for each in given)
 
     # -- methods
 

@@ -202,7 +202,10 @@ class PointsTo(Calls):
         own = frozenset({made(node)})
         for each in (node.left, node.right):
             self.cells.store(own, ELEMENTS, self.cells.load(self.of(each), ELEMENTS))
-        return own
+        word, left, right = _OPERATORS[type(node.op)], self.of(node.left), self.of(node.right)
+        ours = [self.run(each, node, {0: left, 1: right}) for each in self.operators.get(f"__{word}__", ())]
+        ours += [self.run(each, node, {0: right, 1: left}) for each in self.operators.get(f"__r{word}__", ())]
+        return own.union(*ours)
 
     def _call(self, node: ast.Call) -> Locations:
         return self.result(node)
@@ -257,6 +260,8 @@ class PointsTo(Calls):
         else:
             assert isinstance(target, ast.Subscript)
             objects = self.of(target.value) | self.items_of(target.value)
+        for each in self.operators.get(f"__i{_OPERATORS[type(node.op)]}__", ()):
+            self.run(each, node, {0: objects, 1: self.of(node.value)})
         self.write(node, objects)
 
     def _deletion(self, node: ast.Delete) -> None:
@@ -305,6 +310,21 @@ def _outer(name: str) -> Location:
     return Location(Origin.OUTER, name)
 
 
+_OPERATORS: dict[type[ast.operator], str] = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.MatMult: "matmul",
+    ast.Div: "truediv",
+    ast.FloorDiv: "floordiv",
+    ast.Mod: "mod",
+    ast.Pow: "pow",
+    ast.LShift: "lshift",
+    ast.RShift: "rshift",
+    ast.BitOr: "or",
+    ast.BitXor: "xor",
+    ast.BitAnd: "and",
+}
 _EXPRESSIONS: dict[type[ast.AST], Callable[..., Locations]] = {
     ast.Name: PointsTo._name,
     ast.Attribute: PointsTo._attribute,
@@ -333,6 +353,7 @@ _EXPRESSIONS: dict[type[ast.AST], Callable[..., Locations]] = {
 _EFFECTS: dict[type[ast.AST], Callable[..., None]] = {
     ast.Call: PointsTo._expression,
     ast.Lambda: PointsTo._expression,
+    ast.BinOp: PointsTo._expression,
     ast.Attribute: lambda self, node: self.of(node) if isinstance(node.ctx, ast.Load) else None,
     ast.Assign: PointsTo._assignment,
     ast.AnnAssign: PointsTo._assignment,
