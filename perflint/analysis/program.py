@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import copy
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -41,16 +42,29 @@ class Program:
     text is not a program of the running Python.
     """
 
-    def __init__(self, text: str, context: Context = ALONE) -> None:
+    def __init__(self, text: str, context: Context = ALONE, tree: ast.Module | None = None) -> None:
         self.text = text
         self._context = context
         self.source = Source(text)
-        self.tree = ast.parse(text, type_comments=False)
+        self.tree = tree or ast.parse(text, type_comments=False)
         self._known: dict[Callable[[Program], Any], Any] = {}
 
-    def changed(self, text: str) -> Program:
-        """The program with another text, told the same by other files."""
-        return Program(text, self._context)
+    def with_statements(self, old: ast.stmt, new: Sequence[ast.stmt]) -> Program:
+        """The program as if `new` statements stood where `old` does; what it has besides is shared.
+
+        All of `new` must have places in the text, which stays as it is.
+        """
+        child: ast.AST = old
+        instead: list[Any] = list(new)
+        for around in self.ancestors(old):
+            made: Any = copy.copy(around)
+            for name, block in ast.iter_fields(around):
+                if isinstance(block, list) and child in block:
+                    at = block.index(child)
+                    setattr(made, name, [*block[:at], *instead, *block[at + 1 :]])
+            child, instead = around, [made]
+        (tree,) = instead
+        return Program(self.text, self._context, tree)
 
     def told(self, context: Context) -> Program:
         """The program, told this by other files."""
@@ -88,6 +102,19 @@ class Program:
     def statement_of(self, node: ast.AST) -> ast.stmt:
         """The innermost statement that holds `node`, or is it."""
         return self._walk.statement_of(node)
+
+    def stands_before(self, one: ast.AST, other: ast.AST) -> bool:
+        """Does `one` stand before `other` in the program, which is no part of it, and in no other branch of a test?"""
+        ways = [[node, *self.ancestors(node)][::-1] for node in (one, other)]
+        depth = next((at for at, (a, b) in enumerate(zip(*ways, strict=False)) if a is not b), 0)
+        if not depth:
+            return False  # one holds the other
+        around, first, second = ways[0][depth - 1], ways[0][depth], ways[1][depth]
+        places = [(name, each) for name, part in ast.iter_fields(around) for each in _listed(part)]
+        (name, at), (other_name, behind) = (
+            next((name, at) for at, (name, each) in enumerate(places) if each is node) for node in (first, second)
+        )
+        return at < behind and not (isinstance(around, ast.If) and {name, other_name} == {"body", "orelse"})
 
     def block_of(self, statement: ast.stmt) -> list[ast.stmt]:
         """The statements of the block in which `statement` stands."""
@@ -294,3 +321,7 @@ class Program:
         return frozenset(
             self.function_of(node) for node in switches if node.args and self.value(node.args[0]).literal is False
         )
+
+
+def _listed(part: object) -> list[object]:
+    return part if isinstance(part, list) else [part]
