@@ -72,7 +72,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from perflint.analysis.data.datasets import Datasets, Source
-from perflint.analysis.data.loaders import LoaderCall, Setting, State
+from perflint.analysis.data.loaders import LoaderCall, Loaders, Setting, State
 from perflint.analysis.data.orders import Orders
 from perflint.analysis.data.starts import Starts
 from perflint.analysis.program import Kind, Program
@@ -104,7 +104,7 @@ class DataloaderDefaults(Rule):
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield a finding for each loader that leaves something out."""
         datasets = Datasets(program)
-        for loader in () if program.is_test else program.loaders.calls:
+        for loader in () if program.is_test else program.get(Loaders).calls:
             measured = of_option(str(options[OPTION]))
             workers, ahead = measured.get(call_text(loader.call), (int(options["workers"]), _AHEAD))
             settings = dict(zip(_OPTIONS, (loader.workers, loader.pinned), strict=True))
@@ -236,7 +236,7 @@ def _proviso(program: Program, loader: LoaderCall, source: Source) -> str:
         return source.doubt
     if source.may_draw:
         return "workers may draw other random numbers"
-    return program.once(Orders).changed(loader)
+    return program.get(Orders).changed(loader)
 
 
 def _obstacle(program: Program, loader: LoaderCall, setting: Setting) -> str:

@@ -78,7 +78,7 @@ class MissingMainGuard(Rule):
         """Yield the finding, if there is one."""
         if is_notebook(program):
             return
-        start = program.once(Starts).first()
+        start = program.get(Starts).first()
         if start is None:
             return
         guarding = add_guard(program, start.top)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 
-from perflint.engine.rule import Edit
+from perflint.syntax.edits import Edit
 
 _TOKENS = re.compile(r"\w+|\s+|.")
 _ALIKE = 0.4  # of the tokens of two lines

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from perflint.analysis.facts import Program
 from perflint.analysis.values.inference.arguments import Arguments, bind
 from perflint.analysis.values.inference.parameters import constant, defaults_of
 from perflint.analysis.values.values import OTHER, Value
 from perflint.syntax.walk import Function, stores
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 
 class Switch(NamedTuple):

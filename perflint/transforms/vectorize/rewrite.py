@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from perflint.engine.rule import Fix, Safety
+from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import PlainLoop
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.operations import Operation, ReplaceStatements, new

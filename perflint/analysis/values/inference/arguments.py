@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
+from perflint import torch_ops
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.walk import Function
-from perflint.torch_ops import table as torch_table
-
-if TYPE_CHECKING:
-    from perflint.analysis.values.inference.evaluate import Evaluator
 
 
 class Arguments(NamedTuple):
@@ -22,13 +19,13 @@ class Arguments(NamedTuple):
     open: bool
 
     @staticmethod
-    def of(evaluator: Evaluator, node: ast.Call) -> Arguments:
-        """Evaluate the arguments of a call, in source order."""
-        positional = tuple([evaluator.evaluate(argument) for argument in node.args])
+    def of(evaluate: Callable[[ast.expr], Value], node: ast.Call) -> Arguments:
+        """`evaluate` the arguments of a call, in source order."""
+        positional = tuple([evaluate(argument) for argument in node.args])
         spread = ast.Starred in map(type, node.args)
         keywords: dict[str, Value] = {}
         for keyword in node.keywords:
-            value = evaluator.evaluate(keyword.value)
+            value = evaluate(keyword.value)
             if keyword.arg is not None:
                 keywords[keyword.arg] = value
                 continue
@@ -49,7 +46,7 @@ class Arguments(NamedTuple):
             return self.keywords[keyword]
         return self.positional[position] if 0 <= position < len(self.positional) else None
 
-    def select(self, entry: torch_table.Entry) -> torch_table.Entry:
+    def select(self, entry: torch_ops.Operation) -> torch_ops.Operation:
         """What a call with these arguments gives, where the table knows several ways to call."""
         if not entry.variants:
             return entry
@@ -61,16 +58,16 @@ class Arguments(NamedTuple):
 
 def _table_kind(value: Value) -> str:
     if value.is_literal and isinstance(value.literal, bool):
-        return torch_table.TRUE if value.literal else torch_table.FALSE
+        return torch_ops.TRUE if value.literal else torch_ops.FALSE
     kinds = {
-        Kind.NUMBER: torch_table.NUMBER,
-        Kind.TENSOR: torch_table.TENSOR,
-        Kind.NONE: torch_table.NONE,
-        Kind.UNKNOWN: torch_table.UNKNOWN,
+        Kind.NUMBER: torch_ops.NUMBER,
+        Kind.TENSOR: torch_ops.TENSOR,
+        Kind.NONE: torch_ops.NONE,
+        Kind.UNKNOWN: torch_ops.UNKNOWN,
     }
     if value.kind is Kind.METHOD and not value.sure:
-        return torch_table.UNKNOWN
-    return kinds.get(value.kind, torch_table.OTHER)
+        return torch_ops.UNKNOWN
+    return kinds.get(value.kind, torch_ops.OTHER)
 
 
 def bind(function: Function, arguments: Arguments, owner: Value | None) -> dict[str, Value]:

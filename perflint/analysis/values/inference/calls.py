@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING
 
+from perflint import torch_ops
 from perflint.analysis.values.codes import value_at_home, value_of
 from perflint.analysis.values.inference.arguments import Arguments, bind
+from perflint.analysis.values.inference.evaluate import Evaluator
 from perflint.analysis.values.inference.iteration import contains_tensor
 from perflint.analysis.values.inference.library import library_call
 from perflint.analysis.values.inference.methods import method_call
@@ -24,10 +25,6 @@ from perflint.analysis.values.values import (
     tensor,
 )
 from perflint.syntax.walk import path_of
-from perflint.torch_ops import table as torch_table
-
-if TYPE_CHECKING:
-    from perflint.analysis.values.inference.evaluate import Evaluator
 
 _SHOWS_PROGRESS = re.compile(r"(?i)progress_?(bar|meter)?$|pbar$")  # of what is iterated through it
 
@@ -35,7 +32,7 @@ _SHOWS_PROGRESS = re.compile(r"(?i)progress_?(bar|meter)?$|pbar$")  # of what is
 def call_value(evaluator: Evaluator, node: ast.Call) -> Value:
     """What the call gives; records which function of the file it calls."""
     callee = evaluator.evaluate(node.func)
-    arguments = Arguments.of(evaluator, node)
+    arguments = Arguments.of(evaluator.evaluate, node)
     for value in arguments.all:
         if value.kind is Kind.FUNCTION and not isinstance(value.node, ast.ClassDef):
             info = evaluator.functions.get(value.node) if value.node is not None else None
@@ -57,6 +54,8 @@ def apply(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Argume
     if callee.kind is Kind.MODULE:
         return call_module(evaluator, callee, node, arguments)
     if callee.kind is Kind.METHOD and callee.owner is not None:
+        if callee.owner.kind is Kind.MODULE and callee.name == "forward":
+            return call_module(evaluator, callee.owner, node, arguments)
         return method_call(evaluator, callee, node, arguments)
     if callee.kind is Kind.INSTANCE and callee.node is not None:
         info = evaluator.classes[callee.node].method("__call__")
@@ -99,11 +98,11 @@ def call_module(evaluator: Evaluator, module: Value, node: ast.Call, arguments: 
         return result if result.kind is not Kind.UNKNOWN else tensor(evaluator.module_place, sure=False)
     if module.items:  # of an nn.Sequential
         return apply(evaluator, module.items[-1], node, arguments)
-    entry = torch_table.forward(module.name) if module.name else None
+    entry = torch_ops.of_forward(module.name) if module.name else None
     if entry is None or not module.sure:
         return tensor(evaluator.module_place, sure=False)
     output = tensor(evaluator.module_place)
-    if torch_table.class_kind(module.name) == "rnn":
+    if torch_ops.class_kind(module.name) == "rnn":
         hidden = sequence((output, output)) if module.name.endswith("LSTM") else output
         return sequence((output, hidden))
     if entry.result in ("tuple", "tensors"):

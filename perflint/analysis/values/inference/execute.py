@@ -6,8 +6,10 @@ import ast
 import sys
 from collections.abc import Callable, Iterable, Sequence
 
+from perflint import torch_ops
 from perflint.analysis.links import HotCall
 from perflint.analysis.values.inference.arguments import Arguments, bind
+from perflint.analysis.values.inference.calls import call_value
 from perflint.analysis.values.inference.choices import moved_by_choice
 from perflint.analysis.values.inference.classes import ClassInfo, Frame, FunctionInfo
 from perflint.analysis.values.inference.evaluate import Evaluator, is_vague
@@ -29,7 +31,6 @@ from perflint.analysis.values.values import (
     sequence_of,
 )
 from perflint.syntax.walk import Function, path_of
-from perflint.torch_ops import table as torch_table
 
 ROUNDS = 2
 _EVALUATIONS_PER_ROUND = 3  # of one function, each time its arguments turn out to be more than was known
@@ -62,6 +63,9 @@ class Executor(Evaluator):
                         self._evaluate_body(info)
 
     # -- functions
+
+    def _call(self, node: ast.Call) -> Value:
+        return call_value(self, node)
 
     def call_function(self, info: FunctionInfo, arguments: dict[str, Value], site: ast.AST) -> Value:
         """What a call at `site` gives; evaluates the body if this round has not, or if its arguments are news."""
@@ -384,7 +388,7 @@ def _is_of_the_project(base_names: Sequence[str]) -> bool:
 
 
 def _kind_of_base(name: str) -> str:
-    kind = torch_table.class_kind(name)
+    kind = torch_ops.class_kind(name)
     if kind is not None or name == "torch.autograd.Function":
         return kind or "differentiable"
     if name.endswith(("LightningModule", "PreTrainedModel", "PyTorchModelHubMixin", "ModelMixin")):
