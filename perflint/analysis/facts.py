@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import copy
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -64,14 +65,27 @@ class Program(Module):
     loops: ClassVar[Callable[[Program], LoopPass]]
     heats: ClassVar[Callable[[Program], HeatPass]]
 
-    def __init__(self, text: str, context: Context = ALONE) -> None:
-        super().__init__(text)
+    def __init__(self, text: str, context: Context = ALONE, tree: ast.Module | None = None) -> None:
+        super().__init__(text, tree)
         self._context = context
         self._known: dict[Callable[[Program], Any], Any] = {}
 
-    def changed(self, text: str) -> Program:
-        """The program with another text, told the same by other files."""
-        return Program(text, self._context)
+    def with_statements(self, old: ast.stmt, new: Sequence[ast.stmt]) -> Program:
+        """The program as if `new` statements stood where `old` does; what it has besides is shared.
+
+        All of `new` must have places in the text, which stays as it is.
+        """
+        child: ast.AST = old
+        instead: list[Any] = list(new)
+        for around in self.ancestors(old):
+            made: Any = copy.copy(around)
+            for name, block in ast.iter_fields(around):
+                if isinstance(block, list) and child in block:
+                    at = block.index(child)
+                    setattr(made, name, [*block[:at], *instead, *block[at + 1 :]])
+            child, instead = around, [made]
+        (tree,) = instead
+        return Program(self.text, self._context, tree)
 
     def told(self, context: Context) -> Program:
         """The program, told this by other files."""
