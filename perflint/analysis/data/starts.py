@@ -51,9 +51,9 @@ class Starts:
         self._functions: dict[ast.AST, Reason | None] = {}
 
     @property
-    def asked(self) -> set[str]:
+    def queried(self) -> set[str]:
         """The functions of other files that a start depends on."""
-        return self._workers.asked
+        return self._workers.queried
 
     def first(self) -> Start | None:
         """The first start outside a guard, if the file is a script in which there is one."""
@@ -158,8 +158,10 @@ class Starts:
         processes = next((keyword.value for keyword in call.keywords if keyword.arg == "num_proc"), None)
         if processes is not None and isinstance(call.func, ast.Attribute):
             return self._workers.of_processes(processes)
-        answers = self._workers.answers(call)
-        return self._workers.told(call, (answer.starts for answer in answers)) or self._handed_over(call)
+        summaries = self._workers.summaries(call)
+        return self._workers.reason_of_summaries(call, (summary.starts for summary in summaries)) or self._handed_over(
+            call
+        )
 
     def _in_function(self, function: Function) -> Reason | None:
         if function not in self._functions:
