@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from perflint import torch_ops
 from perflint.analysis.ir.flow import bound
 from perflint.syntax.walk import Function, own_nodes, path_of
-from perflint.torch_ops import table as torch_table
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
@@ -58,8 +58,8 @@ def viewed(node: ast.expr) -> ast.expr:
 
 
 def _is_view(method: str) -> bool:
-    entry = torch_table.method(method)
-    return entry is not None and "view" in entry.traits
+    entry = torch_ops.of_method(method)
+    return entry is not None and entry.shares
 
 
 def writes(program: Program, node: ast.AST, name: str, depth: int = _DEPTH) -> bool:

@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from perflint import torch_ops
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.consumers import CONCATENATIONS, Consumer, Reading, Role
 from perflint.analysis.values.shapes.infer import Shapes
 from perflint.analysis.values.shapes.shape import integer
-from perflint.torch_ops import table as torch_table
 
 from .verdict import other_operands
 
@@ -133,7 +133,7 @@ def _is_elementwise(node: ast.AST) -> bool:
     if isinstance(node, ast.BinOp):
         return not isinstance(node.op, ast.MatMult)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        entry = torch_table.method(node.func.attr)
+        entry = torch_ops.of_method(node.func.attr)
         return entry is not None and "pointwise" in entry.traits and not node.keywords
     return isinstance(node, ast.Compare | ast.UnaryOp)
 

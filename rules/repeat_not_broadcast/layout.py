@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from perflint import torch_ops
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.consumers import CONVERSIONS, Consumer, Reading, Role
 from perflint.analysis.values.values import Kind
-from perflint.torch_ops import table as torch_table
 
 from .copies import Copy
 from .verdict import other_operands
@@ -67,7 +67,7 @@ def _is_permuted(program: Program, flow: Flow, node: ast.expr, depth: int) -> bo
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         if node.func.attr in _PERMUTING:
             return True
-        entry = torch_table.method(node.func.attr)
+        entry = torch_ops.of_method(node.func.attr)
         stays = node.func.attr in _KEEPING or (entry is not None and "pointwise" in entry.traits)
         return stays and _is_permuted(program, flow, node.func.value, depth - 1)
     return False

@@ -6,6 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from perflint import torch_ops
 from perflint.analysis.heat.rarity import makes_rare
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.consumers import VIEWS, Consumer, Reading, Role
@@ -14,7 +15,6 @@ from perflint.analysis.program import Heat
 from perflint.analysis.values.shapes.infer import Shapes
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, path_of
-from perflint.torch_ops import table as torch_table
 
 from .aliases import names_of, writes
 from .copies import MATERIALISING, Copy
@@ -98,7 +98,7 @@ def _is_elementwise(program: Program, node: ast.AST | None) -> bool:
         return isinstance(node, ast.BinOp | ast.Compare | ast.UnaryOp)
     name = program.qualified(node.func)
     method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-    entry = torch_table.function(name) if name else torch_table.method(method)
+    entry = torch_ops.of_function(name) if name else torch_ops.of_method(method)
     return entry is not None and "pointwise" in entry.traits
 
 
