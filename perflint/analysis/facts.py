@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from perflint.analysis.heat.scale import Heat
-from perflint.analysis.heat.testing import holds_tests
+from perflint.analysis.heat.test_files import holds_tests
 from perflint.analysis.links import ALONE, Context, Says, Summary
 from perflint.analysis.loops.found import LoopKind, TimeLoop
 from perflint.analysis.values.call_targets import targets_of

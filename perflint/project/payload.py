@@ -1,4 +1,4 @@
-"""Writes the result of one file as compact JSON and reads it back: what the cache keeps and what workers send."""
+"""Serialises the result of one file to compact JSON for the cache and the worker processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks many files: on all cores where there are many, and not at all where the cache knows the result."""
+"""Checks many files: in parallel where there are many, from the cache where it knows the result."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class _Modules:
     def __init__(self, links: Mapping[str, Links]) -> None:
         self._paths: defaultdict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
         for path in links:
-            parts = _parts(path)
+            parts = _module_path(path)
             if parts:
                 self._paths[parts[-1]].append((parts, path))
         self._module = cache(self._find_module)
@@ -197,17 +197,17 @@ def _closure(
 def _resolved(path: str, name: str) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
     """The folder in which the file at `path` looks for a dotted name, its parts, and whether it looks only there."""
     dots = len(name) - len(name.lstrip("."))
-    folder = _parts_of_folder(path)
+    folder = _folder_path(path)
     if dots > 1:
         folder = folder[: len(folder) - (dots - 1)]
     return folder, tuple(part for part in name.split(".") if part), dots > 0
 
 
-def _parts(path: str) -> tuple[str, ...]:
+def _module_path(path: str) -> tuple[str, ...]:
     pure = PurePath(path)
     return pure.parent.parts if pure.name == "__init__.py" else (*pure.parent.parts, pure.stem)
 
 
 @cache
-def _parts_of_folder(path: str) -> tuple[str, ...]:
+def _folder_path(path: str) -> tuple[str, ...]:
     return PurePath(path).parent.parts

@@ -100,14 +100,14 @@ class Starts:
         if isinstance(statement, ast.If | ast.Try | ast.With):
             heads = [child for child in children(statement) if not isinstance(child, ast.stmt | ast.ExceptHandler)]
             if reason := self._reason_in(heads):
-                return Start(statement, top, *_parts(reason))
+                return Start(statement, top, reason.likelihood, reason.what)
             for block in _blocks(statement):
                 for inner in block:
                     if found := self._in_statement(inner, top):
                         return found
             return None
         reason = self._reason_in([statement])
-        return Start(statement, top, *_parts(reason)) if reason else None
+        return Start(statement, top, reason.likelihood, reason.what) if reason else None
 
     def _reason_in(self, roots: Sequence[ast.AST]) -> Reason | None:
         best: Reason | None = None
@@ -230,10 +230,6 @@ class Starts:
 
 def _likelihood(reason: Reason | None) -> Likelihood:
     return reason.likelihood if reason is not None else Likelihood.NO
-
-
-def _parts(reason: Reason) -> tuple[Likelihood, str]:
-    return reason.likelihood, reason.what
 
 
 def _blocks(statement: ast.If | ast.Try | ast.With) -> Iterator[list[ast.stmt]]:

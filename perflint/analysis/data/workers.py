@@ -1,4 +1,4 @@
-"""Tells which expressions start worker processes when they are iterated over."""
+"""Decides which expressions start worker processes when they are iterated over."""
 
 from __future__ import annotations
 
@@ -91,25 +91,25 @@ class Workers:
             return self.of_loader(self._loaders.by_call[value.node])
         reasons = []
         for origin in self._loaders.origins.of(node):
-            reasons += [self._search(part, seen) for part in self._parts(origin, is_held)]
+            reasons += [self._search(part, seen) for part in self._sources(origin, is_held)]
             if isinstance(origin, ast.Call):
                 reasons.append(self._of_call(origin, is_held))
         return max(filter(None, reasons), key=lambda reason: reason.likelihood, default=None)
 
-    def _parts(self, origin: ast.AST, is_held: bool) -> Iterator[_Wanted]:
+    def _sources(self, origin: ast.AST, is_held: bool) -> Iterator[_Wanted]:
         """What `origin` is made of, as far as it may be a loader, or hold one."""
         if isinstance(origin, ast.Subscript | ast.Starred):
             yield origin.value, True
         elif isinstance(origin, ast.For | ast.AsyncFor):  # its target
             yield origin.iter, True
         elif isinstance(origin, ast.Call):
-            yield from self._parts_of_call(origin, is_held)
+            yield from self._sources_of_call(origin, is_held)
         if is_held:
             for each in (*elements_of(origin), *self._put_in.get(origin, ())):
                 yield each, False
                 yield each, True
 
-    def _parts_of_call(self, call: ast.Call, is_held: bool) -> Iterator[_Wanted]:
+    def _sources_of_call(self, call: ast.Call, is_held: bool) -> Iterator[_Wanted]:
         name = self._name(call)
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
         method = call.func.attr if isinstance(call.func, ast.Attribute) else ""

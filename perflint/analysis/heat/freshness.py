@@ -1,4 +1,4 @@
-"""Tells whether each iteration of a loop brings data of its own: mini-batches do, full-batch training does not."""
+"""Decides whether each iteration of a loop gets new data, as mini-batches do and full-batch training does not."""
 
 from __future__ import annotations
 

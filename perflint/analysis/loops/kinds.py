@@ -1,4 +1,4 @@
-"""Tells step loops, one training or evaluation step an iteration, and time loops from everything else."""
+"""Classifies loops: step loops (one training or evaluation step per iteration), time loops, others."""
 
 from __future__ import annotations
 

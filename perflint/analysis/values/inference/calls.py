@@ -1,4 +1,4 @@
-"""What calls give: of functions and classes of the file, of modules, methods and libraries."""
+"""Evaluates calls of functions and classes of the file, of modules, methods and libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluates expressions abstractly: what is known of the value of each."""
+"""Evaluates expressions abstractly."""
 
 from __future__ import annotations
 

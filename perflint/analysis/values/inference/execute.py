@@ -1,4 +1,4 @@
-"""Runs statements abstractly: two rounds over a file, so that what functions return and receive is known everywhere."""
+"""Executes statements abstractly, in two rounds over a file, so that results and arguments reach everywhere."""
 
 from __future__ import annotations
 
