@@ -1,4 +1,4 @@
-"""What methods give, by the kind of the object they are called on."""
+"""Evaluates method calls, by the kind of the object."""
 
 from __future__ import annotations
 
