@@ -36,6 +36,7 @@ _NEW = frozenset(  # something that shares nothing
     "abs all any bool bytes callable chr complex divmod float format hasattr hash help hex id input int isinstance"
     " issubclass len oct open ord pow print range repr round str type delattr".split()
 )
+_CONTAINERS_OF = frozenset("list tuple dict set frozenset sorted enumerate zip".split())  # new ones, of the same items
 _PURE_PACKAGES = frozenset(
     "builtins math random time os sys logging warnings typing collections itertools functools copy re json dataclasses"
     " enum abc contextlib pathlib datetime types string numpy tqdm einops operator".split()
@@ -338,6 +339,9 @@ class Calls(ABC):
         if last in _WRITES_FIRST or (name.startswith("operator.i") and last not in ("index", "indexOf", "invert")):
             self.write(call, first | self._inside(first))
         if name == "copy.deepcopy" or (name.startswith("builtins.") and last in _NEW):
+            return frozenset({made(call)})
+        if name.startswith("builtins.") and last in _CONTAINERS_OF:
+            self._kept(call)
             return frozenset({made(call)})
         return self._kept(call) | self._inside(self._given(call))
 
