@@ -1,4 +1,4 @@
-"""Reads a file's bytes, and replaces them wholly or not at all."""
+"""Reads files, and replaces them atomically."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import stat
 import tempfile
 from pathlib import Path
 
-from perflint.engine.results import Problem
+from perflint.documents.places import Problem
 
 MAX_BYTES = 256_000_000
 

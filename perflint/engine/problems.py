@@ -1,4 +1,4 @@
-"""Words for what went wrong with a file: the file's own faults in one line, and ours with their traceback."""
+"""Describes why a file could not be checked: its own faults in one line, ours with a traceback."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import traceback
 from dataclasses import dataclass
 
-from perflint.engine.results import Problem
+from perflint.documents.places import Problem
 
 TOO_LARGE = (RecursionError, MemoryError)
 FILE_FAULTS = (SyntaxError, UnicodeError, *TOO_LARGE)

@@ -1,4 +1,4 @@
-"""Finds the files of a run: walks folders, leaves out what is excluded, and says what it left out and why."""
+"""Finds the files of a run: walks folders, and records what it skips and why."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perflint.engine.errors import UserError
 from perflint.project.exclude import Layer, excluded_by, git_layer, git_layers_above, layer
 
 if TYPE_CHECKING:
-    from perflint.cli.config import Settings
+    from perflint.project.settings import Settings
 
 ENVIRONMENT_MARK = "pyvenv.cfg"  # what `python -m venv` and virtualenv put into an environment, whatever its name
 

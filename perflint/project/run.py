@@ -1,4 +1,4 @@
-"""Checks many files: on all cores where there are many, and not at all where the cache knows the result."""
+"""Checks many files: in parallel where there are many, from the cache where it knows the result."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from perflint.analysis.links import ALONE, Context, Links
 from perflint.documents.disk import Unreadable, read_bytes
+from perflint.documents.places import Problem
 from perflint.engine.catalogue import selected_rules
-from perflint.engine.results import FileResult, Problem, RunResult
+from perflint.engine.results import FileResult, RunResult
 from perflint.engine.rule import Rule
 from perflint.project.cache import Cache, Keys, in_context, key_of_all, keys_for
 from perflint.project.cache_folder import FOLDER
@@ -24,11 +25,11 @@ from perflint.project.payload import decode, decode_contexts, decode_links, enco
 from perflint.project.ties import contexts_of
 
 if TYPE_CHECKING:
-    from perflint.cli.config import Settings
+    from perflint.project.settings import Settings
 
 Progress = Callable[[int, int], None]
 
-_ROUNDS = 3  # of telling what became known from file to file
+_ROUNDS = 3  # of the fixpoint over the summaries and contexts of files
 _BYTES_PER_WORKER = 64_000  # less is checked before another process has started
 _LOST = Problem("was not checked: the process that checked it was killed, as happens when memory runs out")
 
@@ -44,7 +45,7 @@ class _Seen:
     size: int
     key: bytes | None
 
-    def told(self, context: Context) -> _Seen:
+    def in_context(self, context: Context) -> _Seen:
         """The same file, which stood alone so far, in its `context`."""
         task = replace(self.task, context=context)
         return replace(self, task=task, key=in_context(self.key, task.surroundings) if self.key else None)
@@ -77,25 +78,27 @@ class _Run:
     jobs: int | None
 
     def check_all(self, tasks: Sequence[Task], progress: Progress | None) -> tuple[dict[str, Checked], Contexts]:
-        """The results by path, and what the files told each other.
+        """The results and the contexts by path.
 
-        To know this takes the results of all files: so it is remembered for the files together.
+        Contexts depend on the results of all files, so they are cached for the files together.
         """
         seen = {task.path: _look(self.checker, task) for task in tasks}
         keys = {path: each.key for path, each in seen.items() if each.key}
         whole = key_of_all(keys) if 1 < len(tasks) == len(keys) else None
         if whole and self.cache and (known := self.cache.load([whole])):
             contexts = decode_contexts(known[whole])
-            told = [each.told(contexts.get(path, ALONE)) for path, each in seen.items()]
-            return self._check(told, progress), contexts
+            tasks_in_context = [each.in_context(contexts.get(path, ALONE)) for path, each in seen.items()]
+            return self._check(tasks_in_context, progress), contexts
         checked, contexts = self._follow_links(seen, progress)
-        as_seen = all(each.key == seen[path].told(contexts.get(path, ALONE)).key for path, each in checked.items())
+        as_seen = all(
+            each.key == seen[path].in_context(contexts.get(path, ALONE)).key for path, each in checked.items()
+        )
         if whole and self.cache and as_seen:
             self.cache.store({whole: encode_contexts(contexts)})
         return checked, contexts
 
     def _follow_links(self, seen: dict[str, _Seen], progress: Progress | None) -> tuple[dict[str, Checked], Contexts]:
-        """Check each file by itself; then again those of which, or to which, others turn out to tell something."""
+        """Check each file by itself; then again, until a fixpoint, those whose context has changed."""
         checked = self._check(list(seen.values()), progress)
         contexts: Contexts = {}
         links: dict[str, Links] = {}
@@ -107,7 +110,7 @@ class _Run:
             if not changed:
                 break
             contexts = news
-            checked |= self._check([seen[path].told(contexts.get(path, ALONE)) for path in changed])
+            checked |= self._check([seen[path].in_context(contexts.get(path, ALONE)) for path in changed])
         return checked, contexts
 
     def _check(self, seen: Sequence[_Seen], progress: Progress | None = None) -> dict[str, Checked]:
@@ -165,7 +168,8 @@ def _check_each(
     if useful < 2:
         yield from ((task, checker.check(task)) for task in tasks)
         return
-    from perflint.project.workers import available_cores, work  # here: a commit hook's few files do without
+    from perflint.project.cores import available_cores
+    from perflint.project.workers import work  # here: a commit hook's few files do without
 
     jobs = min(jobs or available_cores(), useful)
     with closing(work(checker.check, tasks, jobs)) as results:

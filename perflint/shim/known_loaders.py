@@ -1,4 +1,4 @@
-"""Finds what is known of a project's loaders before it runs: by their text, and from runs that tuned them."""
+"""Finds what is known of a project's loaders before a run: from their code, and from tuning runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from perflint.cli.config import Settings
 from perflint.documents.disk import Unreadable
 from perflint.documents.document import read
 from perflint.engine.results import Diagnostic, PlacedFix
@@ -17,6 +16,7 @@ from perflint.engine.rule import Rule, Safety
 from perflint.project import figures
 from perflint.project.files import Discovery
 from perflint.project.run import check_files
+from perflint.project.settings import Settings
 from perflint.shim.plan import KnownLoader
 
 WORKERS, PINNED = "num_workers", "pin_memory"

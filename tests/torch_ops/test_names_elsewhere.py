@@ -23,7 +23,7 @@ _FEW = 3  # names of torch's operations, and not of Python's functions, that mak
 
 # Files with lists that look like it. Each list is of something else, as said, or remains to be taken apart.
 _ALLOWED = {
-    "perflint/analysis/data/doubts.py": "special methods of classes",
+    "perflint/analysis/data/worker_effects.py": "special methods of classes",
     "perflint/analysis/data/draws.py": "methods of strings, lists, arrays and pictures; numpy's generators",
     "perflint/analysis/data/sharing.py": "functions of Python and numpy that pass objects on",
     "perflint/analysis/data/writes.py": "methods of lists, dictionaries, sets and arrays",
@@ -34,7 +34,7 @@ _ALLOWED = {
     "perflint/analysis/values/inference/hints.py": "methods of arrays, modules and others, which tell of no tensor",
     "perflint/analysis/values/inference/library.py": "what is special about a call, by function",
     "perflint/analysis/values/inference/methods.py": "methods of modules, and names of types",
-    "perflint/analysis/values/outside.py": "methods that objects of all kinds have",
+    "perflint/analysis/values/call_targets.py": "methods that objects of all kinds have",
     "perflint/analysis/values/shapes/calls.py": "the shape of a result, by operation",
     "perflint/transforms/advice.py": "messages, by kind of sync",
     "perflint/transforms/host_reads.py": "links of a chain that an edit takes apart",

@@ -1,0 +1,192 @@
+"""Decides whether workers keep the order in which a loader and the code around it draw random numbers.
+
+A sampler draws the order of an epoch when it is asked for its first index. In the training process that is when the
+first batch is read, with workers already when the iterator is made. Where a plain `for` walks the loader nothing can
+come between the two.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+
+from perflint import torch_ops
+from perflint.analysis.data.loaders import LoaderCall, Loaders
+from perflint.analysis.data.workers import elements_of
+from perflint.analysis.facts import Program
+from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import COMPREHENSIONS, path_of
+
+# These make the iterators of their arguments when they are called, or (the second) when they are iterated over.
+_EAGER = re.compile(r"builtins\.(iter|enumerate|zip|map|filter)|itertools\.\w+")
+_LAZY = re.compile(r"tqdm\b.*|rich\.progress\.track")
+_READS_ALL = re.compile(r"builtins\.(next|list|tuple|set|dict|sum|sorted|max|min|any|all)")
+_DRAWLESS = frozenset({"builtins.range", "itertools.count", "itertools.repeat"})
+_ORDERLY = frozenset({"SequentialSampler", "DistributedSampler"})
+
+
+class DrawOrder:
+    """The orders of draws in one program."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._loaders = program.get(Loaders)
+        self._origins = program.get(Loaders).origins
+        self._early = dict(self._read_early())
+        self._together = next(filter(self._takes_loaders, program.of_type(ast.Call)), None)
+
+    def changed(self, loader: LoaderCall) -> str:
+        """What would draw other numbers if the loader had workers; empty if nothing would."""
+        if not self._is_shuffled(loader):
+            return ""
+        keys = (loader.call, *self._names(loader.call))
+        maker = next((self._early[key] for key in keys if key in self._early), self._together)
+        if maker is not None:
+            return f"`{' '.join(self._program.segment(maker).split())}` would draw its order earlier"
+        return "its generator draws other numbers in between" if self._shares_generator(loader) else ""
+
+    def _is_shuffled(self, loader: LoaderCall) -> bool:
+        setting = self._loaders.setting(loader.call, "shuffle", loader.offset)
+        samplers = [loader.argument(name) for name in ("sampler", "batch_sampler")]
+        return not setting.is_missing or any(each is not None and self._may_shuffle(each) for each in samplers)
+
+    def _may_shuffle(self, sampler: ast.expr) -> bool:
+        return any(
+            not (isinstance(origin, ast.Constant) and origin.value is None)
+            and not (isinstance(origin, ast.Call) and self._last_name(origin) in _ORDERLY)
+            for origin in self._origins.of(sampler)
+        )
+
+    def _last_name(self, call: ast.Call) -> str:
+        return self._program.qualified(call.func).rpartition(".")[2]
+
+    # -- iterators that are made before they are read
+
+    def _read_early(self) -> Iterator[tuple[ast.AST | str, ast.expr]]:
+        """The loaders, or names of what may be one, of which iterators are made before they are read; and where."""
+        for call in self._program.of_type(ast.Call):
+            name = self._program.qualified(call.func)
+            if _EAGER.fullmatch(name):
+                early = (argument for argument in call.args if self._is_early(argument, call))
+                yield from ((each, call) for argument in early for each in self._iterated(argument))
+            elif isinstance(call.func, ast.Attribute) and call.func.attr == "__iter__" and not call.args:
+                yield from ((each, call) for each in self._iterated(call.func.value))
+        for generator in self._program.of_type(ast.GeneratorExp):
+            if not self._is_read_at_once(generator):
+                yield from ((each, generator) for each in self._iterated(generator.generators[0].iter))
+
+    def _takes_loaders(self, call: ast.Call) -> bool:
+        """Is it `zip(*loaders)`? Which loaders these are is not followed."""
+        if not _EAGER.fullmatch(self._program.qualified(call.func)):
+            return False
+        listed = [self._program.value(each.value) for each in call.args if isinstance(each, ast.Starred)]
+        return any(part and part.kind is Kind.LOADER for value in listed for part in (value.item, *(value.items or ())))
+
+    def _is_early(self, argument: ast.expr, call: ast.Call) -> bool:
+        """May anything be drawn between the making of the iterator of `argument` and the reading of its first item?"""
+        others = (each for each in call.args if each is not argument)
+        return not self._is_read_at_once(call) or any(map(self._may_draw, others))
+
+    def _is_read_at_once(self, node: ast.expr) -> bool:
+        """Is the iterator that `node` makes asked for its first item before anything else happens?"""
+        parent = self._program.parent(node)
+        if isinstance(parent, ast.For | ast.AsyncFor | ast.comprehension):
+            around = self._program.parent(parent)
+            return not isinstance(around, ast.GeneratorExp) or self._is_read_at_once(around)
+        if not isinstance(parent, ast.Call) or node not in parent.args:
+            return isinstance(parent, ast.YieldFrom | ast.Starred)
+        name = self._program.qualified(parent.func)
+        if _READS_ALL.fullmatch(name):
+            return True
+        return bool(_EAGER.fullmatch(name) or _LAZY.fullmatch(name)) and self._is_read_at_once(parent)
+
+    def _may_draw(self, node: ast.expr) -> bool:
+        """May making an iterator of `node`, or asking that for an item, draw random numbers?"""
+        if self._program.value(node).kind in (Kind.TENSOR, Kind.NUMPY, Kind.FUNCTION, Kind.LIBRARY, Kind.NUMBER):
+            return False
+        return any(
+            not (isinstance(origin, ast.List | ast.Tuple | ast.Dict | ast.ListComp | ast.Constant | ast.Lambda))
+            and not (isinstance(origin, ast.Call) and self._program.qualified(origin.func) in _DRAWLESS)
+            for origin in self._origins.of(node)
+        )
+
+    def _iterated(self, node: ast.expr) -> Iterator[ast.AST | str]:
+        """The calls that build the loaders which `node` may be, or hold, and names where those are not in sight."""
+        stack: list[ast.AST] = [node]
+        seen: set[ast.AST] = set()
+        while stack:
+            for origin in self._origins.of(stack.pop()):
+                if origin in self._loaders.by_call:
+                    yield origin
+                elif origin not in seen:
+                    seen.add(origin)
+                    parts = self._iterated_by(origin)
+                    stack += parts
+                    if not parts:
+                        yield _name(origin)
+
+    def _iterated_by(self, origin: ast.AST) -> Sequence[ast.expr]:
+        """What an iterator of `origin` may ask for iterators in turn, or hands out."""
+        if isinstance(origin, ast.Subscript | ast.Starred):
+            return [origin.value]
+        if isinstance(origin, ast.For | ast.AsyncFor):  # its target
+            return [origin.iter]
+        if isinstance(origin, ast.Name):
+            return self._iterated_for(origin)
+        if not isinstance(origin, ast.Call):
+            return elements_of(origin)
+        if isinstance(origin.func, ast.Attribute) and origin.func.attr in ("items", "values"):
+            return [origin.func.value]
+        name = self._program.qualified(origin.func)
+        return origin.args if _EAGER.fullmatch(name) or _LAZY.fullmatch(name) else []
+
+    def _iterated_for(self, name: ast.Name) -> Sequence[ast.expr]:
+        """What the comprehension goes through whose variable this is."""
+        around = [each for each in self._program.ancestors(name) if isinstance(each, COMPREHENSIONS)]
+        parts = [part for each in around for part in each.generators]
+        return [
+            part.iter
+            for part in parts
+            if any(isinstance(each, ast.Name) and each.id == name.id for each in ast.walk(part.target))
+        ]
+
+    def _names(self, call: ast.Call) -> Iterator[str]:
+        """The names by which code out of sight knows a loader: of its variable, or of the function that returns it."""
+        statement = self._program.statement_of(call)
+        function = self._program.function_of(call)
+        if isinstance(statement, ast.Assign):
+            yield from filter(None, map(_name, statement.targets))
+        elif isinstance(statement, ast.Return) and isinstance(function, ast.FunctionDef):
+            yield function.name
+
+    # -- generators
+
+    def _shares_generator(self, loader: LoaderCall) -> bool:
+        """Is the sampler's generator given to more than loaders and samplers?"""
+        samplers = [loader.call]
+        for argument in (loader.argument(name) for name in ("sampler", "batch_sampler")):
+            samplers += [each for each in self._origins.of(argument) if isinstance(each, ast.Call)] if argument else []
+        given = [keyword.value for each in samplers for keyword in each.keywords if keyword.arg == "generator"]
+        mine = {origin for each in given for origin in self._origins.of(each)}
+        if any(self._program.qualified(each) == "torch.default_generator" for each in mine):
+            return True
+        return any(
+            keyword.arg == "generator" and not mine.isdisjoint(self._origins.of(keyword.value))
+            for call in (self._program.of_type(ast.Call) if mine else ())
+            if not self._is_of_loading(call)
+            for keyword in call.keywords
+        )
+
+    def _is_of_loading(self, call: ast.Call) -> bool:
+        name = self._program.qualified(call.func)
+        is_sampler = torch_ops.class_kind(name) == "sampler"
+        return call in self._loaders.by_call or is_sampler or name.endswith(".random_split")
+
+
+def _name(origin: ast.AST) -> str:
+    """The last part of the name of a variable, parameter, attribute or function."""
+    node = origin.func if isinstance(origin, ast.Call) else origin
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node.arg if isinstance(node, ast.arg) else path_of(node).rpartition(".")[2]

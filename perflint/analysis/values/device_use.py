@@ -1,0 +1,105 @@
+"""Decides by a file's words where its program computes, on the host alone or on a device too, and what it compiles."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+
+from perflint.analysis.links import Says
+from perflint.analysis.values.call_targets import ELSEWHERE
+from perflint.syntax.module import Module
+from perflint.syntax.walk import path_of
+
+# A seed of the generators of a device is no word of using one.
+_DEVICE = re.compile(
+    r"cuda(?!\.manual_seed|\.is_available\(\):\s*torch\.cuda\.manual_seed)|device|accelerat|[\"'.](?:mps|xpu|npu)\b"
+    r"|ightning|abric|gpu|GPU|DataParallel|horovod|deepspeed"
+    r"|\.to\((?!dtype=|torch\.(?:u?int|float|bfloat|double|half|long|bool)|[\w.]+\.dtype)"
+)
+_BUILDS = re.compile(r"DataLoader\(|\bnn\b|\boptim\b|Optim|torchvision|\bSGD\b|\bAdam")
+# Each by itself, which is found faster than all at once.
+_TRAINS = tuple(map(re.compile, (r"\bbackward\(", r"DataLoader\(", r"\.zero_grad\(", r"\.step\(")))
+_EVALUATES = re.compile(r"(hub\.load|load_state_dict|\.from_pretrained)\((?s:.*)\.eval\(\)")
+_SCRIPTS = tuple(f".jit.{name}" for name in "script script_method script_if_tracing trace trace_module freeze".split())
+
+
+def says_of(program: Module) -> Says:
+    """What a file says: of a device above all."""
+    return _of_place(program) | (Says.COMPILES if scripting(program) is not None else Says.NOTHING)
+
+
+def scripting(program: Module) -> ast.expr | None:
+    """Where the file first calls what compiles with torch.jit, decorates with it or hands it on, by whatever name.
+
+    By the names alone: what a file says is asked before their values are known.
+    """
+    if "jit" not in program.text:
+        return None
+    imports = {
+        alias.asname or alias.name: f"{'.' * statement.level}{statement.module or ''}.{alias.name}"
+        for statement in program.of_type(ast.ImportFrom)
+        for alias in statement.names
+    }
+    modules = {alias.asname: alias.name for each in program.of_type(ast.Import) for alias in each.names if alias.asname}
+    known = modules | imports
+    for node in program.of_type(ast.Name, ast.Attribute):
+        root, dot, rest = path_of(node).partition(".")
+        if f".{known.get(root, root)}{dot}{rest}".endswith(_SCRIPTS):
+            return node
+    return None
+
+
+def _of_place(program: Module) -> Says:
+    if _in_code(program, _DEVICE):
+        return Says.DEVICE
+    says = Says.SCRIPT if program.is_script else Says.NOTHING
+    if trains(program):
+        says |= Says.TRAINS
+    if _in_code(program, _BUILDS):
+        says |= Says.BUILDS
+    if ".eval()" in program.text and _EVALUATES.search(program.text):
+        says |= Says.TRAINS | Says.BUILDS
+    return says
+
+
+def trains(program: Module) -> bool:
+    """Are there words of training?"""
+    return any(_in_code(program, word) for word in _TRAINS)
+
+
+def imported(tree: ast.Module) -> tuple[str, ...]:
+    """The dotted names of what a module of a project imports from it as it starts: modules, or what is in them."""
+    names = {name for statement in _started(tree.body) for name in _names(statement)}
+    return tuple(sorted(name for name in names if name.partition(".")[0] not in ELSEWHERE))
+
+
+def _started(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    for statement in statements:
+        yield statement
+        for block in ("body", "orelse", "handlers", "finalbody"):
+            if isinstance(statement, ast.If | ast.Try | ast.ExceptHandler):
+                yield from _started(getattr(statement, block, ()))
+
+
+def _names(statement: ast.stmt) -> Iterator[str]:
+    if isinstance(statement, ast.Import):
+        yield from (alias.name for alias in statement.names)
+    elif isinstance(statement, ast.ImportFrom):
+        module = "." * statement.level + (statement.module or "")
+        yield from (f"{module}.{alias.name}" for alias in statement.names)
+
+
+def _in_code(program: Module, words: re.Pattern[str]) -> bool:
+    """Is one of the words in code rather than in a comment or a docstring?"""
+    return any(not _is_documentation(program, match.start()) for match in words.finditer(program.text))
+
+
+def _is_documentation(program: Module, offset: int) -> bool:
+    if "#" in program.text[program.text.rfind("\n", 0, offset) + 1 : offset]:
+        return True
+    line = program.text.count("\n", 0, offset) + 1
+    return any(
+        isinstance(each.value, ast.Constant) and each.lineno <= line <= (each.end_lineno or line)
+        for each in program.of_type(ast.Expr)
+    )

@@ -1,0 +1,139 @@
+"""Finds the functions of other files whose summaries a file needs: they may return what it reads, or train."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from perflint import torch_ops
+from perflint.analysis.facts import Program
+from perflint.analysis.heat.scale import Heat
+from perflint.analysis.loops.found import LoopKind
+from perflint.analysis.values.values import GUESSED, Kind, Place
+from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, own_nodes, path_of
+
+_READING_FUNCTIONS = frozenset(f"builtins.{name}" for name in "float int bool max min sorted print str".split())
+_OPEN = frozenset({Kind.UNKNOWN, Kind.METHOD, Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING})  # what may be a tensor
+
+
+Reaching = Sequence[tuple[ast.Call, Sequence[str]]]  # calls, with what they may reach in other files
+
+
+def result_queries(program: Program, reaching: Reaching) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The functions of other files that may return what hot code of this one reads or passes to others.
+
+    First those with unknown results, then those whose results are guessed to be tensors.
+    """
+    sources = _Sources(program)
+    for value in (*_hot_reads(program), *_guessed_arguments(program, reaching)):
+        sources.follow(value)
+    return tuple(sorted(sources.unknown)), tuple(sorted(sources.likely))
+
+
+def step_queries(program: Program, reaching: Reaching) -> tuple[str, ...]:
+    """The functions of other files that would make a loop around their call one of steps if they trained."""
+    return tuple(sorted({target for node, targets in reaching if _is_looped(program, node) for target in targets}))
+
+
+def _is_looped(program: Program, node: ast.Call) -> bool:
+    for parent in program.ancestors(node):
+        if isinstance(parent, FUNCTIONS):
+            return False
+        if isinstance(parent, LOOPS):
+            return program.loop_kind(parent) is LoopKind.OTHER and program.heat(parent) is Heat.ONCE
+    return False
+
+
+def _hot_reads(program: Program) -> Iterator[ast.expr]:
+    """The expressions whose values hot code may read."""
+    for node in program.of_type(ast.Call, ast.FormattedValue, ast.If, ast.While):
+        read = [each for each in _read_by(program, node) if program.value(each).kind in _OPEN]
+        if read and program.heat(node) is not Heat.ONCE:
+            yield from read
+
+
+def _guessed_arguments(program: Program, reaching: Reaching) -> Iterator[ast.expr]:
+    """The arguments of hot calls that are guesses; inside modules, there is little but tensors on the device."""
+    for node, _ in reaching:
+        guesses = [each for each in node.args if program.value(each).name == GUESSED]
+        if guesses and not _is_of_module(program, node) and program.heat(node) is not Heat.ONCE:
+            yield from guesses
+
+
+def _is_of_module(program: Program, node: ast.AST) -> bool:
+    function = program.function_of(node)
+    owner = program.class_of(function) if function is not None else None
+    return owner is not None and owner.is_a("module")
+
+
+def _read_by(program: Program, node: ast.AST) -> list[ast.expr]:
+    if isinstance(node, ast.FormattedValue):
+        return [node.value]
+    if isinstance(node, ast.If | ast.While):
+        return [] if path_of(node.test).startswith("self.") else [node.test]  # which is a flag
+    assert isinstance(node, ast.Call)
+    if isinstance(node.func, ast.Attribute) and torch_ops.does(node.func.attr, "to_host"):
+        return [node.func.value]
+    return node.args if program.qualified(node.func) in _READING_FUNCTIONS else []
+
+
+class _Sources:
+    """Where values come from: the calls behind an expression, through variables and functions of the file."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._bound: defaultdict[tuple[ast.AST | None, str], list[ast.expr]] = defaultdict(list)
+        self._is_ready = False
+        self._seen: set[ast.AST] = set()
+        self.unknown: set[str] = set()
+        self.likely: set[str] = set()
+
+    def follow(self, expression: ast.expr) -> None:
+        """Find the calls behind `expression` that reach other files."""
+        if not self._is_ready:
+            self._is_ready = True
+            self._note_bindings()
+        pending: list[ast.AST] = [expression]
+        while pending:
+            for node in own_nodes(pending.pop()):
+                if node in self._seen:
+                    continue
+                self._seen.add(node)
+                if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
+                    pending += self._bound.get(self._key(node), ())
+                elif isinstance(node, ast.Call):
+                    callee = self._program.callee(node)
+                    if callee is not None:
+                        pending += [each for each in own_nodes(callee) if isinstance(each, ast.Return)]
+                    else:
+                        self._query(node)
+
+    def _query(self, node: ast.Call) -> None:
+        value = self._program.value(node)
+        if value.kind is Kind.TENSOR and (not value.sure or value.place is Place.UNKNOWN):
+            self.likely.update(self._program.targets(node))
+        elif value.kind in (Kind.UNKNOWN, Kind.METHOD):
+            self.unknown.update(self._program.targets(node))
+
+    def _key(self, node: ast.AST) -> tuple[ast.AST | None, str]:
+        path = path_of(node)
+        return (None if path.startswith("self.") else self._program.function_of(node), path)
+
+    def _note_bindings(self) -> None:
+        for assign in self._program.of_type(ast.Assign):
+            for target in assign.targets:
+                self._note(target, assign.value)
+        for augmented in self._program.of_type(ast.AugAssign):
+            self._note(augmented.target, augmented.value)
+        for loop in self._program.of_type(ast.For):
+            self._note(loop.target, loop.iter)
+        for node in self._program.of_type(*COMPREHENSIONS):
+            if isinstance(node, COMPREHENSIONS):
+                for generator in node.generators:
+                    self._note(generator.target, generator.iter)
+
+    def _note(self, target: ast.expr, value: ast.expr) -> None:
+        for part in ast.walk(target):
+            if isinstance(part, ast.Name | ast.Attribute):
+                self._bound[self._key(part)].append(value)

@@ -1,0 +1,108 @@
+"""The command `verify`: its options, what it prints, and the code that it exits with."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+import warnings
+from importlib.util import find_spec
+from typing import Any
+
+import click
+
+from perflint.cli import options
+from perflint.engine.errors import UserError
+
+PROVED, UNPROVED, FAILED = 0, 1, 2
+_NEEDED = ("torch", "psutil", "jinja2")
+_TOO_LONG = 1.2  # of the time that it was given
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
+class _Duration(click.ParamType):  # type: ignore[type-arg]
+    """Seconds, such as 90s, 5m or 1h."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The seconds of a text."""
+        if isinstance(value, float):
+            return value
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", str(value))
+        if not found:
+            self.fail(f"{value!r} is no time: write 90s, 5m or 1h", param, ctx)
+        seconds = float(found[1]) * _UNITS[found[2] or "s"]
+        if not seconds:
+            self.fail("there is nothing to be measured in no time", param, ctx)
+        return seconds
+
+
+@click.command(
+    short_help="Prove on this machine that the fixes keep the results and gain time.",
+    context_settings={"allow_interspersed_args": False},
+)
+@click.option("-m", "is_module", is_flag=True, help="Run a module, as python -m does.")
+@click.option("--call", is_flag=True, help="Call PACKAGE.MODULE:FUNCTION, without arguments, each call a step.")
+@click.option(
+    "--budget",
+    type=_Duration(),
+    default="5m",
+    help="The time that it may take, if that is enough for three starts of each variant; 5m is the default.",
+)
+@click.option(
+    "--fail-under",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="RATIO",
+    help="Exit with 1 unless the program is so many times as fast.",
+)
+@click.option("--warm-up", type=click.IntRange(1), help="Steps before the first that is measured.")
+@click.option("--window", type=click.IntRange(1), help="Steps that are timed together.")
+@click.option("--pairs", type=click.IntRange(1), help="Windows of each process.")
+@click.option("--rounds", type=click.IntRange(3), help="Fresh processes of each variant, at most.")
+@click.option("--horizon", type=click.IntRange(2), help="Steps that are compared one by one; 20 is the default.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help="The seed that random numbers begin with.")
+@click.option("--compile", is_flag=True, help="Try what compiling modules gains, as `perflint run --compile` does it.")
+@click.option("--tune-loader", is_flag=True, help="First measure how many workers loaders need; `fix` writes it.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress, only the verdict.")
+@options.SELECTION
+@options.JOBS
+@options.CACHE
+@options.COLOR
+@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]...")
+def verify(program: tuple[str, ...], **typed: Any) -> int:
+    """Run SCRIPT with ARGS as it is and with every fix that there is, and compare: same results? faster? by which fix?
+
+    What won is kept in .perflint/verdicts.json, and `perflint fix --apply --verified` applies it. Exits with 0 if the
+    program is the same and faster, with 1 if not, with 2 if it could not be run.
+    """
+    if sys.platform == "win32":
+        raise UserError("verify doesn't run on Windows: it pauses programs as only POSIX systems can; run it in WSL")
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise UserError(f"verify needs {', '.join(missing)}: pip install 'perflint-torch[gpu]'")
+    from perflint.cli import console
+    from perflint.cli.verify_session import Session
+    from perflint.report.style import Style
+    from perflint.verify.outcome import Outcome
+    from perflint.verify.terminal import summary
+
+    begin = time.monotonic()
+
+    def tell(line: str) -> None:
+        if not typed["quiet"]:
+            click.echo(f"perflint: {time.monotonic() - begin:.0f} s: {line}", err=True)
+
+    warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # torch can do without
+    session = Session(program[0], program[1:], typed)
+    verdict = session.verdict(tell)
+    style = Style(console.wants_color(typed["color"]), console.width(), typed["quiet"], False)
+    console.show(summary(verdict, style))
+    if time.monotonic() - begin > _TOO_LONG * typed["budget"]:
+        tell(f"it took longer than {typed['budget']:.0f} s: every variant has to be started three times at least")
+    tell(f"the report is {session.report}")
+    if verdict.outcome is Outcome.FAILED:
+        return FAILED
+    least = typed["fail_under"]
+    is_enough = least is None or (verdict.speed is not None and verdict.speed.low >= least)
+    return PROVED if verdict.outcome is Outcome.FASTER and is_enough else UNPROVED
