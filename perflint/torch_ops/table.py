@@ -21,6 +21,7 @@ METHODS = "torch.Tensor."  # what qualified names of methods begin with
 _UNNAMED = ("torch.nn.functional.", "torch.functional.", METHODS, "torch.")  # what short names go without
 
 
+@functools.cache
 def of_function(qualified: str) -> Operation | None:
     """What a function does, by its public name, as "torch.cat", "torch.nn.functional.relu" or "torch.Tensor.add"."""
     if qualified.startswith(METHODS):
@@ -29,11 +30,13 @@ def of_function(qualified: str) -> Operation | None:
     return _operation("functions", qualified)
 
 
+@functools.cache
 def of_method(name: str) -> Operation | None:
     """What a method of torch.Tensor does."""
     return _operation("methods", name)
 
 
+@functools.cache
 def of_attribute(name: str) -> Operation | None:
     """What reading a property of torch.Tensor gives, as "shape" or "T"."""
     return _operation("attributes", name)
@@ -52,17 +55,20 @@ def of_forward(qualified: str) -> Operation | None:
     return _decode(text.partition(" ")[2], qualified)
 
 
+@functools.cache
 def of_name(name: str) -> Operation | None:
     """What a method or function of torch does by its last name alone, for where it is not known which it is."""
     return of_method(name) or of_function(f"torch.{name}") or of_function(f"torch.nn.functional.{name}")
 
 
+@functools.cache
 def does(name: str, trait: Trait) -> bool:
     """Whether the operation of that last name has the trait, be it called as a method or as a function."""
     operation = of_name(name)
     return operation is not None and operation.does(trait)
 
 
+@functools.cache
 def writes_in_place(method: str) -> bool:
     """Whether a method of that name changes its object; of what is none of a tensor's, as torch's convention has it."""
     operation = of_method(method)
@@ -108,7 +114,6 @@ def _operation(section: str, name: str) -> Operation | None:
     return None if text is None else _decode(text, name)
 
 
-@functools.cache
 def _decode(text: str, name: str) -> Operation:
     """Read `result [key=value]... [syncs] trait... | keyword@position:wants result ...`."""
     base, *others = text.split(" | ")
