@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from perflint.analysis.data.effects import Effects
-from perflint.analysis.data.origins import parameters_of
 from perflint.analysis.values.values import Kind
+from perflint.syntax.arguments import parameters_of
 from perflint.syntax.walk import Function, own_nodes, stores
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from perflint.analysis.data.effects import Effects
 from perflint.analysis.data.loaders import LoaderCall
 from perflint.analysis.data.writes import written
 from perflint.analysis.heat.heat import Heat
+from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import Function, own_nodes
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def _start(program: Program, loader: LoaderCall, functions: Collection[Function]
             continue
         if program.function_of(call) is program.function_of(loader.call) and call.lineno > loader.call.lineno:
             return f"line {call.lineno} chooses how processes start, which cannot be done once workers have"
-        given = [getattr(each, "value", "") for each in (*call.args, *(keyword.value for keyword in call.keywords))]
+        given = [getattr(each, "value", "") for each in arguments_of(call)]
         if functions and "fork" not in given:
             return f"line {call.lineno} lets workers import the program anew"
     return ""

@@ -11,9 +11,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from perflint.analysis.data.loaders import LoaderCall, Setting, State
-from perflint.analysis.data.origins import argument_for, default_of
+from perflint.analysis.data.origins import argument_for
 from perflint.analysis.links import Answer, Likelihood
 from perflint.analysis.values.values import Kind
+from perflint.syntax.arguments import defaults_of
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
@@ -181,7 +182,7 @@ class Workers:
     def _is_supplied(self, parameter: ast.arg) -> bool:
         """Has it a default, or does a call leave it out, as one does where a decorator reads the command line?"""
         function = self._program.function_of(parameter)
-        if function is None or default_of(function, parameter.arg) is not None:
+        if function is None or parameter.arg in defaults_of(function):
             return function is not None
         sites = (site for site in self._program.call_sites(function) if isinstance(site, ast.Call))
         return any(
