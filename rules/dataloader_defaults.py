@@ -72,15 +72,17 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from perflint.analysis.data.datasets import Datasets, Source
-from perflint.analysis.data.loaders import LoaderCall, Setting, State
+from perflint.analysis.data.loaders import LoaderCall, Loaders, Setting, State
 from perflint.analysis.data.orders import Orders
 from perflint.analysis.data.starts import Starts
 from perflint.analysis.program import Kind, Program
-from perflint.engine.rule import Edit, Finding, Fix, Option, Options, Rule, Safety, Severity
+from perflint.engine.rule import Finding, Fix, Option, Options, Rule, Safety, Severity
 from perflint.project.figures import OPTION, call_text, of_option
 from perflint.syntax.walk import own_nodes
 from perflint.transforms.guard import Guarding, add_guard, is_notebook
-from perflint.transforms.keywords import add_keywords
+from perflint.transforms.operations import AddKeywords, Operation, Replace, takes_keywords
+from perflint.transforms.rewrite import rewrite
+from perflint.transforms.template import expression
 
 _OPTIONS = ("num_workers", "pin_memory")
 _AHEAD = 2  # batches that each worker keeps ready unless it is told otherwise
@@ -102,7 +104,7 @@ class DataloaderDefaults(Rule):
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield a finding for each loader that leaves something out."""
         datasets = Datasets(program)
-        for loader in () if program.is_test else program.loaders.calls:
+        for loader in () if program.is_test else program.get(Loaders).calls:
             measured = of_option(str(options[OPTION]))
             workers, ahead = measured.get(call_text(loader.call), (int(options["workers"]), _AHEAD))
             settings = dict(zip(_OPTIONS, (loader.workers, loader.pinned), strict=True))
@@ -214,18 +216,18 @@ def _fix(
     given = {keyword.arg for keyword in loader.call.keywords}
     if "num_workers" in values and ahead != _AHEAD and given.isdisjoint({"prefetch_factor", None}):
         values["prefetch_factor"] = str(ahead)
-    edits = _edits(program, loader, settings, values) if values else ()
+    operations = _operations(loader, settings, values) if values else ()
     reason = "; ".join(dict.fromkeys(reasons.values()))
-    if not edits:
+    if not operations:
         return None, reason or "the arguments of the call leave no room for keywords"
     if "num_workers" in values:
-        edits = _with_guard(program, edits, guarding)
+        operations += guarding.operations
     proviso = _proviso(program, loader, source) if "num_workers" in values else ""
     safety = Safety.BEHAVIOUR if proviso else Safety.EXACT
     title = "add " + ", ".join(f"{name}={value}" for name, value in values.items())
-    if guarding.edits and "num_workers" in values:
+    if guarding.operations and "num_workers" in values:
         title += " and a main guard"
-    return Fix(f"{title} ({proviso})" if proviso else title, safety, edits), reason
+    return Fix(f"{title} ({proviso})" if proviso else title, safety, rewrite(program, *operations)), reason
 
 
 def _proviso(program: Program, loader: LoaderCall, source: Source) -> str:
@@ -234,7 +236,7 @@ def _proviso(program: Program, loader: LoaderCall, source: Source) -> str:
         return source.doubt
     if source.may_draw:
         return "workers may draw other random numbers"
-    return program.once(Orders).changed(loader)
+    return program.get(Orders).changed(loader)
 
 
 def _obstacle(program: Program, loader: LoaderCall, setting: Setting) -> str:
@@ -267,25 +269,12 @@ def _workers_obstacle(program: Program, loader: LoaderCall, source: Source) -> t
     return (f"they would need a main guard, which has no fix: {blocked}" if blocked else ""), guarding
 
 
-def _edits(
-    program: Program, loader: LoaderCall, settings: Mapping[str, Setting], values: Mapping[str, str]
-) -> tuple[Edit, ...]:
-    replaced = {name: setting.value for name, setting in settings.items() if name in values and setting.value}
-    edits = [Edit(*program.span(value), values[name]) for name, value in replaced.items() if value is not None]
-    fresh = {name: value for name, value in values.items() if name not in replaced}
-    if fresh:
-        added = add_keywords(program.source, loader.call, fresh)
-        if not added:
-            return ()
-        edits += added
-    return tuple(sorted(edits))
-
-
-def _with_guard(program: Program, edits: tuple[Edit, ...], guarding: Guarding) -> tuple[Edit, ...]:
-    """The edits of both; lines that are added among those which the guard indents are indented with them."""
-    indented = []
-    for edit in edits:
-        line, _ = program.source.position(edit.start)
-        text = edit.text.replace("\n", f"\n{guarding.unit}") if line in guarding.lines else edit.text
-        indented.append(Edit(edit.start, edit.end, text))
-    return tuple(sorted((*indented, *guarding.edits)))
+def _operations(
+    loader: LoaderCall, settings: Mapping[str, Setting], values: Mapping[str, str]
+) -> tuple[Operation, ...]:
+    given = {name: setting.value for name, setting in settings.items() if name in values and setting.value}
+    replaced = [Replace(value, expression(values[name])) for name, value in given.items()]
+    fresh = tuple((name, expression(value)) for name, value in values.items() if name not in given)
+    if fresh and not takes_keywords(loader.call):
+        return ()
+    return (*replaced, *([AddKeywords(loader.call, fresh)] if fresh else []))

@@ -82,6 +82,6 @@ class ItemInLoop(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield each first read of a value in an iteration."""
-        for sync, fixes, blocked in program.once(remedies):
+        for sync, fixes, blocked in program.get(remedies):
             if sync.kind == "item":
                 yield self.finding((sync.start, sync.end), _MESSAGE, kind=sync.kind, fixes=fixes, blocked=blocked)

@@ -65,6 +65,7 @@ from perflint.analysis.links import Likelihood
 from perflint.analysis.program import Program
 from perflint.engine.rule import Finding, Fix, Options, Rule, Safety, Severity
 from perflint.transforms.guard import add_guard, is_notebook
+from perflint.transforms.rewrite import rewrite
 
 
 class MissingMainGuard(Rule):
@@ -77,7 +78,7 @@ class MissingMainGuard(Rule):
         """Yield the finding, if there is one."""
         if is_notebook(program):
             return
-        start = program.once(Starts).first()
+        start = program.get(Starts).first()
         if start is None:
             return
         guarding = add_guard(program, start.top)
@@ -85,7 +86,8 @@ class MissingMainGuard(Rule):
         message = (
             f"{start.what} while the module is imported: without a main guard, a spawned worker does it again and fails"
         )
-        fix = Fix("move what runs under a main guard", Safety.EXACT, guarding.edits)
+        change = rewrite(program, *guarding.operations)
+        fix = Fix("move what runs under a main guard", Safety.EXACT, change)
         yield self.finding(
             _head(program, start.statement),
             message,

@@ -83,7 +83,7 @@ class SyncInLoop(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield each first read of a value in an iteration."""
-        for sync, fixes, blocked in program.once(remedies):
+        for sync, fixes, blocked in program.get(remedies):
             if sync.kind != "item":
                 message = _MESSAGES.get(
                     sync.kind, f"`{sync.kind}` makes the host wait for the device in every iteration"

@@ -6,6 +6,7 @@ import ast
 import os
 import signal
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import ClassVar
 
 from perflint.analysis.program import Program
@@ -60,6 +61,18 @@ class Bottomless(Rule):
         yield from self.check(program, options)
 
 
+class Endless(Rule):
+    """Never comes to an end, and lets no ordinary exception end it."""
+
+    group = "compute"
+    triggers = ("endless = True",)
+
+    def check(self, program: Program, options: Options) -> Iterator[Finding]:
+        while True:
+            with suppress(Exception):
+                sum(range(1000))
+
+
 class Misspelt(Rule):
     """Writes code that is none, and trips over it."""
 
@@ -71,6 +84,7 @@ class Misspelt(Rule):
         return iter(())
 
 
-for _rule in (Eval, Crash, Killed, Bottomless, Misspelt):
+for _rule in (Eval, Crash, Killed, Bottomless, Endless, Misspelt):
     _rule.name = _rule.__name__.lower()
-EVAL, CRASH, KILLED, BOTTOMLESS, MISSPELT = Eval(), Crash(), Killed(), Bottomless(), Misspelt()
+EVAL, CRASH, KILLED, BOTTOMLESS = Eval(), Crash(), Killed(), Bottomless()
+ENDLESS, MISSPELT = Endless(), Misspelt()

@@ -39,7 +39,8 @@ def test_findings_are_in_order_and_none_is_there_twice() -> None:
 
 
 def test_a_diagnostic_says_where_it_is_and_shows_the_lines_around() -> None:
-    (found,) = checked(HEAD + "\n\nx = 'ä', eval(y)  # z\n\nlast\nunseen\n").diagnostics
+    text = HEAD + "\n\nx = 'ä', eval(y)  # z\n\nlast\nunseen\n"
+    (found,) = check_bytes("a.py", text.encode(), (EVAL,), {}, edits=True)[0].diagnostics
     assert (found.path, found.rule, found.start.line, found.start.column, found.end.column) == (
         "a.py",
         "eval",

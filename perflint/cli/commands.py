@@ -141,12 +141,14 @@ def _run(session: Session, typed: dict[str, Any]) -> tuple[RunResult, tuple[str,
     """The result of checking the session's files, and notes about what was left out."""
     from perflint.cli import console
     from perflint.project.run import check_files
+    from perflint.report import WITH_EDITS
 
+    edits = session.settings.output_format in WITH_EDITS
     if session.reads_stdin:
-        return session.check_stdin(sys.stdin.buffer.read()), ()
+        return session.check_stdin(sys.stdin.buffer.read(), edits=edits), ()
     discovery, notes = session.discover()
     with console.progress(not typed["quiet"]) as progress:
-        return check_files(discovery, session.settings, progress=progress), notes
+        return check_files(discovery, session.settings, edits=edits, progress=progress), notes
 
 
 def _with_gains(session: Session, result: RunResult) -> RunResult:

@@ -77,8 +77,8 @@ class Session:
         """Why standard input is left out, as only `force-exclude` can, by a name that no file needs to have yet."""
         return "" if self.stdin_name == UNNAMED else forced_out(self.stdin_name, self.settings)
 
-    def check_stdin(self, data: bytes) -> RunResult:
-        """The result of standard input that holds `data`."""
+    def check_stdin(self, data: bytes, *, edits: bool = False) -> RunResult:
+        """The result of standard input that holds `data`, with the edits of fixes if these are asked for."""
         import time
 
         from perflint.engine.check import check_bytes
@@ -89,7 +89,7 @@ class Session:
         if reason := self.excluded():
             file = FileResult(str(path), skipped=reason)
         else:
-            file, _ = check_bytes(str(path), data, self.rules.at(path), self.settings.rules)
+            file, _ = check_bytes(str(path), data, self.rules.at(path), self.settings.rules, edits=edits)
         return RunResult((file,), time.perf_counter() - started)
 
     def fix_stdin(self, data: bytes) -> tuple[Patch, bytes]:

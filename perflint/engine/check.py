@@ -6,7 +6,7 @@ import hashlib
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perflint.analysis.links import ALONE, NONE, Context, Links
@@ -18,7 +18,7 @@ from perflint.documents.document import Document, decode
 from perflint.engine import suppress
 from perflint.engine.problems import FILE_FAULTS, TOO_LARGE, RuleCrash, problem_of
 from perflint.engine.results import Diagnostic, FileResult, PlacedFix
-from perflint.engine.rule import Finding, Fix, Options, Rule
+from perflint.engine.rule import Finding, Fix, Options, Rule, Unrenderable
 from perflint.engine.screen import can_fire, may_use_torch
 from perflint.engine.supposed import supposed_contexts
 from perflint.syntax.source import Source
@@ -109,10 +109,12 @@ def check_bytes(
     rules: Sequence[Rule],
     options: Mapping[str, Options],
     context: Context = ALONE,
+    *,
+    edits: bool = False,
 ) -> tuple[FileResult, Links]:
     """What is to report of a file at `path` that holds `data`, and its links; any error becomes the file's problem."""
     try:
-        return check_document(decode(path, data), rules, options, context)
+        return check_document(decode(path, data), rules, options, context, edits=edits)
     except Unreadable as error:
         return FileResult(path, problem=error.problem), NONE
     except Exception as error:
@@ -120,19 +122,28 @@ def check_bytes(
 
 
 def check_document(
-    document: Document, rules: Sequence[Rule], options: Mapping[str, Options], context: Context = ALONE
+    document: Document,
+    rules: Sequence[Rule],
+    options: Mapping[str, Options],
+    context: Context = ALONE,
+    *,
+    edits: bool = False,
 ) -> tuple[FileResult, Links]:
-    """What is to report of `document`, and its links to other files: or why it could not be checked."""
+    """What is to report of `document`, and its links to other files: or why it could not be checked.
+
+    Fixes have their `edits`, which take time to write, only if these are asked for.
+    """
     if document.skipped:
         return FileResult(document.path, problem=document.problem, skipped=document.skipped), NONE
     try:
         found = find(document.text, rules, options, context)
+        diagnostics = tuple(_diagnostics(document, found.findings, edits))
     except (RuleCrash, *FILE_FAULTS) as error:
         return FileResult(document.path, problem=problem_of(error, document.text)), NONE
-    return FileResult(document.path, tuple(_diagnostics(document, found.findings)), document.problem), found.links
+    return FileResult(document.path, diagnostics, document.problem), found.links
 
 
-def _diagnostics(document: Document, findings: Sequence[Finding]) -> Iterator[Diagnostic]:
+def _diagnostics(document: Document, findings: Sequence[Finding], edits: bool) -> Iterator[Diagnostic]:
     seen: Counter[str] = Counter()
     for finding in findings:
         start, end = document.position(finding.start), document.position(finding.end)
@@ -141,6 +152,7 @@ def _diagnostics(document: Document, findings: Sequence[Finding]) -> Iterator[Di
         identity = _identity(finding, unit, start.line, last)
         seen[identity] += 1
         first, frame = _frame(unit, start.line, last)
+        fixes, withheld = _fixes(document, finding) if edits else (tuple(map(_titled, finding.fixes)), "")
         yield Diagnostic(
             document.path,
             finding.rule,
@@ -149,16 +161,24 @@ def _diagnostics(document: Document, findings: Sequence[Finding]) -> Iterator[Di
             finding.message,
             start,
             end,
-            tuple(_placed(fix, document) for fix in finding.fixes),
-            document.cited(finding.blocked),
+            fixes,
+            document.cited(finding.blocked or withheld),
             frame,
             first,
             _digest(f"{identity}\0{seen[identity]}"),
         )
 
 
-def _placed(fix: Fix, document: Document) -> PlacedFix:
-    return PlacedFix(fix.title, fix.safety, tuple(map(document.placed, fix.edits)), fix.requires)
+def _titled(fix: Fix) -> PlacedFix:
+    return PlacedFix(fix.title, fix.safety, requires=fix.requires)
+
+
+def _fixes(document: Document, finding: Finding) -> tuple[tuple[PlacedFix, ...], str]:
+    """The fixes with their edits; or why they cannot be written."""
+    try:
+        return tuple(replace(_titled(fix), edits=tuple(map(document.placed, fix.edits))) for fix in finding.fixes), ""
+    except Unrenderable as reason:
+        return (), f"its fix cannot be written: {reason}"
 
 
 def _identity(finding: Finding, unit: Source, first: int, last: int) -> str:

@@ -30,7 +30,7 @@ def apply_fixes(text: str, fixes: Sequence[Fix]) -> str:
 def fitted(text: str, fix: Fix) -> Fix:
     """`fix` with the line breaks of `text` where it makes its edits, and without edits that change nothing."""
     edits = [replace(edit, text=_fitted(text, edit)) for edit in fix.edits]
-    return replace(fix, edits=tuple(edit for edit in edits if edit.text != text[edit.start : edit.end]))
+    return replace(fix, change=tuple(edit for edit in edits if edit.text != text[edit.start : edit.end]))
 
 
 def _fitted(text: str, edit: Edit) -> str:

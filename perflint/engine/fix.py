@@ -10,7 +10,7 @@ from perflint.analysis.links import ALONE, Context
 from perflint.engine.check import find
 from perflint.engine.edits import apply_fixes, collide, fitted, malformed
 from perflint.engine.proof import Comment, comments, flaw
-from perflint.engine.rule import Finding, Fix, Options, Rule, Safety
+from perflint.engine.rule import Finding, Fix, Options, Rule, Safety, Unrenderable
 
 Find = Callable[[str], Sequence[Finding]]
 Accept = Callable[[str, Finding, Fix], str]
@@ -130,6 +130,10 @@ class _Pass:
         if not fix.is_safe and not self.unsafe:
             change = "changes behaviour" if fix.safety is Safety.BEHAVIOUR else f"adds a dependency, {fix.requires}"
             return f"its fix {change}: --unsafe applies it"
+        try:
+            fix.edits  # noqa: B018  # written now, and kept
+        except Unrenderable as reason:
+            return f"its fix cannot be written: {reason}"
         if known := self.rejected.get(_identity(self.text, finding, fix)):
             return f"its fix failed, a defect of perflint: {known.reason}"
         if fault := malformed(self.text, fix):

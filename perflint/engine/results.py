@@ -34,11 +34,11 @@ class PlacedEdit:
 
 @dataclass(frozen=True)
 class PlacedFix:
-    """A fix of the user's file."""
+    """A fix of the user's file; without edits where nobody asked for them."""
 
     title: str
     safety: Safety
-    edits: tuple[PlacedEdit, ...]
+    edits: tuple[PlacedEdit, ...] = ()
     requires: str = ""
 
     @property

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -48,22 +49,39 @@ class Edit:
     text: str
 
 
+class Unrenderable(Exception):
+    """A fix that cannot be written, and why."""
+
+
+Change = tuple[Edit, ...] | Callable[[], tuple[Edit, ...]]
+
+
 @dataclass(frozen=True)
 class Fix:
     """A patch: all of its edits are applied, or none.
 
-    `requires` names the distribution that the fixed program imports and the original one doesn't, if there is one.
+    `change` gives the edits when they are asked for, or is them (see `perflint.transforms.rewrite`). `requires` names
+    the distribution that the fixed program imports and the original one doesn't, if there is one.
     """
 
     title: str
     safety: Safety
-    edits: tuple[Edit, ...]
+    change: Change = field(compare=False)
     requires: str = ""
+
+    @cached_property
+    def edits(self) -> tuple[Edit, ...]:
+        """What the change does to the text; raises Unrenderable."""
+        return self.change() if callable(self.change) else self.change
 
     @property
     def is_safe(self) -> bool:
         """Is it applied without being asked for?"""
         return is_safe(self.safety, self.requires)
+
+    def __reduce__(self) -> tuple[type[Fix], tuple[object, ...]]:
+        """What goes to other processes: the edits, if they are written, and not the program that they are made of."""
+        return Fix, (self.title, self.safety, self.__dict__.get("edits", ()), self.requires)
 
 
 def is_safe(safety: Safety, requires: str) -> bool:

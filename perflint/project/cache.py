@@ -57,10 +57,13 @@ def key_of_all(keys: Mapping[str, bytes]) -> bytes:
     return digest.digest()
 
 
-def keys_for(rules: Sequence[Rule], options: Mapping[str, Options], source: bytes) -> Keys:
-    """The keys of files that `rules` run on; `source` is the digest of the code (see `fingerprint`)."""
+def keys_for(rules: Sequence[Rule], options: Mapping[str, Options], source: bytes, *, edits: bool = False) -> Keys:
+    """The keys of files that `rules` run on; `source` is the digest of the code (see `fingerprint`).
+
+    Results with the `edits` of fixes are others than those without.
+    """
     chosen = [(rule.name, sorted(options.get(rule.name, {}).items())) for rule in rules]
-    seed = repr((_FORMAT, source, sys.version, sys.implementation.name, chosen))
+    seed = repr((_FORMAT, source, sys.version, sys.implementation.name, chosen, edits))
     return Keys(blake2b(seed.encode(), digest_size=16).digest())
 
 

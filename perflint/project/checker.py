@@ -37,11 +37,15 @@ class Checked:
 
 @dataclass(frozen=True)
 class Checker:
-    """All that checking a file takes: the sets of rules of the run, and, unless it has no cache, the keys of each."""
+    """All that checking a file takes: the sets of rules of the run, and, unless it has no cache, the keys of each.
+
+    `edits`: the results have the edits of fixes.
+    """
 
     rules: tuple[tuple[Rule, ...], ...]
     options: Mapping[str, Options]
     keys: tuple[Keys, ...] = ()
+    edits: bool = False
 
     def key(self, task: Task, data: bytes) -> bytes | None:
         """The key of a file that holds `data`."""
@@ -58,6 +62,7 @@ class Checker:
             data = read_bytes(Path(task.path))
         except Unreadable as error:
             return Checked(encode(FileResult(task.path, problem=error.problem)))
-        result, links = check_bytes(task.path, data, self.rules[task.rules], self.options, task.context)
+        rules = self.rules[task.rules]
+        result, links = check_bytes(task.path, data, rules, self.options, task.context, edits=self.edits)
         # What a file could not be checked for may be memory, or a defect of ours that is gone the next time.
         return Checked(encode(result, links), None if result.problem else self.key(task, data))

@@ -50,14 +50,16 @@ class _Seen:
         return replace(self, task=task, key=in_context(self.key, task.surroundings) if self.key else None)
 
 
-def check_files(discovery: Discovery, settings: Settings, *, progress: Progress | None = None) -> RunResult:
+def check_files(
+    discovery: Discovery, settings: Settings, *, edits: bool = False, progress: Progress | None = None
+) -> RunResult:
     """The results of the files that were discovered; of folders that could not be read, the problem.
 
-    A file that cannot be checked, also by a fault of ours, does not keep the others from it. `progress` is called with
-    the numbers of files that are done and of all.
+    A file that cannot be checked, also by a fault of ours, does not keep the others from it. Fixes have their `edits`
+    if these are asked for. `progress` is called with the numbers of files that are done and of all.
     """
     started = time.perf_counter()
-    checker, tasks = _plan(discovery.files, settings)
+    checker, tasks = _plan(discovery.files, settings, edits)
     run = _Run(checker, Cache(settings.cache_dir or settings.root / FOLDER) if settings.cache else None, settings.jobs)
     checked, contexts = run.check_all(tasks, progress)
     files = [_decoded(path, each.payload) for path, each in checked.items()]
@@ -124,7 +126,7 @@ class _Run:
         return done
 
 
-def _plan(files: Sequence[Path], settings: Settings) -> tuple[Checker, list[Task]]:
+def _plan(files: Sequence[Path], settings: Settings, edits: bool) -> tuple[Checker, list[Task]]:
     """Who checks, and each file with the number of the rules that the settings leave on for it."""
     selected = selected_rules(settings.selection)
     numbers: dict[tuple[Rule, ...], int] = {}
@@ -140,8 +142,8 @@ def _plan(files: Sequence[Path], settings: Settings) -> tuple[Checker, list[Task
     keys: tuple[Keys, ...] = ()
     if settings.cache:
         source = source_digest(selected)
-        keys = tuple(keys_for(rules, settings.rules, source) for rules in numbers)
-    return Checker(tuple(numbers), settings.rules, keys), tasks
+        keys = tuple(keys_for(rules, settings.rules, source, edits=edits) for rules in numbers)
+    return Checker(tuple(numbers), settings.rules, keys, edits), tasks
 
 
 def _look(checker: Checker, task: Task) -> _Seen:

@@ -20,6 +20,7 @@ _MODULES = {
     "junit": "junit",
 }
 FORMATS = tuple(_MODULES)
+WITH_EDITS = ("json", "json-lines", "sarif")  # those that tell what a fix changes
 
 
 def render(name: str, result: RunResult, style: Style) -> str:

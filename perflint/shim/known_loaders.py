@@ -69,4 +69,4 @@ def _proves(name: str, fix: PlacedFix) -> bool:
 
 
 def _adds(name: str, fix: PlacedFix) -> bool:
-    return any(name in edit.text for edit in fix.edits)
+    return f"{name}=" in fix.title

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
+from perflint.syntax.module import Module
 from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, own_nodes
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 
 def bound_names(statement: ast.stmt) -> set[str]:
@@ -31,7 +28,7 @@ def _bound_by(node: ast.AST) -> Iterator[str]:
         yield node.name
 
 
-def definition_names(program: Program, statement: ast.stmt) -> set[str]:
+def definition_names(program: Module, statement: ast.stmt) -> set[str]:
     """The names read when `statement` runs: of a definition in decorators, defaults, bases and the class body."""
     deferred = any(
         isinstance(each, ast.ImportFrom)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from perflint.analysis.heat.heat import Heat
+from perflint.analysis.heat.scale import Heat
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.occurrences import occurrences, start_region
 from perflint.analysis.values.dtypes import FLOAT, INTEGER, assigned, may_be_complex, number_kind

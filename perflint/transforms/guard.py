@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from perflint.analysis.program import Program
-from perflint.engine.rule import Edit
 from perflint.syntax.scopes import bound_names, definition_names, used_names
 from perflint.syntax.scripts import is_main_guard
 from perflint.syntax.walk import FUNCTIONS, own_nodes, root_of
-from perflint.transforms.indent import code_lines, file_unit, insertion_point
+from perflint.transforms.operations import Operation, ReplaceStatements
+from perflint.transforms.template import statements
 
-GUARD = 'if __name__ == "__main__":'
 NOTEBOOK = "# %% perflint cell "  # how the program text of a notebook begins
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -22,12 +21,10 @@ _IMPORTS = (ast.Import, ast.ImportFrom)
 
 @dataclass(frozen=True)
 class Guarding:
-    """The edits that put the guard in, or why that cannot be done; `lines` are those that it indents by `unit`."""
+    """What puts the guard in, or why that cannot be done."""
 
-    edits: tuple[Edit, ...] = ()
+    operations: tuple[Operation, ...] = ()
     blocked: str = ""
-    lines: frozenset[int] = field(default_factory=frozenset)
-    unit: str = ""
 
 
 def is_notebook(program: Program) -> bool:
@@ -38,22 +35,10 @@ def is_notebook(program: Program) -> bool:
 def add_guard(program: Program, first: ast.stmt) -> Guarding:
     """Put what runs from `first`, a statement of the module's body, on under main guards; definitions stay."""
     plan = _Plan(program, first)
-    blocked = plan.blocked()
-    if blocked:
+    if blocked := plan.blocked():
         return Guarding(blocked=blocked)
-    unit = file_unit(program.source, program.tree)
-    edits: list[Edit] = []
-    lines: list[int] = []
-    for run in plan.runs():
-        numbers = code_lines(
-            program.source, _first_line(program, run[0], plan.previous_end(run[0])), _end_line(run[-1])
-        )
-        begin, *rest = numbers
-        start = insertion_point(program.source, begin)
-        edits.append(Edit(start, start, f"{GUARD}\n{unit}"))
-        edits += [Edit(point, point, unit) for point in (insertion_point(program.source, line) for line in rest)]
-        lines += numbers
-    return Guarding(tuple(edits), lines=frozenset(lines), unit=unit)
+    guard = 'if __name__ == "__main__":\n    {*body}'
+    return Guarding(tuple(ReplaceStatements(tuple(run), tuple(statements(guard, body=run))) for run in plan.runs()))
 
 
 class _Plan:
@@ -86,11 +71,6 @@ class _Plan:
                 run = []
         if run:
             yield run
-
-    def previous_end(self, statement: ast.stmt) -> int:
-        """The last line of the statement before `statement`; 0 for the first one."""
-        index = self._body.index(statement)
-        return _end_line(self._body[index - 1]) if index else 0
 
     def blocked(self) -> str:
         """Why the plan would break the program when it is imported by a worker; empty where it would not."""
@@ -206,11 +186,3 @@ def _begin_line(statement: ast.stmt) -> int:
 def _end_line(statement: ast.stmt) -> int:
     assert statement.end_lineno is not None
     return statement.end_lineno
-
-
-def _first_line(program: Program, statement: ast.stmt, previous: int) -> int:
-    """The line of the first of the comments that stand directly above `statement`, or its own."""
-    line = _begin_line(statement)
-    while line - 1 > previous and program.source.line_text(line - 1).lstrip("\f").startswith("#"):
-        line -= 1
-    return line

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from perflint.analysis.loops.timeloops import AUTOREGRESSIVE, MIXED, RECURRENCE, VECTORIZABLE
+from perflint.analysis.loops.found import AUTOREGRESSIVE, MIXED, RECURRENCE, VECTORIZABLE
 from perflint.analysis.program import Program
 from perflint.engine.rule import Fix
 from perflint.syntax.walk import PlainLoop

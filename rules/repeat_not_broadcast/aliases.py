@@ -81,11 +81,8 @@ def writes(program: Program, node: ast.AST, name: str, depth: int = _DEPTH) -> b
 
 def _names_within(program: Program, callee: Function, call: ast.Call, name: str) -> Iterator[str]:
     """The names in `callee` of the tensor that is `name` where it is called: parameters, and what its object has."""
-    given = [
-        parameter
-        for parameter, value in program.arguments(call, callee).given.items()
-        if path_of(viewed(value)) == name
-    ]
+    bound = program.arguments(call, callee).given
+    given = [parameter for parameter, value in bound.items() if path_of(viewed(value)) == name]
     method = getattr(callee, "name", "")
     if program.class_of(callee) is not None and callee.args.args:
         called = path_of(call.func).removesuffix(f".{method}")  # of a module, forward is called by its own name

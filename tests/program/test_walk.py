@@ -34,5 +34,5 @@ def test_what_is_known_of_a_program_is_worked_out_once() -> None:
         asked.append(of)
         return len(of.text)
 
-    assert (program.once(length), program.once(length)) == (6, 6)
+    assert (program.get(length), program.get(length)) == (6, 6)
     assert asked == [program]

@@ -78,8 +78,8 @@ LOOP = "from torch.utils.data import DataLoader\nloader = DataLoader(range(4), n
         ("\ffor x in loader:\n  print(x)\n", '\fif __name__ == "__main__":\n  for x in loader:\n    print(x)\n'),
         (
             "for x in loader:\n    print('''\na\n  b''', x,\n  \\\n  f'''{x}\nc''')\n",
-            "if __name__ == \"__main__\":\n    for x in loader:\n        print('''\na\n  b''', x,\n      \\\n"
-            "      f'''{x}\nc''')\n",
+            "if __name__ == \"__main__\":\n    for x in loader:\n        print('''\na\n  b''', x,\n  \\\n"
+            "  f'''{x}\nc''')\n",
         ),
         ("y = 1; z = list(loader)  # both\n", 'if __name__ == "__main__":\n    y = 1; z = list(loader)  # both\n'),
         ("for x in loader: print(x)", 'if __name__ == "__main__":\n    for x in loader: print(x)'),

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from perflint.analysis.data.draws import method_of
+from perflint.analysis.data.loaders import Loaders
+from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import FUNCTIONS, Function
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _DEPTH = 3  # of compositions of transforms
 
 
 def callables(program: Program, node: ast.AST, depth: int = _DEPTH) -> Iterator[Function]:
     """The functions behind `node`: itself, `__call__` of its class, or those that a library wraps."""
-    for origin in program.loaders.origins.of(node):
+    for origin in program.get(Loaders).origins.of(node):
         value = program.value(origin)
         if isinstance(origin, FUNCTIONS):
             yield origin

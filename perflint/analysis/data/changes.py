@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from perflint.analysis.data.writes import written
-from perflint.analysis.heat.heat import Heat
+from perflint.analysis.facts import Program
+from perflint.analysis.heat.scale import Heat
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import Function, own_nodes, path_of, stores
 
 if TYPE_CHECKING:
     from perflint.analysis.data.effects import Effects
-    from perflint.analysis.program import Program
 
 
 def change_while_read(program: Program, effects: Effects, functions: Collection[Function]) -> str:

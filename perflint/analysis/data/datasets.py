@@ -5,23 +5,20 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from perflint.analysis.data.callables import callables
 from perflint.analysis.data.changes import change_while_read, own_change, written_while_read
 from perflint.analysis.data.doubts import doubt_of, is_of_model
 from perflint.analysis.data.draws import Draws, calls_in, method_of
 from perflint.analysis.data.effects import Effects
-from perflint.analysis.data.loaders import LoaderCall
+from perflint.analysis.data.loaders import LoaderCall, Loaders
 from perflint.analysis.data.strays import stray_change
+from perflint.analysis.facts import Program
 from perflint.analysis.values.inference.iteration import contains_tensor
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import FUNCTIONS, Function, own_nodes
 from perflint.torch_ops import table as torch_table
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _WRAPPERS = frozenset({"Subset", "ConcatDataset", "StackDataset", "ChainDataset", "random_split"})
 _FIXED_DATASETS = frozenset(
@@ -58,9 +55,9 @@ class Datasets:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._origins = program.loaders.origins
+        self._origins = program.get(Loaders).origins
         self._draws = Draws(program, self._origins)
-        self._effects = program.once(Effects)
+        self._effects = program.get(Effects)
         self._open: set[ast.AST] = set()  # what is being examined, for a dataset that is made of itself
 
     def of(self, loader: LoaderCall) -> Source:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from perflint.analysis.data.effects import Effects
+from perflint.analysis.data.loaders import Loaders
+from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import parameters_of
 from perflint.syntax.walk import Function, own_nodes, stores
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 # What is another in a worker, or is seen by more than the one who calls it.
 _OF_PROCESS = re.compile(
@@ -46,7 +44,7 @@ def reached(program: Program, functions: Iterable[Function]) -> list[Function]:
         if function not in found:
             found[function] = None
             calls = (node for node in own_nodes(function) if isinstance(node, ast.Call))
-            stack += (callee for call in calls for callee in program.once(Effects).callees(call))
+            stack += (callee for call in calls for callee in program.get(Effects).callees(call))
     return list(found)
 
 
@@ -63,9 +61,9 @@ def held_in(functions: Iterable[Function]) -> Iterator[ast.Attribute | ast.Name]
 
 def is_of_model(program: Program, node: ast.expr) -> bool:
     """Is, or holds, the value of `node` a model, or something that changes as one is trained?"""
-    origins = program.loaders.origins
+    origins = program.get(Loaders).origins
     made = [node, *(each for each in origins.of(node) if isinstance(each, ast.expr))]
-    same = {each for one in made for each in program.once(Effects).same(one, parts=True)}
+    same = {each for one in made for each in program.get(Effects).same(one, parts=True)}
     of_weights = any(attribute in _WEIGHTS for _, attribute in same)  # other attributes may be plain numbers
     parts = [part for part, attribute in same if of_weights or not attribute]
     return any(program.value(each).kind is Kind.MODULE for part in parts for each in (part, *origins.of(part)))
@@ -78,7 +76,7 @@ def _held(program: Program, functions: Collection[Function]) -> str:
             return (
                 f"{program.segment(node)} is a model or a part of one, which workers would keep as it is at their start"
             )
-        origins = program.loaders.origins.of(node)
+        origins = program.get(Loaders).origins.of(node)
         makers = [program.qualified(each.func) for each in origins if isinstance(each, ast.Call)]
         if any(map(_STREAMS.fullmatch, makers)):
             return _READ_ON.format(program.segment(node))
@@ -111,7 +109,7 @@ def _opens_to_write(call: ast.Call) -> bool:
 
 
 def _read_on(program: Program, functions: Collection[Function]) -> str:
-    found = (path for function in functions for path in program.once(Effects).read_on(function))
+    found = (path for function in functions for path in program.get(Effects).read_on(function))
     path = next(found, "")
     return _READ_ON.format(path) if path else ""
 
@@ -123,7 +121,7 @@ def _unnamed(program: Program, functions: Collection[Function]) -> str:
         is_property = method.name in read and any(_names_property(each) for each in method.decorator_list)
         is_special = method.name.startswith("__") and method.name not in _CALLED_BY_NAME
         if is_property or (is_special and _is_held(program, method, functions)):
-            for path in program.once(Effects).left_behind(method):
+            for path in program.get(Effects).left_behind(method):
                 return f"{method.name} changes {path}, and every worker would have its own"
     return ""
 
@@ -138,5 +136,5 @@ def _is_held(program: Program, method: Function, functions: Collection[Function]
     return owner is not None and any(
         isinstance(origin, ast.Call) and program.value(origin.func).node is owner.node
         for node in held_in(functions)
-        for origin in program.loaders.origins.of(node)
+        for origin in program.get(Loaders).origins.of(node)
     )

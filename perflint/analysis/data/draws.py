@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from perflint.analysis.data.origins import Origins
+from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, Function, body_of
 from perflint.torch_ops import table as torch_table
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _TRANSFORMS = ("torchvision.transforms.v2.", "torchvision.transforms.")
 _FIXED_TRANSFORMS = frozenset(

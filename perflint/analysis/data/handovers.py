@@ -6,16 +6,14 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from perflint.analysis.data.draws import method_of
+from perflint.analysis.data.loaders import Loaders
 from perflint.analysis.data.origins import Origins
+from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import FUNCTIONS, Function, own_nodes
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _VERB = re.compile(
     r"^_*(fit|train|test|validat\w*|valid|eval\w*|predict\w*|exec\w*|run|main|learn|infer\w*|lr_find|tune|launch|do_\w+)(_|$|[A-Z])|_(epoch|loop|model)$"
@@ -41,7 +39,7 @@ class Handovers:
 
     @cached_property
     def _origins(self) -> Origins:
-        return self._program.loaders.origins
+        return self._program.get(Loaders).origins
 
     def runs_training(self, call: ast.Call) -> bool:
         """Does a name like fit, train or run call code that cannot be seen?"""
@@ -126,7 +124,7 @@ class Handovers:
     @cached_property
     def _unused_worker_option(self) -> bool:
         """Does the command line have an option for workers that this file does not read itself?"""
-        options = {name for name in self._program.loaders.command_line if _WORKER_OPTION.match(name)}
+        options = {name for name in self._program.get(Loaders).command_line if _WORKER_OPTION.match(name)}
         read = {node.attr for node in self._program.of_type(ast.Attribute)}
         return bool(options - read)
 

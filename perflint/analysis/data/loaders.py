@@ -8,15 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from perflint.analysis.data.origins import Origins
+from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.arguments import bind, defaults_of
 from perflint.torch_ops import table as torch_table
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _GEOMETRIC = re.compile(r"torch_geometric\.(loader|data)\.(\w+\.)*(?!Cached|Prefetch)\w*Loader$")
 _TORCH_ONLY = frozenset(

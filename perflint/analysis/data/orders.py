@@ -10,16 +10,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from perflint.analysis.data.loaders import LoaderCall
+from perflint.analysis.data.loaders import LoaderCall, Loaders
 from perflint.analysis.data.workers import elements_of
+from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import COMPREHENSIONS, path_of
 from perflint.torch_ops import table as torch_table
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 # These make the iterators of what they are given as they are called, or (the second) when they are asked for them.
 _EAGER = re.compile(r"builtins\.(iter|enumerate|zip|map|filter)|itertools\.\w+")
@@ -34,8 +31,8 @@ class Orders:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._loaders = program.loaders
-        self._origins = program.loaders.origins
+        self._loaders = program.get(Loaders)
+        self._origins = program.get(Loaders).origins
         self._early = dict(self._read_early())
         self._together = next(filter(self._takes_loaders, program.of_type(ast.Call)), None)
 

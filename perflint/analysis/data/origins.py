@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from perflint.analysis.facts import Program
 from perflint.syntax.arguments import defaults_of, parameters_of
 from perflint.syntax.walk import FUNCTIONS, Function, own_nodes
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _DEPTH = 8
 _LEFT_OUT = -1  # the index of a parameter that stands for itself

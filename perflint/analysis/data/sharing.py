@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
 from perflint.syntax.walk import own_nodes, path_of
 from perflint.torch_ops import table as torch_table
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _PASSING = frozenset(
     "builtins.enumerate builtins.zip builtins.reversed builtins.iter builtins.next builtins.getattr builtins.type"

@@ -7,19 +7,16 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from perflint.analysis.data.draws import method_of
 from perflint.analysis.data.handovers import Handovers
-from perflint.analysis.data.loaders import is_loader_class
+from perflint.analysis.data.loaders import Loaders, is_loader_class
 from perflint.analysis.data.workers import Reason, Workers
+from perflint.analysis.facts import Program
 from perflint.analysis.links import Likelihood
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scripts import is_main_guard
 from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, Function, body_of, children, own_nodes
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _ITERATES = frozenset(
     f"builtins.{name}"
@@ -86,7 +83,7 @@ class Starts:
     def by_walking(self, node: ast.ClassDef) -> Likelihood:
         """How sure it is that iterating over an object of the class does, as it is a loader itself."""
         constructor = method_of(node, "__init__") if any(map(self._is_loader, node.bases)) else None
-        loaders = self._program.loaders.by_call
+        loaders = self._program.get(Loaders).by_call
         built = [loaders[each] for each in own_nodes(constructor) if each in loaders] if constructor else []
         return max((_likelihood(self._workers.of_loader(loader)) for loader in built), default=Likelihood.NO)
 
@@ -184,12 +181,12 @@ class Starts:
 
     def _makers(self, node: ast.expr) -> list[str]:
         """The qualified names of the calls that may have made an object."""
-        origins = self._program.loaders.origins.of(node)
+        origins = self._program.get(Loaders).origins.of(node)
         return [self._program.qualified(origin.func) for origin in origins if isinstance(origin, ast.Call)]
 
     def _is_process(self, node: ast.expr) -> bool:
         """Is it a Process? One that is kept in a list is known by its construction in the same function."""
-        origins = self._program.loaders.origins.of(node)
+        origins = self._program.get(Loaders).origins.of(node)
         made = [origin for origin in origins if isinstance(origin, ast.Call)]
         if made:
             return any(self._makes_process(origin) for origin in made)

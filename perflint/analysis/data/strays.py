@@ -5,18 +5,15 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from perflint.analysis.data.doubts import held_in, reached
 from perflint.analysis.data.effects import Effects
-from perflint.analysis.data.loaders import LoaderCall
+from perflint.analysis.data.loaders import LoaderCall, Loaders
 from perflint.analysis.data.writes import written
-from perflint.analysis.heat.heat import Heat
+from perflint.analysis.facts import Program
+from perflint.analysis.heat.scale import Heat
 from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import Function, own_nodes
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _SETTING = re.compile(r"torch\.(set_(?!num_)\w+|use_deterministic_algorithms)|numpy\.seterr")
 _MADE = (ast.Call, ast.Dict, ast.List, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
@@ -74,12 +71,12 @@ def _of_others(program: Program, functions: Collection[Function]) -> str:
 def _alias(program: Program, loader: LoaderCall, functions: Collection[Function]) -> str:
     """Something that the dataset holds, or the dataset, is changed by another name."""
     read = {node.attr for node in held_in(functions) if isinstance(node, ast.Attribute)}
-    origins = program.loaders.origins
+    origins = program.get(Loaders).origins
     held = {origin for node in held_in(functions) if isinstance(node, ast.Attribute) for origin in origins.of(node)}
     dataset = loader.argument("dataset")
     owners = set(origins.of(dataset)) if dataset is not None else set()
     for target in _changed_while_read(program, loader, functions):
-        for node, attribute in program.once(Effects).same(target):
+        for node, attribute in program.get(Effects).same(target):
             if not isinstance(node, ast.Name | ast.Attribute):
                 continue
             made = {origin for origin in origins.of(node) if isinstance(origin, _MADE)}
@@ -111,4 +108,4 @@ def _is_older(program: Program, made: ast.AST, target: ast.expr) -> bool:
 
 
 def _has_loader(program: Program, function: Function) -> bool:
-    return any(program.function_of(each.call) is function for each in program.loaders.calls)
+    return any(program.function_of(each.call) is function for each in program.get(Loaders).calls)

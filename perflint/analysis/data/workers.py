@@ -8,16 +8,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
-from perflint.analysis.data.loaders import LoaderCall, Setting, State
+from perflint.analysis.data.loaders import LoaderCall, Loaders, Setting, State
 from perflint.analysis.data.origins import argument_for
+from perflint.analysis.facts import Program
 from perflint.analysis.links import Answer, Likelihood
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import defaults_of
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _WRAPS = re.compile(
     r"builtins\.(iter|next|list|tuple|set|enumerate|zip|map|filter|reversed|sorted)|tqdm\b.*|itertools\.\w+"
@@ -46,7 +43,7 @@ class Workers:
     def __init__(self, program: Program, assumed: frozenset[ast.Call]) -> None:
         self._program = program
         self._assumed = assumed
-        self._loaders = program.loaders
+        self._loaders = program.get(Loaders)
         self.asked: set[str] = set()  # functions of other files that a start depends on
 
     def of(self, node: ast.AST) -> Reason | None:

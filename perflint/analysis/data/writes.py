@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
 from perflint.analysis.loops.writes import changed_in_place
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import path_of
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _CHANGING = frozenset(  # which give None, as the same names give something else of tensors and data frames
     "append appendleft extend extendleft add insert update remove discard clear sort reverse fill put".split()

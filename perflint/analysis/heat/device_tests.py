@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
 from perflint.syntax.walk import path_of
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _MOVES = frozenset({"cuda", "to"})
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
 from perflint.analysis.values.inference.methods import MODULE_SELF
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import Loop, assigned_values, own_nodes, path_of
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _BATCH = re.compile(r"(^|_)(mini_?)?batch(ed)?(_data)?$")
 _BATCHES = re.compile(r"(^|[._])(mini_?)?batch(es)?(_(iter|gen|generator|iterator))?$")

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import Function, Loop, own_nodes
 from perflint.torch_ops import table as torch_table
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _DEPTH = 3  # of calls through which the number of an iteration is followed
 _DRAWING_METHODS = ("sample", "batch", "next", "pop", "get_data", "fetch", "choice", "recv")

@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from enum import IntEnum
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
 from perflint.analysis.heat.evaluation import evaluates_each
 from perflint.analysis.heat.rarity import is_escape, makes_rare
+from perflint.analysis.heat.scale import Heat
 from perflint.analysis.heat.switches import Switch, may_turn_on, switch
-from perflint.analysis.loops.kinds import LoopKind
+from perflint.analysis.loops.found import LoopKind
 from perflint.analysis.values.inference.parameters import STEP_METHODS
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, Function
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
-
-
-class Heat(IntEnum):
-    """How often a place in the program runs."""
-
-    ONCE = 0  # once, or now and then
-    STEP = 1  # every training or evaluation step
-    TIME = 2  # every time step
 
 
 class Heats:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
 from perflint.analysis.heat.freshness import steps_an_environment
-from perflint.analysis.heat.heat import Heat
+from perflint.analysis.heat.scale import Heat
 from perflint.analysis.heat.syncs import Sync, storage_of, syncs
 from perflint.syntax.walk import FUNCTIONS, own_nodes
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _PARTIAL = frozenset(
     {"max", "min", "sorted", "mask", "masked_select", "nonzero", "print"}

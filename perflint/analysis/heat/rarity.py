@@ -5,14 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
 from perflint.analysis.heat.device_tests import stays_on_host
 from perflint.analysis.values.values import LIKELY_HOST_TENSOR, Kind
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, assigned_values, path_of, stores
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _RARE_NAME = re.compile(
     r"(^|_)(should|every|interval|freq|debug|debugging|visuali[sz]e)(_|$)|^is_(first|last)|(^|_)(done|terminated|truncated)_?$"

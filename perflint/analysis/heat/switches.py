@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from perflint.analysis.facts import Program
 from perflint.analysis.values.inference.arguments import Arguments, received
 from perflint.analysis.values.inference.parameters import constant
 from perflint.analysis.values.values import OTHER, Value
 from perflint.syntax.arguments import defaults_of
 from perflint.syntax.walk import Function, stores
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 
 class Switch(NamedTuple):

@@ -5,16 +5,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from perflint.analysis.facts import Program
 from perflint.analysis.values.inference.iteration import contains_tensor
 from perflint.analysis.values.values import GUESSED, Kind, Place, Value
 from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import COMPREHENSIONS, path_of
 from perflint.torch_ops import table as torch_table
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _COPIES = frozenset({"tolist", "cpu", "numpy"})
 _DATA_DEPENDENT = frozenset(

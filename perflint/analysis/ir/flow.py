@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
 from perflint.analysis.ir.bindings import Bindings
 from perflint.syntax.walk import Function
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 
 class Flow:

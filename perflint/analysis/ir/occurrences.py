@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import FUNCTIONS, own_nodes, path_of
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _SEES_ALL = frozenset({"locals", "globals", "vars", "eval", "exec"})
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
 from perflint.analysis.loops.dataflow import LoopFlow, TimeSlice
 from perflint.analysis.loops.expressions import Expressions
-from perflint.analysis.loops.header import Element, Header
+from perflint.analysis.loops.found import Element, Header
 from perflint.analysis.loops.objects import prepared_objects
 from perflint.analysis.loops.proofs import proven_tensors
 from perflint.analysis.loops.trace import CAT, INDEX, INVARIANT, MODEL, Trace, from_before, merged
@@ -15,10 +15,6 @@ from perflint.analysis.loops.writes import is_fixed, last_writes, root_path, ste
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, path_of
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
-
 
 _ADDS = frozenset(
     {

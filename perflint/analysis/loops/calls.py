@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
+from perflint.analysis.loops.dataflow import CallSort
 from perflint.analysis.loops.header import called
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.walk import Function, own_nodes, path_of
 from perflint.torch_ops import table as torch_table
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 CHOICES = frozenset({"argmax", "multinomial", "topk", "sample", "gumbel_softmax", "argsort", "nlargest"})
 _RANKS = frozenset({"sort", "sorted"})
@@ -64,20 +61,6 @@ _HOST_LIBRARIES = (
     "PIL",
     "sys",
 )
-
-
-@dataclass(frozen=True)
-class CallSort:
-    """`model`: it is a module, a function that runs one, or, where `unsure`, something unknown."""
-
-    model: bool = False
-    unsure: bool = False
-    rnn: bool = False
-    choice: bool = False
-    cat: bool = False
-    resize: bool = False
-    view: bool = False
-    launches: bool = False
 
 
 def is_metadata(node: ast.expr) -> bool:

@@ -6,7 +6,6 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from perflint.analysis.loops.calls import CallSort
 from perflint.analysis.loops.trace import INVARIANT, Trace, merged
 
 
@@ -29,6 +28,20 @@ class Collected:
     how: str
     node: ast.AST
     trace: Trace
+
+
+@dataclass(frozen=True)
+class CallSort:
+    """`model`: it is a module, a function that runs one, or, where `unsure`, something unknown."""
+
+    model: bool = False
+    unsure: bool = False
+    rnn: bool = False
+    choice: bool = False
+    cat: bool = False
+    resize: bool = False
+    view: bool = False
+    launches: bool = False
 
 
 @dataclass(frozen=True)

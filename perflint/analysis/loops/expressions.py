@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
-from perflint.analysis.loops.calls import LISTS, VIEWS, CallSort, is_factory, is_metadata, makes_a_value, sort_of
-from perflint.analysis.loops.dataflow import Call, Collected
+from perflint.analysis.loops.calls import LISTS, VIEWS, is_factory, is_metadata, makes_a_value, sort_of
+from perflint.analysis.loops.dataflow import Call, CallSort, Collected
 from perflint.analysis.loops.header import called
 from perflint.analysis.loops.index import steps_taken
 from perflint.analysis.loops.objects import object_state

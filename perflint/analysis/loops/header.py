@@ -6,14 +6,12 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
+from perflint.analysis.loops.found import Element, Header
 from perflint.analysis.values.inference.iteration import element_of
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import Loop, own_nodes, path_of, stores
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _WRAPPERS = frozenset({"reversed", "list", "tuple", "iter", "tqdm", "trange", "track", "islice", "progress_bar"})
 _MEMBERS = frozenset(
@@ -27,29 +25,6 @@ _NOT_SEQUENCES = frozenset(
     {Kind.MODULE, Kind.MAPPING, Kind.STRING, Kind.NUMPY, Kind.LOADER, Kind.DATASET, Kind.OPTIMIZER, Kind.NUMBER}
 )
 FEW = 3  # iterations by a constant: too few to be a sequence
-
-
-@dataclass(frozen=True)
-class Element:
-    """A target of the loop that is one step of the sequence `base`: of a tensor, along `axis`, or of a list."""
-
-    target: ast.expr
-    base: str
-    source: ast.expr
-    is_tensor: bool
-    axis: int | None = 0
-
-
-@dataclass(frozen=True)
-class Header:
-    """What the head of a loop tells. `strides`: by more than one; `is_other`: it shows that no time axis is walked."""
-
-    indices: frozenset[str]
-    elements: tuple[Element, ...]
-    members: tuple[ast.expr, ...]  # targets that are neither steps of a sequence nor numbers
-    bounds: tuple[ast.expr, ...]
-    strides: bool
-    is_other: bool
 
 
 @dataclass

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
 from perflint.analysis.loops.dataflow import TimeSlice
 from perflint.analysis.loops.header import called
 from perflint.analysis.loops.indices import picks_one, place, spans_an_axis
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import Function, own_nodes, path_of
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _DEPTH = 3  # calls inside of calls
 

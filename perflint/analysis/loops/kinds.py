@@ -5,32 +5,20 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from enum import Enum
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
 from perflint.analysis.heat.evaluation import evaluates
 from perflint.analysis.heat.freshness import brings_data, steps_an_environment
-from perflint.analysis.loops.timeloops import TimeLoop, time_loop
+from perflint.analysis.loops.found import LoopKind, TimeLoop
+from perflint.analysis.loops.timeloops.recognition import time_loop
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, body_of, children, own_nodes, path_of
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
-
 
 _ITERATOR = re.compile(r"(^|[._])(train|val|valid|dev|test|eval)_iter(ator)?$")
 _PASSES_ON = frozenset({"builtins.enumerate", "builtins.iter", "tqdm.tqdm", "tqdm.auto.tqdm"})
 
 
 _TRAINING = re.compile(r"\.(backward|manual_backward|zero_grad|step)\(")
-
-
-class LoopKind(Enum):
-    """What one iteration of a loop is."""
-
-    STEP = "step"  # of training or evaluation, on a batch of its own
-    TIME = "time"  # of a sequence, or of generation
-    OTHER = "other"  # an epoch, a rollout, a layer, a file, ...
 
 
 class Loops:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TypeGuard
 
+from perflint.analysis.facts import Program
 from perflint.analysis.loops.header import called
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import Function, Loop, own_nodes, path_of
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 # what any module can do: none of it begins a sequence
 _MODULE_METHODS = frozenset(

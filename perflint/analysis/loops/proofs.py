@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
 from perflint.analysis.loops.header import called
 from perflint.analysis.loops.indices import spans_an_axis
 from perflint.syntax.walk import Loop, own_nodes, path_of
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _TENSORS_ONLY = frozenset(
     {"size", "float", "long", "double", "half", "unsqueeze", "detach", "cuda", "expand_as", "type_as", "view_as"}

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
 from perflint.analysis.loops.calls import is_metadata, rnn_kind
 from perflint.analysis.loops.dataflow import LoopFlow
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import Function, own_nodes, path_of
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 
 def is_carried_by_rnn(program: Program, flow: LoopFlow, name: str) -> bool:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import ast
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.loops.dataflow import Draft, TimeSlice
-from perflint.analysis.loops.header import Header
+from perflint.analysis.loops.found import Header
 from perflint.analysis.loops.indices import is_next, picks_one, place, spans_an_axis, starts_alike
 from perflint.analysis.loops.objects import is_parameter
 from perflint.analysis.loops.trace import INDEX, INVARIANT, Trace, from_before, merged
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import path_of
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 
 class Steps(ABC):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
+from perflint.analysis.facts import Program
 
 _HOOK = re.compile(r"\bregister_\w*hook\b")
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from perflint.analysis.links import Says
 from perflint.analysis.values.outside import ELSEWHERE
+from perflint.syntax.module import Module
 from perflint.syntax.walk import path_of
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 # A seed of the generators of a device is no word of using one.
 _DEVICE = re.compile(
@@ -27,12 +24,12 @@ _EVALUATES = re.compile(r"(hub\.load|load_state_dict|\.from_pretrained)\((?s:.*)
 _SCRIPTS = tuple(f".jit.{name}" for name in "script script_method script_if_tracing trace trace_module freeze".split())
 
 
-def says_of(program: Program) -> Says:
+def says_of(program: Module) -> Says:
     """What a file says: of a device above all."""
     return _of_place(program) | (Says.COMPILES if scripting(program) is not None else Says.NOTHING)
 
 
-def scripting(program: Program) -> ast.expr | None:
+def scripting(program: Module) -> ast.expr | None:
     """Where the file first calls what compiles with torch.jit, decorates with it or hands it on, by whatever name.
 
     By the names alone: what a file says is asked before their values are known.
@@ -53,7 +50,7 @@ def scripting(program: Program) -> ast.expr | None:
     return None
 
 
-def _of_place(program: Program) -> Says:
+def _of_place(program: Module) -> Says:
     if _in_code(program, _DEVICE):
         return Says.DEVICE
     says = Says.SCRIPT if program.is_script else Says.NOTHING
@@ -66,7 +63,7 @@ def _of_place(program: Program) -> Says:
     return says
 
 
-def trains(program: Program) -> bool:
+def trains(program: Module) -> bool:
     """Are there words of training?"""
     return any(_in_code(program, word) for word in _TRAINS)
 
@@ -93,12 +90,12 @@ def _names(statement: ast.stmt) -> Iterator[str]:
         yield from (f"{module}.{alias.name}" for alias in statement.names)
 
 
-def _in_code(program: Program, words: re.Pattern[str]) -> bool:
+def _in_code(program: Module, words: re.Pattern[str]) -> bool:
     """Is one of the words in code rather than in a comment or a docstring?"""
     return any(not _is_documentation(program, match.start()) for match in words.finditer(program.text))
 
 
-def _is_documentation(program: Program, offset: int) -> bool:
+def _is_documentation(program: Module, offset: int) -> bool:
     if "#" in program.text[program.text.rfind("\n", 0, offset) + 1 : offset]:
         return True
     line = program.text.count("\n", 0, offset) + 1

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import own_nodes, path_of
 from perflint.torch_ops import table as torch_table
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 FLOAT, INTEGER, UNKNOWN = "float", "integer", ""
 
@@ -74,7 +71,7 @@ def is_wide_integer(program: Program, node: ast.expr, depth: int = _DEPTH) -> bo
 
 def may_be_complex(program: Program, node: ast.expr) -> bool:
     """Does the file compute with complex numbers, of which `node` may be one?"""
-    return program.once(_computes_complex) and not _is_real(program, node, _DEPTH)
+    return program.get(_computes_complex) and not _is_real(program, node, _DEPTH)
 
 
 def _computes_complex(program: Program) -> bool:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from perflint.analysis.data.telling import asked_of_starts, loaders_told, told_of_starts
+from perflint.analysis.facts import Program
+from perflint.analysis.heat.freshness import draws
 from perflint.analysis.heat.hot_syncs import is_needed
 from perflint.analysis.links import ALONE, Answer, Context, HotCall, Links, Says
 from perflint.analysis.values.bearing import imported
 from perflint.analysis.values.codes import argument_code, result_code
 from perflint.analysis.values.outside import named_functions
 from perflint.analysis.values.questions import Reaching, asked_of, steps_of
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _DEPTH = 3  # of calls through which an action is followed
 
@@ -41,7 +39,7 @@ def links_of(program: Program, context: Context = ALONE) -> Links:
 
 def _answer(program: Program, name: str, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Answer:
     trains = program.trains_once(function)
-    answer = Answer(name, result_code(program.returned(function)), trains, trains and program.draws(function))
+    answer = Answer(name, result_code(program.returned(function)), trains, trains and draws(program, function))
     return told_of_starts(program, answer, function)
 
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from perflint.analysis.heat.heat import Heat
-from perflint.analysis.loops.kinds import LoopKind
+from perflint.analysis.facts import Program
+from perflint.analysis.heat.scale import Heat
+from perflint.analysis.loops.found import LoopKind
 from perflint.analysis.values.values import GUESSED, Kind, Place
 from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, own_nodes, path_of
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _READING_METHODS = frozenset({"item", "cpu", "numpy", "tolist"})
 _READING_FUNCTIONS = frozenset(f"builtins.{name}" for name in "float int bool max min sorted print str".split())

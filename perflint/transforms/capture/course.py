@@ -232,7 +232,7 @@ def _start(program: Program, loop: ast.While, name: str) -> str:
     """The number that a counter is set to in front of the loop; empty where that isn't known."""
     inside = set(own_nodes(loop))
     uses = (each for each in inside if isinstance(each, ast.Name) and each.id == name)
-    starts = {made for use in uses for made in program.once(Flow).definitions(use)} - inside
+    starts = {made for use in uses for made in program.get(Flow).definitions(use)} - inside
     made = next(iter(starts)) if len(starts) == 1 else None
     value = bound_to(program, made) if isinstance(made, ast.Name) else None
     if made is None or not isinstance(value, ast.Constant) or type(value.value) is not int:

@@ -30,7 +30,7 @@ _CONVERT = frozenset(
 
 def check_reads(program: Program, node: ast.AST) -> None:
     """Raise Blocked where `node` itself makes the host wait for a value, or copies one to the device."""
-    if sync := program.once(_reads).get(node):
+    if sync := program.get(_reads).get(node):
         raise Blocked(f"{shown(program, sync.node)} {_USES.get(sync.kind, _READ)}", sync.node)
     if isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
         check_test(program, node.test)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from perflint.analysis.heat.heat import Heat
+from perflint.analysis.heat.scale import Heat
 from perflint.syntax.walk import path_of
 from perflint.transforms.blocked import Blocked
 

@@ -169,7 +169,7 @@ def values_of(program: Program, node: ast.expr) -> list[ast.expr | None]:
 def _values_of_name(program: Program, name: ast.expr) -> list[ast.expr | None]:
     """What a variable may hold where it is read: all that it is ever given, where other functions share it."""
     found = [(target, value) for target, value in assignments(program) if path_of(target) == path_of(name)]
-    flow, around = program.once(Flow), program.function_of(name)
+    flow, around = program.get(Flow), program.function_of(name)
     if isinstance(name, ast.Name) and name.id not in flow.bindings(name).shared:
         reaching = _reaching(flow, name, dict(found))
         here = [value for target, value in found if target in reaching]

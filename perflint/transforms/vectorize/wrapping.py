@@ -23,22 +23,22 @@ _COMMON = frozenset({"checkpoint", "compile", "jit", "prune"})  # names of much 
 
 def may_be_hooked(program: Program) -> bool:
     """Does the program use what adds to the calls of torch's modules, or replaces their weights, or them?"""
-    return not program.once(_words).isdisjoint(_HOOKS) or program.once(_replaces_modules)
+    return not program.get(_words).isdisjoint(_HOOKS) or program.get(_replaces_modules)
 
 
 def may_be_wrapped(program: Program) -> bool:
     """Does the program use what may stand for a module or a function of its own?"""
-    return may_be_hooked(program) or not program.once(_words).isdisjoint(_WRAPPERS)
+    return may_be_hooked(program) or not program.get(_words).isdisjoint(_WRAPPERS)
 
 
 def is_scripted(program: Program) -> bool:
     """Does the program use torch.jit, which does not know torch.vmap?"""
-    return "jit" in program.once(_words)
+    return "jit" in program.get(_words)
 
 
 def sets_attributes_by_name(program: Program) -> bool:
     """May an attribute be set that the text does not show?"""
-    return "setattr" in program.once(_words)
+    return "setattr" in program.get(_words)
 
 
 def _replaces_modules(program: Program) -> bool:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _PROMPTS = frozenset({"input", "raw_input"})
 _RECEIVES = frozenset({"recv", "recv_bytes"})

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
 from perflint.analysis.loops.dataflow import LoopFlow
 from perflint.analysis.loops.header import called
 from perflint.syntax.walk import Loop, own_nodes, path_of
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _JOINS = frozenset({"stack", "cat", "concat", "hstack", "vstack", "pad_sequence", "column_stack"})
 _DEPTH = 2  # functions that hand the list on

@@ -6,11 +6,12 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
 from perflint.analysis.loops.calls import rnn_kind
 from perflint.analysis.loops.dataflow import Call, LoopFlow
-from perflint.analysis.loops.header import Header, called, read_header
+from perflint.analysis.loops.found import Header
+from perflint.analysis.loops.header import called, read_header
 from perflint.analysis.loops.indices import is_rest, place
 from perflint.analysis.loops.state import is_carried_by_rnn, rnn_name, unseen_name
 from perflint.analysis.loops.timeloops import signs
@@ -23,9 +24,6 @@ from perflint.analysis.loops.timeloops.twins import has_twin
 from perflint.analysis.loops.trace import ARITHMETIC, CHOICE, MODEL, RESIZE, RNN, Trace
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import Loop, PlainLoop, assigned_values, path_of
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
 from perflint.analysis.loops.dataflow import LoopFlow
-from perflint.analysis.loops.header import Header, called
+from perflint.analysis.loops.found import Header
+from perflint.analysis.loops.header import called
 from perflint.syntax.walk import Loop, assigned_values, own_nodes, path_of
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 
 def runs_backwards(loop: Loop) -> bool:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from perflint.analysis.loops.found import AUTOREGRESSIVE, MIXED, RECURRENCE, VECTORIZABLE
 from perflint.analysis.loops.timeloops.evidence import Evidence
 from perflint.analysis.loops.trace import CHOICE, MODEL, RESIZE
-
-VECTORIZABLE, AUTOREGRESSIVE, MIXED, RECURRENCE = "vectorizable", "autoregressive", "mixed", "recurrence"
 
 Verdict = tuple[str, str]  # a kind, and because of what
 

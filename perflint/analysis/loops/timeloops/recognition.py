@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
+from perflint.analysis.facts import Program
 from perflint.analysis.loops.body import loop_flow
-from perflint.analysis.loops.dataflow import LoopFlow
-from perflint.analysis.loops.header import Header, read_header
+from perflint.analysis.loops.found import TimeLoop
+from perflint.analysis.loops.header import read_header
 from perflint.analysis.loops.timeloops import kinds
 from perflint.analysis.loops.timeloops.evidence import Evidence
 from perflint.analysis.loops.timeloops.repeats import only_repeats
@@ -15,22 +13,9 @@ from perflint.analysis.loops.timeloops.solvers import numbers_noise, solves
 from perflint.analysis.loops.timeloops.surroundings import never_over_time, walks_chunks
 from perflint.syntax.walk import Loop
 
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
-
 # The first verdict wins, behind `generation`: what a model chooses and gets back decides over the steps that are given
 # besides. Then a state that meets steps, one that meets none, no state, and what only another loop shows.
 _KINDS = (kinds.recurrence, kinds.rollout, kinds.independent, kinds.twin)
-
-
-@dataclass(frozen=True)
-class TimeLoop:
-    """What is known of a time loop: its kind, what in the data flow shows it, and that data flow."""
-
-    kind: str
-    because: str
-    header: Header
-    flow: LoopFlow
 
 
 def time_loop(program: Program, loop: Loop) -> TimeLoop | None:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
 from perflint.analysis.loops.calls import rnn_kind
 from perflint.analysis.loops.dataflow import TimeSlice
 from perflint.analysis.loops.header import called
 from perflint.analysis.loops.objects import own_nodes_of_class
 from perflint.syntax.walk import Loop, assigned_values, own_nodes, path_of
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _PADS = frozenset({"pad_packed_sequence", "pad_sequence"})
 

@@ -6,7 +6,7 @@ import ast
 import re
 
 from perflint.analysis.loops.dataflow import LoopFlow
-from perflint.analysis.loops.header import Header
+from perflint.analysis.loops.found import Header
 from perflint.analysis.loops.timeloops.extents import sizes
 from perflint.analysis.loops.timeloops.words import COUNTED, ROUNDS, TIME, WALKED, any_of
 

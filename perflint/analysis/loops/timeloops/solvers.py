@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
 from perflint.analysis.loops.dataflow import TimeSlice
-from perflint.analysis.loops.header import RANGES, Header, called
+from perflint.analysis.loops.found import Header
+from perflint.analysis.loops.header import RANGES, called
 from perflint.syntax.walk import Loop, assigned_values, nodes_of_body, own_nodes, path_of
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _GRIDS = frozenset({"linspace", "arange", "logspace"})
 _GRID_NAME = re.compile(

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
 from perflint.analysis.heat.testing import imports_framework
 from perflint.analysis.loops.calls import is_metadata
-from perflint.analysis.loops.header import Header, called, split_size
+from perflint.analysis.loops.found import Header
+from perflint.analysis.loops.header import called, split_size
 from perflint.analysis.loops.timeloops.answers import awaits_an_answer
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import Function, Loop, nodes_of_body, own_nodes, path_of
 from perflint.torch_ops import table as torch_table
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _TRAINS = frozenset({"backward", "manual_backward", "zero_grad"})
 _GRADIENTS = frozenset({"torch.autograd.grad", "autograd.grad"})

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
 from perflint.analysis.loops.dataflow import LoopFlow
 from perflint.syntax.walk import Loop, PlainLoop, path_of
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 
 def has_twin(program: Program, loop: Loop, flow: LoopFlow) -> bool:

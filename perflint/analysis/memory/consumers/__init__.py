@@ -1,6 +1,5 @@
 """Follows a tensor to everything that reads it: names, views, branches, containers, the functions of the file."""
 
-from perflint.analysis.memory.consumers.following import reading
 from perflint.analysis.memory.consumers.roles import (
     CONCATENATIONS,
     CONVERSIONS,
@@ -10,6 +9,7 @@ from perflint.analysis.memory.consumers.roles import (
     Reading,
     Role,
 )
+from perflint.analysis.memory.consumers.steps import reading
 
 __all__ = [
     "CONCATENATIONS",

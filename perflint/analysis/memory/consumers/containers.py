@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
+from perflint.analysis.memory.consumers.following import Follower, Steps
 from perflint.analysis.memory.consumers.roles import CONCATENATIONS, OutOfSight, Role
 from perflint.analysis.memory.consumers.trace import Key, Trace
-
-if TYPE_CHECKING:
-    from perflint.analysis.memory.consumers.following import Follower
 
 _ONLY_LOOK = frozenset({"builtins.len", "builtins.isinstance", "builtins.print", "builtins.type", "builtins.range"})
 _SAME_ITEMS = frozenset({"builtins.list", "builtins.tuple"})
@@ -97,7 +93,7 @@ def _keyword(follower: Follower, parent: ast.keyword, node: ast.expr, trace: Tra
     follower.into(callee, call, node, trace, parent.arg)
 
 
-STEPS: dict[type[ast.AST], Callable[[Follower, Any, ast.expr, Trace], None]] = {
+STEPS: Steps = {
     ast.Attribute: _attribute,
     ast.Subscript: _subscript,
     ast.For: _iterated,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.memory.consumers import containers, tensors
-from perflint.analysis.memory.consumers.roles import Consumer, OutOfSight, Reading, Role
+from perflint.analysis.memory.consumers.roles import Consumer, OutOfSight, Role
 from perflint.analysis.memory.consumers.trace import Key, Trace
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import parameters_of
@@ -19,23 +18,11 @@ _DEPTH = 4
 _LITERALS = (ast.List, ast.Dict, ast.ListComp, ast.BinOp)
 
 
-def reading(flow: Flow, node: ast.expr) -> Reading | None:
-    """What happens to the value of `node`; None where that is not all in sight, or the tensor is written to."""
-    follower = Follower(flow)
-    try:
-        follower.follow(node, Trace())
-    except OutOfSight:
-        return None
-    return Reading(
-        tuple(follower.consumers), follower.measured, follower.converted, follower.shown, follower.unfinished
-    )
-
-
 class Follower:
     """One walk from a tensor to what reads it. Its steps raise OutOfSight where they can't tell."""
 
-    def __init__(self, flow: Flow) -> None:
-        self.flow, self.program = flow, flow.program
+    def __init__(self, flow: Flow, step_of: Callable[[ast.AST, Trace], Step | None]) -> None:
+        self.flow, self.program, self._step_of = flow, flow.program, step_of
         self.consumers: list[Consumer] = []
         self.measured = self.converted = self.shown = self.unfinished = False
         self._seen: set[tuple[ast.AST, Trace]] = set()
@@ -46,7 +33,7 @@ class Follower:
             return
         self._seen.add((node, trace))
         parent = self.program.parent(node) or node
-        step = _STEPS.get(type(parent)) or (containers if trace.inside else tensors).STEPS.get(type(parent))
+        step = self._step_of(parent, trace)
         if step is None:
             raise OutOfSight
         step(self, parent, node, trace)
@@ -205,69 +192,5 @@ def _is_aside(site: ast.Call) -> bool:
     return isinstance(site.func, ast.Attribute) and site.func.attr == "forward"
 
 
-_Step = Callable[[Follower, Any, ast.expr, Trace], None]
-
-
-def _assign(follower: Follower, parent: ast.Assign, node: ast.expr, trace: Trace) -> None:
-    for target in parent.targets:
-        follower.assigned(target, node, trace)
-
-
-def _annotated(follower: Follower, parent: ast.AnnAssign, node: ast.expr, trace: Trace) -> None:
-    follower.assigned(parent.target, node, trace)
-
-
-def _named(follower: Follower, parent: ast.NamedExpr, node: ast.expr, trace: Trace) -> None:
-    follower.assigned(parent.target, node, trace)
-    follower.follow(parent, trace)
-
-
-def _return(follower: Follower, parent: ast.Return, node: ast.expr, trace: Trace) -> None:
-    follower.returned(parent, trace)
-
-
-def _chosen(follower: Follower, parent: ast.IfExp, node: ast.expr, trace: Trace) -> None:
-    if node is parent.test:
-        raise OutOfSight
-    follower.follow(parent, trace)
-
-
-def _ignored(follower: Follower, parent: ast.Expr, node: ast.expr, trace: Trace) -> None:
-    """A statement of its own does nothing with its value."""
-
-
-def _collected(follower: Follower, parent: ast.Tuple | ast.List, node: ast.expr, trace: Trace) -> None:
-    around = follower.program.parent(parent)
-    if isinstance(around, ast.Subscript) and parent is around.slice:
-        if trace.inside:
-            raise OutOfSight
-        tensors.index(follower, around, node)
-        return
-    starred = any(isinstance(each, ast.Starred) for each in parent.elts[: parent.elts.index(node)])
-    follower.follow(parent, trace.into(None if starred else parent.elts.index(node), node))
-
-
-def _element(follower: Follower, parent: ast.ListComp | ast.GeneratorExp, node: ast.expr, trace: Trace) -> None:
-    follower.follow(parent, trace.into(None, node))
-
-
-def _entry(follower: Follower, parent: ast.Dict, node: ast.expr, trace: Trace) -> None:
-    key = next(key for key, value in zip(parent.keys, parent.values, strict=True) if value is node or key is node)
-    if key is node or not isinstance(key, ast.Constant) or not isinstance(key.value, int | str):
-        raise OutOfSight
-    follower.follow(parent, trace.into(key.value, node))
-
-
-_STEPS: dict[type[ast.AST], _Step] = {
-    ast.Assign: _assign,
-    ast.AnnAssign: _annotated,
-    ast.NamedExpr: _named,
-    ast.Return: _return,
-    ast.IfExp: _chosen,
-    ast.Expr: _ignored,
-    ast.Tuple: _collected,
-    ast.List: _collected,
-    ast.ListComp: _element,
-    ast.GeneratorExp: _element,
-    ast.Dict: _entry,
-}
+Step = Callable[[Follower, Any, ast.expr, Trace], None]  # from a node, as a part of its parent
+Steps = Mapping[type[ast.AST], Step]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
+from perflint.analysis.memory.consumers.following import Follower, Steps
 from perflint.analysis.memory.consumers.modules import forwards
 from perflint.analysis.memory.consumers.roles import (
     CONCATENATIONS,
@@ -23,9 +22,6 @@ from perflint.analysis.memory.consumers.roles import (
 )
 from perflint.analysis.memory.consumers.trace import Trace
 from perflint.analysis.values.values import Kind, Value
-
-if TYPE_CHECKING:
-    from perflint.analysis.memory.consumers.following import Follower
 
 _MEASURES = frozenset("shape dtype device ndim is_cuda size dim numel nelement ndimension get_device".split())
 _LAYOUTS = frozenset("view_as expand_as reshape_as type_as to".split())  # of which a tensor may be the pattern
@@ -182,7 +178,7 @@ def _augmented(follower: Follower, parent: ast.AugAssign, node: ast.expr, trace:
     follower.consume(parent, node, Role.ELEMENTWISE, in_place=True)
 
 
-STEPS: dict[type[ast.AST], Callable[[Follower, Any, ast.expr, Trace], None]] = {
+STEPS: Steps = {
     ast.Attribute: _attribute,
     ast.Call: _argument,
     ast.keyword: _keyword,

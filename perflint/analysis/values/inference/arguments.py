@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.arguments import is_static, matched
 from perflint.syntax.walk import Function
 from perflint.torch_ops import table as torch_table
-
-if TYPE_CHECKING:
-    from perflint.analysis.values.inference.evaluate import Evaluator
 
 
 class Arguments(NamedTuple):
@@ -23,13 +20,13 @@ class Arguments(NamedTuple):
     open: bool
 
     @staticmethod
-    def of(evaluator: Evaluator, node: ast.Call) -> Arguments:
-        """Evaluate the arguments of a call, in source order."""
-        positional = tuple([evaluator.evaluate(argument) for argument in node.args])
+    def of(evaluate: Callable[[ast.expr], Value], node: ast.Call) -> Arguments:
+        """`evaluate` the arguments of a call, in source order."""
+        positional = tuple([evaluate(argument) for argument in node.args])
         spread = ast.Starred in map(type, node.args)
         keywords: dict[str, Value] = {}
         for keyword in node.keywords:
-            value = evaluator.evaluate(keyword.value)
+            value = evaluate(keyword.value)
             if keyword.arg is not None:
                 keywords[keyword.arg] = value
                 continue

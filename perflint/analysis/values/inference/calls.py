@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING
 
 from perflint.analysis.values.codes import value_at_home, value_of
 from perflint.analysis.values.inference.arguments import Arguments, received
+from perflint.analysis.values.inference.evaluate import Evaluator
 from perflint.analysis.values.inference.iteration import contains_tensor
 from perflint.analysis.values.inference.library import library_call
 from perflint.analysis.values.inference.methods import method_call
@@ -26,16 +26,13 @@ from perflint.analysis.values.values import (
 from perflint.syntax.walk import path_of
 from perflint.torch_ops import table as torch_table
 
-if TYPE_CHECKING:
-    from perflint.analysis.values.inference.evaluate import Evaluator
-
 _SHOWS_PROGRESS = re.compile(r"(?i)progress_?(bar|meter)?$|pbar$")  # of what is iterated through it
 
 
 def call_value(evaluator: Evaluator, node: ast.Call) -> Value:
     """What the call gives; records which function of the file it calls."""
     callee = evaluator.evaluate(node.func)
-    arguments = Arguments.of(evaluator, node)
+    arguments = Arguments.of(evaluator.evaluate, node)
     for value in arguments.all:
         if value.kind is Kind.FUNCTION and not isinstance(value.node, ast.ClassDef):
             info = evaluator.functions.get(value.node) if value.node is not None else None
@@ -57,6 +54,8 @@ def apply(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Argume
     if callee.kind is Kind.MODULE:
         return call_module(evaluator, callee, node, arguments)
     if callee.kind is Kind.METHOD and callee.owner is not None:
+        if callee.owner.kind is Kind.MODULE and callee.name == "forward":
+            return call_module(evaluator, callee.owner, node, arguments)
         return method_call(evaluator, callee, node, arguments)
     if callee.kind is Kind.INSTANCE and callee.node is not None:
         info = evaluator.classes[callee.node].method("__call__")

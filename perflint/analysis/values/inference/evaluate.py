@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from perflint.analysis.links import Answer
-from perflint.analysis.values.inference.calls import call_value
 from perflint.analysis.values.inference.classes import ClassInfo, Frame, FunctionInfo
 from perflint.analysis.values.inference.hints import USUAL_NAMES, by_name
 from perflint.analysis.values.inference.iteration import element_of
@@ -73,6 +72,10 @@ class Evaluator(ABC):
         if function is None or function.owner is None or function.name == "__init__":
             return Place.UNKNOWN
         return self.module_place if function.owner.is_a("module") else Place.UNKNOWN
+
+    @abstractmethod
+    def _call(self, node: ast.Call) -> Value:
+        """What a call gives; `Executor` knows."""
 
     @abstractmethod
     def call_function(self, info: FunctionInfo, arguments: dict[str, Value], site: ast.AST) -> Value:
@@ -285,9 +288,6 @@ class Evaluator(ABC):
         if node not in self.functions:
             self.functions[node] = FunctionInfo(node, self.frame)
         return Value(Kind.FUNCTION, node=node)
-
-    def _call(self, node: ast.Call) -> Value:
-        return call_value(self, node)
 
     def _listcomp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> Value:
         outer = self._enter_comprehension(node.generators)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from perflint.analysis.links import HotCall
 from perflint.analysis.values.inference.arguments import Arguments, received
+from perflint.analysis.values.inference.calls import call_value
 from perflint.analysis.values.inference.choices import moved_by_choice
 from perflint.analysis.values.inference.classes import ClassInfo, Frame, FunctionInfo
 from perflint.analysis.values.inference.evaluate import Evaluator, is_vague
@@ -62,6 +63,9 @@ class Executor(Evaluator):
                         self._evaluate_body(info)
 
     # -- functions
+
+    def _call(self, node: ast.Call) -> Value:
+        return call_value(self, node)
 
     def call_function(self, info: FunctionInfo, arguments: dict[str, Value], site: ast.AST) -> Value:
         """What a call at `site` gives; evaluates the body if this round has not, or if its arguments are news."""

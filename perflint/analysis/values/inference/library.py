@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from perflint.analysis.values.inference.arguments import Arguments
+from perflint.analysis.values.inference.evaluate import Evaluator
 from perflint.analysis.values.inference.iteration import contains_tensor, element_of, joined_element
 from perflint.analysis.values.inference.methods import dtype_of, from_entry, inner_on_device, moved_to
 from perflint.analysis.values.inference.operators import common_place
@@ -28,9 +28,6 @@ from perflint.analysis.values.values import (
     tensor,
 )
 from perflint.torch_ops import table as torch_table
-
-if TYPE_CHECKING:
-    from perflint.analysis.values.inference.evaluate import Evaluator
 
 _PASS_THROUGH = frozenset({"iter", "list", "tuple", "sorted", "reversed", "set"})
 _NUMBERS = frozenset(
@@ -277,7 +274,7 @@ def _unpacked(evaluator: Evaluator, node: ast.Call, arguments: Arguments) -> Val
     return sequence((packed._replace(sure=True) if packed.kind is Kind.TENSOR else packed, HOST_TENSOR))
 
 
-_Handler = Callable[["Evaluator", ast.Call, Arguments], Value]
+_Handler = Callable[[Evaluator, ast.Call, Arguments], Value]
 _TORCH: dict[str, _Handler] = {
     "torch.device": _device,
     "torch.compile": _compiled,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
 from perflint.analysis.values.inference.arguments import Arguments
+from perflint.analysis.values.inference.evaluate import Evaluator
 from perflint.analysis.values.inference.hints import is_tensor_only
 from perflint.analysis.values.inference.iteration import contains_tensor, element_of
 from perflint.analysis.values.inference.operators import common_place
@@ -31,9 +31,6 @@ from perflint.analysis.values.values import (
 )
 from perflint.syntax.walk import path_of
 from perflint.torch_ops import table as torch_table
-
-if TYPE_CHECKING:
-    from perflint.analysis.values.inference.evaluate import Evaluator
 
 _SPELLED = {"decode": STRING, "batch_decode": sequence_of(STRING)}  # what tokenizers make of numbers
 
@@ -152,10 +149,6 @@ def _on_module(evaluator: Evaluator, owner: Value, name: str, node: ast.Call, ar
         return sequence_of(sequence((STRING, owner.item or Value(Kind.MODULE, sure=False))))
     if name == "values":
         return sequence_of(owner.item or Value(Kind.MODULE, sure=False))
-    if name == "forward":
-        from perflint.analysis.values.inference.calls import call_module
-
-        return call_module(evaluator, owner, node, arguments)
     if name in (
         "state_dict",
         "load_state_dict",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
 from perflint.analysis.values.inference.calls import instance_of
 from perflint.analysis.values.inference.classes import FunctionInfo
+from perflint.analysis.values.inference.evaluate import Evaluator
 from perflint.analysis.values.inference.hints import kind_by_usage, looks_like_loader, usage
 from perflint.analysis.values.values import (
     DEVICE_TENSOR,
@@ -26,9 +26,6 @@ from perflint.analysis.values.values import (
 )
 from perflint.syntax.arguments import defaults_of
 from perflint.syntax.walk import Function, path_of
-
-if TYPE_CHECKING:
-    from perflint.analysis.values.inference.evaluate import Evaluator
 
 STEP_METHODS = frozenset({"forward", "training_step", "validation_step", "test_step", "predict_step", "train_step"})
 _ANNOTATIONS = {"int": NUMBER, "float": NUMBER, "bool": NUMBER, "str": STRING}

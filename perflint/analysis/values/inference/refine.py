@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
+from perflint.analysis.values.inference.evaluate import Evaluator
 from perflint.analysis.values.values import (
     NONE,
     NUMBER,
@@ -18,9 +18,6 @@ from perflint.analysis.values.values import (
     tensor,
 )
 from perflint.syntax.walk import path_of
-
-if TYPE_CHECKING:
-    from perflint.analysis.values.inference.evaluate import Evaluator
 
 
 def refined(evaluator: Evaluator, test: ast.expr, outcome: bool) -> dict[str, Value]:

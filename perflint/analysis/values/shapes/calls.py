@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
 from perflint.analysis.memory.consumers import CONCATENATIONS, CONVERSIONS
 from perflint.analysis.values.shapes.modules import keeps_rank
-from perflint.analysis.values.shapes.shape import NOTHING, Shape, integer, known, product, sizes_of, swapped
+from perflint.analysis.values.shapes.shape import NOTHING, Shape, Sizing, integer, known, product, sizes_of, swapped
 from perflint.analysis.values.values import Kind
 from perflint.torch_ops import table as torch_table
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
-    from perflint.analysis.values.shapes.infer import Shapes
 
 _SAME = CONVERSIONS | frozenset(
     "contiguous clone detach requires_grad_ pin_memory softmax log_softmax cumsum Variable Parameter triu tril flip "
@@ -27,7 +23,7 @@ _SIZED = frozenset("zeros ones empty rand randn".split())
 _LINES = frozenset("arange linspace logspace randperm".split())
 
 
-def called(shapes: Shapes, program: Program, node: ast.Call) -> Shape:
+def called(shapes: Sizing, program: Program, node: ast.Call) -> Shape:
     """What is known of the shape of a call's result."""
     name, receiver, arguments = _parts(program, node)
     if receiver is None:
@@ -83,7 +79,7 @@ def _parts(program: Program, node: ast.Call) -> tuple[str, ast.expr | None, list
     return "", None, node.args
 
 
-def _made(shapes: Shapes, qualified: str, node: ast.Call) -> Shape:
+def _made(shapes: Sizing, qualified: str, node: ast.Call) -> Shape:
     name = qualified.rpartition(".")[2]
     if name in _LINES:
         return known((shapes.size(node.args[0]) if name == "arange" and len(node.args) == 1 else "",))
@@ -102,13 +98,13 @@ def _made(shapes: Shapes, qualified: str, node: ast.Call) -> Shape:
     return NOTHING
 
 
-def _drawn(shapes: Shapes, node: ast.Call) -> Shape:
+def _drawn(shapes: Sizing, node: ast.Call) -> Shape:
     """The shape of `randint(low, high, size)`, of which `low` may be left out and `size` be named."""
     sizes = [each.value for each in node.keywords if each.arg == "size"] or node.args[1:][-1:]
     return shapes.expand(sizes[0].elts) if sizes and isinstance(sizes[0], ast.Tuple | ast.List) else NOTHING
 
 
-def _joined(shapes: Shapes, name: str, node: ast.Call) -> Shape:
+def _joined(shapes: Sizing, name: str, node: ast.Call) -> Shape:
     """The shape of a concatenation or stack: but for the joined axis it is that of any part."""
     dims = [each.value for each in node.keywords if each.arg in ("dim", "axis")] or node.args[1:2]
     axis = integer(dims[0]) if dims else 0
@@ -142,7 +138,7 @@ def _nested(node: ast.List) -> Shape:
     return known(tuple(sizes)) if numbers else NOTHING
 
 
-def _of_module(shapes: Shapes, program: Program, node: ast.Call) -> Shape:
+def _of_module(shapes: Sizing, program: Program, node: ast.Call) -> Shape:
     module = program.value(node.func)
     if module.kind is not Kind.MODULE or not module.sure or len(node.args) != 1:
         return NOTHING
@@ -184,7 +180,7 @@ def _replaced(shape: Shape, axis: int, sizes: tuple[str, ...]) -> Shape:
     return Shape(None, (), (*padded[:cut], *sizes, *padded[cut + 1 :]))
 
 
-def _unsqueezed(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape:
+def _unsqueezed(shapes: Sizing, shape: Shape, arguments: list[ast.expr]) -> Shape:
     axis = integer(arguments[0]) if arguments else None
     if axis is None:
         return NOTHING
@@ -200,40 +196,40 @@ def _unsqueezed(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shap
     return Shape(None, (), (*padded[:cut], "1", *padded[cut:]))
 
 
-def _squeezed(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape:
+def _squeezed(shapes: Sizing, shape: Shape, arguments: list[ast.expr]) -> Shape:
     axis = integer(arguments[0]) if arguments else None
     return NOTHING if axis is None or shape.size(axis) != "1" else _replaced(shape, axis, ())
 
 
-def _transposed(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape:
+def _transposed(shapes: Sizing, shape: Shape, arguments: list[ast.expr]) -> Shape:
     one, other = (integer(each) for each in arguments) if len(arguments) == 2 else (None, None)
     return NOTHING if one is None or other is None else swapped(shape, one, other)
 
 
-def _turned(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape:
+def _turned(shapes: Sizing, shape: Shape, arguments: list[ast.expr]) -> Shape:
     return swapped(shape, 0, 1) if shape.rank == 2 else NOTHING
 
 
-def _permuted(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape:
+def _permuted(shapes: Sizing, shape: Shape, arguments: list[ast.expr]) -> Shape:
     axes = [integer(each) for each in sizes_of(arguments)]
     if any(axis is None for axis in axes):
         return NOTHING
     return known(tuple(shape.size(axis) for axis in axes if axis is not None))
 
 
-def _viewed(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape:
+def _viewed(shapes: Sizing, shape: Shape, arguments: list[ast.expr]) -> Shape:
     return shapes.asked(arguments)
 
 
-def _expanded(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape:
+def _expanded(shapes: Sizing, shape: Shape, arguments: list[ast.expr]) -> Shape:
     return _viewed(shapes, shape, arguments)
 
 
-def _expanded_as(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape:
+def _expanded_as(shapes: Sizing, shape: Shape, arguments: list[ast.expr]) -> Shape:
     return shapes.shape(arguments[0]) if arguments else NOTHING
 
 
-def _repeated(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape:
+def _repeated(shapes: Sizing, shape: Shape, arguments: list[ast.expr]) -> Shape:
     """A count other than 1 gives the symbol of that count with a cross in front: its multiple, of whatever size."""
     counts = sizes_of(arguments)
     if any(isinstance(each, ast.Starred) for each in counts) or (
@@ -248,11 +244,11 @@ def _repeated(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape:
     return known(tuple(sizes))
 
 
-def _flattened(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape:
+def _flattened(shapes: Sizing, shape: Shape, arguments: list[ast.expr]) -> Shape:
     return NOTHING if arguments else known(("",))
 
 
-def _sorted(shapes: Shapes, shape: Shape, name: str, node: ast.Call, arguments: list[ast.expr]) -> Shape:
+def _sorted(shapes: Sizing, shape: Shape, name: str, node: ast.Call, arguments: list[ast.expr]) -> Shape:
     if name == "sort":
         return shape
     keywords = {keyword.arg: keyword.value for keyword in node.keywords}
@@ -261,24 +257,24 @@ def _sorted(shapes: Shapes, shape: Shape, name: str, node: ast.Call, arguments: 
     return NOTHING if axis is None or count is None else _replaced(shape, axis, (shapes.size(count),))
 
 
-def _gathered(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape:
+def _gathered(shapes: Sizing, shape: Shape, arguments: list[ast.expr]) -> Shape:
     return shapes.shape(arguments[1]) if len(arguments) > 1 else NOTHING
 
 
-def _filled(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape:
+def _filled(shapes: Sizing, shape: Shape, arguments: list[ast.expr]) -> Shape:
     return shapes.asked(arguments[:1], made=True)
 
 
-def _multiplied(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape:
+def _multiplied(shapes: Sizing, shape: Shape, arguments: list[ast.expr]) -> Shape:
     other = shapes.shape(arguments[0]) if arguments else NOTHING
     return product(shape, other)
 
 
-def _batched(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape:
+def _batched(shapes: Sizing, shape: Shape, arguments: list[ast.expr]) -> Shape:
     return known((shape.size(0), shape.size(1), shapes.shape(arguments[0]).size(2))) if arguments else NOTHING
 
 
-def _matrix(shapes: Shapes, shape: Shape, arguments: list[ast.expr]) -> Shape:
+def _matrix(shapes: Sizing, shape: Shape, arguments: list[ast.expr]) -> Shape:
     return known((shape.size(0), shapes.shape(arguments[0]).size(1))) if arguments else NOTHING
 
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.values.shapes.calls import called, is_pair
 from perflint.analysis.values.shapes.shape import NOTHING, Shape, integer, known, product, sizes_of, swapped
 from perflint.analysis.values.shapes.unpacked import unpacked_rank
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import own_nodes, path_of
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _SHOWN = 6  # so many axes of a tensor of unknown rank get a symbol, from either end
 _DEPTH = 24

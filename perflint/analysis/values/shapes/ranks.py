@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.values.shapes.infer import Shapes
 from perflint.analysis.values.shapes.shape import integer
 from perflint.analysis.values.values import Kind
 from perflint.torch_ops import table as torch_table
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _DEPTH = 10
 _BY_AXIS = frozenset(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 
 class Shape(NamedTuple):
@@ -24,6 +24,31 @@ class Shape(NamedTuple):
 
 
 NOTHING = Shape(None)
+
+
+class Sizing(Protocol):
+    """What the inference of shapes answers to the functions that it asks for the shape of one call."""
+
+    def shape(self, node: ast.expr) -> Shape:
+        """What is known of the shape of a tensor."""
+
+    def size(self, node: ast.expr) -> str:
+        """The symbol of a number."""
+
+    def returned(self, node: ast.Call) -> Shape | None:
+        """The shape that a function of this file returns."""
+
+    def elements(self, node: ast.expr) -> list[ast.expr]:
+        """Tensors of a list, of one shape as far as a concatenation or stack wants it: those in sight."""
+
+    def broadcast(self, left: ast.expr, right: ast.expr) -> Shape:
+        """The shape of an elementwise result."""
+
+    def asked(self, arguments: list[ast.expr], *, made: bool = False) -> Shape:
+        """The shape that sizes ask for: one by one, in a tuple or list, or all those of another tensor."""
+
+    def expand(self, sizes: list[ast.expr]) -> Shape:
+        """The shape that a list of sizes asks for."""
 
 
 def known(sizes: tuple[str, ...]) -> Shape:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.syntax.walk import own_nodes
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _LEAVES = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 

@@ -1,0 +1,260 @@
+"""What is known about one file: its names, values, loops and heat, each worked out by a pass when first asked for."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from perflint.analysis.heat.scale import Heat
+from perflint.analysis.heat.testing import holds_tests
+from perflint.analysis.links import ALONE, Answer, Context, Says
+from perflint.analysis.loops.found import LoopKind, TimeLoop
+from perflint.analysis.values.bearing import says_of, trains
+from perflint.analysis.values.inference.classes import ClassInfo
+from perflint.analysis.values.inference.execute import Executor
+from perflint.analysis.values.inference.hints import roles
+from perflint.analysis.values.outside import targets_of
+from perflint.analysis.values.values import UNKNOWN, Kind, Place, Value
+from perflint.syntax.arguments import Bound, bind, is_static
+from perflint.syntax.module import Module
+from perflint.syntax.scripts import is_main_guard
+from perflint.syntax.walk import FUNCTIONS, Function, Loop, own_nodes, path_of
+
+Fact = TypeVar("Fact")
+
+_DEFAULT_DEVICE = re.compile(r"set_default_device|set_default_tensor_type\(.*cuda")
+_NO_GRADIENTS = frozenset({"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad"})
+
+
+class LoopPass(Protocol):
+    """What the pass over loops answers, also to passes that it asks itself."""
+
+    def kind(self, loop: Loop) -> LoopKind:
+        """What one iteration of `loop` is."""
+
+    def time_loop(self, loop: Loop) -> TimeLoop | None:
+        """What is known of `loop` as a loop over time, if it is one."""
+
+    def trains_once(self, function: Function) -> bool:
+        """Does a call of `function` do one step of training, rather than an epoch of them?"""
+
+
+class HeatPass(Protocol):
+    """What the pass over heat answers, also to passes that it asks itself."""
+
+    def heat(self, node: ast.AST) -> Heat:
+        """How often `node` runs."""
+
+    def hot_loop(self, node: ast.AST) -> ast.AST | None:
+        """The hot loop of the same function that makes `node` run often; None where a call does, or nothing."""
+
+    def function_heat(self, function: Function) -> Heat:
+        """How often the body of `function` runs."""
+
+
+class Program(Module):
+    """One file with all that is known about it. A pass is what makes something of a Program: a function or a class.
+
+    A pass that needs another imports it and asks `get` for what that finds. Those that need each other ask through
+    this class, to which `perflint.analysis.program` names the passes that answer: `loops` and `heats`.
+    """
+
+    loops: ClassVar[Callable[[Program], LoopPass]]
+    heats: ClassVar[Callable[[Program], HeatPass]]
+
+    def __init__(self, text: str, context: Context = ALONE) -> None:
+        super().__init__(text)
+        self._context = context
+        self._known: dict[Callable[[Program], Any], Any] = {}
+
+    def changed(self, text: str) -> Program:
+        """The program with another text, told the same by other files."""
+        return Program(text, self._context)
+
+    def told(self, context: Context) -> Program:
+        """The program, told this by other files."""
+        return Program(self.text, context)
+
+    def get(self, work_out: Callable[[Program], Fact]) -> Fact:
+        """What the pass `work_out` finds in this program, worked out when it is first asked for."""
+        if work_out not in self._known:
+            self._known[work_out] = work_out(self)
+        fact: Fact = self._known[work_out]
+        return fact
+
+    # -- values
+
+    @cached_property
+    def says(self) -> Says:
+        """What the file says of where its program computes."""
+        return says_of(self)
+
+    @property
+    def is_host_only(self) -> bool:
+        """Do its tensors all live on the host: by what the programs say that it is part of, or else by what it says?
+
+        That is a script, with all that it imports, which trains or evaluates and never speaks of a device. A file that
+        is handed model, optimizer and data, and builds none of them, can't tell by itself: others may have moved those.
+        """
+        told = self._context.on_host
+        return self.says.stays_on_host if told is None else told
+
+    def is_tried_out(self, node: ast.AST) -> bool:
+        """Is it run by the file itself, which stays on the host whatever others do with its functions and classes?"""
+        return self.says.stays_on_host and self.function_of(node) is None
+
+    @property
+    def is_of_host(self) -> bool:
+        """Do whole programs of several files tell that they never leave the host?"""
+        return self._context.on_host is True
+
+    @property
+    def is_compiled_elsewhere(self) -> bool:
+        """Do programs that import it compile with torch.jit what they import?"""
+        return self._context.is_compiled
+
+    @cached_property
+    def is_test(self) -> bool:
+        """Does it hold tests of other programs, which run each thing but once?"""
+        return "def test_" in self.text and holds_tests(self.tree, is_script=self.is_script)
+
+    @cached_property
+    def _facts(self) -> Executor:
+        executor = Executor(
+            default_place=Place.HOST if self.is_host_only else Place.DEVICE,
+            default_device_set=bool(_DEFAULT_DEVICE.search(self.text)),
+        )
+        executor.roles = roles(self._walk.of_type(ast.Attribute), self._walk.of_type(ast.Call))
+        executor.stays_home = self.is_host_only or (self._context.on_host is None and Says.SCRIPT in self.says)
+        executor.calls = self._context.calls
+        executor.answers = {answer.target: answer for answer in self._context.answers}
+        executor.is_demo = any(map(is_main_guard, self.tree.body)) and not trains(self)
+        executor.run(self.tree)
+        return executor
+
+    def value(self, node: ast.AST) -> Value:
+        """What is known of the value of an expression."""
+        return self._facts.values.get(node, UNKNOWN)
+
+    def qualified(self, node: ast.AST) -> str:
+        """The qualified name of what `node` refers to in a library, such as "torch.cat"; empty if it is none."""
+        value = self.value(node)
+        return value.name if value.kind is Kind.LIBRARY else ""
+
+    def callee(self, node: ast.Call) -> Function | None:
+        """The function of this file that a call runs: the method, a class's __init__, a module's forward."""
+        info = self._facts.callees.get(node)
+        return info.node if info is not None else None
+
+    def arguments(self, call: ast.Call, callee: Function) -> Bound:
+        """What `call` gives the parameters of `callee`, a function of this file, besides the object of a method."""
+        is_method = self.class_of(callee) is not None and not is_static(callee)
+        by_class = isinstance(call.func, ast.Attribute) and self.value(call.func.value).kind is Kind.CLASS
+        return bind(call, callee, skipped=is_method and not by_class)
+
+    def returned(self, function: Function) -> Value | None:
+        """What a function of this file gives; None where it returns nothing."""
+        info = self._facts.functions.get(function)
+        return info.returns if info is not None else None
+
+    def targets(self, node: ast.Call) -> tuple[str, ...]:
+        """What a call may reach in other files, as this file names it."""
+        callee = self.value(node.func)
+        owner = callee.owner.node if callee.owner is not None else None
+        return tuple(targets_of(callee, self.base_names(owner) if isinstance(owner, ast.ClassDef) else ()))
+
+    def answers(self, node: ast.Call) -> Iterator[Answer]:
+        """What other files told of the functions that a call may reach."""
+        if self._context.answers:
+            known = self._facts.answers
+            yield from (known[target] for target in self.targets(node) if target in known)
+
+    @cached_property
+    def hears_of_training(self) -> bool:
+        """Did other files tell of functions that train?"""
+        return any(answer.trains for answer in self._context.answers)
+
+    def call_sites(self, function: Function) -> list[ast.AST]:
+        """The places in this file that call `function`, or hand it to something that does."""
+        info = self._facts.functions.get(function)
+        return info.call_sites if info is not None else []
+
+    def class_of(self, function: Function) -> ClassInfo | None:
+        """The class of which `function` is a method."""
+        info = self._facts.functions.get(function)
+        return info.owner if info is not None else None
+
+    def base_names(self, node: ast.ClassDef) -> tuple[str, ...]:
+        """The qualified names of the bases of a class; of one that this file defines, its name behind an @."""
+        info = self._facts.classes.get(node)
+        return (*info.base_names, *(f"@{base.node.name}" for base in info.bases)) if info is not None else ()
+
+    def heat_from_outside(self, function: Function) -> int:
+        """How often the hot code of other files calls `function`, as a Heat."""
+        info = self._facts.functions.get(function)
+        return info.outside_heat if info is not None else 0
+
+    def is_cold(self, function: Function) -> bool:
+        """Does nothing in this file say that `function` runs often?"""
+        return self.get(Program.heats).function_heat(function) is Heat.ONCE or self.heat_from_outside(function) > 0
+
+    # -- loops and heat
+
+    def loop_kind(self, loop: Loop) -> LoopKind:
+        """What one iteration of `loop` is."""
+        return self.get(Program.loops).kind(loop)
+
+    def time_loop(self, loop: Loop) -> TimeLoop | None:
+        """What is known of `loop` as a loop over time, if it is one."""
+        return self.get(Program.loops).time_loop(loop)
+
+    def trains_once(self, function: Function) -> bool:
+        """Does a call of `function` do one step of training, rather than an epoch of them?"""
+        return self.get(Program.loops).trains_once(function)
+
+    def heat(self, node: ast.AST) -> Heat:
+        """How often `node` runs."""
+        return Heat.ONCE if self.is_test else self.get(Program.heats).heat(node)
+
+    def hot_loop(self, node: ast.AST) -> ast.AST | None:
+        """The loop of the same function that makes `node` hot; None where it is hot through a call, or not hot."""
+        return self.get(Program.heats).hot_loop(node)
+
+    def counts(self, loop: ast.AST, path: str) -> bool:
+        """Does `loop` count its iterations in the variable, or attribute, called `path`?"""
+        if isinstance(loop, ast.For):
+            target = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) and loop.target.elts else loop.target
+            if path_of(target) == path and self.value(target).kind is Kind.NUMBER:
+                return True
+        return any(
+            isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add | ast.Sub) and path_of(node.target) == path
+            and self.value(node.value).kind in (Kind.NUMBER, Kind.UNKNOWN)
+            for node in own_nodes(loop)
+        )  # fmt: skip
+
+    def without_gradients(self, node: ast.AST) -> bool:
+        """Does `node` run under `torch.no_grad()` or `torch.inference_mode()`, of its own function or the loop's?"""
+        for parent in self.ancestors(node):
+            if isinstance(parent, ast.With | ast.AsyncWith) and any(
+                isinstance(item.context_expr, ast.Call) and self.qualified(item.context_expr.func) in _NO_GRADIENTS
+                for item in parent.items
+            ):
+                return True
+            if isinstance(parent, FUNCTIONS):
+                decorators = getattr(parent, "decorator_list", [])
+                names = {self.qualified(d.func if isinstance(d, ast.Call) else d) for d in decorators}
+                return bool(names & _NO_GRADIENTS) or parent in self._gradients_off
+        return False
+
+    @cached_property
+    def _gradients_off(self) -> frozenset[ast.AST | None]:
+        """The functions that call `torch.set_grad_enabled(False)`."""
+        if "set_grad_enabled" not in self.text:
+            return frozenset()
+        switches = (node for node in self.of_type(ast.Call) if self.qualified(node.func) == "torch.set_grad_enabled")
+        return frozenset(
+            self.function_of(node) for node in switches if node.args and self.value(node.args[0]).literal is False
+        )

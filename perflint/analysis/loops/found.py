@@ -1,0 +1,52 @@
+"""What the analysis finds of a loop: what one iteration is, what the head tells, and how data flows over time."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from enum import Enum
+
+from perflint.analysis.loops.dataflow import LoopFlow
+
+VECTORIZABLE, AUTOREGRESSIVE, MIXED, RECURRENCE = "vectorizable", "autoregressive", "mixed", "recurrence"
+
+
+class LoopKind(Enum):
+    """What one iteration of a loop is."""
+
+    STEP = "step"  # of training or evaluation, on a batch of its own
+    TIME = "time"  # of a sequence, or of generation
+    OTHER = "other"  # an epoch, a rollout, a layer, a file, ...
+
+
+@dataclass(frozen=True)
+class Element:
+    """A target of the loop that is one step of the sequence `base`: of a tensor, along `axis`, or of a list."""
+
+    target: ast.expr
+    base: str
+    source: ast.expr
+    is_tensor: bool
+    axis: int | None = 0
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the head of a loop tells. `strides`: by more than one; `is_other`: it shows that no time axis is walked."""
+
+    indices: frozenset[str]
+    elements: tuple[Element, ...]
+    members: tuple[ast.expr, ...]  # targets that are neither steps of a sequence nor numbers
+    bounds: tuple[ast.expr, ...]
+    strides: bool
+    is_other: bool
+
+
+@dataclass(frozen=True)
+class TimeLoop:
+    """What is known of a time loop: its kind, what in the data flow shows it, and that data flow."""
+
+    kind: str
+    because: str
+    header: Header
+    flow: LoopFlow

@@ -1,0 +1,249 @@
+"""Writes the statements of a block in which some are replaced, and sees to it that no comment is lost."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import libcst as cst
+
+from perflint.engine.rule import Unrenderable
+from perflint.transforms.code import Coder, Line, Piece, comment_line, with_blocks
+from perflint.transforms.operations import ReplaceStatements, is_apart, is_new, last_line
+from perflint.transforms.trees import Trees
+
+_BLOCKS = ("body", "orelse", "finalbody")
+_BEHIND = cst.SimpleWhitespace("  ")
+
+
+@dataclass
+class Changes:
+    """What becomes of a statement."""
+
+    replaced: ReplaceStatements | None = None
+    before: list[ast.stmt] = field(default_factory=list)
+    after: list[ast.stmt] = field(default_factory=list)
+
+
+class Updates(Protocol):
+    """Gives the nodes of the program."""
+
+    def line(self, node: ast.stmt) -> Line:
+        """The line of a simple statement, or a compound one."""
+
+    def statement(self, node: ast.stmt) -> cst.CSTNode:
+        """A simple statement, or a compound one."""
+
+    def piece(self, node: ast.expr) -> Piece | None:
+        """An expression."""
+
+    def updated(self, node: cst.CSTNode) -> Any:
+        """What has become of a node."""
+
+
+@dataclass(frozen=True)
+class _Comment:
+    line: int
+    text: str
+
+
+class Block:
+    """Writes a block whose statements `changes` are to be made of."""
+
+    def __init__(self, trees: Trees, updates: Updates, coder: Coder, changes: Mapping[cst.CSTNode, Changes]) -> None:
+        self._trees, self._updates, self._coder, self._changes = trees, updates, coder, changes
+        self._above: dict[cst.CSTNode, Sequence[cst.EmptyLine]] = {}  # what stands above a line from now on
+        self._comments: list[_Comment] = []  # that are still to be written
+        self._head: Sequence[cst.EmptyLine] = ()  # what stands above the next new statement
+        self._unit: str | None = None
+
+    def written(self, old: cst.Module | cst.IndentedBlock, updated: Any) -> Any:
+        """The block `old`, whose statements are `updated` as far as they stay."""
+        body: list[Any] = []
+        over: list[cst.EmptyLine] = []  # comments of what went, which go to the next statement
+        if isinstance(old, cst.IndentedBlock):
+            self._unit = old.indent
+        elif old.body:
+            self._above[old.body[0]] = (*old.header, *_above(old.body[0]))
+        index, lines = 0, list[Any]()
+        while index < len(old.body):
+            line: Any = old.body[index]
+            changes = self._changes.get(line)
+            if changes is None:
+                lines, count = [updated.body[index]], 1
+                if line in self._above:
+                    lines = [lines[0].with_changes(leading_lines=self._above[line])]
+            else:
+                lines, count = self._changed(old.body[index:], changes)
+            body += [_under(over, lines[0]), *lines[1:]] if lines else []
+            if lines:
+                over = []
+            if changes is not None:
+                over += [] if lines else list(self._leading(line))
+                over += [comment_line(each.text) for each in self._comments]
+                self._comments = []
+            index += count
+        if isinstance(updated, cst.Module):
+            kept = {"header": ()} if old.body else {}
+            return updated.with_changes(body=body, footer=[*over, *updated.footer], **kept)
+        body = body or [cst.SimpleStatementLine([cst.Pass()])]
+        return updated.with_changes(body=body, footer=[*over, *updated.footer])
+
+    def _leading(self, line: cst.CSTNode) -> Sequence[cst.EmptyLine]:
+        return self._above.get(line, _above(line))
+
+    def _changed(self, rest: Sequence[Any], changes: Changes) -> tuple[list[Any], int]:
+        """The lines that stand for the first one, or for those that are replaced, and how many these are."""
+        first = rest[0]
+        count, replaced = 1, changes.replaced
+        middle: list[Any] = []
+        if changes.before or (replaced and replaced.new):
+            self._split(first, changes)
+        before = self._lines(changes.before)
+        if replaced:
+            count = self._count(rest, replaced)
+            kept = {*self._kept(replaced.new)}
+            self._comments = [each for line in rest[:count] for each in self._lost(line, kept, line is first)]
+            if isinstance(rest[0], cst.BaseCompoundStatement) and isinstance(rest[0].body, cst.IndentedBlock):
+                self._unit = rest[0].body.indent
+            middle = self._lines(replaced.new, default=not _tells(replaced.new), last=replaced.old[-1].end_lineno or 0)
+        else:
+            middle = [self._kept_line(first)]
+        lines = [*before, *middle, *self._lines(changes.after)]
+        return lines, count
+
+    def _split(self, first: Any, changes: Changes) -> None:
+        """Divide what stands above the first line between it and the new statement that is put in front of it."""
+        new = [*changes.before, *(changes.replaced.new if changes.replaced else ())]
+        lines = list(self._leading(first))
+        if not is_new(new[0]) and self._updates.line(new[0]) is first:
+            return
+        stays = changes.replaced is None or first in {*self._kept(changes.replaced.new)}
+        cut = len(lines)
+        while stays and cut and lines[cut - 1].comment is not None:
+            cut -= 1
+        if not cut and first is self._trees.module.body[0]:
+            cut = len(lines)  # what a file begins with says how to read it
+        self._head, self._above[first] = lines[:cut], lines[cut:]
+
+    def _count(self, rest: Sequence[Any], replaced: ReplaceStatements) -> int:
+        """How many lines of the block the replaced statements take up: all of them."""
+        given = {id(self._updates.statement(each)) for each in replaced.old}
+        lines = list(dict.fromkeys(map(self._updates.line, replaced.old)))
+        parts = [part for line in lines for part in _parts(line)]
+        if {id(part) for part in parts} != given or any(a is not b for a, b in zip(lines, rest, strict=False)):
+            raise Unrenderable(f"line {replaced.old[0].lineno}: it shares a line with something else")
+        return len(lines)
+
+    def _kept(self, new: Sequence[ast.AST]) -> Iterator[cst.CSTNode]:
+        """The nodes of the program that the new statements hold, and the lines of statements."""
+        for node in new:
+            if is_new(node) or not isinstance(node, ast.expr | ast.stmt):
+                yield from self._kept(list(ast.iter_child_nodes(node)))
+            elif isinstance(node, ast.stmt):
+                yield self._updates.line(node)
+            elif (piece := self._updates.piece(node)) is not None:
+                yield piece
+            else:
+                yield from self._kept(list(ast.iter_child_nodes(node)))
+
+    def _lost(self, node: cst.CSTNode, kept: set[cst.CSTNode], is_first: bool) -> Iterator[_Comment]:
+        """The comments of `node` but for those of nodes that are kept; nor, of the first line, those above it."""
+        if node in kept:
+            return
+        above = _above(node) if is_first else ()
+        for child in node.children:
+            if isinstance(child, cst.Comment):
+                yield _Comment(self._trees.line(child), child.value)
+            elif not any(child is each for each in above):
+                yield from self._lost(child, kept, False)
+
+    # -- new statements
+
+    def _lines(self, new: Sequence[ast.stmt], *, default: bool = False, last: int = 0) -> list[Any]:
+        lines: list[Any] = []
+        whole = self._whole(new)
+        for number, statement in enumerate(new, 1):
+            if statement in whole:
+                continue
+            until = last if default and number == len(new) else last_line(statement)
+            head, self._head = self._head, ()
+            line = self._new(statement, until) if is_new(statement) else self._old(statement, new)
+            lines.append(_under(head, line))
+        return lines
+
+    def _whole(self, new: Sequence[ast.stmt]) -> set[ast.stmt]:
+        """The statements of the program behind another one on its line, where `new` has all of that line."""
+        old = [each for each in new if not is_new(each)]
+        lines = [self._updates.line(each) for each in old]
+        return {
+            each
+            for each, line, before in zip(old[1:], lines[1:], lines, strict=False)
+            if line is before and lines.count(line) == len(line.body)  # type: ignore[arg-type]
+        }
+
+    def _old(self, statement: ast.stmt, new: Sequence[ast.stmt]) -> Any:
+        line = self._updates.line(statement)
+        above = [comment_line(each.text) for each in self._take(statement.lineno - 1)]
+        given = {self._updates.statement(each) for each in new if not is_new(each)}
+        if given.issuperset(_parts(line)):
+            return _under(above, self._kept_line(line))
+        small = self._updates.updated(self._updates.statement(statement))
+        return _under(above, cst.SimpleStatementLine([small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]))
+
+    def _kept_line(self, line: Any) -> Any:
+        updated = self._updates.updated(line).visit(_Blanks())
+        return updated.with_changes(leading_lines=self._above[line]) if line in self._above else updated
+
+    def _new(self, statement: ast.stmt, last: int) -> Any:
+        line: Any = self._coder.statement(statement)
+        comments = self._take(last)
+        behind = comments.pop() if comments and comments[-1].line == last else None
+        blocks = {name: block for name in _BLOCKS if (block := getattr(statement, name, None))}
+        if blocks:
+            line = with_blocks(line, {name: self._lines(block) for name, block in blocks.items()}, self._unit)
+        if behind is not None:
+            trailing = cst.TrailingWhitespace(_BEHIND, cst.Comment(behind.text))
+            if isinstance(line, cst.SimpleStatementLine):
+                line = line.with_changes(trailing_whitespace=trailing)
+            else:
+                line = line.with_changes(body=line.body.with_changes(header=trailing))
+        above = [comment_line(each.text) for each in comments]
+        if is_apart(statement):
+            above.insert(0, cst.EmptyLine(indent=False))
+        return _under(above, line)
+
+    def _take(self, last: int) -> list[_Comment]:
+        """The comments up to the line `last`, which are written now."""
+        taken = [each for each in self._comments if each.line <= last]
+        self._comments = [each for each in self._comments if each.line > last]
+        return taken
+
+
+def _parts(line: Line) -> Sequence[cst.CSTNode]:
+    """The statements of a line."""
+    return line.body if isinstance(line, cst.SimpleStatementLine) else [line]
+
+
+def _tells(new: Sequence[ast.stmt]) -> bool:
+    """Do the new statements say for which old ones they stand?"""
+    return any(last_line(node) for each in new for node in ast.walk(each) if isinstance(node, ast.stmt))
+
+
+def _above(line: cst.CSTNode) -> Sequence[cst.EmptyLine]:
+    found: Sequence[cst.EmptyLine] = getattr(line, "leading_lines", ())
+    return found
+
+
+def _under(above: Sequence[cst.EmptyLine], line: Any) -> Any:
+    return line.with_changes(leading_lines=[*above, *line.leading_lines]) if above else line
+
+
+class _Blanks(cst.CSTTransformer):
+    """Keeps blank lines without blanks when they are indented."""
+
+    def leave_EmptyLine(self, original_node: cst.EmptyLine, updated_node: cst.EmptyLine) -> cst.EmptyLine:
+        is_blank = updated_node.comment is None and not updated_node.whitespace.value
+        return updated_node.with_changes(indent=False) if is_blank else updated_node

@@ -1,0 +1,218 @@
+"""Writes new code as libcst nodes, the parts of it that the program has already as they stand there."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import libcst as cst
+
+from perflint.transforms.operations import is_new
+
+Piece = cst.BaseExpression | cst.Slice
+Line = cst.SimpleStatementLine | cst.BaseCompoundStatement
+Node = TypeVar("Node", bound=ast.AST)
+
+_KEPT, _LIKE = "_perflint_kept_", "_perflint_like_"
+_MODULE = cst.Module([])
+_BLOCKS = ("body", "orelse", "finalbody")
+_SIMPLE = (cst.Name, cst.Integer, cst.UnaryOperation)
+
+
+class Coder:
+    """Makes libcst nodes of new code.
+
+    `find` gives the node of an expression of the program, `update` what has become of it, and `around` the node around.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[ast.expr], Piece | None],
+        update: Callable[[Piece], Piece],
+        around: Callable[[cst.CSTNode], cst.CSTNode | None],
+        quote: str,
+    ) -> None:
+        self.find, self.update, self.around, self.quote = find, update, around, quote
+        self.kept: dict[str, Piece] = {}
+
+    def expression(self, node: ast.expr) -> cst.BaseExpression:
+        """The libcst node of `node`, new or of the program, without brackets around it."""
+        found = None if is_new(node) else self.find(node)
+        if isinstance(found, cst.BaseExpression):
+            kept = self.update(found)
+            assert isinstance(kept, cst.BaseExpression)
+            return in_brackets(kept)
+        written = cst.parse_expression(_text(self._marked(node))).visit(_Filling(self))
+        assert isinstance(written, cst.BaseExpression)
+        return written
+
+    def statement(self, node: ast.stmt) -> Line:
+        """The libcst node of the new statement `node`, with `pass` in its blocks."""
+        marked = self._marked(node)
+        for name in _BLOCKS:
+            if getattr(node, name, None):
+                setattr(marked, name, [ast.Pass()])
+        (written,) = cst.parse_module(_text(marked) + "\n").body
+        found = written.with_changes(leading_lines=()).visit(_Filling(self))
+        assert isinstance(found, cst.SimpleStatementLine | cst.BaseCompoundStatement)
+        return found
+
+    def _marked(self, node: Node) -> Node:
+        """A copy of the new code `node` in which what the program has already is a mark."""
+        fields: dict[str, object] = {}
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if name in _BLOCKS and isinstance(node, ast.stmt):
+                fields[name] = []
+            elif isinstance(value, list):
+                fields[name] = [self._part(each) if isinstance(each, ast.AST) else each for each in value]
+            else:
+                fields[name] = self._part(value) if isinstance(value, ast.AST) else value
+        return type(node)(**fields)
+
+    def _part(self, node: ast.AST) -> ast.AST:
+        kept = self.find(node) if isinstance(node, ast.expr) and not is_new(node) else None
+        if kept is None:
+            return self._marked(node)
+        number = f"{len(self.kept)}_"
+        self.kept[number] = kept
+        return _like(node, number) or ast.Name(_KEPT + number, getattr(node, "ctx", ast.Load()))
+
+
+def _text(node: ast.AST) -> str:
+    return ast.unparse(ast.fix_missing_locations(node))
+
+
+def _like(node: ast.AST, number: str) -> ast.expr | None:
+    """An expression with a mark in it which binds as `node` does, so that it stands in brackets where that has to."""
+    mark = ast.Name(_LIKE + number, ast.Load())
+    if isinstance(node, ast.BinOp):
+        return ast.BinOp(mark, node.op, mark)
+    if isinstance(node, ast.BoolOp):
+        return ast.BoolOp(node.op, [mark, mark])
+    if isinstance(node, ast.UnaryOp):
+        return ast.UnaryOp(node.op, mark)
+    if isinstance(node, ast.Compare):
+        return ast.Compare(mark, [ast.Lt()], [mark])
+    if isinstance(node, ast.IfExp):
+        return ast.IfExp(mark, mark, mark)
+    if isinstance(node, ast.Await | ast.Yield | ast.YieldFrom):
+        return type(node)(mark)
+    if isinstance(node, ast.NamedExpr):
+        return ast.NamedExpr(ast.Name(mark.id, ast.Store()), mark)
+    if isinstance(node, ast.Lambda):
+        return ast.Lambda(ast.arguments([], [], None, [], [], None, []), mark)
+    if isinstance(node, ast.Tuple):
+        return ast.Tuple([mark, mark], node.ctx)
+    return None
+
+
+class _Filling(cst.CSTTransformer):
+    """Puts what the marks stand for in their place, and writes the rest as the program is written."""
+
+    def __init__(self, coder: Coder) -> None:
+        super().__init__()
+        self._coder = coder
+
+    def on_leave(self, original_node: Any, updated_node: Any) -> Any:
+        node: Any = updated_node
+        if isinstance(original_node, cst.SubscriptElement) and isinstance(original_node.slice, cst.Index):
+            kept = self._kept(original_node.slice.value, _KEPT)
+            return node.with_changes(slice=self._coder.update(kept)) if isinstance(kept, cst.Slice) else node
+        if isinstance(node, cst.Slice):
+            return _spaced(node)
+        if isinstance(node, cst.SimpleString):
+            return _quoted(node, self._coder.quote)
+        if isinstance(node, cst.Attribute):
+            kept = self._kept(original_node.value, _KEPT)
+            around = self._coder.around(kept) if kept is not None else None
+            return node.with_changes(dot=around.dot) if isinstance(around, cst.Attribute) else node
+        if isinstance(node, cst.Assign | cst.Return | cst.For):
+            return _unpacked(node)
+        kept = self._kept(original_node, _KEPT) or self._kept(_inner(original_node), _LIKE)
+        if isinstance(kept, cst.BaseExpression):
+            updated = self._coder.update(kept)
+            assert isinstance(updated, cst.BaseExpression)
+            return in_brackets(updated, needed=bool(original_node.lpar))
+        return node
+
+    def _kept(self, node: cst.CSTNode | None, prefix: str) -> Piece | None:
+        """What the mark `node` stands for; None where it is none."""
+        is_mark = isinstance(node, cst.Name) and node.value.startswith(prefix)
+        return self._coder.kept[node.value.removeprefix(prefix)] if is_mark else None  # type: ignore[union-attr]
+
+
+def _inner(node: cst.CSTNode) -> cst.CSTNode | None:
+    """The first operand of an expression that `_like` made."""
+    if isinstance(node, cst.Tuple):
+        return node.elements[0].value if node.elements else None
+    parts = (getattr(node, field, None) for field in ("left", "expression", "body", "value", "item"))
+    return next((part.item if isinstance(part, cst.From) else part for part in parts if part is not None), None)
+
+
+def in_brackets(node: cst.BaseExpression, *, needed: bool = False) -> cst.BaseExpression:
+    """`node` in one pair of brackets where it is `needed`, or would break off at the end of a line; else in none."""
+    bare = node.with_changes(lpar=(), rpar=())
+    if isinstance(node, cst.Tuple):
+        return node if node.lpar or not needed else node.with_changes(lpar=(cst.LeftParen(),), rpar=(cst.RightParen(),))
+    if isinstance(node, cst.GeneratorExp):
+        return node
+    if not needed:
+        text = _MODULE.code_for_node(bare)
+        with suppress(SyntaxError):
+            ast.parse(text if "\n" in text else "", mode="exec")
+            return bare
+    if node.lpar:
+        return node.with_changes(lpar=node.lpar[-1:], rpar=node.rpar[:1])
+    return node.with_changes(lpar=(cst.LeftParen(),), rpar=(cst.RightParen(),))
+
+
+def _spaced(node: cst.Slice) -> cst.Slice:
+    """`x[a + 1 : b]`, and `x[a:b]`: as formatters write them."""
+    parts = [part for part in (node.lower, node.upper, node.step) if part is not None]
+    if all(isinstance(part, _SIMPLE) for part in parts):
+        return node
+    before = cst.SimpleWhitespace(" " if node.lower is not None else "")
+    after = cst.SimpleWhitespace(" " if node.upper is not None else "")
+    return node.with_changes(first_colon=cst.Colon(whitespace_before=before, whitespace_after=after))
+
+
+def _quoted(node: cst.SimpleString, quote: str) -> cst.SimpleString:
+    inner = node.value[1:-1]
+    if node.value[:1] not in "'\"" or node.value[:3] in ("'''", '"""') or quote in inner or "\\" in inner:
+        return node
+    return node.with_changes(value=f"{quote}{inner}{quote}")
+
+
+def _unpacked(node: cst.Assign | cst.Return | cst.For) -> cst.CSTNode:
+    """The same without brackets around a tuple that needs none."""
+    if isinstance(node, cst.Assign):
+        targets = [each.with_changes(target=_bare(each.target)) for each in node.targets]
+        return node.with_changes(targets=targets, value=_bare(node.value))
+    if isinstance(node, cst.For):
+        return node.with_changes(target=_bare(node.target))
+    return node.with_changes(value=_bare(node.value)) if node.value is not None else node
+
+
+def _bare(node: Any) -> Any:
+    is_plain = isinstance(node, cst.Tuple) and len(node.elements) > 1 and len(node.lpar) == 1
+    if not is_plain or "\n" in _MODULE.code_for_node(node):
+        return node
+    return node.with_changes(lpar=(), rpar=())
+
+
+def comment_line(text: str) -> cst.EmptyLine:
+    """A line that holds nothing but a comment."""
+    return cst.EmptyLine(comment=cst.Comment(text))
+
+
+def with_blocks(node: Line, blocks: dict[str, Sequence[Line]], unit: str | None) -> Line:
+    """`node`, whose blocks hold `pass`, with these statements in them, indented by `unit`."""
+    changes: dict[str, Any] = {}
+    for name, lines in blocks.items():
+        block = cst.IndentedBlock(body=lines, indent=unit)
+        clause = getattr(node, name)
+        changes[name] = block if isinstance(clause, cst.BaseSuite) else clause.with_changes(body=block)
+    return node.with_changes(**changes)

@@ -1,0 +1,199 @@
+"""Writes rewrites: applies their operations to the libcst tree of the program, and gives what changed as edits."""
+
+from __future__ import annotations
+
+import ast
+import bisect
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import libcst as cst
+
+from perflint.engine.rule import Edit, Unrenderable
+from perflint.syntax.source import Source
+from perflint.transforms.blocks import Block, Changes
+from perflint.transforms.code import Coder, Line, Piece, in_brackets
+from perflint.transforms.difference import difference
+from perflint.transforms.keywords import with_keywords
+from perflint.transforms.operations import (
+    AddKeywords,
+    AddName,
+    Decorate,
+    InsertBefore,
+    Operation,
+    Replace,
+    ReplaceStatements,
+)
+from perflint.transforms.trees import Trees, first_offset, trees_of
+
+_OPEN = (
+    *(cst.Arg, cst.Index, cst.Assign, cst.AnnAssign, cst.AugAssign, cst.Return, cst.Expr, cst.If, cst.While),
+    *(cst.FormattedStringExpression, cst.Element, cst.Assert, cst.Decorator),
+)
+_CLOSED = (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.BaseNumber, cst.BaseString, cst.List, cst.Tuple)
+
+
+def render(source: Source, operations: Sequence[Operation]) -> tuple[Edit, ...]:
+    """The edits that make `operations` of the program `source`.
+
+    Raises Unrenderable where libcst does not know its syntax, and where statements share a line with others.
+    """
+    trees = trees_of(source.text)
+    return _edits(trees, _Rendering(source, trees, operations).module())
+
+
+def changed(source: Source, change: Callable[[cst.Module], cst.Module]) -> tuple[Edit, ...]:
+    """The edits that make of the program what `change` makes of its module; raises Unrenderable."""
+    trees = trees_of(source.text)
+    return _edits(trees, change(trees.module))
+
+
+def _edits(trees: Trees, module: cst.Module) -> tuple[Edit, ...]:
+    """What makes `module` of the program's; the statements that both share at the top and at the end stay unread."""
+    old, new = trees.module.body, module.body
+    front, back = 0, 0
+    if (trees.module.header, trees.module.footer) == (module.header, module.footer):
+        most = min(len(old), len(new))
+        front = next((i for i in range(most) if old[i] is not new[i]), most)
+        back = next((i for i in range(most - front) if old[-1 - i] is not new[-1 - i]), most - front)
+    start, end = 0, len(trees.text)
+    if 0 < front < len(old) and back:
+        start, end = _begin(trees, old[front]), _begin(trees, old[len(old) - back])
+        text = "".join(map(module.code_for_node, new[front : len(new) - back]))
+    else:
+        text = module.code
+    try:
+        ast.parse(trees.text[:start] + text + trees.text[end:])
+    except SyntaxError as error:
+        raise RuntimeError(f"what a fix makes of the program is no program: {error}") from error
+    return trees.placed(difference(trees.text[start:end], text, start))
+
+
+def _begin(trees: Trees, line: cst.CSTNode) -> int:
+    """Where the line of a statement begins, with the comments and blank lines above it."""
+    above = "".join(map(trees.module.code_for_node, getattr(line, "leading_lines", ())))
+    return trees.text.rfind("\n", 0, first_offset(trees, line)) + 1 - len(above)
+
+
+class _Rendering(cst.CSTTransformer):
+    """Makes the operations where they belong; the subtrees without any are not walked."""
+
+    def __init__(self, source: Source, trees: Trees, operations: Sequence[Operation]) -> None:
+        super().__init__()
+        self._source, self._trees = source, trees
+        self._coder = Coder(self.piece, self.updated, trees.parents.get, trees.quote)
+        self._expressions: dict[cst.CSTNode, Replace] = {}
+        self._keywords: dict[cst.CSTNode, AddKeywords] = {}
+        self._names: dict[cst.CSTNode, list[str]] = defaultdict(list)
+        self._decorators: dict[cst.CSTNode, list[ast.expr]] = defaultdict(list)
+        self._statements: dict[cst.CSTNode, Changes] = defaultdict(Changes)
+        places = set()
+        for operation in operations:
+            places.add(first_offset(trees, self._note(operation)))
+        self._places = sorted(places)
+
+    def _note(self, operation: Operation) -> cst.CSTNode:
+        """Remember the operation by its node, which is returned."""
+        node: cst.CSTNode
+        if isinstance(operation, Replace):
+            node = self._expression(operation.old)
+            self._expressions[node] = operation
+        elif isinstance(operation, AddKeywords):
+            node = self._expression(operation.call)
+            self._keywords[node] = operation
+        elif isinstance(operation, AddName):
+            node = self.statement(operation.statement)
+            self._names[node].append(operation.name)
+        elif isinstance(operation, Decorate):
+            node = self.statement(operation.definition)
+            self._decorators[node].append(operation.decorator)
+        elif isinstance(operation, ReplaceStatements):
+            node = self.line(operation.old[0])
+            self._statements[node].replaced = operation
+        else:
+            node = self.line(operation.statement)
+            changes = self._statements[node]
+            (changes.before if isinstance(operation, InsertBefore) else changes.after).extend(operation.new)
+        return node
+
+    def module(self) -> cst.Module:
+        """The changed module."""
+        return cst.ensure_type(self._trees.module.visit(self), cst.Module)
+
+    # -- the nodes of the program
+
+    def piece(self, node: ast.expr) -> Piece | None:
+        return self._trees.expression(self._source, node)
+
+    def _expression(self, node: ast.expr) -> cst.BaseExpression:
+        found = self.piece(node)
+        if not isinstance(found, cst.BaseExpression):
+            raise Unrenderable(f"line {node.lineno}: what is to change there stands in a string")
+        return found
+
+    def statement(self, node: ast.stmt) -> cst.BaseSmallStatement | cst.BaseCompoundStatement:
+        found = self._trees.statement(self._source, node)
+        if found is None:
+            raise Unrenderable(f"line {node.lineno}: it is not known where the statement stands")
+        return found
+
+    def line(self, node: ast.stmt) -> Line:
+        """The line of a simple statement, or a compound one."""
+        found = self.statement(node)
+        line = found if isinstance(found, cst.BaseCompoundStatement) else self._trees.parents[found]
+        block = self._trees.parents[line]
+        if not isinstance(line, Line) or not isinstance(block, cst.IndentedBlock | cst.Module):
+            raise Unrenderable(f"line {node.lineno}: it shares a line with something else")
+        return line
+
+    def updated(self, piece: Any) -> Any:
+        return piece.visit(self) if self._changes(piece) else piece
+
+    def _changes(self, node: cst.CSTNode) -> bool:
+        start, end = first_offset(self._trees, node), self._trees.spans[node][1]
+        at = bisect.bisect_left(self._places, start)
+        return at < len(self._places) and self._places[at] <= end
+
+    # -- walking
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        return self._changes(node) if node in self._trees.spans else True
+
+    def on_leave(self, original_node: Any, updated_node: Any) -> Any:
+        if isinstance(original_node, cst.BaseExpression):
+            if replace := self._expressions.pop(original_node, None):  # which may have the old one in the new
+                written = self._replaced(original_node, replace.new)
+                self._expressions[original_node] = replace
+                return written
+            if isinstance(original_node, cst.Call) and (add := self._keywords.get(original_node)):
+                given = [(name, self._coder.expression(value)) for name, value in add.keywords]
+                return with_keywords(self._trees, original_node, updated_node, given)
+        elif names := self._names.get(original_node):
+            return _with_names(updated_node, names)
+        elif decorators := self._decorators.get(original_node):
+            fresh = [cst.Decorator(self._coder.expression(each)) for each in decorators]
+            return updated_node.with_changes(decorators=[*updated_node.decorators, *fresh])
+        elif isinstance(original_node, cst.Module | cst.IndentedBlock) and not self._statements.keys().isdisjoint(
+            original_node.body
+        ):
+            return Block(self._trees, self, self._coder, self._statements).written(original_node, updated_node)
+        return updated_node
+
+    def _replaced(self, old: cst.BaseExpression, new: ast.expr) -> cst.BaseExpression:
+        written = self._coder.expression(new)
+        if old.lpar and not isinstance(old, cst.Tuple | cst.GeneratorExp):
+            return written.with_changes(lpar=old.lpar, rpar=old.rpar)
+        is_open = isinstance(self._trees.parents.get(old), _OPEN) or isinstance(written, _CLOSED)
+        return written if is_open else in_brackets(written, needed=True)
+
+
+def _with_names(node: cst.ImportFrom, names: Sequence[str]) -> cst.ImportFrom:
+    assert not isinstance(node.names, cst.ImportStar)
+    *first, last = node.names
+    above = node.lpar.whitespace_after if isinstance(node.lpar, cst.LeftParen) else None
+    between = above if isinstance(above, cst.ParenthesizedWhitespace) else cst.SimpleWhitespace(" ")
+    parted = last.with_changes(comma=cst.Comma(whitespace_after=between))
+    fresh = [cst.ImportAlias(cst.Name(name), comma=parted.comma) for name in names]
+    fresh[-1] = fresh[-1].with_changes(comma=last.comma)
+    return node.with_changes(names=[*first, parted, *fresh])

@@ -1,0 +1,80 @@
+"""Makes new code from templates: Python with `{name}` where a part is filled in, `{*name}` for several."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+
+from perflint.transforms.operations import new
+
+Part = ast.expr | str | int | float | Sequence[ast.expr] | Sequence[ast.stmt]
+
+_PLACE = re.compile(r"\{(\*?)(\w+)\}")
+_MARK = "_perflint_part_"
+
+
+def expression(template: str, **parts: Part) -> ast.expr:
+    """The expression of `template`: a string is a name, a number itself, several expressions are items or arguments."""
+    (statement,) = statements(template, **parts)
+    assert isinstance(statement, ast.Expr)
+    return statement.value
+
+
+def statements(template: str, **parts: Part) -> list[ast.stmt]:
+    """The statements of `template`; several statements stand where a line is a part's alone."""
+    return list(_several(_parsed(template).body, parts))  # type: ignore[arg-type]
+
+
+def statement(template: str, **parts: Part) -> ast.stmt:
+    """The one statement of `template`."""
+    (only,) = statements(template, **parts)
+    return only
+
+
+@lru_cache(maxsize=512)
+def _parsed(template: str) -> ast.Module:
+    return ast.parse(_PLACE.sub(rf"\1{_MARK}\2", template))
+
+
+def _several(nodes: Sequence[object], parts: Mapping[str, Part]) -> Iterator[object]:
+    for node in nodes:
+        inner = node.value if isinstance(node, ast.Expr) else node
+        inner = inner.value if isinstance(inner, ast.Starred) else inner if isinstance(node, ast.Expr) else None
+        part = parts[name] if (name := _name(inner)) else None
+        if name and not isinstance(part, str | int | float | ast.AST):
+            assert part is not None
+            yield from part
+        else:
+            yield _filled(node, parts)
+
+
+def _filled(node: object, parts: Mapping[str, Part]) -> object:
+    """A new copy of `node` with the parts in."""
+    if isinstance(node, list):
+        return list(_several(node, parts))
+    if isinstance(node, str) and node.startswith(_MARK):
+        return parts[node.removeprefix(_MARK)]
+    if not isinstance(node, ast.AST) or isinstance(node, ast.expr_context):
+        return node
+    if name := _name(node):
+        part = parts[name]
+        if isinstance(part, ast.AST):
+            return part
+        return number(part) if isinstance(part, int | float) else new(ast.Name(str(part), ast.Load()))
+    fields = {field: _filled(getattr(node, field, None), parts) for field in node._fields}
+    return new(type(node)(**fields))
+
+
+def _name(node: object) -> str:
+    """The name of the part that `node` is the place of; empty for code."""
+    is_place = isinstance(node, ast.Name) and node.id.startswith(_MARK)
+    return node.id.removeprefix(_MARK) if isinstance(node, ast.Name) and is_place else ""
+
+
+def number(value: int | float) -> ast.expr:
+    """The literal of a number."""
+    if value < 0:
+        return new(ast.UnaryOp(ast.USub(), new(ast.Constant(-value))))
+    return new(ast.Constant(value))

@@ -1,0 +1,109 @@
+"""The libcst tree of a program's text, and which of its nodes are which of `ast`'s."""
+
+from __future__ import annotations
+
+import ast
+import bisect
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cached_property, lru_cache
+
+import libcst as cst
+from libcst.metadata import CodePosition, MetadataWrapper, PositionProvider
+
+from perflint.engine.rule import Edit, Unrenderable
+from perflint.syntax.source import Source
+
+_FOREIGN = re.compile(r"\r(?=\n)|(?:(?<=\n)|(?<=\r)|\A)[ \t]*\f")  # what libcst does not give back as it was
+_DEFINITIONS = (cst.FunctionDef, cst.ClassDef)
+
+Statement = cst.BaseSmallStatement | cst.BaseCompoundStatement
+
+
+class Trees:
+    """The libcst module of a text, and its nodes by their places in it.
+
+    The module is that of the text with `\\n` at the ends of lines and without form feeds in front of them; `spans` are
+    of characters of that. Raises Unrenderable where libcst cannot parse it.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._gone = [at for match in _FOREIGN.finditer(text) for at in range(*match.span())]
+        # Where each would stand in the text without, doubled: what stands there now is behind a form feed, before a \r.
+        self._seams = [2 * (at - number) + (text[at] == "\r") for number, at in enumerate(self._gone)]
+        self.text = _FOREIGN.sub("", text).replace("\r", "\n")
+        try:
+            self.module = cst.parse_module(self.text)
+        except (cst.ParserSyntaxError, cst.CSTValidationError) as error:
+            raise Unrenderable("libcst, which writes fixes, cannot parse this file") from error
+        if self.module.code != self.text:
+            raise Unrenderable("libcst, which writes fixes, does not give this file back as it is")
+        self._plain = Source(self.text)
+        self.spans: dict[cst.CSTNode, tuple[int, int]] = {}
+        self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
+        self._expressions: dict[tuple[int, int], cst.BaseExpression | cst.Slice] = {}
+        self._statements: dict[int, Statement] = {}
+        wrapper = MetadataWrapper(self.module, unsafe_skip_copy=True)
+        for node, place in wrapper.resolve(PositionProvider).items():
+            self.spans[node] = self._at(place.start), self._at(place.end)
+        for node, span in self.spans.items():
+            self._note(node, span)
+
+    def _note(self, node: cst.CSTNode, span: tuple[int, int]) -> None:
+        for child in node.children:
+            self.parents[child] = node
+        if isinstance(node, cst.BaseSmallStatement | cst.BaseCompoundStatement):
+            self._statements[span[0]] = node
+        elif isinstance(node, cst.BaseExpression | cst.Slice):
+            if isinstance(node, cst.Tuple | cst.GeneratorExp) and node.lpar:
+                span = self.spans[node.lpar[-1]][0], self.spans[node.rpar[0]][1]
+            self._expressions[span] = node
+
+    @cached_property
+    def quote(self) -> str:
+        """What most strings of the program are quoted with."""
+        quotes = Counter(node.quote for node in self.spans if isinstance(node, cst.SimpleString))
+        return "'" if quotes["'"] > quotes['"'] else '"'
+
+    def _at(self, place: CodePosition) -> int:
+        is_inside = place.line <= self._plain.line_count
+        return self._plain.line_start(place.line) + place.column if is_inside else len(self.text)
+
+    def plain(self, offset: int) -> int:
+        """Where the character at `offset` of the text stands in the module's."""
+        return offset - bisect.bisect_left(self._gone, offset)
+
+    def expression(self, source: Source, node: ast.expr) -> cst.BaseExpression | cst.Slice | None:
+        """The libcst node of `node`."""
+        start, end = source.span(node)
+        return self._expressions.get((self.plain(start), self.plain(end)))
+
+    def statement(self, source: Source, node: ast.stmt) -> Statement | None:
+        """The libcst node of `node`."""
+        return self._statements.get(self.plain(source.span(node)[0]))
+
+    def line(self, node: cst.CSTNode) -> int:
+        """The line on which `node` begins."""
+        return self._plain.position(self.spans[node][0])[0]
+
+    def placed(self, edits: Iterator[Edit]) -> tuple[Edit, ...]:
+        """Edits of the module's text as those of the program's."""
+        return tuple(Edit(self._back(edit.start), self._back(edit.end), edit.text) for edit in edits)
+
+    def _back(self, offset: int) -> int:
+        return offset + bisect.bisect_right(self._seams, 2 * offset)
+
+
+@lru_cache(maxsize=8)
+def trees_of(text: str) -> Trees:
+    """The trees of `text`, of which several fixes are written."""
+    return Trees(text)
+
+
+def first_offset(trees: Trees, node: cst.CSTNode) -> int:
+    """Where `node` begins, decorators and brackets around it included."""
+    if isinstance(node, _DEFINITIONS) and node.decorators:
+        return trees.spans[node.decorators[0]][0]
+    parens = node.lpar if isinstance(node, cst.BaseExpression) else ()
+    return trees.spans[parens[0] if parens else node][0]
