@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from perflint.syntax.walk import Function, own_nodes, path_of
-from perflint.torch_ops import table as torch_table
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
+from perflint import api
+from perflint.api import Function, Program
 
 _DEPTH = 2
 
@@ -18,8 +14,8 @@ _DEPTH = 2
 def names_of(function: ast.AST, path: str) -> frozenset[str]:
     """`path`, and each variable or attribute that is assigned a view of it, or of which it is assigned one."""
     pairs = [
-        {path_of(target), path_of(viewed(value))}
-        for each in own_nodes(function)
+        {api.path_of(target), api.path_of(viewed(value))}
+        for each in api.own_nodes(function)
         if isinstance(each, ast.Assign)
         for target, value in _assignments(each)
     ]
@@ -46,7 +42,7 @@ def viewed(node: ast.expr) -> ast.expr:
     """The tensor whose memory `node` may show; `node` itself where it is no view."""
     while True:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_view(node.func.attr):
-            is_function = path_of(node.func.value) == "torch"
+            is_function = api.path_of(node.func.value) == "torch"
             if is_function and not node.args:
                 return node
             node = node.args[0] if is_function else node.func.value
@@ -57,16 +53,16 @@ def viewed(node: ast.expr) -> ast.expr:
 
 
 def _is_view(method: str) -> bool:
-    entry = torch_table.method(method)
+    entry = api.torch_method(method)
     return entry is not None and "view" in entry.traits
 
 
 def writes(program: Program, node: ast.AST, name: str, depth: int = _DEPTH) -> bool:
     """Does `node` itself write to the tensor `name`, or hand it to a function of the file that does?"""
     if isinstance(node, ast.AugAssign):
-        return path_of(viewed(node.target)) == name
+        return api.path_of(viewed(node.target)) == name
     if isinstance(node, ast.Assign):
-        return any(isinstance(each, ast.Subscript) and path_of(viewed(each)) == name for each in node.targets)
+        return any(isinstance(each, ast.Subscript) and api.path_of(viewed(each)) == name for each in node.targets)
     if not isinstance(node, ast.Call):
         return False
     callee = program.callee(node)
@@ -74,18 +70,21 @@ def writes(program: Program, node: ast.AST, name: str, depth: int = _DEPTH) -> b
         return depth > 0 and any(
             writes(program, inner, each, depth - 1)
             for each in _names_within(program, callee, node, name)
-            for inner in own_nodes(callee)
+            for inner in api.own_nodes(callee)
         )
-    return any(path_of(viewed(each)) == name for each in _written(program, node))
+    return any(api.path_of(viewed(each)) == name for each in _written(program, node))
 
 
 def _names_within(program: Program, callee: Function, call: ast.Call, name: str) -> Iterator[str]:
     """The names in `callee` of the tensor that is `name` where it is called: parameters, and what its object has."""
-    bound = program.arguments(call, callee).given
-    given = [parameter for parameter, value in bound.items() if path_of(viewed(value)) == name]
+    given = [
+        parameter
+        for parameter, value in program.arguments(call, callee).given.items()
+        if api.path_of(viewed(value)) == name
+    ]
     method = getattr(callee, "name", "")
     if program.class_of(callee) is not None and callee.args.args:
-        called = path_of(call.func).removesuffix(f".{method}")  # of a module, forward is called by its own name
+        called = api.path_of(call.func).removesuffix(f".{method}")  # of a module, forward is called by its own name
         if called and name.startswith(f"{called}."):
             given.append(callee.args.args[0].arg + name.removeprefix(called))
     for each in given:
@@ -95,7 +94,7 @@ def _names_within(program: Program, callee: Function, call: ast.Call, name: str)
 def _written(program: Program, call: ast.Call) -> Iterator[ast.expr]:
     """What a call of a library's function writes to: by the underscore at its end, `out=` or `inplace=True`."""
     func = call.func
-    word = func.attr if isinstance(func, ast.Attribute) else path_of(func)
+    word = func.attr if isinstance(func, ast.Attribute) else api.path_of(func)
     is_inplace = word.endswith("_") and not word.endswith("__")
     if isinstance(func, ast.Attribute) and is_inplace:
         yield func.value

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from perflint.analysis.ir.flow import Flow
-from perflint.analysis.memory.consumers import Reading, Role
-from perflint.analysis.values.shapes.infer import Shapes
-from perflint.analysis.values.values import Kind
-from perflint.engine.rule import Edit, Fix, Safety
+from perflint.api import Edit, Fix, Flow, Kind, Program, Reading, Role, Safety, Shapes
 
 from .copies import MOVES, Copy
 from .gradients import may_have_gradient
 from .layout import lays_out_differently
 from .proof import Repeated, unproved_rank
 from .rewriting import meets_comment, method_start, put_in_front, rewritten, without
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
-from perflint.analysis.values.shapes.shape import integer
-from perflint.analysis.values.values import Kind
-from perflint.engine.rule import Edit
+from perflint import api
+from perflint.api import Edit, Kind, Program
 
 from .copies import Copy
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 
 def rewritten(program: Program, copy: Copy, cast: ast.Call | None, rank: int | None) -> tuple[tuple[Edit, ...], str]:
@@ -43,7 +38,7 @@ def _renamed(program: Program, copy: Copy, rank: int) -> tuple[Edit, ...]:
     end = program.span(copy.call.func)[1]
     edits = [Edit(end - len(copy.call.func.attr), end, "expand")]
     for position, count in enumerate(copy.counts):
-        if integer(count) == 1 and position >= len(copy.counts) - rank:
+        if api.integer(count) == 1 and position >= len(copy.counts) - rank:
             edits.append(Edit(*program.span(count), "-1"))
     return tuple(edits)
 
@@ -59,7 +54,7 @@ def _spelled(program: Program, copy: Copy, cast: str, rank: int | None) -> str:
         assert rank is not None
         sizes = ["-1"] * max(0, rank - len(copy.counts))
         new = len(copy.counts) - rank
-        sizes += ["-1" if integer(c) == 1 and i >= new else program.segment(c) for i, c in enumerate(copy.counts)]
+        sizes += ["-1" if api.integer(c) == 1 and i >= new else program.segment(c) for i, c in enumerate(copy.counts)]
         return f"{source}.expand({', '.join(sizes)})"
     if program.value(copy.counts[0]).kind is not Kind.NUMBER or copy.axis is None:
         return ""

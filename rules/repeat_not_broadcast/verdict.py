@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING
 
-from perflint.analysis.heat.rarity import makes_rare
-from perflint.analysis.ir.flow import Flow
-from perflint.analysis.memory.consumers import VIEWS, Consumer, Reading, Role
-from perflint.analysis.memory.hooks import registers_hooks
-from perflint.analysis.program import Heat
-from perflint.analysis.values.shapes.infer import Shapes
-from perflint.analysis.values.values import Kind, Place
-from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, path_of
-from perflint.torch_ops import table as torch_table
+from perflint import api
+from perflint.api import (
+    FUNCTIONS,
+    LOOPS,
+    VIEWS,
+    Consumer,
+    Flow,
+    Heat,
+    Kind,
+    Loop,
+    Place,
+    Program,
+    Reading,
+    Role,
+    Shapes,
+)
 
 from .aliases import names_of, writes
 from .copies import MATERIALISING, Copy
 from .gradients import may_have_gradient
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _DEPTH = 12
 _SETUP = re.compile(r"^_*(init|reset|setup|build_model|main|test_|post_init|__init__|__post_init__|register)")
@@ -40,7 +43,7 @@ def _runs_once(program: Program, node: ast.AST, seen: frozenset[ast.AST]) -> boo
     for parent in program.ancestors(node):
         if isinstance(parent, LOOPS) and _runs_a_module(program, parent):
             return False
-        if makes_rare(program, parent, child):
+        if api.makes_rare(program, parent, child):
             return not _is_loop_of_forward(program, parent)
         if isinstance(parent, FUNCTIONS):
             break
@@ -98,7 +101,7 @@ def _is_elementwise(program: Program, node: ast.AST | None) -> bool:
         return isinstance(node, ast.BinOp | ast.Compare | ast.UnaryOp)
     name = program.qualified(node.func)
     method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-    entry = torch_table.function(name) if name else torch_table.method(method)
+    entry = api.torch_function(name) if name else api.torch_method(method)
     return entry is not None and "pointwise" in entry.traits
 
 
@@ -149,7 +152,7 @@ def _is_real(program: Program, flow: Flow, copy: Copy, reading: Reading) -> bool
         elementwise
         and name != "cuda"
         and not _is_device(program, copy.call)
-        and not path_of(_base(copy.source)).startswith("self.")
+        and not api.path_of(_base(copy.source)).startswith("self.")
     )
 
 
@@ -179,7 +182,7 @@ def _counts_up(program: Program, flow: Flow, node: ast.expr) -> bool:
 def _is_device(program: Program, call: ast.Call) -> bool:
     targets = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg == "device")]
     return any(
-        path_of(each).rpartition(".")[2] == "device" or program.value(each).kind in (Kind.DEVICE, Kind.STRING)
+        api.path_of(each).rpartition(".")[2] == "device" or program.value(each).kind in (Kind.DEVICE, Kind.STRING)
         for each in targets
     )
 
@@ -198,12 +201,12 @@ def _is_folded(shapes: Shapes, consumer: Consumer) -> bool:
 
 def source_changes(program: Program, flow: Flow, copy: Copy, reading: Reading) -> bool:
     """May the source be written to while the copy is in use, so that a view would show the change?"""
-    root = path_of(_base(copy.source))
+    root = api.path_of(_base(copy.source))
     if not root:
         return False
     function = program.function_of(copy.call) or program.tree
     names = sorted(names_of(function, root))
-    if registers_hooks(program) and any("." in name for name in names):
+    if api.registers_hooks(program) and any("." in name for name in names):
         return True
     return any(_changes(program, flow, copy, reading, name) for name in names)
 
@@ -245,7 +248,7 @@ def _rebinds(loop: ast.AST, root: str) -> bool:
     return any(
         isinstance(each, ast.Assign | ast.For)
         and any(
-            path_of(part) == root
+            api.path_of(part) == root
             for target in (each.targets if isinstance(each, ast.Assign) else [each.target])
             for part in ast.walk(target)
         )

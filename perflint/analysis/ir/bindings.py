@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, Function, children
 
@@ -127,8 +128,7 @@ class Bindings:
             after = _join(after, each)
         return after
 
-    def _try(self, node: ast.stmt, state: State) -> State | None:
-        assert isinstance(node, ast.Try)
+    def _try(self, node: Any, state: State) -> State | None:
         anywhere: State | None = state
         behind: State | None = state
         for statement in node.body:

@@ -1,0 +1,54 @@
+"""Rules see perflint through its API alone, and the API explains itself."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perflint import api
+
+ROOT = Path(__file__).parent.parent
+RULES = sorted((ROOT / "rules").rglob("*.py"))
+PUBLIC = [name for name in api.__all__ if callable(getattr(api, name)) and not name.isupper()]
+
+
+def imported(path: Path) -> list[str]:
+    """What a file imports of perflint, relative imports within its own package aside."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            names = [f"perflint.{alias.name}" for alias in node.names]
+            found += names if node.module == "perflint" else [node.module]
+    return [name for name in found if name.partition(".")[0] in ("perflint", "rules")]
+
+
+@pytest.mark.parametrize("path", RULES, ids=lambda path: str(path.relative_to(ROOT / "rules")))
+def test_rules_import_nothing_of_perflint_but_its_api(path: Path) -> None:
+    assert set(imported(path)) <= {"perflint.api"}
+
+
+@pytest.mark.parametrize("path", RULES, ids=lambda path: str(path.relative_to(ROOT / "rules")))
+def test_rules_stay_in_their_own_package(path: Path) -> None:
+    depth = len(path.relative_to(ROOT / "rules").parts) - 1
+    nodes = (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom))
+    assert all(node.level <= depth for node in nodes)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_is_documented(name: str) -> None:
+    thing = getattr(api, name)
+    own = inspect.isclass(thing) or inspect.isfunction(thing)
+    assert not own or (thing.__doc__ or "").strip()
+
+
+def test_the_api_imports_no_libcst_before_somebody_asks_for_matchers() -> None:
+    seen = "print('libcst' in sys.modules)"
+    code = f"import sys, perflint.api as api; {seen}; api.matchers(); {seen}"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["False", "True"]
