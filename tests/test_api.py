@@ -47,8 +47,19 @@ def test_every_public_name_is_documented(name: str) -> None:
     assert not own or (thing.__doc__ or "").strip()
 
 
+@pytest.mark.parametrize("name", [name for name in api.__all__ if not name.startswith("_")])
+def test_the_overview_or_the_guide_names_every_public_name(name: str) -> None:
+    guide = (ROOT / "perflint" / "api.md").read_text(encoding="utf-8")
+    assert f"`{name}`" in (api.__doc__ or "") + guide or f"api.{name}" in guide
+
+
 def test_the_api_imports_no_libcst_before_somebody_asks_for_matchers() -> None:
     seen = "print('libcst' in sys.modules)"
     code = f"import sys, perflint.api as api; {seen}; api.matchers(); {seen}"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.split() == ["False", "True"]
+
+
+def test_new_rules_stay_short() -> None:
+    for name in ("cat_in_loop", "host_tensor"):
+        assert len((ROOT / "rules" / f"{name}.py").read_text(encoding="utf-8").splitlines()) < 150
