@@ -2,29 +2,32 @@
 
 What is offered, by the question that a rule asks:
 
-- *What is a rule?* `Rule`, with its `Option`s, whose values come as `Options`. It yields `Finding`s of a `Severity`, each
-  with a `Fix` (its `Safety`, its `Edit`s or what makes them) or with what stands in the way; `tried` tells which, by
-  `Blocked`.
+- *What is a rule?* `Rule`, with its `Option`s, whose values come as `Options`. It yields `Finding`s of a `Severity`,
+  each with a `Fix` (its `Safety`, its `Edit`s or what makes them) or with what stands in the way; `tried` tells
+  which, by `Blocked`.
 - *What does the file say?* `Program`: its tree, parents and spans; what is known of its values, functions and calls;
   its loops and their heat. Beside it `own_nodes`, `path_of`, `integer`; for annotations and isinstance `Function`,
   `FUNCTIONS`, `Loop`, `LOOPS`, `PlainLoop`.
-- *What is this value?* `Program.value` gives a `Value` of a `Kind`, with its `Place`; `is_integer` proves a number whole.
-- *What does this call do?* `operation` gives the `Operation` of torch by its canonical name, with its traits; `move`
-  gives the `Move` to the device; `bind` and `Program.arguments` give what is handed over, `Bound` to parameters;
-  `torch_function` and `torch_method` look up a name; `CONCATENATIONS`, `CONVERSIONS`, `VIEWS`, `WRAPPERS` are groups.
-- *Where does it come from, and where does it go?* `flow` gives the `Flow` of definitions to uses; `carrying_loop` tells
-  what a loop carries; `occurrences` and `seen_elsewhere` tell who looks at a variable, and `registers_hooks` whether
-  hooks may; `reading` gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`.
-- *How large is it?* `shapes` gives the `Shapes`, each a `Shape`; `ranks` the `Ranks`, the axes that there are at least.
-- *How often does it run?* `Program.heat` gives a `Heat`, `Program.loop_kind` a `LoopKind`; `runs_often` leaves out what
-  is kept, `makes_rare` tells what makes code rare.
-- *What of the data?* `loaders` gives each `LoaderCall`, whose options are `Setting`s in a `State`; `dataset` gives the
-  `Source`; `hands_out_own_items`, `order_changed`, and `measured_workers` from the option called `MEASURED`;
+- *What is this value?* `Program.value` gives a `Value` of a `Kind`, with its `Place`; `is_integer` proves it whole.
+- *What does this call do?* `operation` gives the `TorchCall`: torch's canonical name, the tensor, and the `Operation`
+  with its traits; `move` gives the `Move` to the device; `bind` and `Program.arguments` give what is handed over,
+  `Bound` to parameters; `torch_function` and `torch_method` look up a name; `CONCATENATIONS`, `CONVERSIONS`, `VIEWS`,
+  `WRAPPERS` are groups.
+- *Where does it come from, and where does it go?* `flow` gives the `Flow` of definitions to uses; `carrying_loop`
+  tells what a loop carries; `occurrences` and `seen_elsewhere` tell who looks at a variable, and `registers_hooks`
+  whether hooks may; `reading` gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`.
+- *How large is it?* `shapes` gives the `Shapes`, each a `Shape`; `ranks` the `Ranks`, the axes that there are at
+  least.
+- *How often does it run?* `Program.heat` gives a `Heat`, `Program.loop_kind` a `LoopKind`; `runs_often` leaves out
+  what is kept, `makes_rare` tells what makes code rare.
+- *What of the data?* `loaders` gives each `LoaderCall`, whose options are `Setting`s in a `State`; `dataset` gives
+  the `Source`; `hands_out_own_items`, `order_changed`, and `measured_workers` from the option called `MEASURED`;
   `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`.
-- *How is it mended?* `rewrite` takes `Replace`, `ReplaceStatements`, `InsertBefore`, `InsertAfter`, `AddKeywords` (where
-  `takes_keywords` allows), `AddName` and `Decorate`, each a `CodeChange`, with new code by `expression`, `statement` and
-  `statements`; `Codemod` takes a function on the libcst tree, for which `matchers` are libcst's. Whole remedies:
-  `joined_behind`, `time_loop_remedy` (a `Remedy`), `host_reads` (of each `Sync`), `add_guard` (`Guarding`).
+- *How is it mended?* `rewrite` takes `Replace`, `ReplaceStatements`, `InsertBefore`, `InsertAfter`, `AddKeywords`
+  (where `takes_keywords` allows), `AddName` and `Decorate`, each a `CodeChange`, with new code by `expression`,
+  `statement` and `statements`; `Codemod` takes a function on the libcst tree, for which `matchers` are libcst's.
+  Whole remedies: `joined_behind`, `time_loop_remedy` (a `Remedy`), `host_reads` (of each `Sync`), `add_guard`
+  (`Guarding`).
 - *Where is it reported?* `call_span`, `head_span`, and `Program.span`.
 
 Positions are characters of the program's text, `[start, end)`. What isn't known is None, empty, or of `Kind.UNKNOWN`;
@@ -38,8 +41,12 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import ParamSpec
 
+from perflint import torch_ops
 from perflint.analysis.data.datasets import Datasets, Source
 from perflint.analysis.data.loaders import LoaderCall, Loaders, Setting, State
+from perflint.analysis.data.measured import OPTION as MEASURED
+from perflint.analysis.data.measured import call_text as _call_text
+from perflint.analysis.data.measured import of_option as _of_option
 from perflint.analysis.data.orders import Orders
 from perflint.analysis.data.starts import Start, Starts
 from perflint.analysis.heat.rarity import makes_rare
@@ -52,19 +59,16 @@ from perflint.analysis.memory.consumers import reading as _reading
 from perflint.analysis.memory.hooks import registers_hooks
 from perflint.analysis.program import Heat, Kind, LoopKind, Place, Program, Value
 from perflint.analysis.values.moves import Move, move
-from perflint.analysis.values.operations import Operation, operation
+from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.shapes.infer import Shapes
 from perflint.analysis.values.shapes.integers import is_integer as _is_integer
 from perflint.analysis.values.shapes.ranks import Ranks
 from perflint.analysis.values.shapes.shape import Shape, integer
-from perflint.engine.rule import Edit, Finding, Fix, Option, Options, Rule, Safety, Severity
-from perflint.project.figures import OPTION as MEASURED
-from perflint.project.figures import call_text as _call_text
-from perflint.project.figures import of_option as _of_option
+from perflint.engine.rule import Finding, Option, Options, Rule, Severity
 from perflint.syntax.arguments import Bound, bind
+from perflint.syntax.edits import Edit, Fix, Safety
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, PlainLoop, own_nodes, path_of
-from perflint.torch_ops import table as torch_table
-from perflint.torch_ops.table import Entry
+from perflint.torch_ops import Operation
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.guard import Guarding, add_guard, is_notebook
 from perflint.transforms.operations import (
@@ -83,16 +87,17 @@ from perflint.transforms.rewrite import Codemod, rewrite
 from perflint.transforms.template import expression, statement, statements
 
 __all__ = [
-    "CONCATENATIONS", "CONVERSIONS", "FUNCTIONS", "LOOPS", "MEASURED", "VIEWS", "WRAPPERS", "AddKeywords", "AddName",
-    "Blocked", "Bound", "CodeChange", "Codemod", "Consumer", "Decorate", "Edit", "Finding", "Fix", "Flow", "Function",
-    "Guarding", "Heat", "InsertAfter", "InsertBefore", "Kind", "Likelihood", "LoaderCall", "Loop", "LoopKind", "Move",
-    "Operation", "Option", "Options", "Place", "PlainLoop", "Program", "Ranks", "Reading", "Remedy", "Replace",
-    "ReplaceStatements", "Role", "Rule", "Safety", "Setting", "Severity", "Shape", "Shapes", "Source", "Start", "State",
-    "Sync", "Value", "add_guard", "bind", "call_span", "carrying_loop", "dataset", "expression", "first_process_start",
-    "flow", "hands_out_own_items", "head_span", "host_reads", "integer", "is_integer", "is_notebook", "joined_behind",
-    "loaders", "makes_rare", "matchers", "measured_workers", "move", "occurrences", "operation", "order_changed",
-    "own_nodes", "path_of", "ranks", "reading", "registers_hooks", "rewrite", "runs_often", "seen_elsewhere", "shapes",
-    "statement", "statements", "takes_keywords", "time_loop_remedy", "torch_function", "torch_method", "tried",
+    "CONCATENATIONS", "CONVERSIONS", "FUNCTIONS", "LOOPS", "MEASURED", "VIEWS", "WRAPPERS", "AddKeywords",
+    "AddName", "Blocked", "Bound", "CodeChange", "Codemod", "Consumer", "Decorate", "Edit", "Finding", "Fix",
+    "Flow", "Function", "Guarding", "Heat", "InsertAfter", "InsertBefore", "Kind", "Likelihood", "LoaderCall",
+    "Loop", "LoopKind", "Move", "Operation", "Option", "Options", "Place", "PlainLoop", "Program", "Ranks",
+    "Reading", "Remedy", "Replace", "ReplaceStatements", "Role", "Rule", "Safety", "Setting", "Severity", "Shape",
+    "Shapes", "Source", "Start", "State", "Sync", "TorchCall", "Value", "add_guard", "bind", "call_span",
+    "carrying_loop", "dataset", "expression", "first_process_start", "flow", "hands_out_own_items", "head_span",
+    "host_reads", "integer", "is_integer", "is_notebook", "joined_behind", "loaders", "makes_rare", "matchers",
+    "measured_workers", "move", "occurrences", "operation", "order_changed", "own_nodes", "path_of", "ranks",
+    "reading", "registers_hooks", "rewrite", "runs_often", "seen_elsewhere", "shapes", "statement", "statements",
+    "takes_keywords", "time_loop_remedy", "torch_function", "torch_method", "tried",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")
@@ -101,14 +106,14 @@ Given = ParamSpec("Given")
 # -- what torch does
 
 
-def torch_function(qualified: str) -> Entry | None:
+def torch_function(qualified: str) -> Operation | None:
     """What the table of torch says of a function by its public name, such as "torch.cat"; None where it has none."""
-    return torch_table.function(qualified)
+    return torch_ops.of_function(qualified)
 
 
-def torch_method(name: str) -> Entry | None:
+def torch_method(name: str) -> Operation | None:
     """What the table of torch says of a tensor's method; None where tensors have none of that name."""
-    return torch_table.method(name)
+    return torch_ops.of_method(name)
 
 
 # -- where a value comes from, and where it goes
@@ -234,7 +239,7 @@ def tried(make: Callable[Given, Fix], *given: Given.args, **named: Given.kwargs)
         return (), str(reason)
 
 
-def joined_behind(program: Program, growing: Operation) -> Fix:
+def joined_behind(program: Program, growing: TorchCall) -> Fix:
     """The fix for a tensor that grows by `name = torch.cat([name, part])` in a loop: a list, joined behind the loop.
 
     Raises Blocked where the loop needs the tensor as it grows, others may look at it, or a part may change meanwhile.

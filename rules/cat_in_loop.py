@@ -54,7 +54,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint import api
-from perflint.api import Finding, Loop, LoopKind, Operation, Options, Program, Rule, Severity
+from perflint.api import Finding, Loop, LoopKind, Options, Program, Rule, Severity, TorchCall
 
 _JOINS = frozenset({"cat", "hstack", "vstack", "dstack", "column_stack"})
 _FEW = 4  # iterations
@@ -85,7 +85,7 @@ class CatInLoop(Rule):
                 yield self.finding(span, message, kind=kind, fixes=fixes, blocked=blocked, severity=severity)
 
 
-def _growing(program: Program, statement: ast.Assign) -> Iterator[tuple[Operation, ast.expr]]:
+def _growing(program: Program, statement: ast.Assign) -> Iterator[tuple[TorchCall, ast.expr]]:
     """The concatenations, of which `statement` assigns one, that the variable itself goes into, and where it does."""
     path = api.path_of(statement.targets[0])
     value = statement.value

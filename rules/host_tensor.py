@@ -48,7 +48,7 @@ from perflint.api import Blocked, Finding, Fix, Kind, Move, Options, Program, Ru
 _KINDS = dict.fromkeys(("zeros", "ones", "empty", "full", "eye"), "constant")
 _KINDS |= dict.fromkeys(("arange", "linspace", "logspace"), "range")
 _KINDS |= dict.fromkeys(("rand", "randn", "randint", "randperm"), "random")
-_KEEPS = frozenset("float double half bfloat16 long int bool contiguous clone repeat triu tril fill_ zero_".split())
+_KEEPS = frozenset({"clone", "repeat", "triu", "tril", "fill", "zero_"})  # and casts: bitwise the same anywhere
 _KEYWORDS = frozenset("size fill_value n m start end step steps low high dtype requires_grad".split())
 
 
@@ -106,10 +106,10 @@ def _made(program: Program, node: ast.expr) -> _Made | None:
     kinds = {program.value(each).kind for each in found.arguments} if found is not None else set()
     if found is None or below is None or Kind.TENSOR in kinds:
         return None
-    if "view" in found.traits:
-        return None if "like" in found.traits else below
-    if "random" in found.traits or found.name in _KEEPS:
-        return _then(below, Safety.EXACT if found.name in _KEEPS else Safety.BEHAVIOUR)
+    if "view" in found.traits or "move" in found.traits:
+        return None if "move" in found.traits else below
+    if "random" in found.traits or "cast" in found.traits or found.name in _KEEPS:
+        return _then(below, Safety.BEHAVIOUR if "random" in found.traits else Safety.EXACT)
     return _then(below, Safety.ROUNDING) if "pointwise" in found.traits and kinds <= {Kind.NUMBER} else None
 
 

@@ -17,22 +17,6 @@ RULES = sorted((ROOT / "rules").rglob("*.py"))
 PUBLIC = [name for name in api.__all__ if callable(getattr(api, name)) and not name.isupper()]
 
 
-def imported(path: Path) -> list[str]:
-    """What a file imports of perflint, relative imports within its own package aside."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    found = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and not node.level and node.module:
-            names = [f"perflint.{alias.name}" for alias in node.names]
-            found += names if node.module == "perflint" else [node.module]
-    return [name for name in found if name.partition(".")[0] in ("perflint", "rules")]
-
-
-@pytest.mark.parametrize("path", RULES, ids=lambda path: str(path.relative_to(ROOT / "rules")))
-def test_rules_import_nothing_of_perflint_but_its_api(path: Path) -> None:
-    assert set(imported(path)) <= {"perflint.api"}
-
-
 @pytest.mark.parametrize("path", RULES, ids=lambda path: str(path.relative_to(ROOT / "rules")))
 def test_rules_stay_in_their_own_package(path: Path) -> None:
     depth = len(path.relative_to(ROOT / "rules").parts) - 1

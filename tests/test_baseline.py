@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from perflint.documents.places import Position, Problem
 from perflint.engine import baseline
 from perflint.engine.errors import UserError
-from perflint.engine.results import Diagnostic, FileResult, Position, Problem, RunResult
+from perflint.engine.results import Diagnostic, FileResult, RunResult
 from perflint.engine.rule import Severity
 
 

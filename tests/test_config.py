@@ -8,10 +8,11 @@ from typing import ClassVar
 
 import pytest
 
-from perflint.cli.config import Settings, load
 from perflint.engine import catalogue
 from perflint.engine.errors import UserError
 from perflint.engine.rule import Finding, Option, Options, Rule
+from perflint.project.config import load
+from perflint.project.settings import Settings
 
 
 class _Example(Rule):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from perflint.cli.config import load
 from perflint.engine.fix import fix_text
 from perflint.project import figures
+from perflint.project.config import load
 from perflint.project.figures import LoaderFigure
 from rules.dataloader_defaults import DataloaderDefaults
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from perflint.cli.config import Settings
 from perflint.engine.errors import UserError
 from perflint.project.files import discover
+from perflint.project.settings import Settings
 
 
 def write(root: Path, *names: str, text: str = "") -> None:

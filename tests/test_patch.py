@@ -16,9 +16,9 @@ import pytest
 from perflint.analysis.program import Program
 from perflint.documents.disk import Changed
 from perflint.documents.document import decode
+from perflint.documents.places import Position
 from perflint.engine.catalogue import rules_by_name
 from perflint.engine.check import check_document
-from perflint.engine.results import Position
 from perflint.engine.rule import Edit, Finding, Fix, Options, Rule, Safety
 from perflint.project.patch import Patch, patch_document, patch_file, readable_diff, unified_diff
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from perflint.cli.config import Settings
 from perflint.project.files import discover
 from perflint.project.run import check_files
+from perflint.project.settings import Settings
 
 AGENT = """
 import multiprocessing

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from perflint.analysis.links import Links, Says
-from perflint.cli.config import Settings
 from perflint.engine.results import Diagnostic
 from perflint.engine.rule import Options
 from perflint.project.files import discover
 from perflint.project.programs import on_host
 from perflint.project.run import check_files
+from perflint.project.settings import Settings
 
 MODEL = """\
 from torch import nn

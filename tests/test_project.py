@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from perflint.analysis.links import Answer, HotCall, Links
-from perflint.cli.config import Settings
 from perflint.engine.results import RunResult
 from perflint.project import run
 from perflint.project.checker import Checker, Task
 from perflint.project.files import discover
 from perflint.project.patching import patch_files
 from perflint.project.run import check_files
+from perflint.project.settings import Settings
 from perflint.project.ties import contexts_of
 
 METRICS = """\

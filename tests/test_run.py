@@ -14,12 +14,13 @@ from unittest.mock import Mock
 
 import pytest
 
-from perflint.cli.config import Settings
 from perflint.engine.problems import InternalProblem
 from perflint.engine.results import FileResult, RunResult
 from perflint.engine.rule import Rule
 from perflint.project import checker, run, workers
+from perflint.project.cores import available_cores
 from perflint.project.files import Discovery, discover
+from perflint.project.settings import Settings
 from tests.stub_rules import BOTTOMLESS, CRASH, EVAL, KILLED
 
 HEAD = "import torch\n"
@@ -221,12 +222,12 @@ def test_the_cache_is_beside_the_configuration_unless_a_folder_is_given(tmp_path
 
 
 def test_the_cores_are_those_that_this_process_may_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "_CGROUP_QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr("perflint.project.cores._CGROUP_QUOTA", tmp_path / "cpu.max")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
-    assert workers.available_cores() == 8
+    assert available_cores() == 8
     for content, cores in (("max 100000", 8), ("150000 100000", 2), ("1000 100000", 1), ("nonsense", 8)):
         (tmp_path / "cpu.max").write_text(content)
-        assert workers.available_cores() == cores
+        assert available_cores() == cores
 
 
 SCRIPT = """

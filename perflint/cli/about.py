@@ -20,8 +20,8 @@ def explain(rule: str | None, color: str) -> int:
     Without RULE: the rules by group, and the words used for severity and safety.
     """
     from perflint.cli import console, explain
-    from perflint.cli.config_values import unknown
     from perflint.engine.catalogue import rules_by_name
+    from perflint.project.config_values import unknown
 
     known = rules_by_name()
     if rule and rule not in known:

@@ -10,16 +10,17 @@ import click
 
 from perflint import __version__
 from perflint.cli import about, options
+from perflint.cli.run import run
+from perflint.cli.verify import verify
 from perflint.engine.errors import UserError
 from perflint.project.garbage import collect_seldom
-from perflint.shim.command import run
-from perflint.verify.command import verify
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from perflint.cli.session import Session
-    from perflint.engine.results import Problem, RunResult
+    from perflint.documents.places import Problem
+    from perflint.engine.results import RunResult
     from perflint.project.patch import Patch
     from perflint.report.style import Style
 
@@ -122,9 +123,9 @@ def fix(paths: tuple[Path, ...], apply: bool, verified: bool, **typed: Any) -> i
         console.emit(data)
         return _tell_fixes([patch], (), _style(typed, err=True), written=True)
     discovery, notes = session.discover()
-    won = session.won() if verified else None
+    wanted = session.won().places if verified else None
     with console.progress(not typed["quiet"]) as progress:
-        patches = patch_files(discovery, session.settings, progress, won)
+        patches = patch_files(discovery, session.settings, progress, wanted)
     errors: tuple[str, ...] = ()
     if apply:
         patches, errors = write_all(patches)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perflint.cli.config_values import READERS
+from perflint.project.config_values import READERS
 
 if TYPE_CHECKING:
-    from perflint.cli.config import Resolved
+    from perflint.project.config import Resolved
 
 _UNSET = {
     "jobs": "one per core",

@@ -15,11 +15,11 @@ from perflint.engine import suppress
 from perflint.engine.check import find
 from perflint.engine.results import FileResult, RunResult
 from perflint.engine.rule import Rule
-from perflint.engine.selection import RulesByFile
 from perflint.engine.unused_ignore import UnusedIgnore
+from perflint.project.selection import RulesByFile
 
 if TYPE_CHECKING:
-    from perflint.cli.config import Settings
+    from perflint.project.settings import Settings
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perflint.cli import options
-from perflint.cli.config import Resolved, Settings, load
 from perflint.engine.errors import UserError
-from perflint.engine.selection import RulesByFile, reasons_off
+from perflint.project.config import Resolved, load
 from perflint.project.files import Discovery, discover, forced_out
+from perflint.project.selection import RulesByFile, reasons_off
+from perflint.project.settings import Settings
 
 if TYPE_CHECKING:
     from perflint.engine.results import RunResult

@@ -8,7 +8,7 @@ import stat
 import tempfile
 from pathlib import Path
 
-from perflint.engine.results import Problem
+from perflint.documents.places import Problem
 
 MAX_BYTES = 256_000_000
 

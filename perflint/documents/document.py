@@ -13,8 +13,8 @@ from pathlib import Path
 from perflint.documents import notebook
 from perflint.documents.disk import Unreadable, Unwritable, read_bytes, replace_bytes
 from perflint.documents.notebook import LostCell, Notebook
-from perflint.engine.results import PlacedEdit, Position, Problem
-from perflint.engine.rule import Edit
+from perflint.documents.places import PlacedEdit, Position, Problem
+from perflint.syntax.edits import Edit
 from perflint.syntax.source import Source
 
 MAX_CHARACTERS = 8_000_000

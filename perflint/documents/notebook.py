@@ -14,8 +14,8 @@ from typing import Any
 from perflint.documents import magics
 from perflint.documents.disk import Unreadable
 from perflint.documents.notebook_json import Span, elements, members, with_text
-from perflint.engine.results import Problem
-from perflint.engine.rule import Edit
+from perflint.documents.places import Problem
+from perflint.syntax.edits import Edit
 
 _MARKER = "# %% perflint cell "
 

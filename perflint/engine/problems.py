@@ -7,7 +7,7 @@ import sys
 import traceback
 from dataclasses import dataclass
 
-from perflint.engine.results import Problem
+from perflint.documents.places import Problem
 
 TOO_LARGE = (RecursionError, MemoryError)
 FILE_FAULTS = (SyntaxError, UnicodeError, *TOO_LARGE)

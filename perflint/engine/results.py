@@ -6,30 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from perflint.analysis.links import Context
+from perflint.documents.places import PlacedEdit, Position, Problem
 from perflint.engine.rule import Safety, Severity, is_safe
-
-
-@dataclass(frozen=True, order=True)
-class Position:
-    """A place in a file, or in one cell of a notebook.
-
-    `line` and `column` count from 1, in characters; `offset` counts characters from 0; both from the start of the
-    file, or of the source of cell number `cell` (from 0) where the file is a notebook.
-    """
-
-    cell: int | None
-    offset: int
-    line: int
-    column: int
-
-
-@dataclass(frozen=True)
-class PlacedEdit:
-    """An edit of the user's file: replace what stands between `start` and `end` by `text`."""
-
-    start: Position
-    end: Position
-    text: str
 
 
 @dataclass(frozen=True)
@@ -69,14 +47,6 @@ class Diagnostic:
     frame_line: int
     fingerprint: str
     measured: str = ""
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Why a file could not be checked: one line for the user, with the line in the file where there is one."""
-
-    message: str
-    line: int | None = None
 
 
 @dataclass(frozen=True)

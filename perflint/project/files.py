@@ -12,7 +12,7 @@ from perflint.engine.errors import UserError
 from perflint.project.exclude import Layer, excluded_by, git_layer, git_layers_above, layer
 
 if TYPE_CHECKING:
-    from perflint.cli.config import Settings
+    from perflint.project.settings import Settings
 
 ENVIRONMENT_MARK = "pyvenv.cfg"  # what `python -m venv` and virtualenv put into an environment, whatever its name
 

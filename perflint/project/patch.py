@@ -11,11 +11,11 @@ from pathlib import Path
 from perflint.analysis.links import ALONE, Context
 from perflint.documents.disk import Unreadable
 from perflint.documents.document import Document, read
+from perflint.documents.places import Position, Problem
 from perflint.engine.edits import apply_fixes
 from perflint.engine.fix import Applied, FixResult, NotSettledError, fix_text
 from perflint.engine.line_map import original_line
 from perflint.engine.problems import FILE_FAULTS, InternalProblem, RuleCrash, problem_of
-from perflint.engine.results import Position, Problem
 from perflint.engine.rule import Finding, Fix, Options, Rule
 
 ANY = ""  # title

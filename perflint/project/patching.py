@@ -10,36 +10,40 @@ from typing import TYPE_CHECKING
 
 from perflint.analysis.links import ALONE, Context
 from perflint.documents.disk import Unwritable
+from perflint.documents.places import Problem
 from perflint.engine.problems import problem_of
-from perflint.engine.results import Problem
+from perflint.engine.results import RunResult
 from perflint.engine.rule import Options, Rule
-from perflint.engine.selection import RulesByFile
+from perflint.project.cores import available_cores
 from perflint.project.patch import Patch, Place, patch_file
 from perflint.project.run import check_files
-from perflint.project.workers import available_cores, work
+from perflint.project.selection import RulesByFile
+from perflint.project.workers import work
 
 if TYPE_CHECKING:
-    from perflint.cli.config import Settings
     from perflint.project.files import Discovery
-    from perflint.verify.won import Won
+    from perflint.project.settings import Settings
 
 _FEW = 8  # files that are patched before other processes would have started
 
 Progress = Callable[[int, int], None]
+Choice = Callable[[RunResult], Mapping[str, frozenset[Place]]]  # what is wanted in each file, of all that was found
 
 
 def patch_files(
-    discovery: Discovery, settings: Settings, progress: Progress | None = None, won: Won | None = None
+    discovery: Discovery, settings: Settings, progress: Progress | None = None, wanted: Choice | None = None
 ) -> tuple[Patch, ...]:
-    """The patch of each file that was found, sorted by path, of what has `won` alone if asked; nothing is written."""
+    """The patch of each file that was found, sorted by path, of what is `wanted` alone if asked; nothing is written."""
     rules = RulesByFile(settings)
     contexts: Mapping[str, Context] = {}
     places: Mapping[str, frozenset[Place]] = {}
-    if won or len(discovery.files) > 1:
+    if wanted or len(discovery.files) > 1:
         result = check_files(discovery, settings)
-        contexts, places = result.contexts, won.places(result) if won else {}
+        contexts, places = result.contexts, wanted(result) if wanted else {}
     tasks = [
-        _Task(path, rules.at(path), contexts.get(str(path), ALONE), places.get(str(path), frozenset()) if won else None)
+        _Task(
+            path, rules.at(path), contexts.get(str(path), ALONE), places.get(str(path), frozenset()) if wanted else None
+        )
         for path in discovery.files
     ]
     patches = [Patch(str(path), problem=Problem(reason)) for path, reason in discovery.unreadable]

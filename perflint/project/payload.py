@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perflint.analysis.links import NONE, Answer, Context, HotCall, Likelihood, Links, Says
+from perflint.documents.places import PlacedEdit, Position, Problem
 from perflint.engine.problems import InternalProblem
-from perflint.engine.results import Diagnostic, FileResult, PlacedEdit, PlacedFix, Position, Problem
+from perflint.engine.results import Diagnostic, FileResult, PlacedFix
 from perflint.engine.rule import Safety, Severity
 
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from perflint.analysis.links import ALONE, Context, Links
 from perflint.documents.disk import Unreadable, read_bytes
+from perflint.documents.places import Problem
 from perflint.engine.catalogue import selected_rules
-from perflint.engine.results import FileResult, Problem, RunResult
+from perflint.engine.results import FileResult, RunResult
 from perflint.engine.rule import Rule
 from perflint.project.cache import Cache, Keys, in_context, key_of_all, keys_for
 from perflint.project.cache_folder import FOLDER
@@ -24,7 +25,7 @@ from perflint.project.payload import decode, decode_contexts, decode_links, enco
 from perflint.project.ties import contexts_of
 
 if TYPE_CHECKING:
-    from perflint.cli.config import Settings
+    from perflint.project.settings import Settings
 
 Progress = Callable[[int, int], None]
 
@@ -165,7 +166,8 @@ def _check_each(
     if useful < 2:
         yield from ((task, checker.check(task)) for task in tasks)
         return
-    from perflint.project.workers import available_cores, work  # here: a commit hook's few files do without
+    from perflint.project.cores import available_cores
+    from perflint.project.workers import work  # here: a commit hook's few files do without
 
     jobs = min(jobs or available_cores(), useful)
     with closing(work(checker.check, tasks, jobs)) as results:

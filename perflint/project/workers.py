@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
-import os
 import signal
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from math import ceil
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
-from pathlib import Path
 from typing import Generic, TypeVar
 
 from perflint.project.garbage import collect_seldom
@@ -23,16 +20,6 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 _AHEAD = 2  # tasks that a worker holds, so that it need not wait for its next
-_CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
-
-
-def available_cores() -> int:
-    """How many cores this process may use: its affinity, and its container's quota."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with suppress(OSError, ValueError):
-        quota, period = _CGROUP_QUOTA.read_text().split()
-        cores = min(cores, max(ceil(int(quota) / int(period)), 1))
-    return cores
 
 
 def work(

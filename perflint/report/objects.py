@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from perflint.engine.results import Diagnostic, FileResult, PlacedEdit, RunResult
+from perflint.documents.places import PlacedEdit
+from perflint.engine.results import Diagnostic, FileResult, RunResult
 from perflint.report.places import UNREADABLE, posix
 from perflint.report.style import Style
 

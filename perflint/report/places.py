@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 from urllib.parse import quote
 
-from perflint.engine.results import Diagnostic, FileResult, Position
+from perflint.documents.places import Position
+from perflint.engine.results import Diagnostic, FileResult
 from perflint.report.style import printable
 
 UNREADABLE = "unreadable-file"  # stands where a rule's name would, for a file that could not be checked

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from perflint import __version__
-from perflint.engine.results import Diagnostic, FileResult, PlacedEdit, PlacedFix, Position, RunResult
+from perflint.documents.places import PlacedEdit, Position
+from perflint.engine.results import Diagnostic, FileResult, PlacedFix, RunResult
 from perflint.engine.rule import Rule, Severity
 from perflint.report.places import UNREADABLE, in_cell, posix, uri
 from perflint.report.style import Style

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, get_worker_info
 
-from perflint.project.workers import available_cores
+from perflint.project.cores import available_cores
 from perflint.runtime.held import unshared
 from perflint.runtime.probe import Probe, probe
 

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from perflint.cli.config import Settings
 from perflint.engine.rule import Rule
 from perflint.project import figures
 from perflint.project.exclude import info_exclude
 from perflint.project.files import ENVIRONMENT_MARK, Discovery
 from perflint.project.fingerprint import SUFFIXES, source_folders
+from perflint.project.settings import Settings
 from perflint.shim.basis import Basis, Tree, below
 
 _CACHES = "__pycache__"

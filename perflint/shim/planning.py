@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from perflint.cli.config import Settings
 from perflint.documents.disk import Unreadable, read_bytes
 from perflint.engine.catalogue import selected_rules
 from perflint.engine.fix import Applied
@@ -23,6 +22,7 @@ from perflint.project.files import Discovery, discover
 from perflint.project.fingerprint import source_digest
 from perflint.project.patch import Patch
 from perflint.project.patching import patch_files
+from perflint.project.settings import Settings
 from perflint.shim.basis import Basis, Look
 from perflint.shim.dependencies import basis_of
 from perflint.shim.known_loaders import known_loaders

@@ -1,4 +1,4 @@
-"""Joins this process to a run: patched imports, counters, and an environment that brings its children along."""
+"""A process's part in a run: patched imports, counters, and an environment that brings its children along."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from perflint.shim import code, fault, graphs, loaders, watches
 from perflint.shim.counters import Counters
 from perflint.shim.hook import Finder, PatchedLoader
 from perflint.shim.loaders import Loaders
-from perflint.shim.plan import Plan, digest, load
+from perflint.shim.plan import Plan, digest
 from perflint.shim.watches import Undo, Watch
 
-RUN, OFF, ORDERS = "PERFLINT_RUN", "PERFLINT_DISABLE", "PERFLINT_VERIFY"
+RUN, OFF = "PERFLINT_RUN", "PERFLINT_DISABLE"
 FIRST = "PERFLINT_FIRST"  # the number of the process that began the run, and keeps it when it becomes another program
 SITE = str(Path(__file__).with_name("site"))
 
@@ -113,27 +113,3 @@ def environment(run: Path) -> dict[str, str]:
 def first_name() -> str:
     """What the summary calls this process, if it is the first of a run."""
     return f"rank {os.environ.get('RANK', '0')}" if "TORCHELASTIC_RUN_ID" in os.environ else "main"
-
-
-def join() -> None:
-    """Join the run that the environment names; a process that can't does without, and says so once."""
-    run = os.environ.get(RUN)
-    if not run or os.environ.get(OFF) == "1" or not os.path.isdir(run):  # noqa: PTH112
-        return  # without its folder, a run is over
-    from perflint.shim import mains
-
-    is_first = os.environ.get(FIRST) == str(os.getpid())
-    try:
-        shim = Shim(load(plan_of(Path(run))), Path(run), first_name() if is_first else "")
-        shim.install()
-        mains.take(shim)
-        if is_first:
-            from perflint.shim.running import go_on
-
-            go_on(shim, Path(run))
-        if os.environ.get(ORDERS):
-            from perflint.verify.agent.inside import follow_orders
-
-            follow_orders()
-    except Exception as error:
-        fault.tell(f"leaves this process unpatched: {error!r}")

@@ -1,1 +1,60 @@
-"""What torch's operations do: one table, generated from torch and completed by hand."""
+"""What torch's operations do: one table, generated from torch and completed by hand.
+
+`of_function`, `of_method`, `of_attribute` and their like give an Operation by its name in a program; nothing else in
+perflint lists names of torch's operations. What neither torch's schemas, signatures nor calls tell is in
+generate/by_hand.py.
+"""
+
+from perflint.torch_ops.operation import (
+    FALSE,
+    NONE,
+    NUMBER,
+    OTHER,
+    RECEIVER,
+    RESULTS,
+    TENSOR,
+    TRAITS,
+    TRUE,
+    UNKNOWN,
+    Argument,
+    Operation,
+    Variant,
+)
+from perflint.torch_ops.table import (
+    PATH,
+    canonical,
+    class_kind,
+    exports,
+    of_attribute,
+    of_distribution,
+    of_forward,
+    of_function,
+    of_method,
+    short_name,
+)
+
+__all__ = [
+    "FALSE",
+    "NONE",
+    "NUMBER",
+    "OTHER",
+    "PATH",
+    "RECEIVER",
+    "RESULTS",
+    "TENSOR",
+    "TRAITS",
+    "TRUE",
+    "UNKNOWN",
+    "Argument",
+    "Operation",
+    "Variant",
+    "canonical",
+    "class_kind",
+    "exports",
+    "of_attribute",
+    "of_distribution",
+    "of_forward",
+    "of_function",
+    "of_method",
+    "short_name",
+]

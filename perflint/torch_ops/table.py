@@ -1,4 +1,4 @@
-"""What torch's functions, methods and classes give back, loaded from a generated table.
+"""The table of torch's operations, loaded from a generated file.
 
 `python -m perflint.torch_ops.generate` writes the table, torch_table.json, out of an installed torch; see there
 for where each fact comes from and what is known to be missing. A name that is not in the table is unknown.
@@ -8,104 +8,53 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from perflint.torch_ops.operation import CALL_TRAITS, TRAITS, Argument, Operation, Variant
+
 PATH = Path(__file__).with_name("torch_table.json")
 
-UNKNOWN = "unknown"
-RESULTS = (  # of an Entry, besides UNKNOWN; tuple and tensors are a tuple and a list of tensors, list is Python data
-    *("tensor", "tuple", "tensors", "list", "number", "bool", "size"),
-    *("str", "device", "dtype", "none", "numpy", "other"),
-)
-TRAITS = frozenset(["pointwise", "reduction", "view", "random", "factory", "like", "inplace"])
-
-NUMBER, TENSOR, TRUE, FALSE, NONE, OTHER = "number", "tensor", "true", "false", "none", "other"  # kinds of arguments
+METHODS = "torch.Tensor."  # what qualified names of methods begin with
+_UNNAMED = ("torch.nn.functional.", "torch.functional.", METHODS, "torch.")  # what short names go without
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What one call gives, as far as its name alone tells; `select` adds what its arguments tell.
-
-    Attributes:
-        result: one of RESULTS, or UNKNOWN.
-        dtype: "bool" or "int" (int64) where every result is that unless a `dtype` argument says otherwise, else "".
-        syncs: whether the host waits for the device because the result depends on values there.
-        traits: pointwise (elementwise, its tensors broadcast), reduction, view (shares or may share its input's
-            memory), random (draws from a generator), factory (makes a tensor out of none), like (makes a tensor
-            where its input lies: zeros_like, new_zeros), inplace (changes its first tensor and returns it).
-        variants: calls which give something else, the first that fits holds.
-    """
-
-    result: str
-    dtype: str = ""
-    syncs: bool = False
-    traits: frozenset[str] = frozenset()
-    variants: tuple[Variant, ...] = ()
-
-    def select(self, positional: Sequence[str], keywords: Mapping[str, str]) -> Entry:
-        """The entry of a call with arguments of these kinds: NUMBER, TENSOR, TRUE, FALSE, NONE, OTHER or UNKNOWN.
-
-        A method's positional arguments don't count the tensor itself. Where the kinds can't tell which variant the
-        call is, the result is UNKNOWN unless all agree, and `syncs` only if all do.
-        """
-        candidates = []
-        for variant in self.variants:
-            fits = variant.fits(positional, keywords)
-            if fits is not False:
-                candidates.append(variant.entry)
-            if fits:
-                break
-        else:
-            candidates.append(replace(self, variants=()))
-        return functools.reduce(_either, candidates)
+def of_function(qualified: str) -> Operation | None:
+    """What a function does, by its public name, as "torch.cat", "torch.nn.functional.relu" or "torch.Tensor.add"."""
+    if qualified.startswith(METHODS):
+        method = of_method(qualified.removeprefix(METHODS))
+        return None if method is None else method.unbound()
+    return _operation("functions", qualified)
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """What a call gives when one argument, at `position` or named `keyword`, is of a kind.
-
-    `wants` is NUMBER, TENSOR, TRUE, or "given" for any but a literal None or False.
-    """
-
-    keyword: str
-    position: int | None
-    wants: str
-    entry: Entry
-
-    def fits(self, positional: Sequence[str], keywords: Mapping[str, str]) -> bool | None:
-        """Whether a call with arguments of these kinds is this variant; None if that can't be told."""
-        if self.keyword in keywords:
-            kind = keywords[self.keyword]
-        elif self.position is not None and self.position < len(positional):
-            kind = positional[self.position]
-        else:
-            return False
-        if self.wants == "given":
-            return kind not in (NONE, FALSE)
-        return None if kind == UNKNOWN else kind == self.wants
+def of_method(name: str) -> Operation | None:
+    """What a method of torch.Tensor does."""
+    return _operation("methods", name)
 
 
-def function(qualified: str) -> Entry | None:
-    """The entry of a function by its public name, as "torch.cat" or "torch.nn.functional.relu"."""
-    return _entry("functions", qualified)
+def of_attribute(name: str) -> Operation | None:
+    """What reading a property of torch.Tensor gives, as "shape" or "T"."""
+    return _operation("attributes", name)
 
 
-def method(name: str) -> Entry | None:
-    """The entry of a method of torch.Tensor."""
-    return _entry("methods", name)
+def of_distribution(name: str) -> Operation | None:
+    """What a method or property does which the classes in torch.distributions share."""
+    return _operation("distribution", name)
 
 
-def attribute(name: str) -> Entry | None:
-    """The entry of a property of torch.Tensor, as "shape" or "T"."""
-    return _entry("attributes", name)
+def of_forward(qualified: str) -> Operation | None:
+    """What calling an instance of a module's class does; None if its name is not known."""
+    text: str | None = _table()["classes"].get(qualified)
+    if text is None or " " not in text:
+        return None
+    return _decode(text.partition(" ")[2], qualified)
 
 
-def distribution_method(name: str) -> Entry | None:
-    """The entry of a method or property which the classes in torch.distributions share."""
-    return _entry("distribution", name)
+def canonical(qualified: str) -> str:
+    """The one short name of a function and its aliases, "cat" for torch.concat; "" for what is not in the table."""
+    operation = of_function(qualified)
+    return "" if operation is None else operation.name
 
 
 def class_kind(qualified: str) -> str | None:
@@ -118,17 +67,14 @@ def class_kind(qualified: str) -> str | None:
     return None if text is None else text.partition(" ")[0]
 
 
-def forward(qualified: str) -> Entry | None:
-    """What calling an instance of a module's class gives; None if its name is not known."""
-    text: str | None = _table()["classes"].get(qualified)
-    if text is None or " " not in text:
-        return None
-    return _decode(text.partition(" ")[2])
-
-
 def exports(module: str) -> tuple[str, ...]:
     """The names which `from module import *` binds, of the modules that are usually imported so."""
     return tuple(_table()["exports"].get(module, ()))
+
+
+def short_name(qualified: str) -> str:
+    """The name of a function without the package that holds most: "cat", "linalg.norm", "nn.init.ones_"."""
+    return next((qualified[len(each) :] for each in _UNNAMED if qualified.startswith(each)), qualified)
 
 
 @functools.cache
@@ -137,36 +83,51 @@ def _table() -> dict[str, Any]:
     return table
 
 
-def _entry(section: str, name: str) -> Entry | None:
+def _operation(section: str, name: str) -> Operation | None:
     text = _table()[section].get(name)
-    return None if text is None else _decode(text)
+    return None if text is None else _decode(text, name)
 
 
 @functools.cache
-def _decode(text: str) -> Entry:
-    """Read `result [=dtype] [syncs] trait... | keyword@position:wants result ...`."""
+def _decode(text: str, name: str) -> Operation:
+    """Read `result [key=value]... [syncs] trait... | keyword@position:wants result ...`."""
     base, *others = text.split(" | ")
-    return replace(_decode_one(base), variants=tuple(map(_decode_variant, others))) if others else _decode_one(base)
+    operation = _decode_one(base, Operation(short_name(name), "unknown"))
+    return replace(operation, variants=tuple(_decode_variant(each, operation) for each in others))
 
 
-def _decode_one(text: str) -> Entry:
+def _decode_one(text: str, base: Operation) -> Operation:
+    """The operation that the words describe; what they leave out of names and memory is as in `base`."""
     result, *words = text.split(" ")
-    dtype = next((word[1:] for word in words if word.startswith("=")), "")
-    return Entry(result, dtype, "syncs" in words, TRAITS.intersection(words))
-
-
-def _decode_variant(text: str) -> Variant:
-    condition, _, entry = text.partition(" ")
-    where, _, wants = condition.partition(":")
-    keyword, _, position = where.partition("@")
-    return Variant(keyword, int(position) if position else None, wants, _decode_one(entry))
-
-
-def _either(one: Entry, other: Entry) -> Entry:
-    """What is known of a call that is one or the other."""
-    return Entry(
-        one.result if one.result == other.result else UNKNOWN,
-        one.dtype if one.dtype == other.dtype else "",
-        one.syncs and other.syncs,
-        one.traits & other.traits,
+    stated = dict(each.split("=", 1) for each in words if "=" in each)
+    views = _decode_arguments(stated["views"]) if "views" in stated else base.views
+    writes = _decode_arguments(stated["writes"]) if "writes" in stated else base.writes
+    return Operation(
+        name=stated.get("is", base.name),
+        result=result,
+        dtype=stated.get("dtype", ""),
+        syncs="syncs" in words,
+        traits=TRAITS.intersection(words) | (base.traits - CALL_TRAITS),
+        views=views + tuple(each for each in writes if each.name == "out" and each not in views),
+        may_return=_decode_arguments(stated["may"]) if "may" in stated else base.may_return,
+        writes=writes,
     )
+
+
+def _decode_variant(text: str, base: Operation) -> Variant:
+    condition, _, operation = text.partition(" ")
+    argument, _, wants = condition.partition(":")
+    where = _decode_argument(argument)
+    return Variant(where.name, where.position, wants, _decode_one(operation, base))
+
+
+def _decode_arguments(text: str) -> tuple[Argument, ...]:
+    return tuple(map(_decode_argument, text.split(",")))
+
+
+def _decode_argument(text: str) -> Argument:
+    """Read `name[@position][* | []][?when]`."""
+    text, _, when = text.partition("?")
+    name, _, position = text.rstrip("*[]").partition("@")
+    spread = "rest" if text.endswith("*") else "items" if text.endswith("[]") else ""
+    return Argument(name, int(position) if position else None, spread, _decode_argument(when) if when else None)

@@ -12,7 +12,7 @@ from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.occurrences import occurrences, start_region
 from perflint.analysis.values.dtypes import FLOAT, INTEGER, assigned, may_be_complex, number_kind
 from perflint.analysis.values.values import Kind, Value
-from perflint.engine.rule import Edit, Fix, Safety
+from perflint.syntax.edits import Edit, Fix, Safety
 from perflint.syntax.walk import path_of
 from perflint.transforms.accumulator import Accumulator, accumulator_of, behind
 from perflint.transforms.blocked import Blocked

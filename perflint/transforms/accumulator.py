@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from perflint.analysis.ir.occurrences import occurrences, seen_elsewhere
 from perflint.analysis.memory.hooks import registers_hooks
-from perflint.engine.rule import Edit
+from perflint.syntax.edits import Edit
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.host_reads import Read

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from perflint import torch_ops
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS
-from perflint.torch_ops import table as torch_table
 from perflint.transforms.host_reads import read_of
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _of_call(program: Program, sync: Sync, call: ast.Call, argument: ast.AST) ->
 def _of_math(program: Program, call: ast.Call) -> str:
     """What to do where a function of math takes the value."""
     name = program.qualified(call.func).rpartition(".")[2]
-    return _MATH if torch_table.function(f"torch.{name}") is not None else _HOST
+    return _MATH if torch_ops.of_function(f"torch.{name}") is not None else _HOST
 
 
 def _of_text(program: Program, node: ast.AST) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import libcst as cst
 
-from perflint.engine.rule import Unrenderable
+from perflint.syntax.edits import Unrenderable
 from perflint.transforms.code import Coder, Line, Piece, comment_line, with_blocks
 from perflint.transforms.operations import ReplaceStatements, is_apart, is_new, last_line
 from perflint.transforms.trees import Trees

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from perflint import torch_ops
 from perflint.analysis.ir.occurrences import is_empty_list, occurrences, start_region
 from perflint.analysis.values.dtypes import FLOAT, INTEGER, assigned, number_kind
 from perflint.analysis.values.values import Kind
-from perflint.engine.rule import Fix, Safety
+from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import own_nodes
-from perflint.torch_ops import table as torch_table
 from perflint.transforms.accumulator import Accumulator, accumulator_of, behind
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.host_reads import Read
@@ -64,9 +64,8 @@ def _is_new(program: Program, node: ast.expr) -> bool:
         return False
     callee = program.value(node.func)
     is_method = callee.kind is Kind.METHOD and callee.owner is not None and callee.owner.kind is Kind.TENSOR
-    entry = torch_table.method(callee.name) if is_method else torch_table.function(program.qualified(node.func))
-    ways = (entry, *(variant.entry for variant in entry.variants)) if entry else ()
-    return bool(ways) and all(each.traits.isdisjoint(("view", "inplace")) for each in ways)
+    entry = torch_ops.of_method(callee.name) if is_method else torch_ops.of_function(program.qualified(node.func))
+    return entry is not None and not entry.shares
 
 
 def _check_list(program: Program, found: Accumulator) -> None:

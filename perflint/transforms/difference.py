@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from difflib import SequenceMatcher
 
-from perflint.engine.rule import Edit
+from perflint.syntax.edits import Edit
 
 _TOKENS = re.compile(r"\w+|\s+|.")
 _ENDS = ("\n", "\r")

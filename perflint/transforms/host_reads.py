@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perflint.analysis.heat.syncs import Sync
-from perflint.engine.rule import Edit
+from perflint.syntax.edits import Edit
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program

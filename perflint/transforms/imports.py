@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from perflint.engine.rule import Edit
+from perflint.syntax.edits import Edit
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import names_in
 

@@ -6,15 +6,15 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from perflint import torch_ops
+from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.occurrences import occurrences, start_region
 from perflint.analysis.loops.calls import is_metadata
-from perflint.analysis.program import Kind, Program
-from perflint.analysis.values.operations import Operation
-from perflint.analysis.values.values import Value
-from perflint.engine.rule import Fix, Safety
+from perflint.analysis.values.operations import TorchCall
+from perflint.analysis.values.values import Kind, Value
+from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, PlainLoop, own_nodes, path_of
-from perflint.torch_ops import table as torch_table
 from perflint.transforms.accumulator import alone_in
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.ownership import is_new, memory_of
@@ -43,7 +43,7 @@ class _Update:
     starts: ast.expr | None
 
 
-def joined_behind(program: Program, growing: Operation) -> Fix:
+def joined_behind(program: Program, growing: TorchCall) -> Fix:
     """The fix for `name = torch.cat([name, part])` in a loop in which nothing else reads the name; raises Blocked."""
     update = _update(program, growing.call)
     scope = program.function_of(update.statement) or program.tree
@@ -221,7 +221,7 @@ def _only_reads(program: Program, name: ast.Name) -> bool:
     if not isinstance(around, ast.Call):
         return False
     function = program.value(around.func)
-    is_loss = function.kind is Kind.MODULE and torch_table.class_kind(function.name) == "loss"
+    is_loss = function.kind is Kind.MODULE and torch_ops.class_kind(function.name) == "loss"
     return is_loss or program.qualified(around.func) in _READERS or is_new(program, around)
 
 

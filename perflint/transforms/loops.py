@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from perflint.analysis.loops.found import AUTOREGRESSIVE, MIXED, RECURRENCE, VECTORIZABLE
 from perflint.analysis.program import Program
-from perflint.engine.rule import Fix
+from perflint.syntax.edits import Fix
 from perflint.syntax.walk import PlainLoop
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.candidate import graphed

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from perflint.analysis.heat.hot_syncs import first_reads, hot_syncs, is_repeated
 from perflint.analysis.heat.syncs import Sync
-from perflint.engine.rule import Fix
+from perflint.syntax.edits import Fix
 from perflint.transforms.accumulate import accumulation
 from perflint.transforms.advice import advice
 from perflint.transforms.blocked import Blocked

@@ -10,7 +10,7 @@ from typing import Any
 
 import libcst as cst
 
-from perflint.engine.rule import Edit, Unrenderable
+from perflint.syntax.edits import Edit, Unrenderable
 from perflint.syntax.source import Source
 from perflint.transforms.blocks import Block, Changes
 from perflint.transforms.code import Coder, Line, Piece, in_brackets

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perflint.engine.rule import Edit
+from perflint.syntax.edits import Edit
 from perflint.syntax.source import Source
 from perflint.transforms.operations import Operation
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from perflint.engine.rule import Edit
+from perflint.syntax.edits import Edit
 from perflint.syntax.walk import Loop
 from perflint.transforms.blocked import Blocked
 

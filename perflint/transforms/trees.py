@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 import libcst as cst
 from libcst.metadata import CodePosition, MetadataWrapper, PositionProvider
 
-from perflint.engine.rule import Edit, Unrenderable
+from perflint.syntax.edits import Edit, Unrenderable
 from perflint.syntax.source import Source
 
 _FOREIGN = re.compile(r"\r(?=\n)|(?:(?<=\n)|(?<=\r)|\A)[ \t]*\f")  # what libcst does not give back as it was

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from perflint import __version__
-from perflint.project.workers import available_cores
+from perflint.project.cores import available_cores
 from perflint.verify.compare.further import Further
 from perflint.verify.compare.grade import Grade, Likeness
 from perflint.verify.compare.records import Records, Tell

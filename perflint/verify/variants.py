@@ -12,10 +12,10 @@ from perflint.analysis.links import ALONE
 from perflint.documents.document import Document, read
 from perflint.engine.catalogue import all_rules
 from perflint.engine.rule import Safety
-from perflint.engine.selection import RulesByFile
 from perflint.project.files import discover
 from perflint.project.patch import Place, patch_document
 from perflint.project.run import check_files
+from perflint.project.selection import RulesByFile
 from perflint.shim.compiling import functions
 from perflint.shim.known_loaders import WORKERS
 from perflint.shim.loaders import LOADERS, Made

@@ -54,7 +54,7 @@ def viewed(node: ast.expr) -> ast.expr:
 
 def _is_view(method: str) -> bool:
     entry = api.torch_method(method)
-    return entry is not None and "view" in entry.traits
+    return entry is not None and entry.shares
 
 
 def writes(program: Program, node: ast.AST, name: str, depth: int = _DEPTH) -> bool:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from perflint.documents.disk import Changed, Unreadable, Unwritable, replace_bytes
 from perflint.documents.document import Document, decode, read
-from perflint.engine.results import Position
+from perflint.documents.places import Position
 
 LINE_BREAKS = st.sampled_from(["\n", "\r\n", "\r", "\n\n", "\f\n", "\t"])
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from perflint.documents import magics
 from perflint.documents.disk import Unreadable, Unwritable
 from perflint.documents.document import Document, decode
+from perflint.documents.places import PlacedEdit, Position
 from perflint.engine.edits import fitted
-from perflint.engine.results import PlacedEdit, Position
 from perflint.engine.rule import Edit, Fix, Safety
 
 OUTPUT = {"output_type": "stream", "name": "stdout", "text": ["x = 1\n", "é\u2028"]}

@@ -14,8 +14,8 @@ from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
-from perflint.cli.config import load
 from perflint.engine.line_map import line_map
+from perflint.project.config import load
 from perflint.project.figures import VERDICTS
 from perflint.shim.plan import PatchedFile, digest
 from perflint.shim.planning import Project

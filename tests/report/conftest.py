@@ -6,7 +6,8 @@ from typing import Protocol
 
 import pytest
 
-from perflint.engine.results import Diagnostic, FileResult, PlacedEdit, PlacedFix, Position, Problem, RunResult
+from perflint.documents.places import PlacedEdit, Position, Problem
+from perflint.engine.results import Diagnostic, FileResult, PlacedFix, RunResult
 from perflint.engine.rule import Safety, Severity
 from perflint.syntax.source import Source
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.cells import cell_len
 
-from perflint.engine.results import Diagnostic, FileResult, Problem, RunResult
+from perflint.documents.places import Problem
+from perflint.engine.results import Diagnostic, FileResult, RunResult
 from perflint.engine.rule import Safety
 from perflint.report import render
 from perflint.report.style import Style

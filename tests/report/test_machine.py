@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from perflint.engine.results import FileResult, Problem, RunResult
+from perflint.documents.places import Problem
+from perflint.engine.results import FileResult, RunResult
 from perflint.engine.rule import Safety
 from perflint.report import FORMATS, render
 from perflint.report.style import Style

@@ -12,7 +12,8 @@ from urllib.parse import unquote_to_bytes
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from perflint.engine.results import FileResult, Problem, RunResult
+from perflint.documents.places import Problem
+from perflint.engine.results import FileResult, RunResult
 from perflint.engine.rule import Finding, Options, Rule, Safety, Severity
 from perflint.report import render
 from perflint.report.sarif import document

@@ -11,9 +11,10 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
+from perflint.cli import verify as command
 from perflint.cli.commands import FAILED, cli
 from perflint.project.figures import VERDICTS
-from perflint.verify import command, verdicts
+from perflint.verify import verdicts
 from perflint.verify.agent.units import CALLS
 from perflint.verify.compare.grade import Grade
 from perflint.verify.measure.samples import AGAIN, ORIGINAL, PATCHED

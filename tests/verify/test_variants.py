@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from perflint.cli.config import load
 from perflint.engine.rule import Safety
+from perflint.project.config import load
 from perflint.runtime.loader import cores
 from perflint.shim.planning import Project
 from perflint.verify.agent.units import OPTIMIZER

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from perflint.cli.config import Settings
 from perflint.engine.results import Diagnostic, RunResult
 from perflint.project.figures import FOLDER, VERDICTS
 from perflint.project.files import discover
 from perflint.project.patch import ANY
 from perflint.project.patching import patch_files
 from perflint.project.run import check_files
+from perflint.project.settings import Settings
 from perflint.verify import verdicts
 from perflint.verify.won import Won
 from tests.verify.verdicts import fix, verdict
@@ -68,7 +68,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def changed(folder: Path, won: Won | None) -> bool:
-    return any(patch.changed for patch in patch_files(discover([folder], settings(folder)), settings(folder), won=won))
+    found = discover([folder], settings(folder))
+    return any(patch.changed for patch in patch_files(found, settings(folder), wanted=won.places if won else None))
 
 
 def test_what_has_won_is_applied_whatever_its_safety(folder: Path) -> None:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from perflint import torch_ops
 from perflint.analysis.data.callables import callables
 from perflint.analysis.data.changes import change_while_read, own_change, written_while_read
 from perflint.analysis.data.doubts import doubt_of, is_of_model
@@ -18,7 +19,6 @@ from perflint.analysis.values.inference.iteration import contains_tensor
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import FUNCTIONS, Function, own_nodes
-from perflint.torch_ops import table as torch_table
 
 _WRAPPERS = frozenset({"Subset", "ConcatDataset", "StackDataset", "ChainDataset", "random_split"})
 _FIXED_DATASETS = frozenset(
@@ -245,7 +245,7 @@ class Datasets:
     def _derives_from(self, node: ast.ClassDef, kind: str) -> bool:
         values = [self._program.value(base) for base in node.bases]
         return any(
-            (value.kind is Kind.LIBRARY and torch_table.class_kind(value.name) == kind)
+            (value.kind is Kind.LIBRARY and torch_ops.class_kind(value.name) == kind)
             or (isinstance(value.node, ast.ClassDef) and self._derives_from(value.node, kind))
             for value in values
         )
@@ -359,7 +359,7 @@ class Datasets:
             for origin in self._origins.of(sampler) if sampler is not None else ():
                 known = (
                     isinstance(origin, ast.Call)
-                    and torch_table.class_kind(self._program.qualified(origin.func)) == "sampler"
+                    and torch_ops.class_kind(self._program.qualified(origin.func)) == "sampler"
                 )
                 if not known and not (isinstance(origin, ast.Constant) and origin.value is None):
                     return True
@@ -367,4 +367,4 @@ class Datasets:
 
 
 def _is_iterable(name: str) -> bool:
-    return name == "iterable-dataset" or torch_table.class_kind(name) == "iterable-dataset"
+    return name == "iterable-dataset" or torch_ops.class_kind(name) == "iterable-dataset"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from perflint import torch_ops
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, Function, body_of
-from perflint.torch_ops import table as torch_table
 
 _TRANSFORMS = ("torchvision.transforms.v2.", "torchvision.transforms.")
 _FIXED_TRANSFORMS = frozenset(
@@ -94,7 +94,7 @@ class Draws:
     def _method_draws(self, function: ast.Attribute) -> bool:
         owner = self._program.value(function.value)
         if owner.kind is Kind.TENSOR:
-            entry = torch_table.method(function.attr)
+            entry = torch_ops.of_method(function.attr)
             return entry is not None and "random" in entry.traits
         if owner.kind in (Kind.NUMPY, Kind.STRING, Kind.SEQUENCE, Kind.MAPPING, Kind.NUMBER):
             return function.attr in (
@@ -130,12 +130,12 @@ def library_draws(name: str) -> bool:
     if "rand" in name:
         return True
     if head == "torch":
-        entry = torch_table.function(name)
+        entry = torch_ops.of_function(name)
         if entry is not None:
             return "random" in entry.traits
         return (
             name not in ("torch.load",)
-            and torch_table.class_kind(name) != "tensor-type"
+            and torch_ops.class_kind(name) != "tensor-type"
             and not name.endswith(".default_collate")
         )
     if name.startswith(("torchvision.transforms.functional.", "torchvision.io.")):

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
+from perflint import torch_ops
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.arguments import bind, defaults_of
-from perflint.torch_ops import table as torch_table
 
 _GEOMETRIC = re.compile(r"torch_geometric\.(loader|data)\.(\w+\.)*(?!Cached|Prefetch)\w*Loader$")
 _TORCH_ONLY = frozenset(
@@ -250,7 +250,7 @@ def _given(call: ast.Call, name: str, offset: int) -> ast.expr | None:
 
 def is_loader_class(name: str) -> bool:
     """Is `name` the qualified name of torch's DataLoader or of one that passes its options on?"""
-    return torch_table.class_kind(name) == "loader" or _GEOMETRIC.match(name) is not None
+    return torch_ops.class_kind(name) == "loader" or _GEOMETRIC.match(name) is not None
 
 
 def _is_off(node: ast.expr | None) -> bool:

@@ -11,12 +11,12 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
+from perflint import torch_ops
 from perflint.analysis.data.loaders import LoaderCall, Loaders
 from perflint.analysis.data.workers import elements_of
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import COMPREHENSIONS, path_of
-from perflint.torch_ops import table as torch_table
 
 # These make the iterators of what they are given as they are called, or (the second) when they are asked for them.
 _EAGER = re.compile(r"builtins\.(iter|enumerate|zip|map|filter)|itertools\.\w+")
@@ -180,7 +180,7 @@ class Orders:
 
     def _is_of_loading(self, call: ast.Call) -> bool:
         name = self._program.qualified(call.func)
-        is_sampler = torch_table.class_kind(name) == "sampler"
+        is_sampler = torch_ops.class_kind(name) == "sampler"
         return call in self._loaders.by_call or is_sampler or name.endswith(".random_split")
 
 

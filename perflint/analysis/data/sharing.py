@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.syntax.walk import own_nodes, path_of
-from perflint.torch_ops import table as torch_table
 
 _PASSING = frozenset(
     "builtins.enumerate builtins.zip builtins.reversed builtins.iter builtins.next builtins.getattr builtins.type"
@@ -27,8 +27,8 @@ def shared_in(program: Program, node: ast.expr) -> Iterator[ast.expr]:
         yield from node.values
     elif isinstance(node, ast.Call):
         name = program.qualified(node.func)
-        entry = torch_table.function(name)
-        if name in _PASSING or (entry is not None and "view" in entry.traits):
+        entry = torch_ops.of_function(name)
+        if name in _PASSING or (entry is not None and entry.shares):
             yield from node.args
         elif isinstance(node.func, ast.Attribute) and _gives_part(node.func.attr):
             yield node.func.value
@@ -79,8 +79,8 @@ def appended(program: Program, definition: ast.Name) -> Iterator[ast.expr]:
 
 
 def _gives_part(method: str) -> bool:
-    entry = torch_table.method(method)
-    return method in _PART_METHODS or (entry is not None and "view" in entry.traits)
+    entry = torch_ops.of_method(method)
+    return method in _PART_METHODS or (entry is not None and entry.shares)
 
 
 def _counterpart(target: ast.AST, definition: ast.Name, value: ast.expr) -> ast.expr:

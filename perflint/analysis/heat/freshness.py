@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Sequence
 
+from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import Function, Loop, own_nodes
-from perflint.torch_ops import table as torch_table
 
 _DEPTH = 3  # of calls through which the number of an iteration is followed
 _DRAWING_METHODS = ("sample", "batch", "next", "pop", "get_data", "fetch", "choice", "recv")
@@ -99,8 +99,8 @@ def _redrawn(program: Program, node: ast.Call) -> list[str]:
     """The names in `noise.normal_()` and the like, which fills a tensor with new random numbers."""
     if not isinstance(node.func, ast.Attribute) or program.value(node.func.value).kind is not Kind.TENSOR:
         return []
-    entry = torch_table.method(node.func.attr)
-    is_draw = entry is not None and {"random", "inplace"} <= entry.traits
+    entry = torch_ops.of_method(node.func.attr)
+    is_draw = entry is not None and "random" in entry.traits and entry.in_place
     return names_in(node.func.value) if is_draw else []
 
 
@@ -132,7 +132,7 @@ def _draws_data(program: Program, node: ast.Call) -> bool:
     """Does the call give something else each time: a random draw, the next of an iterator, a step of an environment?"""
     callee = program.value(node.func)
     if callee.kind is Kind.LIBRARY:
-        entry = torch_table.function(callee.name)
+        entry = torch_ops.of_function(callee.name)
         is_random = entry is not None and "random" in entry.traits and "factory" in entry.traits
         return is_random or callee.name == "builtins.next" or callee.name.startswith(("random.", "numpy.random."))
     function = program.callee(node)

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.values.inference.iteration import contains_tensor
 from perflint.analysis.values.values import GUESSED, Kind, Place, Value
 from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import COMPREHENSIONS, path_of
-from perflint.torch_ops import table as torch_table
 
 _COPIES = frozenset({"tolist", "cpu", "numpy"})
 _DATA_DEPENDENT = frozenset(
@@ -103,7 +103,7 @@ def _of_call(program: Program, call: ast.Call) -> Iterator[Sync]:
     head, _, rest = name.partition(".")
     if head == "torch":
         last = rest.rpartition(".")[2]
-        is_waiting = last in _DATA_DEPENDENT and bool(call.args) and _waits(torch_table.function(name))
+        is_waiting = last in _DATA_DEPENDENT and bool(call.args) and _waits(torch_ops.of_function(name))
         if call.args and _BUILDERS.match(name):
             yield from _of_builder(program, call)
         if is_waiting and program.value(call.args[0]).on_device:  # for certain: the function takes nothing but tensors
@@ -189,7 +189,7 @@ def _of_method(program: Program, call: ast.Call, func: ast.Attribute) -> Iterato
     elif name == "to" and (_names_host(call) if owner.is_blank else _is_brought_home(program, call, owner)):
         kind = "cpu"
     elif name in _DATA_DEPENDENT:
-        if _waits(torch_table.method(name)):
+        if _waits(torch_ops.of_method(name)):
             yield from _at_method(program, call, func, name, explicit=False)
         return
     else:
@@ -230,7 +230,7 @@ def _is_copied(program: Program, call: ast.Call, owner: Value) -> bool:
     return False
 
 
-def _waits(entry: torch_table.Entry | None) -> bool:
+def _waits(entry: torch_ops.Operation | None) -> bool:
     return entry is not None and entry.syncs
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 
+from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.loops.dataflow import CallSort
 from perflint.analysis.loops.header import called
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.walk import Function, own_nodes, path_of
-from perflint.torch_ops import table as torch_table
 
 CHOICES = frozenset({"argmax", "multinomial", "topk", "sample", "gumbel_softmax", "argsort", "nlargest"})
 _RANKS = frozenset({"sort", "sorted"})
@@ -83,7 +83,7 @@ def makes_a_value(node: ast.Call) -> bool:
 def rnn_kind(program: Program, function: ast.expr) -> str:
     """ "rnn", "rnn-cell" or "": the family of the module that `function` is."""
     value = program.value(function)
-    kind = torch_table.class_kind(value.name) if value.kind is Kind.MODULE and value.name else ""
+    kind = torch_ops.class_kind(value.name) if value.kind is Kind.MODULE and value.name else ""
     return kind if kind in ("rnn", "rnn-cell") else ""
 
 
@@ -113,7 +113,7 @@ def _sort_of(program: Program, node: ast.Call) -> CallSort:
         return _library(value.name, name, choice, is_tensor)
     if value.kind is Kind.METHOD and value.owner is not None and not _is_unseen(value.owner):
         return _method(value.owner, name, choice, is_tensor)
-    known = torch_table.method(name) is not None and isinstance(node.func, ast.Attribute)
+    known = torch_ops.of_method(name) is not None and isinstance(node.func, ast.Attribute)
     if known or name in VIEWS:
         return CallSort(choice=choice, view=name in VIEWS, launches=is_tensor and name not in VIEWS)
     if isinstance(node.func, ast.Attribute) and name in _CONTAINER_METHODS:
@@ -124,7 +124,7 @@ def _sort_of(program: Program, node: ast.Call) -> CallSort:
 def _library(qualified: str, name: str, choice: bool, is_tensor: bool) -> CallSort:
     head = qualified.partition(".")[0]
     if head in ("torch", "torchvision", "torchaudio"):
-        entry = torch_table.function(qualified)
+        entry = torch_ops.of_function(qualified)
         quiet = entry is not None and bool(entry.traits & {"view", "factory"})
         resize = name.startswith(_RESIZES)
         return CallSort(
@@ -207,7 +207,7 @@ def _may_be_a_module(program: Program, node: ast.Call) -> bool:
         and value.owner is not None
         and value.owner.kind in (Kind.UNKNOWN, Kind.METHOD, Kind.MODULE)
     )
-    is_method = torch_table.method(called(node)) is not None or called(node) in LISTS | VIEWS
+    is_method = torch_ops.of_method(called(node)) is not None or called(node) in LISTS | VIEWS
     dots = path_of(node.func).count(".")
     return (
         unknown

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
+from perflint import torch_ops
 from perflint.analysis.loops.calls import LISTS, VIEWS, is_factory, is_metadata, makes_a_value, sort_of
 from perflint.analysis.loops.dataflow import Call, CallSort, Collected
 from perflint.analysis.loops.header import called
@@ -27,7 +28,6 @@ from perflint.analysis.loops.trace import (
 from perflint.analysis.loops.writes import root_path
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import COMPREHENSIONS, path_of
-from perflint.torch_ops import table as torch_table
 
 _QUIET = frozenset(
     {"print", "info", "debug", "warning", "add_scalar", "set_postfix", "set_description", "write", "log"}
@@ -173,7 +173,7 @@ class Expressions(Steps):
             is_object = value.kind in (Kind.MODULE, Kind.INSTANCE) or any(
                 path_of(member) == root for member in self.header.members
             )
-            is_method = called(node) in LISTS | VIEWS or torch_table.method(called(node)) is not None
+            is_method = called(node) in LISTS | VIEWS or torch_ops.of_method(called(node)) is not None
             if value.kind is Kind.UNKNOWN and root in self._elements() and not is_method:
                 is_object = True  # an element with methods of its own is no step
             if is_object and owner.varies and not owner.carried:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import re
 
+from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import own_nodes, path_of
-from perflint.torch_ops import table as torch_table
 
 FLOAT, INTEGER, UNKNOWN = "float", "integer", ""
 
@@ -129,7 +129,7 @@ def _sets_type(program: Program, node: ast.Call) -> bool:
 
 def _is_loss(program: Program, node: ast.Call) -> bool:
     callee = program.value(node.func)
-    if callee.kind is Kind.MODULE and torch_table.class_kind(callee.name) == "loss":
+    if callee.kind is Kind.MODULE and torch_ops.class_kind(callee.name) == "loss":
         return True
     name = program.qualified(node.func)
     return name.startswith(_LOSSES) and (name.endswith(("_loss", "kl_div")) or "cross_entropy" in name)

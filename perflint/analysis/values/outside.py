@@ -6,10 +6,10 @@ import ast
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
+from perflint import torch_ops
 from perflint.analysis.links import HotCall
 from perflint.analysis.values.codes import ON_DEVICE, value_of, values_of
 from perflint.analysis.values.values import Kind, Value
-from perflint.torch_ops import table as torch_table
 
 ELSEWHERE = sys.stdlib_module_names | {"torch", "torchvision", "torchaudio", "numpy", "pandas", "scipy", "tqdm", "PIL"}
 # Methods of Python's and torch's own types say nothing of whose they are.
@@ -32,7 +32,7 @@ def named_functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | a
 
 
 def _is_common(method: str) -> bool:
-    return method in _COMMON_METHODS or torch_table.method(method) is not None
+    return method in _COMMON_METHODS or torch_ops.of_method(method) is not None
 
 
 def _may_be_of_project(method: str, owner: Value) -> bool:

@@ -8,9 +8,12 @@ Where each fact comes from:
 - syncs: the operators' tags data_dependent_output and dynamic_output_shape; composite operators and functions in
   Python have no tags, so they are called on small tensors and the operators below them are watched (probe.py);
 - pointwise, reduction, random: the tags of those names, or those of the operators below; view: alias annotations;
+- names: what torch documents as aliases (names.py);
+- views, may, writes: the schemas' alias annotations; for functions in Python and operators made of others, which
+  torch does not hold to them, calls whose results' memory and arguments' versions are compared (memory.py);
 - dtype: calls on tensors of several dtypes which all gave the same;
 - kinds of classes: their base classes (classes.py).
 
-What can't be derived is listed in remainder.py. Known gaps: tensor subclasses, the dtypes of a tuple's items, waits
-inside CUDA's own kernels, and Python functions without annotations (they are not in the table).
+What can't be derived is in by_hand.py, and nowhere else. Known gaps: tensor subclasses, the dtypes of
+a tuple's items, waits inside CUDA's own kernels, and Python functions without annotations (they are not in the table).
 """

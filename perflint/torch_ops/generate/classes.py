@@ -81,7 +81,7 @@ def _forward(torch: Any, cls: Any, kind: str) -> str:
     overloads = of_callable(cls.forward) if kind in _MODULES else []
     if kind == "rnn":
         return "other"  # the outputs and the state, which for an LSTM is a pair itself
-    if not overloads or overloads[0].result in ("none", "unknown"):
+    if not overloads or overloads[0].result in ("none", "unknown", ""):
         return ""
     seen = None
     with contextlib.suppress(Exception):  # most modules can't be made without arguments
@@ -97,7 +97,7 @@ def distribution_members(torch: Any) -> dict[str, str]:
     for name, value in vars(torch.distributions.Distribution).items():
         getter = value.fget if isinstance(value, property) else value
         overloads = of_callable(getter) if inspect.isfunction(getter) and name[0] != "_" else []
-        if overloads and overloads[0].result != "unknown":
+        if overloads and overloads[0].result not in ("unknown", ""):
             found[name] = overloads[0].result + (" random" if name in ("sample", "rsample", "sample_n") else "")
     return found
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from perflint.torch_ops.generate.signatures import Overload, Parameter
 
 _TELLING = ("number", "tensor", "true", "given", "any")
-_TRAIT_ORDER = ("pointwise", "reduction", "view", "random", "factory", "like", "inplace")
+_TRAIT_ORDER = ("pointwise", "reduction", "view", "random", "factory", "like")
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class Outcome:
 
     @property
     def text(self) -> str:
-        """The outcome as torch_table reads it."""
+        """The outcome as table.py reads it."""
         words = [self.result]
-        words += [f"={self.dtype}"] if self.dtype else []
+        words += [f"dtype={self.dtype}"] if self.dtype else []
         words += ["syncs"] if self.syncs else []
         return " ".join(words + [trait for trait in _TRAIT_ORDER if trait in self.traits])
 

@@ -24,19 +24,28 @@ class Operator:
 
 
 @functools.cache
+def schemas(torch: Any, name: str) -> tuple[Any, ...]:
+    """The schemas of all overloads of aten's `name`."""
+    return tuple(
+        schema
+        for schema in torch._C._jit_get_schemas_for_operator(f"aten::{name}")
+        if torch._C._dispatch_has_kernel(".".join(filter(None, (schema.name, schema.overload_name))))
+    )  # the others are TorchScript's, for Python scalars
+
+
+@functools.cache
 def operators(torch: Any, name: str) -> tuple[Operator, ...]:
     """All overloads of aten's `name` but those that write into given tensors."""
-    found = []
-    for schema in torch._C._jit_get_schemas_for_operator(f"aten::{name}"):
-        if any(argument.is_out for argument in schema.arguments):
-            continue
-        try:
-            packet = getattr(getattr(torch.ops.aten, name), schema.overload_name or "default")
-        except (AttributeError, RuntimeError):
-            continue
-        if torch._C._dispatch_has_kernel(packet.name()):  # the others are TorchScript's, for Python scalars
-            found.append(_operator(torch, packet, schema))
-    return tuple(found)
+    return tuple(
+        _operator(torch, packet_of(torch, schema), schema)
+        for schema in schemas(torch, name)
+        if not any(argument.is_out for argument in schema.arguments)
+    )
+
+
+def packet_of(torch: Any, schema: Any) -> Any:
+    """The overload of an operator that a schema describes, to be called."""
+    return getattr(getattr(torch.ops.aten, schema.name.removeprefix("aten::")), schema.overload_name or "default")
 
 
 def _operator(torch: Any, packet: Any, schema: Any) -> Operator:
@@ -45,9 +54,6 @@ def _operator(torch: Any, packet: Any, schema: Any) -> Operator:
     aliases = [each.alias_info for each in schema.returns if each.alias_info]
     if aliases and not any(alias.is_write for alias in aliases):
         traits.add("view")
-    first = schema.arguments[0].alias_info if schema.arguments else None
-    if first and first.is_write:
-        traits.add("inplace")
     seen = probe.observe(torch, packet, probe.schema_parameters(schema))
     if seen:
         traits |= seen.traits

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perflint.torch_ops.generate import probe, remainder
+from perflint.torch_ops.generate import by_hand, memory, probe
 from perflint.torch_ops.generate.entries import Outcome, entry_text
-from perflint.torch_ops.generate.facts import Operator, operators
+from perflint.torch_ops.generate.facts import Operator, operators, schemas
+from perflint.torch_ops.generate.names import canonical_names
 from perflint.torch_ops.generate.signatures import (
     Overload,
     of_callable,
@@ -18,6 +20,7 @@ from perflint.torch_ops.generate.signatures import (
     properties_of_stub,
     result_kind,
 )
+from perflint.torch_ops.table import METHODS, short_name
 
 # Modules whose public functions are in the table, and what their operators' names begin with.
 MODULES = {
@@ -38,8 +41,40 @@ _AUGMENTED = ("iadd", "isub", "imul")
 _NOT_FOLLOWING = ("to", "cuda", "cpu")  # they have a device argument, but are moves and create nothing
 
 
-def functions(torch: Any) -> dict[str, str]:
-    """Entries by qualified name."""
+@dataclass(frozen=True)
+class _Member:
+    """A function or a method, what is behind it and what calls it."""
+
+    function: Any
+    operator: str  # a name in torch.ops.aten, where there is one of it
+    overloads: list[Overload]
+
+
+def functions_and_methods(torch: Any) -> tuple[dict[str, str], dict[str, str]]:
+    """Entries of functions by qualified name, and of the tensor's methods by name."""
+    members = {**_functions(torch), **_methods(torch)}
+    names = canonical_names({name: member.function for name, member in members.items()})
+    found: dict[str, str] = {}
+    for name, member in members.items():
+        if not name.startswith(METHODS):
+            text = by_hand.FUNCTIONS.get(name) or _function(torch, member)
+        else:
+            text = by_hand.METHODS.get(name.removeprefix(METHODS)) or _method(torch, name, member)
+        text = text or ("unknown" if name in by_hand.MEMORY else None)
+        if text:
+            words = [f"is={names[name]}"] if names[name] != short_name(name) else []
+            if name.removeprefix(METHODS) in by_hand.SYNCING_METHODS and "syncs" not in text.split():
+                words.append("syncs")
+            words += sorted(trait for trait, has in by_hand.TRAITS.items() if names[name] in has)
+            words += memory.of_member(
+                torch, name, member.function, schemas(torch, member.operator), member.overloads
+            ).words
+            found[name] = with_words(text, words)
+    methods = {name.removeprefix(METHODS): text for name, text in found.items() if name.startswith(METHODS)}
+    return {name: text for name, text in found.items() if not name.startswith(METHODS)}, methods
+
+
+def _functions(torch: Any) -> dict[str, _Member]:
     root = Path(torch.__file__).parent
     stubs = {
         "torch": of_stub(root / "_C/_VariableFunctions.pyi"),
@@ -50,29 +85,31 @@ def functions(torch: Any) -> dict[str, str]:
     for module_name, prefix in MODULES.items():
         module = importlib.import_module(module_name)
         for name, function in _public_functions(module):
-            text = remainder.FUNCTIONS.get(f"{module_name}.{name}") or _function(
-                torch, function, stubs.get(module_name, {}).get(name), prefix + name
-            )
-            if text:
-                found[f"{module_name}.{name}"] = text
+            stub = stubs.get(module_name, {}).get(name)
+            operator = by_hand.NAMES.get(f"{module_name}.{name}", prefix + name)
+            known = operators(torch, operator)
+            overloads = stub or [each.overload for each in known] or of_callable(function)
+            found[f"{module_name}.{name}"] = _Member(function, operator, overloads)
     return found
 
 
-def methods(torch: Any) -> dict[str, str]:
-    """Entries of the tensor's methods by name."""
+def _methods(torch: Any) -> dict[str, _Member]:
     stub = of_stub(Path(torch.__file__).parent / "_C/__init__.pyi", "TensorBase")
-    found = dict(remainder.METHODS)
-    for name in dir(torch.Tensor):
-        if name in found or not callable(getattr(torch.Tensor, name)) or (name[0] == "_" and name[:2] != "__"):
-            continue
-        overloads = stub.get(name) or of_callable(getattr(torch.Tensor, name))
-        if overloads:
-            found[name] = _method(torch, name, overloads)
-    for name in remainder.SYNCING_METHODS & found.keys():
-        if "syncs" not in found[name].split():
-            result, _, rest = found[name].partition(" ")
-            found[name] = f"{result} syncs {rest}".strip()
+    found = {}
+    for name in sorted({*dir(torch.Tensor), *by_hand.METHODS}):
+        function = getattr(torch.Tensor, name)
+        if callable(function) and (name[0] != "_" or name[:2] == "__"):
+            overloads = stub.get(name) or of_callable(function)
+            operator = next((each for each in _operator_names(name) if operators(torch, each)), "")
+            found[METHODS + name] = _Member(function, operator, overloads)
     return found
+
+
+def with_words(text: str, words: Sequence[str]) -> str:
+    """An entry's text with words more about the call as a whole."""
+    base, bar, variants = text.partition(" | ")
+    result, _, rest = base.partition(" ")
+    return " ".join(filter(None, (result, rest, *words))) + bar + variants
 
 
 def attributes(torch: Any) -> dict[str, str]:
@@ -82,14 +119,15 @@ def attributes(torch: Any) -> dict[str, str]:
     for name, annotation in properties.items():
         result = result_kind(annotation)
         if name[0] != "_" and result != "unknown":
-            found[name] = f"{result} view" if result == "tensor" else result
+            found[name] = f"{result} views=self" if result == "tensor" else result
     return found
 
 
 def _public_functions(module: Any) -> Iterator[tuple[str, Any]]:
     for name in sorted(vars(module)):
         function = vars(module)[name]
-        if name[0] != "_" and callable(function) and not inspect.isclass(function):
+        is_public = name[0] != "_" or (name.startswith("_foreach_") and module.__name__ == "torch")
+        if is_public and callable(function) and not inspect.isclass(function):
             yield name, function
 
 
@@ -101,18 +139,22 @@ def _operator_names(method: str) -> tuple[str, ...]:
     return method, bare[1:] + "_" if bare in _AUGMENTED else bare
 
 
-def _function(torch: Any, function: Any, stub: list[Overload] | None, operator: str) -> str | None:
-    known = operators(torch, operator)
-    overloads = stub or [each.overload for each in known] or of_callable(function)
+def _function(torch: Any, member: _Member) -> str | None:
+    known = operators(torch, member.operator)
+    overloads = member.overloads
+    if not overloads or not overloads[0].result:
+        return None
     seen = None
-    if inspect.isfunction(function) and overloads and overloads[0].result in _TENSORS:
-        seen = probe.observe(torch, function, probe.annotated_parameters(function))
-    return _text(operator, overloads, known, seen, method=False) if overloads else None
+    if inspect.isfunction(member.function) and overloads[0].result in _TENSORS:
+        seen = probe.observe(torch, member.function, probe.annotated_parameters(member.function))
+    return _text(member.operator, overloads, known, seen, method=False)
 
 
-def _method(torch: Any, name: str, overloads: list[Overload]) -> str:
-    known = next((found for each in _operator_names(name) if (found := operators(torch, each))), ())
-    unbound = getattr(torch.Tensor, name)
+def _method(torch: Any, qualified: str, member: _Member) -> str | None:
+    name, unbound, overloads = qualified.removeprefix(METHODS), member.function, member.overloads
+    if not overloads or not overloads[0].result:
+        return None
+    known = operators(torch, member.operator)
     seen = None
     if not known and all(len(each.required) == 1 for each in overloads):
         seen = probe.observe(torch, lambda self: unbound(self), [("self", "Tensor")])
@@ -152,8 +194,6 @@ def _outcome(name: str, overload: Overload, known: tuple[Operator, ...], seen: p
 def _by_signature(name: str, overload: Overload) -> set[str]:
     """Traits which the names and parameters alone tell."""
     traits = set()
-    if name.endswith("_") and not name.startswith("_"):
-        traits.add("inplace")
     tensors = [each for each in overload.parameters if each.wants in ("tensor", "tensors")]
     device = any(each.name == "device" for each in overload.parameters)
     if device and name not in _NOT_FOLLOWING:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from perflint.torch_ops.generate.remainder import CHECKING_OPERATORS, POINTWISE_OPERATORS
+from perflint.torch_ops.generate.by_hand import CHECKING_OPERATORS, POINTWISE_OPERATORS
 
 _SHAPES = ((4, 4), (2, 4, 4), (1, 2, 4, 4), (4,), (1,), (1, 2, 4, 4, 4))
 _DTYPES = ("float32", "int32", "bool")

@@ -7,7 +7,7 @@ import inspect
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +44,13 @@ _TENSOR_LIST = re.compile(r"(list\[Tensor\]|Tensor\[\]|List\[Tensor\])")
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter; `wants` is the kind of argument as torch_table.Variant has it."""
+    """One parameter; `wants` is the kind of argument as operation.Variant has it."""
 
     name: str
     wants: str
     required: bool
     keyword_only: bool
+    variadic: bool = False
 
     @property
     def takes_tensor(self) -> bool:
@@ -135,7 +136,7 @@ def _stub_parameters(arguments: ast.arguments) -> Iterator[Parameter]:
     for index, argument in enumerate(positional):
         yield _stub_parameter(argument, index < optional, False)
     if arguments.vararg:
-        yield _stub_parameter(arguments.vararg, False, False)
+        yield replace(_stub_parameter(arguments.vararg, False, False), variadic=True)
     for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
         yield _stub_parameter(argument, default is None, True)
 
@@ -168,12 +169,10 @@ def _schema_kind(kind: str) -> str:
 
 
 def of_callable(function: Callable[..., Any]) -> list[Overload]:
-    """The overload of a function written in Python, none if it doesn't say what it returns."""
+    """The overload of a function written in Python, none if it is not; its result is "" if it doesn't say it."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return []
-    if signature.return_annotation is inspect.Signature.empty:
         return []
     parameters = tuple(
         Parameter(
@@ -181,10 +180,13 @@ def of_callable(function: Callable[..., Any]) -> list[Overload]:
             "any" if each.annotation is each.empty else argument_kind(_text(each.annotation)),
             each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD),
             each.kind in (each.KEYWORD_ONLY, each.VAR_KEYWORD),
+            each.kind is each.VAR_POSITIONAL,
         )
         for each in signature.parameters.values()
     )
-    return [Overload(parameters, result_kind(_text(signature.return_annotation)))]
+    returned = signature.return_annotation
+    result = "" if returned is signature.empty else result_kind(_text(returned))
+    return [Overload(parameters, result)]
 
 
 def _text(annotation: Any) -> str:

@@ -7,17 +7,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from perflint.torch_ops.generate.classes import classes, distribution_members, exports
-from perflint.torch_ops.generate.functions import attributes, functions, methods
+from perflint.torch_ops.generate.functions import attributes, functions_and_methods
 
 Table = dict[str, Mapping[str, str | list[str]]]
 
 
 def build(torch: Any) -> Table:
     """The table of this torch."""
+    functions, methods = functions_and_methods(torch)
     return {
         "source": {"torch": torch.__version__.partition("+")[0]},
-        "functions": functions(torch),
-        "methods": methods(torch),
+        "functions": functions,
+        "methods": methods,
         "attributes": attributes(torch),
         "distribution": distribution_members(torch),
         "classes": classes(torch),

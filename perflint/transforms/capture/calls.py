@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from perflint import torch_ops
 from perflint.analysis.loops.calls import is_abstract
 from perflint.analysis.values.values import Kind, Place, Value
 from perflint.syntax.walk import path_of
-from perflint.torch_ops import table as torch_table
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.modes import MODES
 from perflint.transforms.capture.ownership import argument_names, is_own
@@ -76,7 +76,7 @@ def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) 
 
 
 def _module(program: Program, node: ast.Call, value: Value, strict: bool) -> None:
-    kind = torch_table.class_kind(value.name) if value.name else None
+    kind = torch_ops.class_kind(value.name) if value.name else None
     if value.name in _READING or ".Lazy" in value.name:
         raise Blocked(f"{shown(program, node.func)} may need values on the host: {_BY_HAND}", node)
     if kind is None or (kind == "container" and not value.name.endswith("Sequential")):
@@ -108,8 +108,8 @@ def _library(program: Program, node: ast.Call, name: str) -> None:
 
 
 def _function(program: Program, node: ast.Call, name: str) -> None:
-    entry = torch_table.function(name)
-    if entry is None or (entry.result not in _GIVES and entry.result != torch_table.UNKNOWN):
+    entry = torch_ops.of_function(name)
+    if entry is None or (entry.result not in _GIVES and entry.result != torch_ops.UNKNOWN):
         if name in ("torch.is_tensor", "torch.device", "torch.Size", "torch.finfo"):
             return
         raise Blocked(f"{shown(program, node.func)} does something else than compute: {_APART}", node)
@@ -146,14 +146,14 @@ def _method(program: Program, node: ast.Call, func: ast.Attribute, region: ast.A
                 f"{text} is changed, which a replay would not do: return it, and let the caller do that", node
             )
         return
-    entry = torch_table.method(name)
+    entry = torch_ops.of_method(name)
     if (owner.kind is not Kind.TENSOR and not owner.is_blank) or entry is None:
         raise Blocked(f"whether a graph can hold what {shown(program, func)} does isn't known: {_BY_HAND}", node)
     if name in _MOVES and not _stays(program, node, func, region):
         is_read = name in ("item", "tolist", "numpy", "cpu")
         moved = f"is read on the host: {_LATER}" if is_read else "may be copied to the device: let the caller do that"
         raise Blocked(f"{shown(program, node)} {moved}", node)
-    if name in _FROM_HOST or name in _AUTOGRAD or entry.result not in {*_GIVES, torch_table.UNKNOWN}:
+    if name in _FROM_HOST or name in _AUTOGRAD or entry.result not in {*_GIVES, torch_ops.UNKNOWN}:
         raise Blocked(f"{shown(program, node)} does something else than compute on the device: {_APART}", node)
     _check_size(program, node)
 

@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from perflint.analysis.values.bearing import scripting
-from perflint.engine.rule import Edit, Fix, Safety
+from perflint.syntax.edits import Edit, Fix, Safety
 from perflint.syntax.walk import PlainLoop
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.captured import COMPILERS, RUNTIME, handed_over

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from perflint import torch_ops
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, own_nodes, root_of
-from perflint.torch_ops import table as torch_table
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import check_call
 from perflint.transforms.capture.modes import MODES, referred
@@ -112,7 +112,7 @@ class Obstacles:
             )
         parent = self.program.parent(node)
         is_method = isinstance(parent, ast.Call) and parent.func is node
-        if not is_method and torch_table.attribute(node.attr) is None:
+        if not is_method and torch_ops.of_attribute(node.attr) is None:
             self._object(node, region)
 
     def _object(self, node: ast.Attribute | ast.Subscript, region: ast.AST) -> None:

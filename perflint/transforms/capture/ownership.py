@@ -80,7 +80,7 @@ def is_new(program: Program, value: ast.expr | None) -> bool:
     entry = entry_of(program, value)
     if entry is None or (entry.result not in ("tensor", "tuple") and not _gives_its_own(value)):
         return False
-    shares = not entry.traits.isdisjoint({"view", "inplace"}) or _gives_its_own(value)
+    shares = entry.shares or _gives_its_own(value)
     return not shares or is_new(program, _viewed(function.kind, value))
 
 
@@ -89,7 +89,7 @@ def memory_of(program: Program, node: ast.AST) -> ast.AST:
     while True:
         node = root_of(node)
         entry = entry_of(program, node) if isinstance(node, ast.Call) else None
-        if entry is None or not isinstance(node, ast.Call) or entry.traits.isdisjoint({"view", "inplace"}):
+        if entry is None or not isinstance(node, ast.Call) or not entry.shares:
             return node
         viewed = _viewed(program.value(node.func).kind, node)
         if viewed is None:

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from perflint import torch_ops
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import PlainLoop, own_nodes
-from perflint.torch_ops import table as torch_table
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.course import Course
 from perflint.transforms.capture.results import Collected
@@ -55,7 +55,7 @@ def _draws(program: Program, call: ast.Call, seen: set[ast.AST]) -> bool:
         seen.add(callee)
         return any(isinstance(node, ast.Call) and _draws(program, node, seen) for node in own_nodes(callee))
     if value.kind is Kind.MODULE:
-        kind = torch_table.class_kind(value.name) if value.name else None
+        kind = torch_ops.class_kind(value.name) if value.name else None
         may_hold = kind not in ("module", "rnn-cell", "loss") and "dropout" in program.text.lower()
         return kind == "dropout" or may_hold
     entry = entry_of(program, call)

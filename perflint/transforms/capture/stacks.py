@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perflint.engine.rule import Edit
+from perflint.syntax.edits import Edit
 from perflint.syntax.walk import PlainLoop, path_of
 from perflint.transforms.capture.results import STACK, Collected, dimension, is_always_behind
 from perflint.transforms.text import whole_lines

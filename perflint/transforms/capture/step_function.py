@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from perflint.engine.rule import Edit
+from perflint.syntax.edits import Edit
 from perflint.syntax.walk import PlainLoop, own_nodes
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.carried import Names, carried

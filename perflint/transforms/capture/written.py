@@ -6,9 +6,9 @@ import ast
 from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING
 
+from perflint import torch_ops
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import PlainLoop, own_nodes, stores
-from perflint.torch_ops import table as torch_table
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.ownership import argument_names, bound_to, is_new, is_own, memory_of
 from perflint.transforms.capture.sharing import ELSEWHERE, sharing
@@ -30,8 +30,8 @@ def in_place(program: Program, statement: ast.stmt) -> Iterator[ast.Name]:
 
 def changes_in_place(method: str) -> bool:
     """Does a method of that name write to its tensor?"""
-    entry = torch_table.method(method)
-    return entry is not None and "inplace" in entry.traits
+    entry = torch_ops.of_method(method)
+    return entry is not None and entry.in_place
 
 
 def _written(program: Program, node: ast.AST) -> ast.expr | None:

@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from perflint.engine.rule import Fix
+from perflint.syntax.edits import Fix
 from perflint.syntax.scopes import local_names
 from perflint.syntax.walk import PlainLoop, own_nodes, path_of
 from perflint.transforms.blocked import Blocked

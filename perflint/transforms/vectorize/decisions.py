@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from perflint import torch_ops
 from perflint.syntax.walk import PlainLoop, own_nodes, path_of
-from perflint.torch_ops import table as torch_table
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
 from perflint.transforms.vectorize.asked import is_same
@@ -68,5 +68,5 @@ def _is_drawn(program: Program, loop: PlainLoop, test: ast.expr) -> bool:
 
 def _draws(program: Program, node: ast.AST) -> bool:
     name = program.qualified(node.func) if isinstance(node, ast.Call) else ""
-    entry = torch_table.function(name) if name else None
+    entry = torch_ops.of_function(name) if name else None
     return name.startswith(("random.", "numpy.random.")) or (entry is not None and "random" in entry.traits)

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Callable
 from dataclasses import replace
 
+from perflint import torch_ops
 from perflint.analysis.values.shapes.shape import integer
 from perflint.analysis.values.values import Kind
-from perflint.torch_ops import table as torch_table
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
 from perflint.transforms.vectorize import axes, batched, products, slices
@@ -23,7 +23,7 @@ from perflint.transforms.vectorize.steps import Lifted, Same, State, Steps
 _CONVERSIONS = frozenset({"to", "float", "long", "double", "half", "int", "bool", "detach", "contiguous", "clone"})
 
 
-def lift_function(scope: Scope, node: ast.Call, entry: torch_table.Entry) -> Lifted:
+def lift_function(scope: Scope, node: ast.Call, entry: torch_ops.Operation) -> Lifted:
     """The value of a call of torch, of which its table says `entry`, in all steps; raises Blocked."""
     function = scope.program.value(node.func)
     is_method = isinstance(node.func, ast.Attribute) and function.kind is Kind.METHOD
@@ -42,9 +42,9 @@ def lift_function(scope: Scope, node: ast.Call, entry: torch_table.Entry) -> Lif
     return _of_one(scope, operation)
 
 
-def _check(scope: Scope, operation: Operation, entry: torch_table.Entry) -> None:
+def _check(scope: Scope, operation: Operation, entry: torch_ops.Operation) -> None:
     node, name = operation.node, operation.name
-    if "inplace" in entry.traits or name.endswith("_"):
+    if entry.in_place:
         raise Blocked(f"`{name}` changes a tensor in place", node)
     if not operation.operands:
         raise Blocked(f"{shown(scope.program, node)} has no tensor in sight", node)

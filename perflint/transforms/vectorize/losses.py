@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from perflint import torch_ops
 from perflint.analysis.values.values import Kind
-from perflint.torch_ops import table as torch_table
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.vectorize.modules import module_of
 from perflint.transforms.vectorize.scope import Scope
@@ -30,7 +30,7 @@ def loss_of(scope: Scope, node: ast.Call) -> str:
     if value.kind is Kind.LIBRARY and value.name in _FUNCTIONS:
         return value.name
     known = value.kind is Kind.MODULE and value.sure and value.name in _CLASSES
-    return value.name if known and torch_table.class_kind(value.name) == "loss" else ""
+    return value.name if known and torch_ops.class_kind(value.name) == "loss" else ""
 
 
 def lift_loss(scope: Scope, node: ast.Call, loss: str, values: list[Steps | Same]) -> Steps:

@@ -6,10 +6,10 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from perflint import torch_ops
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import path_of
-from perflint.torch_ops import table as torch_table
 from perflint.transforms.vectorize.module_lists import are_kin, home_of, items, list_of
 from perflint.transforms.vectorize.wrapping import may_be_hooked, sets_attributes_by_name
 
@@ -114,7 +114,7 @@ def module_built(program: Program, node: ast.expr) -> Module | None:
     if any(isinstance(argument, ast.Starred) for argument in node.args):
         return None
     name = program.qualified(node.func)
-    known = name.startswith("torch.nn.") and torch_table.class_kind(name) is not None
+    known = name.startswith("torch.nn.") and torch_ops.class_kind(name) is not None
     return Module(name.rpartition(".")[2], node) if known else None
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from perflint import torch_ops
 from perflint.analysis.values.values import Kind
-from perflint.torch_ops import table as torch_table
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
 from perflint.transforms.vectorize.modules import Module, is_changed, module_of
@@ -28,7 +28,7 @@ def is_pure(scope: Scope, node: ast.Call) -> bool:
     if (module := module_of(scope.program, node.func)) is not None:
         return module.is_function(scope.program) and not is_changed(scope.program, node.func)
     entry = call_entry(scope, node)
-    return entry is not None and entry.result == "tensor" and entry.traits.isdisjoint({"random", "inplace"})
+    return entry is not None and entry.result == "tensor" and "random" not in entry.traits and not entry.in_place
 
 
 def called_module(scope: Scope, node: ast.Call) -> Module | None:
@@ -38,15 +38,15 @@ def called_module(scope: Scope, node: ast.Call) -> Module | None:
     return module_of(scope.program, node.func)
 
 
-def call_entry(scope: Scope, node: ast.Call) -> torch_table.Entry | None:
+def call_entry(scope: Scope, node: ast.Call) -> torch_ops.Operation | None:
     """What the table of torch says of the call; None where it is none of torch's, or changes something."""
     value = scope.program.value(node.func)
     if any(keyword.arg == "out" or keyword.arg == "inplace" or keyword.arg is None for keyword in node.keywords):
         return None
     if value.kind is Kind.LIBRARY:
-        return torch_table.function(value.name)
+        return torch_ops.of_function(value.name)
     if value.kind is Kind.METHOD and value.owner is not None and value.owner.kind is Kind.TENSOR:
-        return torch_table.method(value.name)
+        return torch_ops.of_method(value.name)
     return None
 
 

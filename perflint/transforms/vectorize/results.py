@@ -216,7 +216,7 @@ def _is_new(scope: Scope, value: ast.expr | None) -> bool:
     entry = call_entry(scope, value)
     if entry is None or name in _SHARING:
         return False
-    return bool(entry.traits & {"factory", "like"}) or entry.traits.isdisjoint({"view", "inplace", "random"})
+    return bool(entry.traits & {"factory", "like"}) or not (entry.shares or "random" in entry.traits)
 
 
 def _is_measure(scope: Scope, node: ast.AST) -> bool:

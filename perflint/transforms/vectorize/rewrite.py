@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from perflint.engine.rule import Edit, Fix, Safety
+from perflint.syntax.edits import Edit, Fix, Safety
 from perflint.syntax.walk import PlainLoop
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.text import atom, comments, indent_of

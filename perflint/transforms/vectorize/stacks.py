@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from perflint.analysis.ir.occurrences import is_empty_list, occurrences, start_region
-from perflint.engine.rule import Edit
+from perflint.syntax.edits import Edit
 from perflint.syntax.walk import FUNCTIONS, LOOPS, PlainLoop
 from perflint.transforms.text import atom
 from perflint.transforms.vectorize.axes import joined_axis

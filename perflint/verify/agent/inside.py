@@ -26,7 +26,7 @@ from perflint.verify.run.orders import Orders, orders
 _COUNTED = "__perflint_counted__"
 
 
-def follow_orders() -> Inside:
+def join() -> Inside:
     """Take part in a verification as the environment orders."""
     given = orders()
     assert given is not None

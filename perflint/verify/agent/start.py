@@ -13,7 +13,7 @@ from pathlib import Path
 from perflint.shim import launch
 from perflint.shim.plan import load
 from perflint.shim.session import RUN, Shim, environment, plan_of
-from perflint.verify.agent.inside import Inside, follow_orders
+from perflint.verify.agent.inside import Inside, join
 from perflint.verify.spec import Kind
 
 
@@ -23,7 +23,7 @@ def main(kind: str, name: str, *arguments: str) -> None:
     os.environ.update(environment(run))
     shim = Shim(load(plan_of(run)), run)
     shim.install()
-    inside = follow_orders()
+    inside = join()
     start = {
         Kind.SCRIPT: partial(launch.run_script, name, arguments, shim),
         Kind.MODULE: partial(launch.run_module, name, arguments),

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from perflint.engine.rule import Safety
-from perflint.project.workers import available_cores
+from perflint.project.cores import available_cores
 from perflint.verify.compare.alike import SEEDS
 from perflint.verify.compare.further import HURRY
 from perflint.verify.compare.grade import Grade, Likeness

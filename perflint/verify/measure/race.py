@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from perflint.project.workers import available_cores
+from perflint.project.cores import available_cores
 from perflint.shim.counters import read
 from perflint.shim.loaders import Made, made
 from perflint.shim.plan import COMPILE

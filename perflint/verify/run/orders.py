@@ -7,8 +7,10 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from perflint.shim.session import ORDERS
+from perflint.shim.joining import ALSO
 from perflint.verify.spec import Loop
+
+ORDERS, FOLLOWER = "PERFLINT_VERIFY", "perflint.verify.agent.inside"
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Orders:
 
     def environment(self) -> dict[str, str]:
         """What a process needs in its environment to follow these orders."""
-        variables = {ORDERS: json.dumps(asdict(self))}
+        variables = {ORDERS: json.dumps(asdict(self)), ALSO: FOLLOWER}
         if self.recording:  # read as CUDA's libraries start
             variables |= {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "PYTHONHASHSEED": str(self.seed)}
             variables |= {"OMP_WAIT_POLICY": "PASSIVE"}  # others run beside it, who need the cores

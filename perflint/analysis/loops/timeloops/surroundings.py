@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.heat.testing import imports_framework
 from perflint.analysis.loops.calls import is_metadata
@@ -12,7 +13,6 @@ from perflint.analysis.loops.header import called, split_size
 from perflint.analysis.loops.timeloops.answers import awaits_an_answer
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import Function, Loop, nodes_of_body, own_nodes, path_of
-from perflint.torch_ops import table as torch_table
 
 _TRAINS = frozenset({"backward", "manual_backward", "zero_grad"})
 _GRADIENTS = frozenset({"torch.autograd.grad", "autograd.grad"})
@@ -111,7 +111,7 @@ def walks_objects(loop: Loop, header: Header) -> bool:
         isinstance(node, ast.Attribute)
         and path_of(node.value) in names
         and not is_metadata(node)
-        and torch_table.method(node.attr) is None
+        and torch_ops.of_method(node.attr) is None
         for node in nodes_of_body(loop)
     )
 

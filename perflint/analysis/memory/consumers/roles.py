@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 from enum import Enum
 
-from perflint.torch_ops import table as torch_table
+from perflint import torch_ops
 
 
 class Role(Enum):
@@ -87,8 +87,8 @@ _WRITING_READERS = frozenset(
 
 def role_of_method(name: str, *, receiver: bool) -> Role:
     """What the tensor's method `name` does with the tensor itself, or with an argument."""
-    entry = torch_table.method(name)
-    if entry is None or name in COPIES or (receiver and (name.endswith("_") or "inplace" in entry.traits)):
+    entry = torch_ops.of_method(name)
+    if entry is None or name in COPIES or (receiver and entry.in_place):
         raise OutOfSight
     if name in MATMULS:
         return Role.MATMUL
@@ -104,7 +104,7 @@ def role_of_method(name: str, *, receiver: bool) -> Role:
 def role_of_function(name: str, call: ast.Call, node: ast.expr, keyword: str) -> tuple[Role, bool] | None:
     """What torch's function `name` does with its argument, and whether it writes into another; None for nothing."""
     short = name.rpartition(".")[2]
-    entry = torch_table.function(name)
+    entry = torch_ops.of_function(name)
     if name in DISTRIBUTIONS:
         return Role.READ, False
     if entry is None or short in COPIES or any(each.arg in ("out", "inplace") for each in call.keywords):
@@ -113,7 +113,7 @@ def role_of_function(name: str, call: ast.Call, node: ast.expr, keyword: str) ->
         return Role.MATMUL, False
     if short == "scaled_dot_product_attention" and (keyword == "attn_mask" or call.args[3:4] == [node]):
         return Role.READ, False
-    if "inplace" in entry.traits:
+    if entry.in_place:
         if node is call.args[0]:
             raise OutOfSight
         return Role.ELEMENTWISE, True

@@ -6,10 +6,10 @@ import ast
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from perflint import torch_ops
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.arguments import is_static, matched
 from perflint.syntax.walk import Function
-from perflint.torch_ops import table as torch_table
 
 
 class Arguments(NamedTuple):
@@ -47,7 +47,7 @@ class Arguments(NamedTuple):
             return self.keywords[keyword]
         return self.positional[position] if 0 <= position < len(self.positional) else None
 
-    def select(self, entry: torch_table.Entry) -> torch_table.Entry:
+    def select(self, entry: torch_ops.Operation) -> torch_ops.Operation:
         """What a call with these arguments gives, where the table knows several ways to call."""
         if not entry.variants:
             return entry
@@ -59,16 +59,16 @@ class Arguments(NamedTuple):
 
 def _table_kind(value: Value) -> str:
     if value.is_literal and isinstance(value.literal, bool):
-        return torch_table.TRUE if value.literal else torch_table.FALSE
+        return torch_ops.TRUE if value.literal else torch_ops.FALSE
     kinds = {
-        Kind.NUMBER: torch_table.NUMBER,
-        Kind.TENSOR: torch_table.TENSOR,
-        Kind.NONE: torch_table.NONE,
-        Kind.UNKNOWN: torch_table.UNKNOWN,
+        Kind.NUMBER: torch_ops.NUMBER,
+        Kind.TENSOR: torch_ops.TENSOR,
+        Kind.NONE: torch_ops.NONE,
+        Kind.UNKNOWN: torch_ops.UNKNOWN,
     }
     if value.kind is Kind.METHOD and not value.sure:
-        return torch_table.UNKNOWN
-    return kinds.get(value.kind, torch_table.OTHER)
+        return torch_ops.UNKNOWN
+    return kinds.get(value.kind, torch_ops.OTHER)
 
 
 def received(function: Function, arguments: Arguments, owner: Value | None) -> dict[str, Value]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
+from perflint import torch_ops
 from perflint.analysis.values.codes import value_at_home, value_of
 from perflint.analysis.values.inference.arguments import Arguments, received
 from perflint.analysis.values.inference.evaluate import Evaluator
@@ -24,7 +25,6 @@ from perflint.analysis.values.values import (
     tensor,
 )
 from perflint.syntax.walk import path_of
-from perflint.torch_ops import table as torch_table
 
 _SHOWS_PROGRESS = re.compile(r"(?i)progress_?(bar|meter)?$|pbar$")  # of what is iterated through it
 
@@ -98,11 +98,11 @@ def call_module(evaluator: Evaluator, module: Value, node: ast.Call, arguments: 
         return result if result.kind is not Kind.UNKNOWN else tensor(evaluator.module_place, sure=False)
     if module.items:  # of an nn.Sequential
         return apply(evaluator, module.items[-1], node, arguments)
-    entry = torch_table.forward(module.name) if module.name else None
+    entry = torch_ops.of_forward(module.name) if module.name else None
     if entry is None or not module.sure:
         return tensor(evaluator.module_place, sure=False)
     output = tensor(evaluator.module_place)
-    if torch_table.class_kind(module.name) == "rnn":
+    if torch_ops.class_kind(module.name) == "rnn":
         hidden = sequence((output, output)) if module.name.endswith("LSTM") else output
         return sequence((output, hidden))
     if entry.result in ("tuple", "tensors"):

@@ -7,6 +7,7 @@ import builtins
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+from perflint import torch_ops
 from perflint.analysis.links import Answer
 from perflint.analysis.values.inference.classes import ClassInfo, Frame, FunctionInfo
 from perflint.analysis.values.inference.hints import USUAL_NAMES, by_name
@@ -31,7 +32,6 @@ from perflint.analysis.values.values import (
     tensor,
 )
 from perflint.syntax.walk import path_of
-from perflint.torch_ops import table as torch_table
 
 _CONSTANTS = (bool, int, float, complex, str, bytes)
 BUILTINS = frozenset(dir(builtins))
@@ -104,11 +104,11 @@ class Evaluator(ABC):
 
     def _free_name(self, name: str) -> Value:
         for module in self.star_imports:
-            if name in torch_table.exports(module):
+            if name in torch_ops.exports(module):
                 return Value(Kind.LIBRARY, name=f"{module}.{name}")
         if name in BUILTINS:
             return Value(Kind.LIBRARY, name=f"builtins.{name}")
-        unlisted = [module for module in self.star_imports if not torch_table.exports(module)]
+        unlisted = [module for module in self.star_imports if not torch_ops.exports(module)]
         if not unlisted:
             return UNKNOWN
         if name in USUAL_NAMES:
@@ -162,9 +162,9 @@ class Evaluator(ABC):
         return info.attribute(name)
 
     def _tensor_attribute(self, base: Value, name: str) -> Value:
-        entry = torch_table.attribute(name)
+        entry = torch_ops.of_attribute(name)
         if entry is None:
-            if torch_table.method(name) is None and not base.sure:
+            if torch_ops.of_method(name) is None and not base.sure:
                 return base._replace(dtype="", item=None)  # outputs.loss: a part of what a model gave
             return Value(Kind.METHOD, name=name, owner=base)
         if entry.result == "tensor":

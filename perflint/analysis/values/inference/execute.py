@@ -6,6 +6,7 @@ import ast
 import sys
 from collections.abc import Callable, Iterable, Sequence
 
+from perflint import torch_ops
 from perflint.analysis.links import HotCall
 from perflint.analysis.values.inference.arguments import Arguments, received
 from perflint.analysis.values.inference.calls import call_value
@@ -30,7 +31,6 @@ from perflint.analysis.values.values import (
     sequence_of,
 )
 from perflint.syntax.walk import Function, path_of
-from perflint.torch_ops import table as torch_table
 
 ROUNDS = 2
 _EVALUATIONS_PER_ROUND = 3  # of one function, each time its arguments turn out to be more than was known
@@ -388,7 +388,7 @@ def _is_of_the_project(base_names: Sequence[str]) -> bool:
 
 
 def _kind_of_base(name: str) -> str:
-    kind = torch_table.class_kind(name)
+    kind = torch_ops.class_kind(name)
     if kind is not None or name == "torch.autograd.Function":
         return kind or "differentiable"
     if name.endswith(("LightningModule", "PreTrainedModel", "PyTorchModelHubMixin", "ModelMixin")):

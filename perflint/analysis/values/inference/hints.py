@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
+from perflint import torch_ops
 from perflint.analysis.values.values import LIKELY_LOADER, UNKNOWN, Kind, Place, Value, tensor
 from perflint.syntax.walk import Function, own_nodes, path_of
-from perflint.torch_ops import table as torch_table
 
 _LOADER = re.compile(r"(^|_)(data_?)?(loaders?|dl)(_(train|val|valid|test|eval))?$|dataloader$|DataLoader$")
 _MODULE_ONLY = frozenset(
@@ -114,8 +114,8 @@ def _has_tensor(attribute: str) -> bool:
     """Is it an attribute which tensors have, or an entry of `usage` that fits them?"""
     return (
         attribute in _USAGES
-        or torch_table.method(attribute) is not None
-        or torch_table.attribute(attribute) is not None
+        or torch_ops.of_method(attribute) is not None
+        or torch_ops.of_attribute(attribute) is not None
     )
 
 
@@ -129,4 +129,4 @@ def _role(names: set[str], called: bool) -> Value | None:
 
 def is_tensor_only(attribute: str) -> bool:
     """Is it an attribute which tensors have and neither numpy's arrays nor Python's own types nor modules?"""
-    return attribute == "size()" or (attribute not in _FOREIGN and torch_table.method(attribute) is not None)
+    return attribute == "size()" or (attribute not in _FOREIGN and torch_ops.of_method(attribute) is not None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
+from perflint import torch_ops
 from perflint.analysis.values.inference.arguments import Arguments
 from perflint.analysis.values.inference.evaluate import Evaluator
 from perflint.analysis.values.inference.iteration import contains_tensor, element_of, joined_element
@@ -27,7 +28,6 @@ from perflint.analysis.values.values import (
     sequence_of,
     tensor,
 )
-from perflint.torch_ops import table as torch_table
 
 _PASS_THROUGH = frozenset({"iter", "list", "tuple", "sorted", "reversed", "set"})
 _NUMBERS = frozenset(
@@ -167,10 +167,10 @@ def _torch(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Argum
     special = _TORCH.get(name)
     if special is not None:
         return special(evaluator, node, arguments)
-    kind = torch_table.class_kind(name)
+    kind = torch_ops.class_kind(name)
     if kind is not None:
         return _torch_instance(evaluator, callee, kind, node, arguments)
-    entry = torch_table.function(name)
+    entry = torch_ops.of_function(name)
     if entry is not None:
         entry = arguments.select(entry)
         result = from_entry(entry, _place_of_result(evaluator, entry, arguments))
@@ -179,7 +179,7 @@ def _torch(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Argum
     return GUESSED_TENSOR if inner_on_device(arguments) else UNKNOWN
 
 
-def _place_of_result(evaluator: Evaluator, entry: torch_table.Entry, arguments: Arguments) -> Place:
+def _place_of_result(evaluator: Evaluator, entry: torch_ops.Operation, arguments: Arguments) -> Place:
     if "device" in arguments.keywords:
         return moved_to(Value(Kind.TENSOR, Place.UNKNOWN), Arguments((arguments.keywords["device"],), {}, False))
     if "out" in arguments.keywords and arguments.keywords["out"].kind is Kind.TENSOR:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from perflint import torch_ops
 from perflint.analysis.values.inference.arguments import Arguments
 from perflint.analysis.values.inference.evaluate import Evaluator
 from perflint.analysis.values.inference.hints import is_tensor_only
@@ -30,7 +31,6 @@ from perflint.analysis.values.values import (
     tensor,
 )
 from perflint.syntax.walk import path_of
-from perflint.torch_ops import table as torch_table
 
 _SPELLED = {"decode": STRING, "batch_decode": sequence_of(STRING)}  # what tokenizers make of numbers
 
@@ -61,7 +61,7 @@ def method_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: 
     return _on_unknown(evaluator, owner, name, arguments)
 
 
-def from_entry(entry: torch_table.Entry, place: Place, *, sure: bool = True) -> Value:
+def from_entry(entry: torch_ops.Operation, place: Place, *, sure: bool = True) -> Value:
     """The value of a call that the table describes."""
     if entry.result == "tensor":
         return tensor(place, sure=sure, dtype=entry.dtype)
@@ -114,7 +114,7 @@ def _on_tensor(owner: Value, name: str, arguments: Arguments) -> Value:
         return tensor(owner.place, dtype="bool")
     if name == "type" and not arguments.all:
         return STRING
-    entry = torch_table.method(name)
+    entry = torch_ops.of_method(name)
     if entry is None:
         return owner._replace(dtype="") if not owner.sure else UNKNOWN
     entry = arguments.select(entry)
@@ -249,7 +249,7 @@ def _rebind(evaluator: Evaluator, node: ast.Call, value: Value) -> None:
 
 def _on_other(owner: Value, name: str) -> Value:
     if owner.name == "distribution":
-        entry = torch_table.distribution_method(name)
+        entry = torch_ops.of_distribution(name)
         return from_entry(entry, owner.place) if entry is not None else UNKNOWN
     if owner.name == "numpy.random":
         return NUMPY
@@ -271,7 +271,7 @@ def _on_unknown(evaluator: Evaluator, owner: Value, name: str, arguments: Argume
         return tensor(place, sure=False) if place is not Place.UNKNOWN else UNKNOWN
     if name == "size" and arguments.positional:
         return NUMBER
-    entry = torch_table.method(name) if owner.is_blank and is_tensor_only(name) else None
+    entry = torch_ops.of_method(name) if owner.is_blank and is_tensor_only(name) else None
     if entry is not None:
         others = [value for value in arguments.all if value.kind is Kind.TENSOR]
         return from_entry(arguments.select(entry), common_place(others) if others else evaluator.usual_place)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 
+from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.memory.consumers import CONCATENATIONS, CONVERSIONS
 from perflint.analysis.values.shapes.modules import keeps_rank
 from perflint.analysis.values.shapes.shape import NOTHING, Shape, Sizing, integer, known, product, sizes_of, swapped
 from perflint.analysis.values.values import Kind
-from perflint.torch_ops import table as torch_table
 
 _SAME = CONVERSIONS | frozenset(
     "contiguous clone detach requires_grad_ pin_memory softmax log_softmax cumsum Variable Parameter triu tril flip "
@@ -36,7 +36,7 @@ def called(shapes: Sizing, program: Program, node: ast.Call) -> Shape:
         return _reduced(shapes.shape(receiver), node, arguments)
     if name in _LAYOUTS:
         return _LAYOUTS[name](shapes, shapes.shape(receiver), arguments)
-    entry = torch_table.method(name)
+    entry = torch_ops.of_method(name)
     if entry is not None and "pointwise" in entry.traits:
         tensors = [each for each in arguments if program.value(each).kind is Kind.TENSOR]
         if not tensors:
@@ -68,7 +68,7 @@ def _parts(program: Program, node: ast.Call) -> tuple[str, ast.expr | None, list
             or name in _SAME
             or name in _SAME_AS_FIRST
             or name in _REDUCTIONS | _SORTED
-            or torch_table.method(name) is not None
+            or torch_ops.of_method(name) is not None
         )
         if qualified.startswith("torch") and takes_tensor and node.args and qualified not in CONCATENATIONS:
             return name, node.args[0], node.args[1:]

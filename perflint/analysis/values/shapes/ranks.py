@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 
+from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.values.shapes.infer import Shapes
 from perflint.analysis.values.shapes.shape import integer
 from perflint.analysis.values.values import Kind
-from perflint.torch_ops import table as torch_table
 
 _DEPTH = 10
 _BY_AXIS = frozenset(
@@ -81,7 +81,7 @@ class Ranks:
             return max(self.least(method.value, depth), _needed(axis)) - (not kept)
         if name in ("repeat", "view", "reshape") and len(call.args) > 1:
             return len(call.args) if not any(isinstance(each, ast.Starred) for each in call.args) else 0
-        entry = torch_table.method(name)
+        entry = torch_ops.of_method(name)
         if name in _KEEPING or (entry is not None and "pointwise" in entry.traits):
             return self.least(method.value, depth)
         return 0

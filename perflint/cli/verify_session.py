@@ -13,8 +13,8 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from perflint.cli import options
-from perflint.cli.config import load
 from perflint.engine.errors import UserError
+from perflint.project.config import load
 from perflint.project.figures import FOLDER, VERDICTS
 from perflint.shim.planning import Project
 from perflint.shim.store import project_of

@@ -4,61 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from perflint.cli.config_values import READERS, read, read_option, unknown
+from perflint.analysis.data.measured import OPTION
 from perflint.engine.errors import UserError
 from perflint.engine.rule import OptionValue
 from perflint.project import figures
+from perflint.project.config_values import READERS, read, read_option, unknown
+from perflint.project.settings import Settings
 
-if TYPE_CHECKING:
-    from perflint.engine.catalogue import Selection
-
-_INCLUDE = ("*.py", "*.pyw", "*.ipynb")
-_EXCLUDE = (
-    *(".git/", ".hg/", ".svn/", ".bzr/", ".jj/", ".venv/", "venv/", "site-packages/", "__pypackages__/"),
-    *("__pycache__/", ".mypy_cache/", ".pytest_cache/", ".ruff_cache/", ".pytype/", ".hypothesis/", ".perflint_cache/"),
-    *(".tox/", ".nox/", ".eggs/", "*.egg-info/", ".direnv/", ".pants.d/", "buck-out/", "build/", "_build/", "dist/"),
-    *("node_modules/", ".ipynb_checkpoints/"),
-)
 DEFAULT = "default"
 COMMAND_LINE = "command line"
 ADDED_TO = ("extend-select", "ignore", "per-file-ignores")  # the command line's come on top of the file's
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Every setting; `root` is the folder that patterns and relative paths start from.
-
-    `rules` holds the options of each rule that has any, with the defaults filled in.
-    """
-
-    select: tuple[str, ...] = ()
-    extend_select: tuple[str, ...] = ()
-    ignore: tuple[str, ...] = ()
-    per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    exclude: tuple[str, ...] = _EXCLUDE
-    extend_exclude: tuple[str, ...] = ()
-    include: tuple[str, ...] = _INCLUDE
-    respect_gitignore: bool = True
-    force_exclude: bool = False
-    jobs: int | None = None
-    cache: bool = True
-    cache_dir: Path | None = None
-    unsafe: bool = False
-    output_format: str = "full"
-    baseline: Path | None = None
-    rules: Mapping[str, Mapping[str, OptionValue]] = field(default_factory=dict)
-    root: Path = field(default_factory=Path.cwd)
-
-    @property
-    def selection(self) -> Selection:
-        """Which rules are on."""
-        from perflint.engine.catalogue import Selection
-
-        return Selection(self.select, self.extend_select, self.ignore)
 
 
 @dataclass(frozen=True)
@@ -198,9 +157,9 @@ def _rule_options(file: _File, measured: Path | None) -> tuple[dict[str, dict[st
     values = {name: {key: option.default for key, option in rule.options.items()} for name, rule in rules.items()}
     origins = {f"rules.{name}.{key}": DEFAULT for name, options in values.items() for key in options}
     for name in values if measured else ():
-        if figures.OPTION in values[name]:
-            values[name][figures.OPTION] = figures.as_option(figures.load(measured))
-            origins[f"rules.{name}.{figures.OPTION}"] = _displayed(measured) if measured else DEFAULT
+        if OPTION in values[name]:
+            values[name][OPTION] = figures.as_option(figures.load(measured))
+            origins[f"rules.{name}.{OPTION}"] = _displayed(measured) if measured else DEFAULT
     for name in file.subtable("rules"):
         for key, value in file.subtable("rules", name).items():
             path = f"rules.{name}.{key}"

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from perflint.cli import options
-from perflint.cli.config import Settings, load
 from perflint.engine.errors import UserError
+from perflint.project.config import load
+from perflint.project.settings import Settings
 from perflint.shim import receipts, run_folder, summary
 from perflint.shim.plan import Plan
 from perflint.shim.plan import load as load_plan

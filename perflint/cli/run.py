@@ -33,7 +33,7 @@ def run(
 
     These are the exact and rounding ones, unless --unsafe. With PERFLINT_DISABLE=1 the program runs unchanged.
     """
-    from perflint.shim.request import Request, last_lines
+    from perflint.cli.run_request import Request, last_lines
     from perflint.shim.running import Program
 
     if last:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from perflint.engine.catalogue import rules_by_name, selected_rules
 from perflint.engine.errors import UserError
 from perflint.engine.rule import Rule, Severity
 from perflint.project.exclude import layer
-
-if TYPE_CHECKING:
-    from perflint.cli.config import Settings
+from perflint.project.settings import Settings
 
 
 class RulesByFile:

@@ -82,9 +82,9 @@ def verify(program: tuple[str, ...], **typed: Any) -> int:
     if missing:
         raise UserError(f"verify needs {', '.join(missing)}: pip install 'perflint-torch[gpu]'")
     from perflint.cli import console
+    from perflint.cli.verify_session import Session
     from perflint.report.style import Style
     from perflint.verify.outcome import Outcome
-    from perflint.verify.session import Session
     from perflint.verify.terminal import summary
 
     begin = time.monotonic()

@@ -1,0 +1,171 @@
+"""The facts about torch that neither its stubs nor its operators' tags hold, each with its reason."""
+
+from __future__ import annotations
+
+# Methods that copy to the host or read a value there, but are no tagged operators: written in Python or C++ above
+# the dispatcher. A copy to the device, as .cuda() makes of a host tensor, waits only for unpinned host memory and
+# is no read of the device; .to() is the reader's to judge by its arguments.
+SYNCING_METHODS = frozenset(
+    [
+        *("cpu", "item", "is_nonzero", "numpy", "tolist"),
+        *("__array__", "__bool__", "__complex__", "__contains__", "__dlpack__", "__float__", "__format__", "__index__"),
+        *("__int__", "__nonzero__", "__repr__"),
+    ]
+)
+
+# What methods return that are missing from the stubs, or typed there as less than they are.
+METHODS = {
+    "numpy": "numpy",
+    "__array__": "numpy",
+    "__format__": "str",
+    "__getitem__": "tensor view",  # waits if the index is a mask, copies if it is a tensor: only the index can tell
+    "__iter__": "other",
+    "__setitem__": "none",
+    "__len__": "number",
+    "__repr__": "str",
+    "backward": "none",
+    "is_shared": "bool",
+    "item": "number",
+    "norm": "tensor reduction",
+    "register_hook": "other",
+    "share_memory_": "tensor",
+    "split": "tuple view",
+    "stft": "tensor",
+    "istft": "tensor",
+    "tolist": "list",
+    "unflatten": "tensor view",
+    "unique": "tensor syncs | return_inverse@1:true tuple syncs | return_counts@2:true tuple syncs",
+    "unique_consecutive": "tensor syncs | return_inverse@0:true tuple syncs | return_counts@1:true tuple syncs",
+}
+
+# Functions whose syncing depends on an argument's default, or that are C++ above the dispatcher.
+FUNCTIONS = {
+    "torch.as_tensor": "tensor factory",
+    "torch.from_numpy": "tensor factory",
+    "torch.frombuffer": "tensor factory",
+    "torch.from_dlpack": "tensor factory",
+    "torch.is_tensor": "bool",
+    "torch.numel": "number",
+    "torch.unique": "tensor syncs | return_inverse@2:true tuple syncs | return_counts@3:true tuple syncs",
+    "torch.unique_consecutive": "tensor syncs | return_inverse@1:true tuple syncs | return_counts@2:true tuple syncs",
+    "torch.nn.functional.one_hot": "tensor dtype=int syncs | num_classes@1:given tensor dtype=int",
+}
+
+# Elementwise operators which torch has not tagged pointwise.
+POINTWISE_OPERATORS = frozenset(["aten::floor_divide", "aten::masked_fill", "aten::rsub"])
+
+# Operators that read a status from the device to raise an error, without a tag that says so.
+CHECKING_OPERATORS = frozenset(["aten::_linalg_check_errors"])
+
+# The functions of Python's operators; reflected and augmented ones have an r or an i before them.
+OPERATORS = {
+    **{name: name for name in ("abs", "add", "eq", "ge", "gt", "le", "lt", "matmul", "mul", "ne", "neg", "pow", "sub")},
+    "rsub": "rsub",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "invert": "bitwise_not",
+    "lshift": "bitwise_left_shift",
+    "rshift": "bitwise_right_shift",
+    "truediv": "div",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "pos": "positive",
+    "div": "div",
+}
+
+# Functions which share their name with a method that does something else.
+NAMES = {"torch.nn.functional.unfold": "im2col", "torch.nn.functional.fold": "col2im"}
+
+# What is known of results' memory and of writes beyond schemas and calls on small tensors on the CPU.
+MEMORY = {
+    # The running statistics are written while training.
+    "torch.nn.functional.batch_norm": "writes=running_mean@1?training@5,running_var@2?training@5",
+    "torch.nn.functional.instance_norm": "writes=running_mean@1?use_input_stats@5,running_var@2?use_input_stats@5",
+    "torch.batch_norm": "writes=running_mean@3?training@5,running_var@4?training@5",
+    "torch.instance_norm": "writes=running_mean@3?use_input_stats@5,running_var@4?use_input_stats@5",
+    # Rows of the table are rescaled in place where max_norm is given.
+    "torch.nn.functional.embedding": "writes=weight@1?max_norm@3",
+    "torch.nn.functional.embedding_bag": "writes=weight@1?max_norm@3",
+    # Moves give back their own tensor where it lies there already, which on the CPU is always.
+    "torch.Tensor.cpu": "may=self",
+    "torch.Tensor.cuda": "may=self",
+    "torch.Tensor.xpu": "may=self",
+    "torch.Tensor.pin_memory": "may=self",
+    "torch.Tensor.to_dense": "may=self",
+    "torch.Tensor.coalesce": "may=self",
+    "torch.Tensor.to_sparse": "may=self",
+    # Casts give back their own tensor where it is of that type already.
+    "torch.Tensor.type": "may=self",
+    "torch.Tensor.type_as": "may=self",
+    "torch.Tensor.to": "may=self",
+    # It views where the layout lets it.
+    "torch.Tensor.reshape_as": "may=self",
+    # Only conjugates and negatives that are yet to be computed are copied.
+    "torch.resolve_conj": "may=input@0",
+    "torch.resolve_neg": "may=input@0",
+    "torch.Tensor.resolve_conj": "may=self",
+    "torch.Tensor.resolve_neg": "may=self",
+    # The schema says that their parts are fresh, for autograd's sake.
+    "torch.unsafe_split": "views=input@0",
+    "torch.unsafe_split_with_sizes": "views=input@0",
+    "torch.Tensor.unsafe_split": "views=self",
+    "torch.Tensor.unsafe_split_with_sizes": "views=self",
+    # Written in Python, without annotations.
+    "torch.split": "views=tensor@0",
+    "torch.functional.split": "views=tensor@0",
+    "torch.Tensor.split": "views=self",
+    # What the index is decides between a view and a copy.
+    "torch.Tensor.__getitem__": "may=self",
+    "torch.Tensor.__setitem__": "writes=self",
+    "torch.Tensor.__iter__": "views=self",
+    # The memory is shared with numpy, and with others by DLPack.
+    "torch.Tensor.numpy": "views=self",
+    "torch.Tensor.__array__": "may=self",
+    "torch.Tensor.__dlpack__": "views=self",
+    "torch.Tensor.untyped_storage": "views=self",
+    "torch.from_numpy": "views=ndarray@0",
+    "torch.frombuffer": "views=buffer@0",
+    "torch.from_dlpack": "views=ext_tensor@0",
+    "torch.as_tensor": "may=data@0",
+    "torch.asarray": "may=obj@0",
+    # Without training, or with no chance of it, nothing is dropped and the input itself comes back.
+    "torch.nn.functional.dropout": "may=input@0",
+    "torch.nn.functional.alpha_dropout": "may=input@0",
+    "torch.nn.functional.dropout1d": "may=input@0",
+    "torch.nn.functional.dropout2d": "may=input@0",
+    "torch.nn.functional.dropout3d": "may=input@0",
+    "torch.nn.functional.feature_alpha_dropout": "may=input@0",
+    # Permuting letters only is a view.
+    "torch.einsum": "may=operands@1*",
+    # They change gradients, or the parameters themselves.
+    "torch.nn.utils.clip_grad_norm_": "writes=parameters@0[]",
+    "torch.nn.utils.clip_grad_value_": "writes=parameters@0[]",
+    "torch.nn.utils.clip_grads_with_norm_": "writes=parameters@0[]",
+    "torch.nn.utils.vector_to_parameters": "writes=parameters@1[]",
+    # Collectives write what they receive.
+    "torch.distributed.all_reduce": "writes=tensor@0",
+    "torch.distributed.broadcast": "writes=tensor@0",
+    "torch.distributed.reduce": "writes=tensor@0",
+    "torch.distributed.recv": "writes=tensor@0",
+    "torch.distributed.irecv": "writes=tensor@0",
+    "torch.distributed.scatter": "writes=tensor@0",
+    "torch.distributed.gather": "writes=gather_list@1[]",
+    "torch.distributed.all_gather": "writes=tensor_list@0[]",
+    "torch.distributed.all_gather_into_tensor": "writes=output_tensor@0",
+    "torch.distributed.all_to_all": "writes=output_tensor_list@0[]",
+    "torch.distributed.all_to_all_single": "writes=output@0",
+    "torch.distributed.reduce_scatter": "writes=output@0",
+    "torch.distributed.reduce_scatter_tensor": "writes=output@0",
+}
+
+# In place by their name, but no value, shape or type that another name of the tensor would show changes.
+WRITES_NO_VALUES = frozenset(["torch.Tensor.requires_grad_", "torch.Tensor.share_memory_"])
+
+# Traits of operations that nothing in torch tells, by canonical names.
+TRAITS = {
+    # Another type of the same numbers.
+    "cast": "to type type_as float double half bfloat16 long int short char byte bool cfloat cdouble chalf".split(),
+    # Another place of the same numbers.
+    "move": "to cuda cpu xpu ipu pin_memory".split(),
+}

@@ -1,0 +1,186 @@
+"""What one operation of torch does, and to which of a call's arguments."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+UNKNOWN = "unknown"
+RESULTS = (  # besides UNKNOWN; tuple and tensors are a tuple and a list of tensors, list is Python data
+    *("tensor", "tuple", "tensors", "list", "number", "bool", "size"),
+    *("str", "device", "dtype", "none", "numpy", "other"),
+)
+CALL_TRAITS = frozenset(["pointwise", "reduction", "view", "random", "factory", "like"])  # arguments may decide
+TRAITS = CALL_TRAITS | {"cast", "move"}
+
+NUMBER, TENSOR, TRUE, FALSE, NONE, OTHER = "number", "tensor", "true", "false", "none", "other"  # kinds of arguments
+RECEIVER = "self"  # the name of the argument that a method is called on
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """Where a call holds what an operation views, returns or writes.
+
+    Attributes:
+        name: of the parameter; RECEIVER is the tensor that a method is called on.
+        position: among the positional arguments, a method's not counting the receiver; None if it has none.
+        spread: "items" for the tensors in a sequence, or itself if it is none, "rest" for this and all later positional
+            arguments, else "".
+        when: an argument that has to be given, and not False, for it to happen, as `inplace`; a module's is an
+            argument of its constructor.
+    """
+
+    name: str
+    position: int | None = None
+    spread: str = ""
+    when: Argument | None = None
+
+    def of(self, call: ast.Call) -> tuple[ast.expr, ...]:
+        """The expressions of a call that may hold it, none if it is not given.
+
+        With `*args` or `**kwargs` in the call, these are returned where the argument may be in them.
+        """
+        if self.when is not None and all(_is_false(each) for each in self.when.of(call)):
+            return ()
+        if self.name == RECEIVER and self.position is None:
+            return (call.func.value,) if isinstance(call.func, ast.Attribute) else ()
+        return (*self._among_positional(call.args), *self._among_keywords(call.keywords))
+
+    def _among_positional(self, values: Sequence[ast.expr]) -> Iterator[ast.expr]:
+        if self.position is None:
+            return
+        before = values[: self.position + 1]
+        starred = next((index for index, each in enumerate(before) if isinstance(each, ast.Starred)), None)
+        if starred is not None:
+            yield from values[starred:]
+        elif self.spread == "rest":
+            yield from values[self.position :]
+        else:
+            yield from values[self.position : self.position + 1]
+
+    def _among_keywords(self, keywords: Sequence[ast.keyword]) -> Iterator[ast.expr]:
+        named = [each.value for each in keywords if each.arg == self.name]
+        yield from named or (each.value for each in keywords if each.arg is None)
+
+
+def _is_false(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and not node.value
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What one call does, as far as its name alone tells; `select` adds what its arguments tell.
+
+    Functions, methods and operators that do the same, their aliases and in-place forms have one `name`.
+
+    Attributes:
+        name: the canonical name, without `torch.`: "cat" for torch.concat, "add" for Tensor.__iadd__.
+        result: one of RESULTS, or UNKNOWN.
+        dtype: "bool" or "int" (int64) where every result is that unless a `dtype` argument says otherwise, else "".
+        syncs: whether the host waits for the device because the result depends on values there.
+        traits: as of this list:
+            pointwise: elementwise, its tensors broadcast; reduction;
+            view: computes nothing, gives the same numbers in memory that it shares where their layout allows it;
+            random: draws from a generator; factory: makes a tensor out of none; like: makes it where its input lies;
+            cast: gives the same numbers in another type; move: in another place.
+        views: the arguments whose memory the result always shows; written `out` and `self` are among them.
+        may_return: the arguments whose memory the result may show or that it may be, depending on their layout, type
+            or place, as of `contiguous` and `to`.
+        writes: the arguments whose values, or whose shape, the call changes.
+        variants: calls which give something else, the first that fits holds.
+    """
+
+    name: str
+    result: str
+    dtype: str = ""
+    syncs: bool = False
+    traits: frozenset[str] = frozenset()
+    views: tuple[Argument, ...] = ()
+    may_return: tuple[Argument, ...] = ()
+    writes: tuple[Argument, ...] = ()
+    variants: tuple[Variant, ...] = ()
+
+    @property
+    def shares(self) -> bool:
+        """Whether the result may be, or show the memory of, one of the arguments without `out` or `inplace`."""
+        return any(each.name != "out" and each.when is None for each in (*self.views, *self.may_return))
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the call changes one of its inputs, without `out` or `inplace`."""
+        return any(each.name != "out" and each.when is None for each in self.writes)
+
+    def select(self, positional: Sequence[str], keywords: Mapping[str, str]) -> Operation:
+        """What a call does with arguments of these kinds: NUMBER, TENSOR, TRUE, FALSE, NONE, OTHER or UNKNOWN.
+
+        A method's positional arguments don't count the tensor itself. Where the kinds can't tell which variant the
+        call is, the result is UNKNOWN unless all agree, and `syncs` only if all do.
+        """
+        candidates = []
+        for variant in self.variants:
+            fits = variant.fits(positional, keywords)
+            if fits is not False:
+                candidates.append(variant.operation)
+            if fits:
+                break
+        else:
+            candidates.append(replace(self, variants=()))
+        return functools.reduce(_either, candidates)
+
+    def unbound(self) -> Operation:
+        """The same method as a function, as torch.Tensor.add, whose first argument is the tensor."""
+        views, may_return, writes = (tuple(map(_shifted, each)) for each in (self.views, self.may_return, self.writes))
+        variants = tuple(
+            replace(
+                each,
+                position=None if each.position is None else each.position + 1,
+                operation=replace(each.operation, views=views, may_return=may_return, writes=writes),
+            )
+            for each in self.variants
+        )
+        return replace(self, views=views, may_return=may_return, writes=writes, variants=variants)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What a call does when one argument, at `position` or named `keyword`, is of a kind.
+
+    `wants` is NUMBER, TENSOR, TRUE, or "given" for any but a literal None or False.
+    """
+
+    keyword: str
+    position: int | None
+    wants: str
+    operation: Operation
+
+    def fits(self, positional: Sequence[str], keywords: Mapping[str, str]) -> bool | None:
+        """Whether a call with arguments of these kinds is this variant; None if that can't be told."""
+        if self.keyword in keywords:
+            kind = keywords[self.keyword]
+        elif self.position is not None and self.position < len(positional):
+            kind = positional[self.position]
+        else:
+            return False
+        if self.wants == "given":
+            return kind not in (NONE, FALSE)
+        return None if kind == UNKNOWN else kind == self.wants
+
+
+def _shifted(argument: Argument) -> Argument:
+    when = None if argument.when is None else _shifted(argument.when)
+    if argument.name == RECEIVER:
+        return replace(argument, position=0, when=when)
+    return replace(argument, position=None if argument.position is None else argument.position + 1, when=when)
+
+
+def _either(one: Operation, other: Operation) -> Operation:
+    """What is known of a call that is one or the other."""
+    return replace(
+        one,
+        result=one.result if one.result == other.result else UNKNOWN,
+        dtype=one.dtype if one.dtype == other.dtype else "",
+        syncs=one.syncs and other.syncs,
+        traits=one.traits & other.traits,
+    )
