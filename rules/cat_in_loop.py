@@ -90,10 +90,11 @@ def _growing(program: Program, statement: ast.Assign) -> Iterator[tuple[TorchCal
     path = api.path_of(statement.targets[0])
     value = statement.value
     for node in (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,):
-        found = api.operation(program, node)
-        parts = found.call.args[0] if found is not None and found.name in _JOINS and found.call.args else None
-        if found is not None and path and isinstance(parts, ast.List | ast.Tuple):
-            yield from ((found, each) for each in parts.elts if api.path_of(each) == path)
+        parts = node.args[0] if path and isinstance(node, ast.Call) and node.args else None
+        for own in parts.elts if isinstance(parts, ast.List | ast.Tuple) else ():
+            found = api.operation(program, node) if api.path_of(own) == path else None
+            if found is not None and found.name in _JOINS:
+                yield found, own
 
 
 def _loop_around(program: Program, statement: ast.Assign, own: ast.expr) -> Loop | None:
