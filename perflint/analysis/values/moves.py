@@ -58,5 +58,7 @@ def move(program: Program, node: ast.AST) -> Move | None:
         return Move(node, tensor, like=target, casts=casts)
     known = value.kind in (Kind.DEVICE, Kind.STRING) or isinstance(target, ast.Constant)
     if method == "to":  # which takes no None for the current device
-        known |= value.kind is Kind.NUMBER or (value.is_blank and bool(_DEVICE.search(path_of(target))))
+        named = isinstance(target, ast.Attribute) and target.attr == "device"
+        named |= value.is_blank and bool(_DEVICE.search(path_of(target)))
+        known |= value.kind is Kind.NUMBER or named
     return Move(node, tensor, device=target, casts=casts, is_certain=known)
