@@ -25,10 +25,10 @@ What is offered, by the question that a rule asks:
   `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`.
 - *How is it mended?* `rewrite` takes `Replace`, `ReplaceStatements`, `InsertBefore`, `InsertAfter`, `AddKeywords`
   (where `takes_keywords` allows), `AddName` and `Decorate`, each a `CodeChange`, with new code by `expression`,
-  `statement` and `statements`; `Codemod` takes a function on the libcst tree, for which `matchers` are libcst's.
-  Whole remedies: `joined_behind`, `time_loop_remedy` (a `Remedy`), `host_reads` (of each `Sync`), `add_guard`
+  `statement`, `statements`, `call_like` and `number`; `Codemod` takes a function on
+  the libcst tree, for which `matchers` are libcst's. Whole remedies: `joined_behind`, `time_loop_remedy` (a `Remedy`), `host_reads` (of each `Sync`), `add_guard`
   (`Guarding`).
-- *Where is it reported?* `call_span`, `head_span`, and `Program.span`.
+- *Where is it reported?* `call_span`, `head_span`, and `Program.span`; `comments` are what a fix must keep.
 
 Positions are characters of the program's text, `[start, end)`. What isn't known is None, empty, or of `Kind.UNKNOWN`;
 what is only likely says so (`Value.sure`). A rule imports nothing else of perflint, and these names stay.
@@ -64,6 +64,7 @@ from perflint.analysis.values.shapes.infer import Shapes
 from perflint.analysis.values.shapes.integers import is_integer as _is_integer
 from perflint.analysis.values.shapes.ranks import Ranks
 from perflint.analysis.values.shapes.shape import Shape, integer
+from perflint.engine.proof import comments as _comments
 from perflint.engine.rule import Finding, Option, Options, Rule, Severity
 from perflint.syntax.arguments import Bound, bind
 from perflint.syntax.edits import Edit, Fix, Safety
@@ -84,7 +85,7 @@ from perflint.transforms.operations import (
 from perflint.transforms.operations import Operation as CodeChange
 from perflint.transforms.remedy import Remedy, remedies
 from perflint.transforms.rewrite import Codemod, rewrite
-from perflint.transforms.template import expression, statement, statements
+from perflint.transforms.template import call_like, expression, number, statement, statements
 
 __all__ = [
     "CONCATENATIONS", "CONVERSIONS", "FUNCTIONS", "LOOPS", "MEASURED", "VIEWS", "WRAPPERS", "AddKeywords",
@@ -92,12 +93,13 @@ __all__ = [
     "Flow", "Function", "Guarding", "Heat", "InsertAfter", "InsertBefore", "Kind", "Likelihood", "LoaderCall",
     "Loop", "LoopKind", "Move", "Operation", "Option", "Options", "Place", "PlainLoop", "Program", "Ranks",
     "Reading", "Remedy", "Replace", "ReplaceStatements", "Role", "Rule", "Safety", "Setting", "Severity", "Shape",
-    "Shapes", "Source", "Start", "State", "Sync", "TorchCall", "Value", "add_guard", "bind", "call_span",
-    "carrying_loop", "dataset", "expression", "first_process_start", "flow", "hands_out_own_items", "head_span",
-    "host_reads", "integer", "is_integer", "is_notebook", "joined_behind", "loaders", "makes_rare", "matchers",
-    "measured_workers", "move", "occurrences", "operation", "order_changed", "own_nodes", "path_of", "ranks",
-    "reading", "registers_hooks", "rewrite", "runs_often", "seen_elsewhere", "shapes", "statement", "statements",
-    "takes_keywords", "time_loop_remedy", "torch_function", "torch_method", "tried",
+    "Shapes", "Source", "Start", "State", "Sync", "TorchCall", "Value", "add_guard", "bind", "call_like",
+    "call_span", "carrying_loop", "comments", "dataset", "expression", "first_process_start", "flow",
+    "hands_out_own_items", "head_span", "host_reads", "integer", "is_integer", "is_notebook", "joined_behind",
+    "loaders", "makes_rare", "matchers", "measured_workers", "move", "number", "occurrences", "operation",
+    "order_changed", "own_nodes", "path_of", "ranks", "reading", "registers_hooks", "rewrite", "runs_often",
+    "seen_elsewhere", "shapes", "statement", "statements", "takes_keywords", "time_loop_remedy", "torch_function",
+    "torch_method", "tried",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")
@@ -284,6 +286,11 @@ def call_span(program: Program, call: ast.Call) -> tuple[int, int]:
     if isinstance(call.func, ast.Attribute) and not program.qualified(call.func):
         return program.span(call.func)[1] - len(call.func.attr), end
     return program.span(call)[0], end
+
+
+def comments(program: Program, start: int, end: int) -> list[str]:
+    """The comments between two places of the text, which a fix must not lose."""
+    return [each.text for each in _comments(program.text) if start <= each.start < end]
 
 
 def matchers() -> ModuleType:

@@ -12,12 +12,16 @@ from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.occurrences import occurrences, start_region
 from perflint.analysis.values.dtypes import FLOAT, INTEGER, assigned, may_be_complex, number_kind
 from perflint.analysis.values.values import Kind, Value
-from perflint.syntax.edits import Edit, Fix, Safety
+from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import path_of
-from perflint.transforms.accumulator import Accumulator, accumulator_of, behind
+from perflint.transforms.accumulator import Accumulator, accumulator_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.collect import collection, shape_of_one
 from perflint.transforms.host_reads import Read, read_of, way_to
+from perflint.transforms.operations import InsertAfter, Replace
+from perflint.transforms.rewrite import rewrite
+from perflint.transforms.template import expression
+from perflint.transforms.template import statement as statement_of
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
@@ -81,9 +85,10 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
     _check_other_additions(program, found, statement, kind)
     keeps_integer = convert == "float" and may_be_integer
     inside = _conversions_inside(program, found, convert, keeps_integer)
-    conversion = f"{path} if isinstance({path}, int) else float({path})" if keeps_integer else f"{convert}({path})"
-    edits = (read.replaced(program, suffix), *inside, behind(program, found.loop, f"{path} = {conversion}"))
-    return Fix(f"add `{path}` up on the device and read it once, behind the loop", safety, edits)
+    conversion = "{path} if isinstance({path}, int) else float({path})" if keeps_integer else f"{convert}({{path}})"
+    behind = InsertAfter(found.loop, (statement_of(f"{{path}} = {conversion}", path=path),))
+    change = rewrite(program, read.replaced(suffix), *inside, behind)
+    return Fix(f"add `{path}` up on the device and read it once, behind the loop", safety, change)
 
 
 def _kind(program: Program, read: Read, starts: Sequence[int | float]) -> str:
@@ -99,8 +104,8 @@ def _part_of_tensor(program: Program, read: Read, statement: ast.stmt, added: as
     if isinstance(target, ast.Subscript) and added is read.top and read.is_scalar and read.converts_to != "int":
         value = program.value(target.value)
         if value.on_device and value.sure:
-            edits = (read.replaced(program, ".detach()"),)
-            return Fix("add on the device, where the sum is", Safety.ROUNDING, edits)
+            change = rewrite(program, read.replaced(".detach()"))
+            return Fix("add on the device, where the sum is", Safety.ROUNDING, change)
     raise Blocked("it is added to a part of a larger object")
 
 
@@ -175,9 +180,9 @@ def _is_number(value: Value) -> bool:
     return value.is_literal and isinstance(value.literal, int | float) and not isinstance(value.literal, bool)
 
 
-def _conversions_inside(program: Program, found: Accumulator, convert: str, keeps_integer: bool) -> list[Edit]:
-    """Edits that convert the sum where the loop reads it now and then."""
-    edits = []
+def _conversions_inside(program: Program, found: Accumulator, convert: str, keeps_integer: bool) -> list[Replace]:
+    """What converts the sum where the loop reads it now and then."""
+    converted = []
     for node in occurrences(found.loop, found.path):
         if not isinstance(node.ctx, ast.Load) or program.statement_of(node) in found.additions:
             continue
@@ -185,16 +190,16 @@ def _conversions_inside(program: Program, found: Accumulator, convert: str, keep
             raise Blocked(f"line {node.lineno} reads `{found.path}` in every iteration")
         if keeps_integer and not _follows(program, node, found):
             raise Blocked(f"line {node.lineno} reads `{found.path}`, which may still be an integer there")
-        edits.append(_converted(program, node, found.path, convert))
-    return edits
+        converted.append(_converted(program, node, found.path, convert))
+    return converted
 
 
-def _converted(program: Program, node: ast.Name | ast.Attribute, path: str, convert: str) -> Edit:
+def _converted(program: Program, node: ast.Name | ast.Attribute, path: str, convert: str) -> Replace:
     start, end = program.span(node)
     in_string = any(isinstance(each, ast.JoinedStr) for each in program.ancestors(node))
     if program.text[start:end] != path or (in_string and program.text[end:].lstrip()[:1] == "="):
         raise Blocked(f"line {node.lineno} reads `{path}` inside a string")
-    return Edit(start, end, f"{convert}({path})")
+    return Replace(node, expression(f"{convert}({{sum}})", sum=node))
 
 
 def _follows(program: Program, node: ast.expr, found: Accumulator) -> bool:

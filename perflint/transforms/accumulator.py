@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 
 from perflint.analysis.ir.occurrences import occurrences, seen_elsewhere
 from perflint.analysis.memory.hooks import registers_hooks
-from perflint.syntax.edits import Edit
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.host_reads import Read
-from perflint.transforms.text import indent_of
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
@@ -120,15 +118,3 @@ def _survived(program: Program, block: ast.AST, child: ast.AST) -> list[ast.stmt
         calls = [item.context_expr for item in block.items if isinstance(item.context_expr, ast.Call)]
         return block.body if any(program.qualified(call.func) == _SUPPRESS for call in calls) else []
     return []
-
-
-def behind(program: Program, loop: Loop, statement: str) -> Edit:
-    """Inserts a statement right behind `loop`."""
-    line = (loop.end_lineno or loop.lineno) + 1
-    indent = indent_of(program, loop)
-    if line > program.source.line_count:
-        end = len(program.text)
-        broken = "" if program.text.endswith(("\n", "\r")) else "\n"
-        return Edit(end, end, f"{broken}{indent}{statement}\n")
-    start = program.source.line_start(line)
-    return Edit(start, start, f"{indent}{statement}\n")

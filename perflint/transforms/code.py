@@ -18,6 +18,10 @@ Node = TypeVar("Node", bound=ast.AST)
 _KEPT, _LIKE = "_perflint_kept_", "_perflint_like_"
 _MODULE = cst.Module([])
 _BLOCKS = ("body", "orelse", "finalbody")
+_STATEMENTS = (
+    *(cst.Assign, cst.AnnAssign, cst.AugAssign, cst.Return, cst.Expr),
+    *(cst.For, cst.If, cst.While),
+)
 _SIMPLE = (cst.Name, cst.Integer, cst.UnaryOperation)
 
 
@@ -129,14 +133,32 @@ class _Filling(cst.CSTTransformer):
             kept = self._kept(original_node.value, _KEPT)
             around = self._coder.around(kept) if kept is not None else None
             return node.with_changes(dot=around.dot) if isinstance(around, cst.Attribute) else node
+        if isinstance(node, cst.Call):
+            return self._laid_out(original_node, node)
         if isinstance(node, cst.Assign | cst.Return | cst.For):
-            return _unpacked(node)
+            node = _unpacked(node)
+        if isinstance(node, _STATEMENTS):
+            parts = {name: getattr(node, name, None) for name in ("value", "test", "iter")}
+            return node.with_changes(**{name: unbroken(part) for name, part in parts.items() if part is not None})
         kept = self._kept(original_node, _KEPT) or self._kept(_inner(original_node), _LIKE)
         if isinstance(kept, cst.BaseExpression):
             updated = self._coder.update(kept)
             assert isinstance(updated, cst.BaseExpression)
             return in_brackets(updated, needed=bool(original_node.lpar))
         return node
+
+    def _laid_out(self, marked: cst.Call, node: cst.Call) -> cst.Call:
+        """The call with its arguments as they stand in the program, where all of them are those of one call there."""
+        kept = [self._kept(each.value, _KEPT) for each in marked.args]
+        found = [self._coder.around(each) if each is not None else None for each in kept]
+        call = self._coder.around(found[0]) if found and found[0] is not None else None
+        if not isinstance(call, cst.Call) or len(call.args) != len(found):
+            return node
+        if any(one is not other for one, other in zip(call.args, found, strict=True)):
+            return node
+        laid = [arg.with_changes(value=new.value) for arg, new in zip(call.args, node.args, strict=True)]
+        before, func = call.whitespace_before_args, call.whitespace_after_func
+        return node.with_changes(args=laid, whitespace_before_args=before, whitespace_after_func=func)
 
     def _kept(self, node: cst.CSTNode | None, prefix: str) -> Piece | None:
         """What the mark `node` stands for; None where it is none."""
@@ -153,20 +175,21 @@ def _inner(node: cst.CSTNode) -> cst.CSTNode | None:
 
 
 def in_brackets(node: cst.BaseExpression, *, needed: bool = False) -> cst.BaseExpression:
-    """`node` in one pair of brackets where it is `needed`, or would break off at the end of a line; else in none."""
-    bare = node.with_changes(lpar=(), rpar=())
-    if isinstance(node, cst.Tuple):
-        return node if node.lpar or not needed else node.with_changes(lpar=(cst.LeftParen(),), rpar=(cst.RightParen(),))
-    if isinstance(node, cst.GeneratorExp):
+    """`node` in one pair of brackets where it is `needed`, else in none."""
+    if isinstance(node, cst.GeneratorExp) or (isinstance(node, cst.Tuple) and not needed):
         return node
-    if not needed:
-        text = _MODULE.code_for_node(bare)
-        with suppress(SyntaxError):
-            ast.parse(text if "\n" in text else "", mode="exec")
-            return bare
-    if node.lpar:
+    if needed and node.lpar:
         return node.with_changes(lpar=node.lpar[-1:], rpar=node.rpar[:1])
-    return node.with_changes(lpar=(cst.LeftParen(),), rpar=(cst.RightParen(),))
+    return node.with_changes(lpar=(cst.LeftParen(),) if needed else (), rpar=(cst.RightParen(),) if needed else ())
+
+
+def unbroken(node: cst.BaseExpression) -> cst.BaseExpression:
+    """`node` in brackets where it would break off at the end of a line."""
+    text = _MODULE.code_for_node(node)
+    with suppress(SyntaxError):
+        ast.parse(text if "\n" in text else "")
+        return node
+    return in_brackets(node, needed=True)
 
 
 def _spaced(node: cst.Slice) -> cst.Slice:

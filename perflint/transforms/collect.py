@@ -11,11 +11,13 @@ from perflint.analysis.values.dtypes import FLOAT, INTEGER, assigned, number_kin
 from perflint.analysis.values.values import Kind
 from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import own_nodes
-from perflint.transforms.accumulator import Accumulator, accumulator_of, behind
+from perflint.transforms.accumulator import Accumulator, accumulator_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.host_reads import Read
 from perflint.transforms.names import name_of_torch
-from perflint.transforms.text import indent_of
+from perflint.transforms.operations import InsertAfter
+from perflint.transforms.rewrite import rewrite
+from perflint.transforms.template import statement as statement_of
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
@@ -38,12 +40,13 @@ def collection(program: Program, read: Read, statement: ast.stmt, path: str) -> 
         raise Blocked("`torch` is not imported by that name" if not torch else f"`{path}` may be read elsewhere")
     found = accumulator_of(program, read, statement, path)
     _check_list(program, found)
-    indent = "\n" + indent_of(program, found.loop)
-    text = f"if {path}:{indent}    {path}[:] = {torch}.stack({path}).flatten().tolist()"
+    behind = statement_of(
+        "if {path}:\n    {path}[:] = {torch}.stack({path}).flatten().tolist()", path=path, torch=torch
+    )
     kept = ".detach()" if _is_new(program, read.base) else ".detach().clone()"
     kept += shape_of_one(program, read.base)
-    edits = (read.replaced(program, kept), behind(program, found.loop, text))
-    return Fix(f"collect `{path}` on the device and read it once, behind the loop", Safety.EXACT, edits)
+    change = rewrite(program, read.replaced(kept), InsertAfter(found.loop, (behind,)))
+    return Fix(f"collect `{path}` on the device and read it once, behind the loop", Safety.EXACT, change)
 
 
 def shape_of_one(program: Program, node: ast.expr) -> str:

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perflint.analysis.heat.syncs import Sync
-from perflint.syntax.edits import Edit
+from perflint.transforms.operations import Replace
+from perflint.transforms.template import expression
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
 
 _LINKS = frozenset({"detach", "cpu", "item", "numpy"})
 _CONVERSIONS = ("builtins.float", "builtins.int")
-_ATOMS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
 
 
 @dataclass(frozen=True)
@@ -27,22 +27,9 @@ class Read:
     is_scalar: bool
     converts_to: str
 
-    def replaced(self, program: Program, suffix: str) -> Edit:
+    def replaced(self, suffix: str) -> Replace:
         """Puts the tensor itself, with `suffix` behind it, in the place of its value."""
-        start, end = program.span(self.top)
-        first = self._first_link(program)
-        if not self.converts_to and first is not None:  # only what follows the tensor changes
-            dot = program.text.rfind(".", 0, program.span(first)[1] - len(first.attr))
-            if not suffix:  # a method on a line of its own takes its line along
-                dot = len(program.text[:dot].rstrip())
-            return Edit(dot, end, suffix)
-        text = program.segment(self.base)
-        needs = not isinstance(self.base, _ATOMS) or "\n" in text or "\r" in text
-        return Edit(start, end, f"({text}){suffix}" if needs else text + suffix)
-
-    def _first_link(self, program: Program) -> ast.Attribute | None:
-        parent = program.parent(self.base)
-        return parent if isinstance(parent, ast.Attribute) else None
+        return Replace(self.top, expression(f"{{base}}{suffix}", base=self.base))
 
 
 def read_of(program: Program, sync: Sync) -> Read:

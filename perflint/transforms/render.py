@@ -13,8 +13,8 @@ import libcst as cst
 from perflint.syntax.edits import Edit, Unrenderable
 from perflint.syntax.source import Source
 from perflint.transforms.blocks import Block, Changes
-from perflint.transforms.code import Coder, Line, Piece, in_brackets
-from perflint.transforms.difference import difference
+from perflint.transforms.code import Coder, Line, Piece, in_brackets, unbroken
+from perflint.transforms.difference import difference, merged
 from perflint.transforms.keywords import with_keywords
 from perflint.transforms.operations import (
     AddKeywords,
@@ -24,6 +24,7 @@ from perflint.transforms.operations import (
     Operation,
     Replace,
     ReplaceStatements,
+    is_new,
 )
 from perflint.transforms.trees import Trees, first_offset, trees_of
 
@@ -31,6 +32,7 @@ _OPEN = (
     *(cst.Arg, cst.Index, cst.Assign, cst.AnnAssign, cst.AugAssign, cst.Return, cst.Expr, cst.If, cst.While),
     *(cst.FormattedStringExpression, cst.Element, cst.Assert, cst.Decorator),
 )
+_ENCLOSED = (cst.Arg, cst.SubscriptElement, cst.List, cst.Set, cst.Dict, cst.BaseComp)
 _CLOSED = (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.BaseNumber, cst.BaseString, cst.List, cst.Tuple)
 
 
@@ -40,7 +42,25 @@ def render(source: Source, operations: Sequence[Operation]) -> tuple[Edit, ...]:
     Raises Unrenderable where libcst does not know its syntax, and where statements share a line with others.
     """
     trees = trees_of(source.text)
-    return _edits(trees, _Rendering(source, trees, operations).module())
+    regions = [region for each in operations if (region := _region(trees, source, each))]
+    return _edits(trees, _Rendering(source, trees, operations).module(), regions)
+
+
+def _region(trees: Trees, source: Source, operation: Operation) -> tuple[int, int, bool] | None:
+    """The characters that an operation changes together, and whether it changes all of them."""
+    if isinstance(operation, Replace):
+        start, end = source.span(operation.old)
+        return trees.plain(start), trees.plain(end), False
+    if not isinstance(operation, ReplaceStatements) or any(map(_keeps, operation.new)):
+        return None
+    return trees.plain(source.span(operation.old[0])[0]), trees.plain(source.span(operation.old[-1])[1]), True
+
+
+def _keeps(node: ast.AST) -> bool:
+    """Does a new statement hold one of the program?"""
+    if isinstance(node, ast.stmt) and not is_new(node):
+        return True
+    return any(_keeps(each) for each in ast.iter_child_nodes(node) if not isinstance(each, ast.expr))
 
 
 def changed(source: Source, change: Callable[[cst.Module], cst.Module]) -> tuple[Edit, ...]:
@@ -49,7 +69,7 @@ def changed(source: Source, change: Callable[[cst.Module], cst.Module]) -> tuple
     return _edits(trees, change(trees.module))
 
 
-def _edits(trees: Trees, module: cst.Module) -> tuple[Edit, ...]:
+def _edits(trees: Trees, module: cst.Module, regions: Sequence[tuple[int, int, bool]] = ()) -> tuple[Edit, ...]:
     """What makes `module` of the program's; the statements that both share at the top and at the end stay unread."""
     old, new = trees.module.body, module.body
     front, back = 0, 0
@@ -67,7 +87,7 @@ def _edits(trees: Trees, module: cst.Module) -> tuple[Edit, ...]:
         ast.parse(trees.text[:start] + text + trees.text[end:])
     except SyntaxError as error:
         raise RuntimeError(f"what a fix makes of the program is no program: {error}") from error
-    return trees.placed(difference(trees.text[start:end], text, start))
+    return trees.placed(merged(difference(trees.text[start:end], text, start), trees.text, regions))
 
 
 def _begin(trees: Trees, line: cst.CSTNode) -> int:
@@ -182,10 +202,24 @@ class _Rendering(cst.CSTTransformer):
 
     def _replaced(self, old: cst.BaseExpression, new: ast.expr) -> cst.BaseExpression:
         written = self._coder.expression(new)
+        if isinstance(old, cst.Attribute) and isinstance(written, cst.Attribute):
+            written = written.with_changes(dot=old.dot)
         if old.lpar and not isinstance(old, cst.Tuple | cst.GeneratorExp):
             return written.with_changes(lpar=old.lpar, rpar=old.rpar)
         is_open = isinstance(self._trees.parents.get(old), _OPEN) or isinstance(written, _CLOSED)
-        return written if is_open else in_brackets(written, needed=True)
+        if not is_open:
+            return in_brackets(written, needed=True)
+        return written if self._is_enclosed(old) else unbroken(written)
+
+    def _is_enclosed(self, node: cst.CSTNode) -> bool:
+        """Does `node` stand in brackets, so that it may go over several lines?"""
+        while (around := self._trees.parents.get(node)) is not None:
+            if isinstance(around, _ENCLOSED) or (isinstance(around, cst.BaseExpression) and around.lpar):
+                return True
+            if isinstance(around, cst.BaseSmallStatement | cst.BaseCompoundStatement):
+                return False
+            node = around
+        return False
 
 
 def _with_names(node: cst.ImportFrom, names: Sequence[str]) -> cst.ImportFrom:

@@ -16,7 +16,7 @@ _MARK = "_perflint_part_"
 
 
 def expression(template: str, **parts: Part) -> ast.expr:
-    """The expression of `template`: a string is a name, a number itself, several expressions are items or arguments."""
+    """The expression of `template`: a string is a dotted name, a number itself; several are items or arguments."""
     (statement,) = statements(template, **parts)
     assert isinstance(statement, ast.Expr)
     return statement.value
@@ -62,7 +62,7 @@ def _filled(node: object, parts: Mapping[str, Part]) -> object:
         part = parts[name]
         if isinstance(part, ast.AST):
             return part
-        return number(part) if isinstance(part, int | float) else new(ast.Name(str(part), ast.Load()))
+        return number(part) if isinstance(part, int | float) else path(str(part), node.ctx)  # type: ignore[attr-defined]
     fields = {field: _filled(getattr(node, field, None), parts) for field in node._fields}
     return new(type(node)(**fields))
 
@@ -71,6 +71,18 @@ def _name(node: object) -> str:
     """The name of the part that `node` is the place of; empty for code."""
     is_place = isinstance(node, ast.Name) and node.id.startswith(_MARK)
     return node.id.removeprefix(_MARK) if isinstance(node, ast.Name) and is_place else ""
+
+
+def call_like(call: ast.Call, func: ast.expr) -> ast.expr:
+    """A call of `func` with the arguments of `call`."""
+    return new(ast.Call(func, call.args, call.keywords))
+
+
+def path(dotted: str, ctx: ast.expr_context | None = None) -> ast.expr:
+    """A name, or a chain of attributes."""
+    owner, _, name = dotted.rpartition(".")
+    where = ctx or ast.Load()
+    return new(ast.Attribute(path(owner), name, where) if owner else ast.Name(name, where))
 
 
 def number(value: int | float) -> ast.expr:

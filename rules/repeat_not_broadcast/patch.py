@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from perflint.api import Edit, Fix, Flow, Kind, Program, Reading, Role, Safety, Shapes
+from perflint import api
+from perflint.api import Fix, Flow, Kind, Program, Reading, Role, Safety, Shapes
 
 from .copies import MOVES, Copy
 from .gradients import may_have_gradient
 from .layout import lays_out_differently
 from .proof import Repeated, unproved_rank
-from .rewriting import meets_comment, method_start, put_in_front, rewritten, without
+from .rewriting import Operations, comments_behind, put_in_front, receiver, rewritten, without
 
 
 @dataclass(frozen=True)
@@ -43,15 +44,15 @@ def patch(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Rea
         return _unmade(program, copy, cast, safety)
     needed = unproved_rank(program, shapes, flow, copy, reading)
     proviso = f", where the tensor has {needed} axes" if needed else ""
-    edits = _dropped(program, copy, reading)
-    if edits:  # the operation may repeat other axes, too: the gradient is then summed over all of them at once
+    # The operation may repeat other axes, too: the gradient is then summed over all of them at once.
+    if dropped := _dropped(program, copy, reading):
         safety = Safety.ROUNDING if may_have_gradient(program, flow, copy) else safety
         title = f"leave the repeating to the operation, which broadcasts{proviso}"
-        return Patch((Fix(title, Safety.BEHAVIOUR if needed else safety, edits),))
-    edits, blocked = rewritten(program, copy, cast, shapes.shape(copy.source).rank)
+        return Patch((Fix(title, Safety.BEHAVIOUR if needed else safety, api.rewrite(program, *dropped)),))
+    operations, blocked = rewritten(program, copy, cast, shapes.shape(copy.source).rank)
     title = "move or cast, and then repeat as a view: expand" if cast is not None else "repeat as a view: expand"
-    fix = Fix(f"{title}{proviso}", Safety.BEHAVIOUR if needed else safety, edits)
-    return Patch((fix,)) if edits else Patch(blocked=blocked)
+    fix = Fix(f"{title}{proviso}", Safety.BEHAVIOUR if needed else safety, api.rewrite(program, *operations))
+    return Patch((fix,)) if operations else Patch(blocked=blocked)
 
 
 def _cast(program: Program, copy: Copy) -> ast.Call | None:
@@ -67,7 +68,7 @@ def _method(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else ""
 
 
-def _dropped(program: Program, copy: Copy, reading: Reading) -> tuple[Edit, ...]:
+def _dropped(program: Program, copy: Copy, reading: Reading) -> Operations:
     """Without the repeating, where one operation writes into another tensor, whose shape holds."""
     only = reading.consumers[0]
     if (
@@ -79,8 +80,7 @@ def _dropped(program: Program, copy: Copy, reading: Reading) -> tuple[Edit, ...]
         or _is_kept_by_its_name(program, copy)
     ):
         return ()
-    (dropped,) = without(program, copy.call)
-    return () if meets_comment(program, dropped.start, dropped.end) else (dropped,)
+    return () if comments_behind(program, receiver(copy.call), copy.call) else without(copy.call)
 
 
 def _is_kept_by_its_name(program: Program, copy: Copy) -> bool:
@@ -96,16 +96,15 @@ def _is_kept_by_its_name(program: Program, copy: Copy) -> bool:
 def _unmade(program: Program, copy: Copy, cast: ast.Call | None, safety: Safety) -> Patch:
     """`x.expand(...).contiguous()` -> `x.expand(...)`; `x.expand(...).to(d)` -> `x.to(d).expand(...)`."""
     assert isinstance(copy.source, ast.Call)
-    start, end = method_start(program, copy.call), program.span(cast or copy.call)[1]
-    if meets_comment(program, start, end):
+    if comments_behind(program, receiver(copy.call), cast or copy.call):
         return Patch(blocked="there is a comment inside the call")
     if cast is None:
-        return Patch((Fix("keep the view", safety, without(program, copy.call)),))
+        return Patch((Fix("keep the view", safety, api.rewrite(program, *without(copy.call))),))
     if program.statement_of(copy.source) is not program.statement_of(cast):
         return Patch(blocked="it is expanded in another statement: move or cast it there, before it is expanded")
-    edits = put_in_front(program, copy.source, cast)
-    written_out = without(program, copy.call) if cast is not copy.call else ()
-    return Patch((Fix("move or cast before it is expanded", safety, (*written_out, *edits)),))
+    written_out = without(copy.call) if cast is not copy.call else ()
+    change = api.rewrite(program, *written_out, *put_in_front(copy.source, cast))
+    return Patch((Fix("move or cast before it is expanded", safety, change),))
 
 
 def _safety(program: Program, flow: Flow, shapes: Shapes, copy: Copy, reading: Reading, repeated: Repeated) -> Safety:

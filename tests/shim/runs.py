@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
+from subprocess import CompletedProcess
+
+from tests import forks
 
 PROGRAMS = Path(__file__).parents[2] / "fixtures" / "run"
 _HERE = str(Path(__file__).parents[2])
 
 
-def python(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def python(folder: Path, *arguments: str, **environment: str) -> CompletedProcess[str]:
     """Run Python with `arguments` in `folder`, as a program of this checkout."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PERFLINT_")}
     variables |= {"PYTHONPATH": _HERE, "PYTHONDONTWRITEBYTECODE": "1", **environment}
     command = [sys.executable, *arguments]
-    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=300)
+    return forks.run(command, cwd=folder, env=variables, timeout=300)
 
 
-def patched(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def patched(folder: Path, *arguments: str, **environment: str) -> CompletedProcess[str]:
     """Run `perflint run` with `arguments` in `folder`."""
     return python(folder, "-m", "perflint", "run", *arguments, **environment)
 

@@ -66,9 +66,9 @@ def test_keywords_are_added_in_the_layout_of_the_call(call: str, expected: str) 
     ("template", "expected"),
     [
         ("{x}.detach()", "y = (a\n  + b).detach()  # why\n"),
-        ("f({x})", "y = f((a\n  + b))  # why\n"),
+        ("f({x})", "y = f(a\n  + b)  # why\n"),
         ("{x} * 2", "y = (a\n  + b) * 2  # why\n"),
-        ("[2, {x}]", "y = [2, (a\n  + b)]  # why\n"),
+        ("[2, {x}]", "y = [2, a\n  + b]  # why\n"),
     ],
 )
 def test_kept_operands_stand_in_brackets_where_they_must(template: str, expected: str) -> None:

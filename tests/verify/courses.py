@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from subprocess import CompletedProcess
 
 from perflint.engine.line_map import line_map
 from perflint.engine.rule import Safety
@@ -14,10 +16,21 @@ from perflint.verify.compare.grade import Likeness
 from perflint.verify.compare.records import Records
 from perflint.verify.measure.protocol import Protocol
 from perflint.verify.measure.race import Course
+from perflint.verify.run import running
 from perflint.verify.run.guardian import Guardian
 from perflint.verify.spec import Kind, Program, Variant
+from tests import forks
 
 PROGRAMS = Path(__file__).parents[2] / "fixtures" / "verify"
+_FORKED = "from {name} import {part}; from tests import forks; {part}.subprocess = forks"
+_COMMAND = f"{_FORKED}; from perflint.__main__ import main; main()".format(
+    name=running.__package__, part=running.__name__.rpartition(".")[2]
+)
+
+
+def verify(folder: Path, *arguments: str) -> CompletedProcess[str]:
+    """Run the command `verify`, in whose hands programs are forks."""
+    return forks.run([sys.executable, "-c", _COMMAND, "verify", *arguments], cwd=folder)
 
 
 @contextmanager

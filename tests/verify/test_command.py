@@ -19,15 +19,10 @@ from perflint.verify.agent.units import CALLS
 from perflint.verify.compare.grade import Grade
 from perflint.verify.measure.samples import AGAIN, ORIGINAL, PATCHED
 from perflint.verify.measure.timeline import HOST, LOADER
-from tests.verify.courses import PROGRAMS
+from tests.verify.courses import PROGRAMS, verify
 
 WORKLOADS = PROGRAMS.parent / "workloads"
 QUICK = ("--budget", "5s", "--pairs", "3", "--window", "2", "--horizon", "6")
-
-
-def verify(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "perflint", "verify", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
 def copied(program: Path, folder: Path) -> str:

@@ -1,0 +1,39 @@
+"""The loss of each step is added up."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+kept = []
+
+
+def train(model, loader, optimizer):
+    total = 0.0
+    # slot start: model.weight.data total=number
+    for x, y in loader:
+        x, y = x.to(device), y.to(device)
+        # slot first: x model.weight.data total=number!
+        out = model(x)
+        loss = F.mse_loss(out, y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        # slot before: loss out total=number!
+        total += loss.item()
+        # slot after: loss! total=number!
+    # slot behind: loss total=number
+    return total
+
+
+def run():
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = [(torch.randn(3, 4), torch.randn(3, 3)) for _ in range(4)]
+    results = [train(model, loader, optimizer), train(model, loader[:1], optimizer)]
+    try:
+        results.append(train(model, [], optimizer))
+    except Exception as error:
+        results.append(type(error).__name__)
+    return {"results": results, "weight": model.weight, "kept": kept}

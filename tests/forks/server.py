@@ -1,0 +1,227 @@
+"""Imports torch once, and forks for each order that comes to a socket: `python server.py ADDRESS`."""
+
+from __future__ import annotations
+
+import sys
+
+_BARE = {*sys.modules}  # what a new interpreter has loaded
+
+import atexit  # noqa: E402
+import ctypes  # noqa: E402
+import gc  # noqa: E402
+import json  # noqa: E402
+import os  # noqa: E402
+import select  # noqa: E402
+import shutil  # noqa: E402
+import signal  # noqa: E402
+import site  # noqa: E402
+import socket  # noqa: E402
+from collections.abc import Mapping, Sequence  # noqa: E402
+from contextlib import suppress  # noqa: E402
+from importlib import import_module  # noqa: E402
+from importlib.machinery import BuiltinImporter, ModuleSpec, PathFinder  # noqa: E402
+from pathlib import Path  # noqa: E402
+from types import ModuleType  # noqa: E402
+from typing import Any, NamedTuple  # noqa: E402
+
+_LONGEST = 1 << 18  # bytes of an order
+_IMPORTED = ("numpy", "torch", "torch._dynamo")  # the last by whoever makes an optimizer
+
+
+class Order(NamedTuple):
+    """What a fork shall be: arguments behind the interpreter, folder, environment, and whether it leads a session."""
+
+    arguments: Sequence[str]
+    folder: str
+    environment: Mapping[str, str]
+    session: bool
+
+
+class Loaded:
+    """Hands out the modules that were imported here, to a program for which there are none yet."""
+
+    def __init__(self) -> None:
+        self._brought: dict[str, list[str]] = {}
+        before = _BARE
+        for name in _IMPORTED:
+            import_module(name)
+            self._brought[name] = [each for each in sys.modules if each not in before]
+            before = {*sys.modules} if name == "torch" else _BARE
+        self._brought["json"] = ["json.decoder", "json.scanner", "json.encoder"]  # where C looks for its error
+        self._modules = {name: module for name, module in sys.modules.items() if name not in _BARE}
+        self._kinds = {name: type(module) for name, module in self._modules.items()}
+        specs = {name: getattr(module, "__spec__", None) for name, module in self._modules.items()}
+        self._found = {name: (spec, spec and spec.loader) for name, spec in specs.items()}
+
+    def begin(self) -> None:
+        """Forget that they were imported."""
+        for name in self._modules:
+            del sys.modules[name]
+        sys.path_importer_cache.clear()
+        sys.meta_path.insert(0, self)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._modules))
+        c = ctypes.CDLL(None)
+        c.on_exit(c._exit, None)
+        atexit.register(self.end)
+
+    def end(self) -> None:
+        """Leave them to the end of the process, as it would take long to take them apart."""
+        for name in self._modules:
+            sys.modules.pop(name, None)
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: object = None) -> ModuleSpec | None:
+        """The module of that name, unless the path has another one by now."""
+        if name not in self._modules:
+            return None
+        spec, _ = self._found[name]
+        if path is None and spec is not None and spec.has_location:
+            usual = PathFinder.find_spec(name)
+            if usual is None or usual.origin != spec.origin:
+                return usual
+        found = ModuleSpec(name, Handed(self, name), origin=spec and spec.origin)  # type: ignore[arg-type]
+        found.submodule_search_locations = spec and spec.submodule_search_locations
+        return found
+
+    def begun(self, name: str) -> ModuleType:
+        """The module as one whose code is not run yet, which then may have made it one of another kind."""
+        module = self._modules[name]
+        if issubclass(self._kinds[name], ModuleType):
+            object.__setattr__(module, "__class__", ModuleType)  # whatever it makes of attributes itself
+        return module
+
+    def done(self, name: str) -> None:
+        """Leave the module as its first import has left it, and bring along what that has brought."""
+        module, (spec, loader) = self._modules[name], self._found[name]
+        if spec is not None:
+            spec.loader = loader
+            vars(module).update(__spec__=spec, __loader__=loader)
+        if type(module) is not self._kinds[name]:
+            object.__setattr__(module, "__class__", self._kinds[name])
+        self._bring(name)
+
+    def _bring(self, name: str) -> None:
+        new = [each for each in self._brought.get(name, ()) if each not in sys.modules]
+        sys.modules.update({each: self._modules[each] for each in new})
+        for finder in sys.meta_path[: sys.meta_path.index(self)]:
+            for each in new:
+                spec = finder.find_spec(each, [])
+                if spec is not None and spec.loader is not None and not isinstance(spec.loader, Handed):
+                    spec.loader.exec_module(self.begun(each))
+
+
+class Handed:
+    """The loader of a module that is there already."""
+
+    def __init__(self, loaded: Loaded, name: str) -> None:
+        self._loaded, self._name = loaded, name
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """The module."""
+        return self._loaded.begun(self._name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Tell that it would have been run by now."""
+        self._loaded.done(self._name)
+
+
+def serve(address: str) -> tuple[Order, list[int]]:
+    """Fork for each order until the standard input ends; come back in the forks, with what they are to be."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(address)
+        listener.listen(64)
+        os.write(1, b"!")
+        waits: list[Any] = [listener, 0]
+        while listener in select.select(waits, [], [])[0]:
+            _reap()
+            customer, _ = listener.accept()
+            with customer:
+                if not os.fork():
+                    listener.close()
+                    return _kept(customer)
+    shutil.rmtree(Path(address).parent)
+    _reap()
+    os._exit(0)
+
+
+def _reap() -> None:
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _kept(customer: socket.socket) -> tuple[Order, list[int]]:
+    """Take an order, fork for it, and tell the customer of its number and its end; come back in the fork."""
+    data, streams, _, _ = socket.recv_fds(customer, _LONGEST, 3)
+    program = os.fork()
+    if not program:
+        customer.close()
+        return Order(*json.loads(data)), streams
+    for each in streams:
+        os.close(each)
+    with suppress(BrokenPipeError):  # nobody waits for it any more
+        customer.send(str(program).encode())
+        customer.send(str(os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])).encode())
+    os._exit(0)
+
+
+def become(order: Order, streams: Sequence[int]) -> None:
+    """Be the process that was ordered, as Python is before it starts the program."""
+    if order.session:
+        os.setsid()
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.chdir(order.folder)
+    os.environ.clear()
+    os.environ.update(order.environment)
+    _show(order.environment)
+    sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
+    sys.orig_argv[1:] = order.arguments
+    sys.path[:] = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *sys.path[1:]]
+    site.removeduppaths()
+    sys.argv[:] = [order.arguments[0], *order.arguments[1 if order.arguments[0][0] != "-" else 2 :]]
+    sys.modules["torch"].default_generator.seed()
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+    LOADED.begin()
+    site.execsitecustomize()
+
+
+def _show(environment: Mapping[str, str]) -> None:
+    """Write the environment where other processes look for it."""
+    start, end = map(int, Path("/proc/self/stat").read_text("utf-8").rpartition(")")[2].split()[47:49])
+    block = b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environment.items())
+    ctypes.memmove(start, block.ljust(end - start, b"\0"), end - start)
+
+
+def start(arguments: Sequence[str]) -> int:
+    """Run what Python runs for these arguments; return its exit code. Errors are printed by Python itself."""
+    first, python = arguments[0], ctypes.pythonapi
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    vars(main).update(__builtins__=sys.modules["builtins"], __loader__=BuiltinImporter)
+    vars(main).update({} if first == "-c" or sys.version_info >= (3, 14) else {"__annotations__": {}})
+    if first == "-c":
+        sys.path.insert(0, "")
+        failed = python.PyRun_SimpleString(f"{arguments[1]}\n".encode())
+    elif first == "-m":
+        sys.path.insert(0, str(Path.cwd()))
+        failed = python.PyRun_SimpleString(f"__import__('runpy')._run_module_as_main({arguments[1]!r})".encode())
+    else:
+        sys.path.insert(0, str(Path(first).resolve().parent))
+        opened = ctypes.CDLL(None).fopen
+        opened.restype = ctypes.c_void_p
+        path = os.fsencode(Path.cwd() / first)
+        failed = python.PyRun_SimpleFileExFlags(ctypes.c_void_p(opened(path, b"rb")), path, 1, None)
+    if failed and sys.last_type is KeyboardInterrupt:
+        atexit._run_exitfuncs()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    LOADED = Loaded()
+    gc.freeze()  # and leave the pages as they are
+    ordered, ends = serve(sys.argv[1])
+    become(ordered, ends)
+    sys.exit(start(ordered.arguments))
