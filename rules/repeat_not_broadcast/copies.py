@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from perflint.analysis.memory.consumers import WRAPPERS
-from perflint.analysis.values.shapes.shape import integer
-from perflint.analysis.values.values import Kind
-
-if TYPE_CHECKING:
-    from perflint.analysis.ir.flow import Flow
-    from perflint.analysis.program import Program
+from perflint import api
+from perflint.api import WRAPPERS, Flow, Kind, Program
 
 MATERIALISING = frozenset({"contiguous", "clone"})
 MOVES = frozenset("to cuda float double half bfloat16 long int bool type type_as".split())
@@ -90,16 +84,16 @@ def _of_function(program: Program, flow: Flow, call: ast.Call, qualified: str) -
         )
         if times is None or len(call.keywords) + len(call.args) > 2:
             return None
-        return Copy(call, "stack" if name == "stack" else "cat", times[0], (times[1],), integer(dim))
+        return Copy(call, "stack" if name == "stack" else "cat", times[0], (times[1],), api.integer(dim))
     return None
 
 
 def _interleaved(call: ast.Call, source: ast.expr, arguments: list[ast.expr]) -> Copy | None:
     count = arguments[0] if arguments else _keyword(call, "repeats")
     dim = arguments[1] if len(arguments) > 1 else _keyword(call, "dim")
-    if count is None or dim is None or integer(dim) is None or _keyword(call, "output_size") is not None:
+    if count is None or dim is None or api.integer(dim) is None or _keyword(call, "output_size") is not None:
         return None
-    return Copy(call, "interleave", source, (count,), integer(dim))
+    return Copy(call, "interleave", source, (count,), api.integer(dim))
 
 
 def _keyword(call: ast.Call, name: str) -> ast.expr | None:
@@ -182,7 +176,7 @@ def _expansion(program: Program, flow: Flow, node: ast.expr) -> ast.Call | None:
 
 def _starts_with_one(counts: tuple[ast.expr, ...] | None) -> bool:
     """Is it `repeat(1, n)`? For an array that would mean: once, along axis n."""
-    return counts is not None and len(counts) > 1 and integer(counts[0]) == 1
+    return counts is not None and len(counts) > 1 and api.integer(counts[0]) == 1
 
 
 def _goes_to_torch(program: Program, call: ast.Call) -> bool:

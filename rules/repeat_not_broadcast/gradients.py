@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
-from perflint import torch_ops
-from perflint.analysis.ir.flow import Flow
-from perflint.analysis.values.values import Kind
+from perflint import api
+from perflint.api import Flow, Kind, Program
 
 from .copies import Copy
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 
 def may_have_gradient(program: Program, flow: Flow, copy: Copy) -> bool:
@@ -38,13 +33,13 @@ def _is_constant(program: Program, flow: Flow, node: ast.expr, depth: int) -> bo
             for each in values
         )
     if isinstance(node, ast.Call):
-        entry = torch_ops.of_function(program.qualified(node.func))
+        entry = api.torch_function(program.qualified(node.func))
         if entry is not None and "factory" in entry.traits:
             return not any(keyword.arg == "requires_grad" for keyword in node.keywords)
         if (
             isinstance(node.func, ast.Attribute)
             and not node.func.attr.endswith("_")
-            and torch_ops.of_method(node.func.attr) is not None
+            and api.torch_method(node.func.attr) is not None
         ):
             others = [] if node.func.attr == "expand_as" else node.args
             alone = not any(program.value(each).kind is Kind.TENSOR for each in others)

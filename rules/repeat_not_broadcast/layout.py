@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
-from perflint import torch_ops
-from perflint.analysis.ir.flow import Flow
-from perflint.analysis.memory.consumers import CONVERSIONS, Consumer, Reading, Role
-from perflint.analysis.values.values import Kind
+from perflint import api
+from perflint.api import CONVERSIONS, Consumer, Flow, Kind, Program, Reading, Role
 
 from .copies import Copy
 from .verdict import other_operands
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _PERMUTING = frozenset("transpose permute t swapaxes swapdims movedim moveaxis T mT".split())
 _KEEPING = CONVERSIONS | frozenset({"unsqueeze", "squeeze", "detach", "expand"})
@@ -67,7 +61,7 @@ def _is_permuted(program: Program, flow: Flow, node: ast.expr, depth: int) -> bo
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         if node.func.attr in _PERMUTING:
             return True
-        entry = torch_ops.of_method(node.func.attr)
+        entry = api.torch_method(node.func.attr)
         stays = node.func.attr in _KEEPING or (entry is not None and "pointwise" in entry.traits)
         return stays and _is_permuted(program, flow, node.func.value, depth - 1)
     return False
