@@ -106,7 +106,7 @@ class RepeatNotBroadcast(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield the copies that nothing needs."""
-        flow, reported = Flow(program), set()
+        flow, reported = program.get(Flow), set()
         shapes = Shapes(program, flow)
         for call in program.of_type(ast.Call):
             copy = recognise(program, flow, call)

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 from perflint import torch_ops
 from perflint.analysis.heat.rarity import makes_rare
 from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Graph
+from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.consumers import VIEWS, Consumer, Reading, Role
 from perflint.analysis.memory.hooks import registers_hooks
+from perflint.analysis.memory.locations import Write, made
 from perflint.analysis.program import Heat
 from perflint.analysis.values.shapes.infer import Shapes
 from perflint.analysis.values.values import Kind, Place
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, path_of
 
-from .aliases import names_of, writes
 from .copies import MATERIALISING, Copy
 from .gradients import may_have_gradient
 
@@ -197,59 +199,55 @@ def _is_folded(shapes: Shapes, consumer: Consumer) -> bool:
 
 
 def source_changes(program: Program, flow: Flow, copy: Copy, reading: Reading) -> bool:
-    """May the source be written to while the copy is in use, so that a view would show the change?"""
-    root = path_of(_base(copy.source))
-    if not root:
-        return False
-    function = program.function_of(copy.call) or program.tree
-    names = sorted(names_of(function, root))
-    if registers_hooks(program) and any("." in name for name in names):
+    """May the source be written to while the copy is in use, so that a view would show it?"""
+    memory = program.get(Memory)
+    points = memory.points_to(copy.call)
+    source = points.of(copy.source)
+    if registers_hooks(program) and any(each.path for each in source):
         return True
-    return any(_changes(program, flow, copy, reading, name) for name in names)
+    if any(write.reaches([made(copy.call)]) and not write.deep for write in points.writes):
+        return True  # by an alias of the copy itself
+    writes = list(memory.writes_after(copy.source, copy.call))
+    if writes and (may_have_gradient(program, flow, copy) or _is_carried(memory, copy)):
+        return True
+    if any(_is_read_behind(memory.graph(copy.call), copy, write, reading) for write in writes):
+        return True
+    return _is_written_elsewhere(program, memory, copy, reading)
 
 
-def _changes(program: Program, flow: Flow, copy: Copy, reading: Reading, root: str) -> bool:
-    function = program.function_of(copy.call) or program.tree
-    statement = program.statement_of(copy.call)
-    loop = next((each for each in program.ancestors(copy.call) if isinstance(each, LOOPS)), None)
-    if loop is not None and not _rebinds(loop, root):
-        return any(writes(program, each, root) for each in ast.walk(loop))
-    later = [
-        each
-        for each in ast.walk(function)
-        if isinstance(each, ast.stmt | ast.expr) and each.lineno >= statement.lineno and writes(program, each, root)
-    ]
-    if not later:
-        return False
-    return may_have_gradient(program, flow, copy) or any(_is_read_behind(program, each, reading) for each in later)
-
-
-def _is_read_behind(program: Program, write: ast.stmt | ast.expr, reading: Reading) -> bool:
-    """Is the copy read behind the write, or in another function, whenever that is called?
-
-    What an assignment computes is computed before it writes.
-    """
-    for consumer in reading.consumers:
-        assert isinstance(consumer.node, ast.stmt | ast.expr)
-        if program.function_of(consumer.node) is not program.function_of(write):
-            return True
-        read = max((each.lineno, each.col_offset) for each in (consumer.node, consumer.operand))
-        before = read < (write.lineno, write.col_offset)
-        inside = isinstance(write, ast.Assign) and any(each is consumer.node for each in ast.walk(write.value))
-        if not (before or inside) or consumer.in_place:
-            return True
-    return False
-
-
-def _rebinds(loop: ast.AST, root: str) -> bool:
+def _is_written_elsewhere(program: Program, memory: Memory, copy: Copy, reading: Reading) -> bool:
+    """May another function, which reads the copy, write to its source: to anything that it did not make itself?"""
+    own = program.function_of(copy.call)
+    readers = {consumer.node: program.function_of(consumer.node) for consumer in reading.consumers}
     return any(
-        isinstance(each, ast.Assign | ast.For)
-        and any(
-            path_of(part) == root
-            for target in (each.targets if isinstance(each, ast.Assign) else [each.target])
-            for part in ast.walk(target)
-        )
-        for each in ast.walk(loop)
+        write.to.is_outside and not write.attribute and write.node is not node
+        for node, function in readers.items()
+        if function is not own
+        for write in memory.points_to(node).writes
+    )
+
+
+def _is_carried(memory: Memory, copy: Copy) -> bool:
+    """May an iteration of a loop around the copy find it as the one before left it?"""
+    points, graph, own = memory.points_to(copy.call), memory.graph(copy.call), made(copy.call)
+    loops = [node for node in graph.regions if graph.is_within(copy.call, node)]
+    if any(own in points.held(phi) for loop in loops for phi in graph.carried(loop)):
+        return True
+    holders = (place for (place, _), held in points.cells.held.items() if own in held)
+    return any(
+        place.is_outside or not (isinstance(place.root, ast.AST) and graph.is_within(place.root, loop))
+        for place in holders
+        for loop in loops
+    )
+
+
+def _is_read_behind(graph: Graph, copy: Copy, write: Write, reading: Reading) -> bool:
+    """May the copy be read once the write has run, or by it?"""
+    if write.deferred:
+        return True
+    return any(
+        consumer.node is write.node or graph.reaches(write.node, consumer.node, avoiding=copy.call)
+        for consumer in reading.consumers
     )
 
 
