@@ -71,18 +71,25 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from perflint.analysis.data.datasets import Datasets, Source
-from perflint.analysis.data.draw_order import DrawOrder
-from perflint.analysis.data.loaders import LoaderCall, Loaders, Setting, State
-from perflint.analysis.data.starts import Starts
-from perflint.analysis.program import Kind, Program
-from perflint.engine.rule import Finding, Fix, Option, Options, Rule, Safety, Severity
-from perflint.project.figures import OPTION, call_text, of_option
-from perflint.syntax.walk import own_nodes
-from perflint.transforms.guard import Guarding, add_guard, is_notebook
-from perflint.transforms.operations import AddKeywords, Operation, Replace, takes_keywords
-from perflint.transforms.rewrite import rewrite
-from perflint.transforms.template import expression
+from perflint import api
+from perflint.api import (
+    MEASURED,
+    CodeChange,
+    Finding,
+    Fix,
+    Guarding,
+    Kind,
+    LoaderCall,
+    Option,
+    Options,
+    Program,
+    Rule,
+    Safety,
+    Setting,
+    Severity,
+    Source,
+    State,
+)
 
 _OPTIONS = ("num_workers", "pin_memory")
 _AHEAD = 2  # batches that each worker keeps ready unless it is told otherwise
@@ -97,20 +104,19 @@ class DataloaderDefaults(Rule):
     at_run_time = "loaders"
     options: ClassVar[Mapping[str, Option]] = {
         "workers": Option(4, "how many worker processes a fix asks for", least=1),
-        OPTION: Option("", "workers that runs with --tune-loader have found enough, by the text of the call"),
+        MEASURED: Option("", "workers that runs with --tune-loader have found enough, by the text of the call"),
         "advice": Option(False, "also report what is off by the choice of the program's user"),
     }
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield a finding for each loader that leaves something out."""
-        datasets = Datasets(program)
-        for loader in () if program.is_test else program.get(Loaders).calls:
-            measured = of_option(str(options[OPTION]))
-            workers, ahead = measured.get(call_text(loader.call), (int(options["workers"]), _AHEAD))
+        for loader in () if program.is_test else api.loaders(program):
+            measured = api.measured_workers(str(options[MEASURED]), loader)
+            workers, ahead = measured or (int(options["workers"]), _AHEAD)
             settings = dict(zip(_OPTIONS, (loader.workers, loader.pinned), strict=True))
             if State.UNKNOWN in (loader.workers.state, loader.pinned.state) or _stays_on_host(program, loader):
                 continue
-            source = datasets.of(loader)
+            source = api.dataset(program, loader)
             if source.on_device:
                 continue
             if source.is_iterable or not workers:
@@ -140,7 +146,7 @@ class DataloaderDefaults(Rule):
                 severity=Severity.ADVICE,
             )
         in_process = loader.workers.state is not State.ON  # workers hand out copies
-        if in_process and Datasets(program).hands_out_own_items(loader):
+        if in_process and api.hands_out_own_items(program, loader):
             fix, reason = None, _OWN_ITEMS
         else:
             fix, reason = _fix(program, loader, source, missing, wanted)
@@ -178,7 +184,7 @@ def _batches_stay_on_host(program: Program, loader: LoaderCall) -> bool:
     around = program.function_of(loader.call)
     if around is None or not loops or any(program.function_of(loop) is not around for loop in loops):
         return False
-    returned = [node for node in own_nodes(around) if isinstance(node, ast.Return) and node.value is not None]
+    returned = [node for node in api.own_nodes(around) if isinstance(node, ast.Return) and node.value is not None]
     if any(program.value(node.value).kind is Kind.LOADER for node in returned if node.value is not None):
         return False
     calls = [node for loop in loops for node in ast.walk(loop) if isinstance(node, ast.Call)]
@@ -227,7 +233,7 @@ def _fix(
     title = "add " + ", ".join(f"{name}={value}" for name, value in values.items())
     if guarding.operations and "num_workers" in values:
         title += " and a main guard"
-    return Fix(f"{title} ({proviso})" if proviso else title, safety, rewrite(program, *operations)), reason
+    return Fix(f"{title} ({proviso})" if proviso else title, safety, api.rewrite(program, *operations)), reason
 
 
 def _proviso(program: Program, loader: LoaderCall, source: Source) -> str:
@@ -236,7 +242,7 @@ def _proviso(program: Program, loader: LoaderCall, source: Source) -> str:
         return source.unproved
     if source.may_draw:
         return "workers may draw other random numbers"
-    return program.get(DrawOrder).changed(loader)
+    return api.order_changed(program, loader)
 
 
 def _obstacle(program: Program, loader: LoaderCall, setting: Setting) -> str:
@@ -252,7 +258,7 @@ def _obstacle(program: Program, loader: LoaderCall, setting: Setting) -> str:
 def _workers_obstacle(program: Program, loader: LoaderCall, source: Source) -> tuple[str, Guarding]:
     if source.obstacle:
         return source.obstacle, Guarding()
-    if is_notebook(program):
+    if api.is_notebook(program):
         dataset = loader.argument("dataset")
         of_cell = (
             dataset is not None
@@ -260,21 +266,21 @@ def _workers_obstacle(program: Program, loader: LoaderCall, source: Source) -> t
             and program.value(dataset).kind is Kind.DATASET
         )
         return ("spawned workers cannot unpickle a dataset that a notebook defines" if of_cell else ""), Guarding()
-    before = Starts(program).first()
-    start = Starts(program, frozenset({loader.call})).first()
+    before = api.first_process_start(program)
+    start = api.first_process_start(program, loader)
     if start is None or (before is not None and before.top is start.top):
         return "", Guarding()
-    guarding = add_guard(program, start.top)
+    guarding = api.add_guard(program, start.top)
     blocked = guarding.blocked
     return (f"they would need a main guard, which has no fix: {blocked}" if blocked else ""), guarding
 
 
 def _operations(
     loader: LoaderCall, settings: Mapping[str, Setting], values: Mapping[str, str]
-) -> tuple[Operation, ...]:
+) -> tuple[CodeChange, ...]:
     given = {name: setting.value for name, setting in settings.items() if name in values and setting.value}
-    replaced = [Replace(value, expression(values[name])) for name, value in given.items()]
-    fresh = tuple((name, expression(value)) for name, value in values.items() if name not in given)
-    if fresh and not takes_keywords(loader.call):
+    replaced = [api.Replace(value, api.expression(values[name])) for name, value in given.items()]
+    fresh = tuple((name, api.expression(value)) for name, value in values.items() if name not in given)
+    if fresh and not api.takes_keywords(loader.call):
         return ()
-    return (*replaced, *([AddKeywords(loader.call, fresh)] if fresh else []))
+    return (*replaced, *([api.AddKeywords(loader.call, fresh)] if fresh else []))

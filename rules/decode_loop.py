@@ -102,12 +102,10 @@ another run of that day (`--compilers`): `torch.jit.script` of the greedy decode
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
-from perflint.analysis.program import Program
-from perflint.engine.rule import Finding, Options, Rule
-from perflint.syntax.walk import PlainLoop
+from perflint import api
+from perflint.api import Finding, Options, Program, Rule
 
 
 class DecodeLoop(Rule):
@@ -119,25 +117,13 @@ class DecodeLoop(Rule):
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield a finding for each loop over time, at its head."""
         for loop in program.plain_loops():
-            found = program.time_loop(loop)
-            if found is None:
+            best = api.time_loop_remedy(program, loop)
+            if best is None:
                 continue
-            from perflint.transforms.loops import is_captured, remedy  # here: most files have no such loop
-
-            if is_captured(program, loop):
-                continue
-            best = remedy(program, loop, found.kind, found.because)
             yield self.finding(
-                _head(program, loop),
+                api.head_span(program, loop),
                 f"loop over time launches its operations step by step ({best.kind}): {best.because}",
                 kind=best.kind,
                 fixes=best.fixes,
                 blocked=best.blocked,
             )
-
-
-def _head(program: Program, loop: PlainLoop) -> tuple[int, int]:
-    """The characters of the loop's head, from `for` or `while` to what it walks or tests."""
-    start, _ = program.span(loop)
-    _, end = program.span(loop.iter if isinstance(loop, ast.For) else loop.test)
-    return start, end

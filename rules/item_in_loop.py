@@ -63,13 +63,9 @@ is within the noise of that run). Where launching kernels takes longer than runn
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from perflint.engine.rule import Finding, Options, Rule
-from perflint.transforms.remedy import remedies
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
+from perflint import api
+from perflint.api import Finding, Options, Program, Rule
 
 _MESSAGE = "`.item()` makes the host wait for the device in every iteration"
 
@@ -82,6 +78,6 @@ class ItemInLoop(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield each first read of a value in an iteration."""
-        for sync, fixes, blocked in program.get(remedies):
+        for sync, fixes, blocked in api.host_reads(program):
             if sync.kind == "item":
                 yield self.finding((sync.start, sync.end), _MESSAGE, kind=sync.kind, fixes=fixes, blocked=blocked)

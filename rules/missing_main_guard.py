@@ -57,15 +57,10 @@ workers.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
-from perflint.analysis.data.starts import Starts
-from perflint.analysis.links import Likelihood
-from perflint.analysis.program import Program
-from perflint.engine.rule import Finding, Fix, Options, Rule, Safety, Severity
-from perflint.transforms.guard import add_guard, is_notebook
-from perflint.transforms.rewrite import rewrite
+from perflint import api
+from perflint.api import Finding, Fix, Likelihood, Options, Program, Rule, Safety, Severity
 
 
 class MissingMainGuard(Rule):
@@ -76,28 +71,22 @@ class MissingMainGuard(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield the finding, if there is one."""
-        if is_notebook(program):
+        if api.is_notebook(program):
             return
-        start = program.get(Starts).first()
+        start = api.first_process_start(program)
         if start is None:
             return
-        guarding = add_guard(program, start.top)
+        guarding = api.add_guard(program, start.top)
         kind = "certain" if start.likelihood is Likelihood.CERTAIN else "possible"
         message = (
             f"{start.what} while the module is imported: without a main guard, a spawned worker does it again and fails"
         )
-        change = rewrite(program, *guarding.operations)
+        change = api.rewrite(program, *guarding.operations)
         fix = Fix("move what runs under a main guard", Safety.EXACT, change)
         yield self.finding(
-            _head(program, start.statement),
+            api.head_span(program, start.statement),
             message,
             kind=kind,
             fixes=() if guarding.blocked else (fix,),
             blocked=guarding.blocked,
         )
-
-
-def _head(program: Program, statement: ast.stmt) -> tuple[int, int]:
-    """The first line of the statement."""
-    start, end = program.span(statement)
-    return start, start + len(program.text[start:end].splitlines()[0])

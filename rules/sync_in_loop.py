@@ -57,13 +57,9 @@ of the sequence at every step took 20.4 ms at batch size 1 and 23.5 ms at 100; w
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from perflint.engine.rule import Finding, Options, Rule
-from perflint.transforms.remedy import remedies
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
+from perflint import api
+from perflint.api import Finding, Options, Program, Rule
 
 _MESSAGES = {
     "mask": "reading with a boolean mask makes the host wait for its size in every iteration",
@@ -83,7 +79,7 @@ class SyncInLoop(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield each first read of a value in an iteration."""
-        for sync, fixes, blocked in program.get(remedies):
+        for sync, fixes, blocked in api.host_reads(program):
             if sync.kind != "item":
                 message = _MESSAGES.get(
                     sync.kind, f"`{sync.kind}` makes the host wait for the device in every iteration"

@@ -1,4 +1,8 @@
-"""Finds the cases in fixtures/ and runs them: findings, fixes and results before and after."""
+"""Finds the cases in fixtures/ and runs them: findings, fixes and results before and after.
+
+`python -m tests.fixture_cases RULE` prints what the rule finds in its fixtures, and writes what its fixes make of them
+to the files beside them, to be read before they are committed.
+"""
 
 from __future__ import annotations
 
@@ -77,3 +81,24 @@ def load(path: Path, name: str) -> ModuleType:
     finally:
         del sys.modules[name]
     return module
+
+
+def write(case: Case) -> None:
+    """Print the findings of a case and write the files that its fixes produce."""
+    for finding in case.findings():
+        line = case.text.count("\n", 0, finding.start) + 1
+        titles = "; ".join(f"{fix.safety}: {fix.title}" for fix in finding.fixes)
+        print(f"{case.path.name}:{line}: ({finding.kind}) {titles or 'blocked: ' + finding.blocked}")
+    before = case.text
+    for unsafe in (False, True):
+        fixed, after = case.fixed(unsafe).text, case.after(unsafe)
+        after.unlink(missing_ok=True)
+        if fixed != before:
+            after.write_bytes(fixed.encode())
+            before = fixed
+
+
+if __name__ == "__main__":
+    for each in [*cases("before"), *cases("ok")]:
+        if each.rule.name in sys.argv[1:]:
+            write(each)

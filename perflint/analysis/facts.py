@@ -19,6 +19,7 @@ from perflint.analysis.values.inference.classes import ClassInfo
 from perflint.analysis.values.inference.execute import Executor
 from perflint.analysis.values.inference.hints import roles
 from perflint.analysis.values.values import UNKNOWN, Kind, Place, Value
+from perflint.syntax.arguments import Bound, bind, is_static
 from perflint.syntax.module import Module
 from perflint.syntax.scripts import is_main_guard
 from perflint.syntax.walk import FUNCTIONS, Function, Loop, own_nodes, path_of
@@ -161,6 +162,12 @@ class Program(Module):
         """The function of this file that a call runs: the method, a class's __init__, a module's forward."""
         info = self._facts.callees.get(node)
         return info.node if info is not None else None
+
+    def arguments(self, call: ast.Call, callee: Function) -> Bound:
+        """What `call` gives the parameters of `callee`, a function of this file, besides the object of a method."""
+        is_method = self.class_of(callee) is not None and not is_static(callee)
+        by_class = isinstance(call.func, ast.Attribute) and self.value(call.func.value).kind is Kind.CLASS
+        return bind(call, callee, skipped=is_method and not by_class)
 
     def returned(self, function: Function) -> Value | None:
         """What a function of this file gives; None where it returns nothing."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from perflint.analysis.data.measured import OPTION
 from perflint.engine.errors import UserError
 from perflint.engine.rule import OptionValue
 from perflint.project import figures
@@ -156,9 +157,9 @@ def _rule_options(file: _File, measured: Path | None) -> tuple[dict[str, dict[st
     values = {name: {key: option.default for key, option in rule.options.items()} for name, rule in rules.items()}
     origins = {f"rules.{name}.{key}": DEFAULT for name, options in values.items() for key in options}
     for name in values if measured else ():
-        if figures.OPTION in values[name]:
-            values[name][figures.OPTION] = figures.as_option(figures.load(measured))
-            origins[f"rules.{name}.{figures.OPTION}"] = _displayed(measured) if measured else DEFAULT
+        if OPTION in values[name]:
+            values[name][OPTION] = figures.as_option(figures.load(measured))
+            origins[f"rules.{name}.{OPTION}"] = _displayed(measured) if measured else DEFAULT
     for name in file.subtable("rules"):
         for key, value in file.subtable("rules", name).items():
             path = f"rules.{name}.{key}"

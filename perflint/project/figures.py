@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 from collections.abc import Iterable
@@ -13,12 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from perflint.analysis.data import measured
+
 FOLDER = ".perflint"
 FILE = "loaders.json"
 VERDICTS = "verdicts.json"  # what `verify` has found
-OPTION = "measured"  # of rules that use figures
 _VERSION = 1
-_ADDED = ("num_workers", "pin_memory", "prefetch_factor")
 
 
 class LoaderFigure(NamedTuple):
@@ -69,20 +68,5 @@ def keep(project: Path | str, figure: LoaderFigure) -> None:
 
 
 def as_option(figures: Iterable[LoaderFigure]) -> str:
-    """The figures for a rule: a line for each call, with workers and batches in front. Of two for one call, neither."""
-    known: dict[str, set[str]] = {}
-    for each in figures:
-        known.setdefault(each.call, set()).add(f"{each.workers} {each.prefetch} {each.call}")
-    return "\n".join(sorted(line for lines in known.values() if len(lines) == 1 for line in lines))
-
-
-def of_option(option: str) -> dict[str, tuple[int, int]]:
-    """Workers, and the batches that each keeps ready, by the text of the call."""
-    lines = (line.split(" ", 2) for line in option.splitlines())
-    return {call: (int(workers), int(prefetch)) for workers, prefetch, call in lines}
-
-
-def call_text(call: ast.Call) -> str:
-    """What stays the same of a loader's call, however it is laid out, and whatever a fix adds to it."""
-    kept = [keyword for keyword in call.keywords if keyword.arg not in _ADDED]
-    return " ".join(ast.unparse(ast.Call(call.func, call.args, kept)).split())
+    """The figures for a rule."""
+    return measured.as_option((each.call, each.workers, each.prefetch) for each in figures)

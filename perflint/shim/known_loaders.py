@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from perflint.analysis.data.measured import OPTION, call_text
 from perflint.documents.disk import Unreadable
 from perflint.documents.document import read
 from perflint.engine.results import Diagnostic, PlacedFix
@@ -28,7 +29,7 @@ def known_loaders(
     """The loaders that `rules` find, by the real paths of their files."""
     if not rules:
         return {}
-    unmeasured = {name: {**options, figures.OPTION: ""} for name, options in settings.rules.items()}
+    unmeasured = {name: {**options, OPTION: ""} for name, options in settings.rules.items()}
     settings = replace(settings, select=tuple(rule.name for rule in rules), rules=unmeasured)
     measured = {(each.path, each.call): each for each in figures.load(figures.nearest(root))}
     found = {}
@@ -47,7 +48,7 @@ def _calls(path: str, found: Sequence[Diagnostic]) -> Iterator[tuple[Diagnostic,
         text = read(Path(path)).text if found else ""
         for each in found:
             call = ast.parse(f"({text[each.start.offset : each.end.offset]})", mode="eval").body
-            yield each, figures.call_text(call) if isinstance(call, ast.Call) else ""
+            yield each, call_text(call) if isinstance(call, ast.Call) else ""
 
 
 def _known(found: Diagnostic, call: str, figure: figures.LoaderFigure | None) -> KnownLoader:

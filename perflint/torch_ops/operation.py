@@ -23,6 +23,8 @@ Trait = Literal[
     "loss",  # of a batch, with an argument `reduction`
     "cast",  # the same numbers in another type
     "move",  # in another place
+    "to_device",  # may take the tensor to the device
+    "copying",  # gives its tensor's numbers, or a constant: bitwise the same on every device
     "to_host",  # copies to the host, or reads there
     "counting",  # waits for the device since the values decide how many, or whether
     "keeping",  # computes nothing: the same numbers in another layout, type or place

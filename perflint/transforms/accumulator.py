@@ -35,18 +35,27 @@ def accumulator_of(program: Program, read: Read, statement: ast.stmt, path: str)
     loop = program.hot_loop(read.top)
     if not isinstance(loop, LOOPS):
         raise Blocked(f"the loop that makes it hot is elsewhere, and `{path}` lives longer than one call")
-    if "." in path and registers_hooks(program):
-        raise Blocked(f"hooks may read `{path}` meanwhile")
-    loop = _outermost(program, loop, path)
+    loop = alone_in(program, loop, scope, path)
     additions = tuple(
         {program.statement_of(node): None for node in occurrences(loop, path) if _is_addition(program, node, path)}
     )
+    return Accumulator(path, loop, scope, additions)
+
+
+def alone_in(program: Program, loop: Loop, scope: ast.AST, path: str) -> Loop:
+    """The outermost loop around `loop` that uses the variable no more than it does.
+
+    Raises Blocked where anybody else, in `scope` or out of it, may look at the variable before that loop is over.
+    """
+    if "." in path and registers_hooks(program):
+        raise Blocked(f"hooks may read `{path}` meanwhile")
+    loop = _outermost(program, loop, path)
     if reason := seen_elsewhere(program, scope, path, loop):
         raise Blocked(reason)
     if any(occurrences(each, path) for each in loop.orelse):
         raise Blocked(f"the loop's else reads `{path}`")
     _check_exits(program, loop, scope, path)
-    return Accumulator(path, loop, scope, additions)
+    return loop
 
 
 def _is_addition(program: Program, node: ast.Name | ast.Attribute, path: str) -> bool:

@@ -10,8 +10,9 @@ from typing import Any, Protocol
 import libcst as cst
 
 from perflint.syntax.edits import Unrenderable
-from perflint.transforms.code import Coder, Line, Piece, comment_line, with_blocks
+from perflint.transforms.code import Coder, Line, Piece, comment_line, fitted, with_blocks
 from perflint.transforms.operations import (
+    FIT,
     ReplaceStatements,
     derivation,
     is_apart,
@@ -19,6 +20,7 @@ from perflint.transforms.operations import (
     is_new,
     last_line,
     may_take,
+    rows_of,
     stands_alone,
 )
 from perflint.transforms.trees import Trees
@@ -68,6 +70,7 @@ class Block:
         self._comments: list[_Comment] = []  # that are still to be written
         self._head: Sequence[cst.EmptyLine] = ()  # what stands above the next new statement
         self._unit: str | None = None
+        self._column = 0
 
     def written(self, old: cst.Module | cst.IndentedBlock, updated: Any) -> Any:
         """The block `old`, whose statements are `updated` as far as they stay."""
@@ -107,6 +110,8 @@ class Block:
     def _changed(self, rest: Sequence[Any], changes: Changes) -> tuple[list[Any], int]:
         """The lines that stand for the first one, or for those that are replaced, and how many these are."""
         first = rest[0]
+        start = self._trees.spans[first][0]
+        self._column = start - self._trees.text.rfind("\n", 0, start) - 1
         count, replaced = 1, changes.replaced
         middle: list[Any] = []
         if changes.before or (replaced and replaced.new):
@@ -213,6 +218,8 @@ class Block:
 
     def _new(self, statement: ast.stmt, last: int) -> Any:
         line: Any = self._coder.statement(statement)
+        if isinstance(statement, ast.Assign) and rows_of(statement.value) == (FIT,):
+            line = fitted(line, self._column, self._coder.indent)
         comments = self._take(last, statement)
         is_short = "\n" not in self._trees.module.code_for_node(line).strip() or not isinstance(
             line, cst.SimpleStatementLine
@@ -225,7 +232,9 @@ class Block:
             del blocks["orelse"]
             line = line.with_changes(orelse=self._new(rest[0], last_line(rest[0])))  # an `elif`
         if blocks:
+            self._column += len(self._unit or self._coder.indent)
             line = with_blocks(line, {name: self._lines(block) for name, block in blocks.items()}, self._unit)
+            self._column -= len(self._unit or self._coder.indent)
         if behind is not None:
             trailing = cst.TrailingWhitespace(_BEHIND, cst.Comment(behind.text))
             if isinstance(line, cst.SimpleStatementLine):

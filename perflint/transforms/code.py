@@ -18,6 +18,7 @@ Node = TypeVar("Node", bound=ast.AST)
 
 _KEPT, _LIKE, _ROWS = "_perflint_kept_", "_perflint_like_", "_perflint_rows_"
 _MODULE = cst.Module([])
+_WIDTH = 88  # of a line with a new call, from which on it is broken
 _BLOCKS = ("body", "orelse", "finalbody")
 _STATEMENTS = (
     *(cst.Assign, cst.AnnAssign, cst.AugAssign, cst.Return, cst.Expr),
@@ -109,7 +110,7 @@ class Coder:
 
     def _in_rows(self, node: ast.AST, rows: tuple[int, ...]) -> ast.AST:
         """`node`, or a call that marks it as one whose parts stand in rows."""
-        if not rows or not isinstance(node, ast.Call | ast.Tuple):
+        if not any(rows) or not isinstance(node, ast.Call | ast.Tuple):
             return node
         mark = ast.Name(f"{_ROWS}{len(self.rows)}_", ast.Load())
         self.rows[mark.id] = rows
@@ -223,9 +224,26 @@ def _in_rows(node: cst.BaseExpression, rows: tuple[int, ...], indent: str) -> cs
     for part, after in zip(parts, between, strict=True):
         value = part.value.visit(_Deeper(indent))
         laid.append(part.with_changes(value=value, comma=cst.Comma(whitespace_after=after)))
+    if len(rows) == 1 and isinstance(node, cst.Call):
+        laid[-1] = laid[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT, whitespace_after_arg=end)
     if isinstance(node, cst.Call):
         return node.with_changes(args=laid, whitespace_before_args=row)
     return node.with_changes(elements=laid, lpar=[cst.LeftParen(row)], rpar=[cst.RightParen()])
+
+
+def fitted(line: cst.SimpleStatementLine, column: int, indent: str) -> cst.SimpleStatementLine:
+    """An assignment of a call at this column: the arguments are broken into lines where they would not fit."""
+    (made,) = line.body
+    assert isinstance(made, cst.Assign) and isinstance(made.value, cst.Call)
+    arguments = ", ".join(
+        _MODULE.code_for_node(each.with_changes(comma=cst.MaybeSentinel.DEFAULT)) for each in made.value.args
+    )
+    if column + len(_MODULE.code_for_node(made)) - 1 < _WIDTH:
+        return line
+    count = len(made.value.args)
+    fits = column + len(indent) + len(arguments) <= _WIDTH
+    call = _in_rows(made.value, (count,) if fits else (1,) * count, indent)
+    return line.with_changes(body=[made.with_changes(value=call)])
 
 
 def _line_break(indent: str) -> cst.ParenthesizedWhitespace:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from perflint.analysis.loops.found import AUTOREGRESSIVE, MIXED, RECURRENCE, VECTORIZABLE
 from perflint.analysis.program import Program
@@ -12,6 +11,7 @@ from perflint.syntax.walk import PlainLoop
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.candidate import graphed
 from perflint.transforms.capture.captured import is_captured
+from perflint.transforms.remedy import Remedy
 from perflint.transforms.vectorize.branches import lifted_or_divided
 
 __all__ = ["is_captured", "remedy"]
@@ -26,16 +26,6 @@ _WAYS = {
     AUTOREGRESSIVE: [_AS_GRAPH],
     RECURRENCE: [(lifted_or_divided, ""), _AS_GRAPH],  # whose kind says already that the first way is not to be had
 }
-
-
-@dataclass(frozen=True)
-class Remedy:
-    """What may be done about a loop, whose kind it may prove to be another, and why; `blocked` says why nothing is."""
-
-    kind: str
-    because: str
-    fixes: tuple[Fix, ...] = ()
-    blocked: str = ""
 
 
 def remedy(program: Program, loop: PlainLoop, kind: str, because: str) -> Remedy:

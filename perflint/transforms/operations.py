@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import TypeVar, cast
 
 Node = TypeVar("Node", bound=ast.AST)
+FIT = 0  # rows: as they fit
+
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 _NEW, _FROM, _APART, _DERIVED, _ROWS, _BARE = (
@@ -136,7 +138,10 @@ def derivation(node: ast.AST) -> tuple[ast.expr, Mapping[ast.expr, ast.expr]] | 
 
 
 def in_rows(node: ast.expr, *rows: int) -> ast.expr:
-    """Let the arguments of the new call, or the items of the new tuple, stand on lines of so many each."""
+    """Let the arguments of the new call, or the items of the new tuple, stand on lines of so many each.
+
+    With FIT they stand as they fit: on the line of the call, or on one or more of their own.
+    """
     setattr(node, _ROWS, rows)
     return node
 

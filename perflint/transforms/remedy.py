@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perflint.analysis.heat.hot_syncs import first_reads, hot_syncs, is_repeated
@@ -13,6 +14,16 @@ from perflint.transforms.blocked import Blocked
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """What may be done about a loop, whose kind it may prove to be another, and why; `blocked` says why nothing is."""
+
+    kind: str
+    because: str
+    fixes: tuple[Fix, ...] = ()
+    blocked: str = ""
 
 
 def remedies(program: Program) -> list[tuple[Sync, tuple[Fix, ...], str]]:

@@ -241,7 +241,13 @@ def _with_names(node: cst.ImportFrom, names: Sequence[str]) -> cst.ImportFrom:
     *first, last = node.names
     above = node.lpar.whitespace_after if isinstance(node.lpar, cst.LeftParen) else None
     between = above if isinstance(above, cst.ParenthesizedWhitespace) else cst.SimpleWhitespace(" ")
-    parted = last.with_changes(comma=cst.Comma(whitespace_after=between))
-    fresh = [cst.ImportAlias(cst.Name(name), comma=parted.comma) for name in names]
-    fresh[-1] = fresh[-1].with_changes(comma=last.comma)
+    fresh = [cst.ImportAlias(cst.Name(name), comma=cst.Comma(whitespace_after=between)) for name in names]
+    tail = last.comma.whitespace_after if isinstance(last.comma, cst.Comma) else None
+    if isinstance(tail, cst.ParenthesizedWhitespace) and isinstance(between, cst.ParenthesizedWhitespace):
+        parted = last.with_changes(comma=cst.Comma(whitespace_after=between.with_changes(first_line=tail.first_line)))
+        end = cst.Comma(whitespace_after=tail.with_changes(first_line=cst.TrailingWhitespace()))
+        fresh[-1] = fresh[-1].with_changes(comma=end)  # a comment behind the last name stays there
+    else:
+        parted = last.with_changes(comma=cst.Comma(whitespace_after=between))
+        fresh[-1] = fresh[-1].with_changes(comma=last.comma)
     return node.with_changes(names=[*first, parted, *fresh])

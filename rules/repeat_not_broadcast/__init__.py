@@ -82,20 +82,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from perflint.analysis.ir.flow import Flow
-from perflint.analysis.memory.consumers import reading
-from perflint.analysis.values.shapes.infer import Shapes
-from perflint.engine.rule import Finding, Options, Rule
+from perflint import api
+from perflint.api import Finding, Options, Program, Rule
 
 from .copies import Copy, recognise
 from .patch import Patch, patch
 from .proof import proved
 from .verdict import is_one_time, is_worth_it, kind_of, source_changes
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 
 class RepeatNotBroadcast(Rule):
@@ -106,13 +100,12 @@ class RepeatNotBroadcast(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield the copies that nothing needs."""
-        flow, reported = program.get(Flow), set()
-        shapes = Shapes(program, flow)
+        flow, shapes, reported = api.flow(program), api.shapes(program), set()
         for call in program.of_type(ast.Call):
             copy = recognise(program, flow, call)
             if copy is None or is_one_time(program, call):
                 continue
-            read = reading(flow, call)
+            read = api.reading(program, call)
             if read is None or not read.consumers:
                 continue
             repeated = proved(program, shapes, flow, copy, read)

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from perflint import torch_ops
-from perflint.analysis.memory.consumers import WRAPPERS, converts
-from perflint.analysis.values.shapes.shape import integer
-from perflint.analysis.values.values import Kind
-
-if TYPE_CHECKING:
-    from perflint.analysis.ir.flow import Flow
-    from perflint.analysis.program import Program
+from perflint import api
+from perflint.api import WRAPPERS, Flow, Kind, Program, converts
 
 MATERIALISING = frozenset({"contiguous", "clone"})
 _DEPTH = 4
@@ -50,7 +43,7 @@ def recognise(program: Program, flow: Flow, call: ast.Call) -> Copy | None:
     if not isinstance(call.func, ast.Attribute):
         return None
     name, source = call.func.attr, call.func.value
-    if torch_ops.does(name, "repeating"):
+    if api.torch_does(name, "repeating"):
         return _of_method(program, flow, call, name, source)
     if name in MATERIALISING or converts(name):
         expanded = _expansion(program, flow, source)
@@ -81,7 +74,7 @@ def _of_function(program: Program, flow: Flow, call: ast.Call, qualified: str) -
         )
     if name == "repeat_interleave":
         return _interleaved(call, call.args[0], call.args[1:])
-    joined = torch_ops.canonical(qualified)
+    joined = api.torch_name(qualified)
     if joined in ("cat", "stack"):
         times = _times(call.args[0])
         dim = (
@@ -89,16 +82,16 @@ def _of_function(program: Program, flow: Flow, call: ast.Call, qualified: str) -
         )
         if times is None or len(call.keywords) + len(call.args) > 2:
             return None
-        return Copy(call, joined, times[0], (times[1],), integer(dim))
+        return Copy(call, joined, times[0], (times[1],), api.integer(dim))
     return None
 
 
 def _interleaved(call: ast.Call, source: ast.expr, arguments: list[ast.expr]) -> Copy | None:
     count = arguments[0] if arguments else _keyword(call, "repeats")
     dim = arguments[1] if len(arguments) > 1 else _keyword(call, "dim")
-    if count is None or dim is None or integer(dim) is None or _keyword(call, "output_size") is not None:
+    if count is None or dim is None or api.integer(dim) is None or _keyword(call, "output_size") is not None:
         return None
-    return Copy(call, "interleave", source, (count,), integer(dim))
+    return Copy(call, "interleave", source, (count,), api.integer(dim))
 
 
 def _keyword(call: ast.Call, name: str) -> ast.expr | None:
@@ -181,7 +174,7 @@ def _expansion(program: Program, flow: Flow, node: ast.expr) -> ast.Call | None:
 
 def _starts_with_one(counts: tuple[ast.expr, ...] | None) -> bool:
     """Is it `repeat(1, n)`? For an array that would mean: once, along axis n."""
-    return counts is not None and len(counts) > 1 and integer(counts[0]) == 1
+    return counts is not None and len(counts) > 1 and api.integer(counts[0]) == 1
 
 
 def _goes_to_torch(program: Program, call: ast.Call) -> bool:
@@ -202,4 +195,4 @@ def _is_tensor(program: Program, node: ast.expr, counts: int) -> bool:
 
 def _is_of_tensors(method: str) -> bool:
     """Does no array have that method, or none that gives one?"""
-    return method in ("view", "contiguous") or converts(method) or torch_ops.does(method, "restriding")
+    return method in ("view", "contiguous") or converts(method) or api.torch_does(method, "restriding")

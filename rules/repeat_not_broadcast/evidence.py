@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from perflint import torch_ops
-from perflint.analysis.ir.flow import Flow
-from perflint.analysis.memory.consumers import Consumer, Reading, Role, joins
-from perflint.analysis.values.shapes.infer import Shapes
-from perflint.analysis.values.shapes.shape import integer
+from perflint import api
+from perflint.api import Consumer, Flow, Program, Reading, Role, Shapes, joins
 
 from .verdict import other_operands
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _DEPTH = 4
 
@@ -70,7 +63,7 @@ def _joins(program: Program, shapes: Shapes, consumer: Consumer, symbol: str) ->
         (k.value for k in call.keywords if k.arg in ("dim", "axis")),
         call.args[1] if len(call.args) > 1 else ast.Constant(0),
     )
-    joined = integer(dim)
+    joined = api.integer(dim)
     shape = shapes.shape(consumer.operand)
     if joined is None or shape.rank is None:
         return False
@@ -133,7 +126,7 @@ def _is_elementwise(node: ast.AST) -> bool:
     if isinstance(node, ast.BinOp):
         return not isinstance(node.op, ast.MatMult)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        entry = torch_ops.of_method(node.func.attr)
+        entry = api.torch_method(node.func.attr)
         return entry is not None and "pointwise" in entry.traits and not node.keywords
     return isinstance(node, ast.Compare | ast.UnaryOp)
 

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
-from perflint import torch_ops
-from perflint.analysis.ir.flow import Flow
-from perflint.analysis.values.values import Kind
+from perflint import api
+from perflint.api import Flow, Kind, Program
 
 from .copies import Copy
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 
 def may_have_gradient(program: Program, flow: Flow, copy: Copy) -> bool:
@@ -38,12 +33,12 @@ def _is_constant(program: Program, flow: Flow, node: ast.expr, depth: int) -> bo
             for each in values
         )
     if isinstance(node, ast.Call):
-        entry = torch_ops.of_function(program.qualified(node.func))
+        entry = api.torch_function(program.qualified(node.func))
         if entry is not None and "factory" in entry.traits:
             return not any(keyword.arg == "requires_grad" for keyword in node.keywords)
         if (
             isinstance(node.func, ast.Attribute)
-            and (method := torch_ops.of_method(node.func.attr)) is not None
+            and (method := api.torch_method(node.func.attr)) is not None
             and not method.in_place
         ):
             others = [] if node.func.attr == "expand_as" else node.args

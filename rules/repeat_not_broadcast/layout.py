@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
-from perflint import torch_ops
-from perflint.analysis.ir.flow import Flow
-from perflint.analysis.memory.consumers import Consumer, Reading, Role, converts, is_view
-from perflint.analysis.values.values import Kind
+from perflint import api
+from perflint.api import Consumer, Flow, Kind, Program, Reading, Role, converts, is_view
 
 from .copies import Copy
 from .verdict import other_operands
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _DEPTH = 6
 
@@ -63,9 +57,9 @@ def _is_permuted(program: Program, flow: Flow, node: ast.expr, depth: int) -> bo
     if isinstance(node, ast.BinOp):
         return _is_permuted(program, flow, node.left, depth - 1) or _is_permuted(program, flow, node.right, depth - 1)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        if torch_ops.does(node.func.attr, "permuting"):
+        if api.torch_does(node.func.attr, "permuting"):
             return True
-        entry = torch_ops.of_method(node.func.attr)
+        entry = api.torch_method(node.func.attr)
         stays = (
             converts(node.func.attr) or is_view(node.func.attr) or (entry is not None and "pointwise" in entry.traits)
         )

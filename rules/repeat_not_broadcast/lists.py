@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
-from perflint.analysis.values.shapes.infer import Shapes
-from perflint.analysis.values.shapes.shape import integer
+from perflint import api
+from perflint.api import Program, Shapes
 
 from .copies import Copy
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 
 def filled_in_turn(program: Program, copy: Copy) -> bool:
@@ -41,7 +37,7 @@ def spread(shapes: Shapes, copy: Copy) -> tuple[int, ...]:
     shape = shapes.shape(copy.source)
     if not isinstance(last, ast.Starred) or any(isinstance(each, ast.Starred) for each in front):
         return ()
-    ones = all(integer(count) == 1 for count in front)
+    ones = all(api.integer(count) == 1 for count in front)
     behind = tuple(range(len(front), shape.rank or 0))
     return behind if ones and all(shape.size(axis) == "1" for axis in behind) else ()
 
@@ -56,10 +52,12 @@ def _ones(function: ast.AST, name: str) -> str | None:
     if len(found) != 1 or not isinstance(found[0].targets[0], ast.Subscript):
         return None
     index, value = found[0].targets[0].slice, found[0].value
-    if integer(index) == 0 and integer(value) == 1:
+    if api.integer(index) == 0 and api.integer(value) == 1:
         return "front"
-    is_tail = isinstance(index, ast.Slice) and integer(index.lower) == 1 and index.upper is None and index.step is None
+    is_tail = (
+        isinstance(index, ast.Slice) and api.integer(index.lower) == 1 and index.upper is None and index.step is None
+    )
     if not is_tail or not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Mult):
         return None
-    is_one = isinstance(value.left, ast.List) and [integer(each) for each in value.left.elts] == [1]
+    is_one = isinstance(value.left, ast.List) and [api.integer(each) for each in value.left.elts] == [1]
     return "back" if is_one else None

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from perflint import torch_ops
-from perflint.analysis.ir.flow import Flow
-from perflint.analysis.memory.consumers import Reading, Role, converts
-from perflint.analysis.values.shapes.infer import Shapes
-from perflint.analysis.values.values import Kind
-from perflint.engine.rule import Fix, Safety
-from perflint.transforms.rewrite import rewrite
+from perflint import api
+from perflint.api import Fix, Flow, Kind, Program, Reading, Role, Safety, Shapes, converts
 
 from .copies import Copy
 from .gradients import may_have_gradient
 from .layout import lays_out_differently
 from .proof import Repeated, unproved_rank
 from .rewriting import Operations, comments_behind, put_in_front, receiver, rewritten, without
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 
 @dataclass(frozen=True)
@@ -57,10 +48,10 @@ def patch(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Rea
     if dropped := _dropped(program, copy, reading):
         safety = Safety.ROUNDING if may_have_gradient(program, flow, copy) else safety
         title = f"leave the repeating to the operation, which broadcasts{proviso}"
-        return Patch((Fix(title, Safety.BEHAVIOUR if needed else safety, rewrite(program, *dropped)),))
+        return Patch((Fix(title, Safety.BEHAVIOUR if needed else safety, api.rewrite(program, *dropped)),))
     operations, blocked = rewritten(program, copy, cast, shapes.shape(copy.source).rank)
     title = "move or cast, and then repeat as a view: expand" if cast is not None else "repeat as a view: expand"
-    fix = Fix(f"{title}{proviso}", Safety.BEHAVIOUR if needed else safety, rewrite(program, *operations))
+    fix = Fix(f"{title}{proviso}", Safety.BEHAVIOUR if needed else safety, api.rewrite(program, *operations))
     return Patch((fix,)) if operations else Patch(blocked=blocked)
 
 
@@ -108,11 +99,11 @@ def _unmade(program: Program, copy: Copy, cast: ast.Call | None, safety: Safety)
     if comments_behind(program, receiver(copy.call), cast or copy.call):
         return Patch(blocked="there is a comment inside the call")
     if cast is None:
-        return Patch((Fix("keep the view", safety, rewrite(program, *without(copy.call))),))
+        return Patch((Fix("keep the view", safety, api.rewrite(program, *without(copy.call))),))
     if program.statement_of(copy.source) is not program.statement_of(cast):
         return Patch(blocked="it is expanded in another statement: move or cast it there, before it is expanded")
     written_out = without(copy.call) if cast is not copy.call else ()
-    change = rewrite(program, *written_out, *put_in_front(copy.source, cast))
+    change = api.rewrite(program, *written_out, *put_in_front(copy.source, cast))
     return Patch((Fix("move or cast before it is expanded", safety, change),))
 
 
@@ -139,7 +130,7 @@ def _safety_of_cast(program: Program, flow: Flow, copy: Copy, cast: ast.Call) ->
 def _may_narrow(program: Program, call: ast.Call, name: str) -> bool:
     """May the cast be one to a type of fewer bits?"""
     if name not in ("to", "type"):
-        return name == "type_as" or torch_ops.does(name, "narrowing")
+        return name == "type_as" or api.torch_does(name, "narrowing")
     given = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg in ("dtype", "other"))]
     return any(not _is_device(program, each) for each in given if not isinstance(each, ast.Constant))
 

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from perflint.analysis.ir.flow import Flow
-from perflint.analysis.memory.consumers import Reading
-from perflint.analysis.values.shapes.infer import Shapes
-from perflint.analysis.values.shapes.ranks import Ranks
-from perflint.analysis.values.shapes.shape import Shape, integer
+from perflint import api
+from perflint.api import Flow, Program, Reading, Shape, Shapes
 
 from .copies import Copy
 from .evidence import result_shows, result_suggests
 from .lists import filled_in_turn, spread
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 
 @dataclass(frozen=True)
@@ -44,17 +37,17 @@ def proved(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Re
         axes = (0,) if filled_in_turn(program, copy) else spread(shapes, copy)
         return Repeated(axes, new=False) if axes else None
     counts = copy.counts
-    repeated = [position for position, count in enumerate(counts) if integer(count) != 1]
+    repeated = [position for position, count in enumerate(counts) if api.integer(count) != 1]
     if all(shapes.size(counts[position]) == "1" for position in repeated):
         return None  # a variable that is 1 here, as the width of a beam that has yet to grow
     if any(_is_below_one(program, counts[position]) for position in repeated):
         return None
     if (
-        copy.form == "tile" and shape.rank is None and integer(counts[0]) != 1
+        copy.form == "tile" and shape.rank is None and api.integer(counts[0]) != 1
     ):  # takes fewer counts than there are axes, too
         single = all(shape.size(position - len(counts)) == "1" for position in repeated)
         return Repeated(tuple(repeated), new=True) if single else None
-    ranks = _ranks(shape, counts, Ranks(program, shapes, flow).least(copy.source))
+    ranks = _ranks(shape, counts, api.ranks(program).least(copy.source))
     unproved = [
         position for position in repeated if not all(_is_single(shape, position, len(counts), rank) for rank in ranks)
     ]
@@ -79,9 +72,9 @@ def unproved_rank(program: Program, shapes: Shapes, flow: Flow, copy: Copy, read
     shape = shapes.shape(copy.source)
     if copy.form not in ("repeat", "tile") or copy.counts is None or shape.rank is not None:
         return 0
-    numbers = [integer(count) for count in copy.counts]
+    numbers = [api.integer(count) for count in copy.counts]
     needed = len(numbers) - numbers.index(1) if 1 in numbers else 0
-    ranks = range(max(1, Ranks(program, shapes, flow).least(copy.source)), needed)
+    ranks = range(max(1, api.ranks(program).least(copy.source)), needed)
     shown = [
         position
         for position, count in enumerate(copy.counts)
@@ -101,8 +94,8 @@ def _adds_axes(program: Program, copy: Copy, repeated: list[int]) -> bool:
         return False
     method = program.parent(copy.call)
     moved = isinstance(method, ast.Attribute) and method.attr in ("permute", "transpose")
-    if any(integer(copy.counts[i]) is not None for i in repeated):  # else it may be a tiling of images
-        order = [integer(axis) for axis in _arguments(program, method)]
+    if any(api.integer(copy.counts[i]) is not None for i in repeated):  # else it may be a tiling of images
+        order = [api.integer(axis) for axis in _arguments(program, method)]
         return len(repeated) > 1 and moved and order[-len(repeated) :] == repeated
     return len(repeated) > 1 or moved
 
@@ -116,7 +109,7 @@ def _arguments(program: Program, method: ast.AST | None) -> list[ast.expr]:
 
 
 def _is_below_one(program: Program, count: ast.expr) -> bool:
-    number = integer(count) if integer(count) is not None else program.value(count).literal
+    number = api.integer(count) if api.integer(count) is not None else program.value(count).literal
     return isinstance(number, int) and number < 1
 
 
@@ -124,7 +117,7 @@ def _ranks(shape: Shape, counts: tuple[ast.expr, ...], least: int) -> list[int]:
     """How many axes the source may have, `least` or more; a count of 1 is taken to stand for an axis that exists."""
     if shape.rank is not None:
         return [shape.rank]
-    existing = next((len(counts) - position for position, count in enumerate(counts) if integer(count) == 1), 1)
+    existing = next((len(counts) - position for position, count in enumerate(counts) if api.integer(count) == 1), 1)
     return list(range(min(max(existing, least), len(counts)), len(counts) + 1))
 
 

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from perflint.analysis.values.shapes.shape import integer
-from perflint.analysis.values.values import Kind
-from perflint.engine.proof import comments
-from perflint.transforms.operations import Operation, Replace
-from perflint.transforms.template import call_like, expression, number
+from perflint import api
+from perflint.api import CodeChange, Kind, Program, Replace
 
 from .copies import Copy
 
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
-
-Operations = tuple[Operation, ...]
+Operations = tuple[CodeChange, ...]
 
 
 def rewritten(program: Program, copy: Copy, cast: ast.Call | None, rank: int | None) -> tuple[Operations, str]:
@@ -32,7 +24,7 @@ def rewritten(program: Program, copy: Copy, cast: ast.Call | None, rank: int | N
         return (), "how many axes the tensor has is not known here"
     if is_repeat or (copy.form == "tile" and copy.is_method and rank is not None and rank <= len(copy.counts)):
         return (*_renamed(copy, cast, len(copy.counts) if rank is None else rank), *without(cast)), ""
-    if comments_in(program, *program.span(copy.call)):
+    if api.comments(program, *program.span(copy.call)):
         return (), "there is a comment inside the call"
     view = _spelled(program, copy, _cast(copy.source, cast), rank)
     if view is None:
@@ -44,9 +36,9 @@ def _renamed(copy: Copy, cast: ast.Call | None, rank: int) -> Operations:
     """`repeat(1, n)` -> `expand(-1, n)`; axes that the source lacks keep their 1."""
     assert copy.counts is not None and isinstance(copy.call.func, ast.Attribute)
     new = len(copy.counts) - rank
-    ones = [count for position, count in enumerate(copy.counts) if integer(count) == 1 and position >= new]
-    view = expression("{x}.expand", x=_cast(copy.call.func.value, cast))
-    return Replace(copy.call.func, view), *(Replace(count, number(-1)) for count in ones)
+    ones = [count for position, count in enumerate(copy.counts) if api.integer(count) == 1 and position >= new]
+    view = api.expression("{x}.expand", x=_cast(copy.call.func.value, cast))
+    return Replace(copy.call.func, view), *(Replace(count, api.number(-1)) for count in ones)
 
 
 def _spelled(program: Program, copy: Copy, source: ast.expr, rank: int | None) -> ast.expr | None:
@@ -54,21 +46,21 @@ def _spelled(program: Program, copy: Copy, source: ast.expr, rank: int | None) -
     if copy.form == "tile":
         assert rank is not None
         new = len(copy.counts) - rank
-        sizes = [number(-1)] * max(0, -new)
-        sizes += [number(-1) if integer(c) == 1 and i >= new else c for i, c in enumerate(copy.counts)]
-        return expression("{x}.expand({*sizes})", x=source, sizes=sizes)
+        sizes = [api.number(-1)] * max(0, -new)
+        sizes += [api.number(-1) if api.integer(c) == 1 and i >= new else c for i, c in enumerate(copy.counts)]
+        return api.expression("{x}.expand({*sizes})", x=source, sizes=sizes)
     count = copy.counts[0]
     if program.value(count).kind is not Kind.NUMBER or copy.axis is None:
         return None
     if rank is None:
-        return expression("{x}.expand({n}, *{y}.shape)", x=source, n=count, y=copy.source)
+        return api.expression("{x}.expand({n}, *{y}.shape)", x=source, n=count, y=copy.source)
     axes = rank + (copy.form == "stack")
     if not -axes <= copy.axis < axes:
         return None
-    sizes = [number(-1)] * axes
+    sizes = [api.number(-1)] * axes
     sizes[copy.axis] = count
     template = "{x}.unsqueeze({axis}).expand({*sizes})" if copy.form == "stack" else "{x}.expand({*sizes})"
-    return expression(template, x=source, axis=copy.axis, sizes=sizes)
+    return api.expression(template, x=source, axis=copy.axis, sizes=sizes)
 
 
 def put_in_front(call: ast.Call, cast: ast.Call) -> Operations:
@@ -93,14 +85,9 @@ def _cast(source: ast.expr, cast: ast.Call | None) -> ast.expr:
     if cast is None:
         return source
     assert isinstance(cast.func, ast.Attribute)
-    return call_like(cast, expression("{x}.{name}", x=source, name=cast.func.attr))
+    return api.call_like(cast, api.expression("{x}.{name}", x=source, name=cast.func.attr))
 
 
 def comments_behind(program: Program, inner: ast.expr, outer: ast.expr) -> bool:
     """Is there a comment between the ends of two expressions?"""
-    return bool(comments_in(program, program.span(inner)[1], program.span(outer)[1]))
-
-
-def comments_in(program: Program, start: int, end: int) -> Sequence[str]:
-    """The comments between two places of the text."""
-    return [each.text for each in comments(program.text) if start <= each.start < end]
+    return bool(api.comments(program, program.span(inner)[1], program.span(outer)[1]))

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING
 
-from perflint import torch_ops
-from perflint.analysis.heat.rarity import makes_rare
-from perflint.analysis.ir.flow import Flow
-from perflint.analysis.ir.graph import Graph
-from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.memory.consumers import Consumer, Reading, Role, is_view
-from perflint.analysis.memory.hooks import registers_hooks
-from perflint.analysis.memory.locations import Write, made
-from perflint.analysis.program import Heat
-from perflint.analysis.values.shapes.infer import Shapes
-from perflint.analysis.values.values import Kind, Place
-from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, path_of
+from perflint import api
+from perflint.api import (
+    FUNCTIONS,
+    LOOPS,
+    Consumer,
+    Flow,
+    Heat,
+    Kind,
+    Loop,
+    Place,
+    Program,
+    Reading,
+    Role,
+    Shapes,
+    is_view,
+)
 
 from .copies import MATERIALISING, Copy
 from .gradients import may_have_gradient
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _DEPTH = 12
 _SETUP = re.compile(r"^_*(init|reset|setup|build_model|main|test_|post_init|__init__|__post_init__|register)")
@@ -42,7 +42,7 @@ def _runs_once(program: Program, node: ast.AST, seen: frozenset[ast.AST]) -> boo
     for parent in program.ancestors(node):
         if isinstance(parent, LOOPS) and _runs_a_module(program, parent):
             return False
-        if makes_rare(program, parent, child):
+        if api.makes_rare(program, parent, child):
             return not _is_loop_of_forward(program, parent)
         if isinstance(parent, FUNCTIONS):
             break
@@ -100,7 +100,7 @@ def _is_elementwise(program: Program, node: ast.AST | None) -> bool:
         return isinstance(node, ast.BinOp | ast.Compare | ast.UnaryOp)
     name = program.qualified(node.func)
     method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-    entry = torch_ops.of_function(name) if name else torch_ops.of_method(method)
+    entry = api.torch_function(name) if name else api.torch_method(method)
     return entry is not None and "pointwise" in entry.traits
 
 
@@ -140,7 +140,7 @@ def _is_real(program: Program, flow: Flow, copy: Copy, reading: Reading) -> bool
     name = copy.call.func.attr
     if name == "long":
         return not _counts_up(program, flow, copy.source)
-    if name in MATERIALISING or not (torch_ops.does(name, "move") or name in ("type", "type_as")):
+    if name in MATERIALISING or not api.torch_does(name, "to_device"):
         return True
     assert isinstance(copy.source, ast.Call) and isinstance(copy.source.func, ast.Attribute)
     value = program.value(copy.source.func.value)
@@ -151,12 +151,12 @@ def _is_real(program: Program, flow: Flow, copy: Copy, reading: Reading) -> bool
         elementwise
         and name != "cuda"
         and not _is_device(program, copy.call)
-        and not path_of(_base(copy.source)).startswith("self.")
+        and not api.path_of(_base(copy.source)).startswith("self.")
     )
 
 
 def _keeps_integers(method: str) -> bool:
-    operation = torch_ops.of_method(method)
+    operation = api.torch_method(method)
     return is_view(method) or method in ("cuda", "long") or (operation is not None and operation.does("view"))
 
 
@@ -186,7 +186,7 @@ def _counts_up(program: Program, flow: Flow, node: ast.expr) -> bool:
 def _is_device(program: Program, call: ast.Call) -> bool:
     targets = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg == "device")]
     return any(
-        path_of(each).rpartition(".")[2] == "device" or program.value(each).kind in (Kind.DEVICE, Kind.STRING)
+        api.path_of(each).rpartition(".")[2] == "device" or program.value(each).kind in (Kind.DEVICE, Kind.STRING)
         for each in targets
     )
 
@@ -204,56 +204,9 @@ def _is_folded(shapes: Shapes, consumer: Consumer) -> bool:
 
 
 def source_changes(program: Program, flow: Flow, copy: Copy, reading: Reading) -> bool:
-    """May the source be written to while the copy is in use, so that a view would show it?"""
-    memory = program.get(Memory)
-    points = memory.points_to(copy.call)
-    source = points.of(copy.source)
-    if registers_hooks(program) and any(each.path for each in source):
-        return True
-    if any(write.reaches([made(copy.call)]) and not write.deep for write in points.writes):
-        return True  # by an alias of the copy itself
-    writes = list(memory.writes_after(copy.source, copy.call))
-    if writes and (may_have_gradient(program, flow, copy) or _is_carried(memory, copy)):
-        return True
-    if any(_is_read_behind(memory.graph(copy.call), copy, write, reading) for write in writes):
-        return True
-    return _is_written_elsewhere(program, memory, copy, reading)
-
-
-def _is_written_elsewhere(program: Program, memory: Memory, copy: Copy, reading: Reading) -> bool:
-    """May another function, which reads the copy, write to its source: to anything that it did not make itself?"""
-    own = program.function_of(copy.call)
-    readers = {consumer.node: program.function_of(consumer.node) for consumer in reading.consumers}
-    return any(
-        write.to.is_outside and not write.attribute and write.node is not node
-        for node, function in readers.items()
-        if function is not own
-        for write in memory.points_to(node).writes
-    )
-
-
-def _is_carried(memory: Memory, copy: Copy) -> bool:
-    """May an iteration of a loop around the copy find it as the one before left it?"""
-    points, graph, own = memory.points_to(copy.call), memory.graph(copy.call), made(copy.call)
-    loops = [node for node in graph.regions if graph.is_within(copy.call, node)]
-    if any(own in points.held(phi) for loop in loops for phi in graph.carried(loop)):
-        return True
-    holders = (place for (place, _), held in points.cells.held.items() if own in held)
-    return any(
-        place.is_outside or not (isinstance(place.root, ast.AST) and graph.is_within(place.root, loop))
-        for place in holders
-        for loop in loops
-    )
-
-
-def _is_read_behind(graph: Graph, copy: Copy, write: Write, reading: Reading) -> bool:
-    """May the copy be read once the write has run, or by it?"""
-    if write.deferred:
-        return True
-    return any(
-        consumer.node is write.node or graph.reaches(write.node, consumer.node, avoiding=copy.call)
-        for consumer in reading.consumers
-    )
+    """May the source be written to while the copy is in use, so that a view would show the change?"""
+    backward = may_have_gradient(program, flow, copy)
+    return api.may_show_writes(program, copy.call, copy.source, reading, backward=backward)
 
 
 def _base(node: ast.expr) -> ast.expr:

@@ -9,6 +9,7 @@ from perflint.analysis.data.draws import method_of
 from perflint.analysis.data.loaders import Loaders
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
+from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import FUNCTIONS, Function
 
 _DEPTH = 3  # of compositions of transforms
@@ -33,6 +34,6 @@ def _of_object(program: Program, call: ast.Call, depth: int) -> Iterator[Functio
         if method is not None:
             yield method
     elif value.kind is Kind.LIBRARY and depth:
-        for argument in (*call.args, *(keyword.value for keyword in call.keywords)):
+        for argument in arguments_of(call):
             for part in argument.elts if isinstance(argument, ast.List | ast.Tuple) else [argument]:
                 yield from callables(program, part, depth - 1)

@@ -17,6 +17,7 @@ from perflint.analysis.data.worker_effects import is_of_model, unproved_effect
 from perflint.analysis.facts import Program
 from perflint.analysis.values.inference.iteration import contains_tensor
 from perflint.analysis.values.values import Kind, Place
+from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import FUNCTIONS, Function, own_nodes
 
 _WRAPPERS = frozenset({"Subset", "ConcatDataset", "StackDataset", "ChainDataset", "random_split"})
@@ -87,7 +88,7 @@ class Datasets:
         dataset = loader.argument("dataset")
         for origin in self._origins.of(dataset) if dataset is not None else ():
             if isinstance(origin, ast.Call) and self._program.value(origin.func).kind is Kind.LIBRARY:
-                for argument in _arguments(origin):
+                for argument in arguments_of(origin):
                     if is_of_model(self._program, argument):
                         return f"{self._program.segment(argument)} is of a model, which workers would keep as it is"
         return ""
@@ -117,7 +118,7 @@ class Datasets:
                         yield from self._run_by(part, depth - 1)
 
     def _inside_of(self, call: ast.Call) -> Iterator[ast.expr]:
-        for argument in _arguments(call):
+        for argument in arguments_of(call):
             yield from (part for part in self._elements(argument) if part is not None)
 
     def _joined(self, sources: Iterable[Source]) -> Source:
@@ -158,10 +159,10 @@ class Datasets:
         if name.startswith("torch.utils.data.") and last == "TensorDataset":
             written = (tensor_write_while_read(self._program, argument) for argument in origin.args)
             made = [each for argument in origin.args for each in self._made_elsewhere(argument)]
-            moved = any(self._names_device(given) for each in made for given in _arguments(each))
+            moved = any(self._names_device(given) for each in made for given in arguments_of(each))
             return Source(bool(made), next(filter(None, written), ""), on_device=moved)
         fixed = name.startswith("torchvision.datasets.") and last in _FIXED_DATASETS
-        may_draw = not fixed or any(self._argument_may_draw(argument) for argument in _arguments(origin))
+        may_draw = not fixed or any(self._argument_may_draw(argument) for argument in arguments_of(origin))
         return Source(may_draw, self._argument_obstacle(origin), _is_iterable(name))
 
     def _made_elsewhere(self, tensor: ast.expr) -> Iterator[ast.Call]:
@@ -288,7 +289,7 @@ class Datasets:
     # -- what is handed over
 
     def _argument_obstacle(self, call: ast.Call) -> str:
-        for argument in _arguments(call):
+        for argument in arguments_of(call):
             for part in self._nested_origins(argument):
                 if isinstance(part, ast.Lambda):
                     return "a lambda in the dataset cannot be pickled for workers"
@@ -300,7 +301,7 @@ class Datasets:
         for origin in self._origins.of(node):
             yield origin
             if isinstance(origin, ast.Call) and depth and "transforms" in self._program.qualified(origin.func):
-                for argument in _arguments(origin):
+                for argument in arguments_of(origin):
                     for each in argument.elts if isinstance(argument, ast.List | ast.Tuple) else [argument]:
                         yield from self._nested_origins(each, depth - 1)
             elif isinstance(origin, ast.List | ast.Tuple) and depth:
@@ -363,10 +364,6 @@ class Datasets:
                 if not known and not (isinstance(origin, ast.Constant) and origin.value is None):
                     return True
         return False
-
-
-def _arguments(call: ast.Call) -> list[ast.expr]:
-    return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
 def _is_iterable(name: str) -> bool:

@@ -6,12 +6,13 @@ import ast
 from collections.abc import Callable, Iterable, Iterator
 
 from perflint.analysis.data.callables import callables
-from perflint.analysis.data.origins import argument_for, is_static, parameters_of
+from perflint.analysis.data.origins import argument_for
 from perflint.analysis.data.sharing import appended, parts_of, shared_in, sources_of
 from perflint.analysis.data.writes import is_first_use, read_on_by, written
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.values.values import Kind
+from perflint.syntax.arguments import is_static, parameters_of
 from perflint.syntax.walk import Function, own_nodes, stores
 
 _Wanted = str | tuple[ast.expr, str]  # a path, or an expression with the attribute of its value that is meant, or ""

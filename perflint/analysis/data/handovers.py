@@ -12,6 +12,7 @@ from perflint.analysis.data.loaders import Loaders
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
+from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import FUNCTIONS, Function, own_nodes
 
 _VERB = re.compile(
@@ -55,7 +56,7 @@ class Handovers:
         """The functions of this file that code out of sight is given to run, as by `fire.Fire(main)`."""
         name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
         if _VERB.search(name) or _RUNS_FUNCTION.match(name):
-            for argument in _arguments(call):
+            for argument in arguments_of(call):
                 value = self._program.value(argument)
                 if value.kind is Kind.FUNCTION and isinstance(value.node, FUNCTIONS):
                     yield value.node
@@ -73,7 +74,7 @@ class Handovers:
 
     def loaders_in(self, call: ast.Call) -> Iterator[ast.expr]:
         """The expressions that may be loaders among the arguments, and those that its modules' own methods return."""
-        for argument in _arguments(call):
+        for argument in arguments_of(call):
             yield argument
             value = self._program.value(argument)
             if isinstance(value.node, ast.ClassDef) and value.kind in (Kind.MODULE, Kind.INSTANCE):
@@ -102,7 +103,9 @@ class Handovers:
         Its options may be built in the same way, as those of the trainers of transformers are.
         """
         makers = list(self._unseen_makers(call.func.value)) if isinstance(call.func, ast.Attribute) else []
-        options = (made for maker in makers for argument in _arguments(maker) for made in self._unseen_makers(argument))
+        options = (
+            made for maker in makers for argument in arguments_of(maker) for made in self._unseen_makers(argument)
+        )
         for keyword in (keyword for each in (*makers, *options) for keyword in each.keywords):
             if _WORKERS_OF_LOADERS.match(keyword.arg or ""):
                 yield keyword.value
@@ -116,7 +119,7 @@ class Handovers:
                 yield origin
 
     def _gets_options(self, call: ast.Call) -> bool:
-        return any(self._program.value(argument).name == "argparse.Namespace" for argument in _arguments(call))
+        return any(self._program.value(argument).name == "argparse.Namespace" for argument in arguments_of(call))
 
     @cached_property
     def _unused_worker_option(self) -> bool:
@@ -124,10 +127,6 @@ class Handovers:
         options = {name for name in self._program.get(Loaders).command_line if _WORKER_OPTION.match(name)}
         read = {node.attr for node in self._program.of_type(ast.Attribute)}
         return bool(options - read)
-
-
-def _arguments(call: ast.Call) -> list[ast.expr]:
-    return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
 def _is_known_library(name: str) -> bool:

@@ -10,27 +10,20 @@ from enum import Enum
 from functools import cached_property
 
 from perflint import torch_ops
-from perflint.analysis.data.origins import Origins, default_of
+from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind, Value
+from perflint.syntax.arguments import bind, defaults_of
 
 _GEOMETRIC = re.compile(r"torch_geometric\.(loader|data)\.(\w+\.)*(?!Cached|Prefetch)\w*Loader$")
 _TORCH_ONLY = frozenset(
     {"num_workers", "pin_memory", "collate_fn", "worker_init_fn", "batch_sampler", "persistent_workers"}
 )
 _TELLING = _TORCH_ONLY | {"shuffle", "drop_last", "sampler"}
-_POSITIONS = {
-    "dataset": 0,
-    "batch_size": 1,
-    "shuffle": 2,
-    "sampler": 3,
-    "batch_sampler": 4,
-    "num_workers": 5,
-    "collate_fn": 6,
-    "pin_memory": 7,
-    "worker_init_fn": 10,
-    "generator": 12,
-}
+_PARAMETERS = (
+    *("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory"),
+    *("drop_last", "timeout", "worker_init_fn", "multiprocessing_context", "generator"),
+)
 
 
 class State(Enum):
@@ -72,7 +65,7 @@ class LoaderCall:
 
     def argument(self, name: str) -> ast.expr | None:
         """The expression which the call gives for a parameter of DataLoader."""
-        return written(self.call, name, _POSITIONS[name] + self.offset)
+        return _given(self.call, name, self.offset)
 
 
 class Loaders:
@@ -196,12 +189,11 @@ class Loaders:
 
     def setting(self, call: ast.Call, name: str, offset: int) -> Setting:
         """What `call` says of the option `name` of DataLoader."""
-        position = _POSITIONS[name] + offset
-        expression = written(call, name, position)
+        expression = _given(call, name, offset)
         if expression is not None:
             state, certain = self.judge(expression)
             return Setting(state, expression, certain)
-        if any(isinstance(argument, ast.Starred) for argument in call.args[: position + 1]):
+        if any(isinstance(argument, ast.Starred) for argument in call.args[: offset + _PARAMETERS.index(name) + 1]):
             return Setting(State.UNKNOWN)
         spread = [self._spread(keyword.value, name) for keyword in call.keywords if keyword.arg is None]
         preset = self._program.value(call.func).item  # functools.partial's
@@ -239,7 +231,7 @@ class Loaders:
             return (State.ON, True) if origin.value else (State.OFF, True)
         if isinstance(origin, ast.arg):
             function = self._program.function_of(origin)
-            default = default_of(function, origin.arg) if function is not None else None
+            default = defaults_of(function).get(origin.arg) if function is not None else None
             return State.CHOICE if _is_off(default) else State.ON, False
         if isinstance(origin, ast.Attribute) and origin.attr in self.command_line:
             return State.CHOICE if _is_off(self.command_line[origin.attr]) else State.ON, False
@@ -251,15 +243,9 @@ class Loaders:
         return State.ON, False
 
 
-def written(call: ast.Call, name: str, position: int) -> ast.expr | None:
-    """The expression that stands in `call` for a parameter, by keyword or position."""
-    for keyword in call.keywords:
-        if keyword.arg == name:
-            return keyword.value
-    before = call.args[: position + 1]
-    if len(before) > position and not any(isinstance(argument, ast.Starred) for argument in before):
-        return before[position]
-    return None
+def _given(call: ast.Call, name: str, offset: int) -> ast.expr | None:
+    """The expression in `call` for a parameter of DataLoader, which `offset` other arguments stand in front of."""
+    return bind(call, (*("",) * offset, *_PARAMETERS)).get(name)
 
 
 def is_loader_class(name: str) -> bool:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from perflint.analysis.facts import Program
+from perflint.syntax.arguments import defaults_of, parameters_of
 from perflint.syntax.walk import FUNCTIONS, Function, own_nodes
 
 _DEPTH = 8
@@ -155,38 +156,5 @@ def _bound_parts(bindings: list[_Binding], index: int | None) -> list[_Part] | N
 
 def argument_for(program: Program, function: Function, name: str, site: ast.Call) -> ast.expr | None:
     """The expression that the call `site` passes for the parameter `name` of `function`, or its default."""
-    for keyword in site.keywords:
-        if keyword.arg == name:
-            return keyword.value
-    names = [parameter.arg for parameter in (*function.args.posonlyargs, *function.args.args)]
-    if name in names:
-        bound = program.class_of(function) is not None and not is_static(function)
-        position = names.index(name) - bound
-        before = site.args[: position + 1]
-        if 0 <= position < len(site.args) and not any(isinstance(argument, ast.Starred) for argument in before):
-            return site.args[position]
-    return default_of(function, name)
-
-
-def default_of(function: Function, name: str) -> ast.expr | None:
-    """The default of the parameter `name`."""
-    positional = [*function.args.posonlyargs, *function.args.args]
-    for parameter, default in zip(reversed(positional), reversed(function.args.defaults), strict=False):
-        if parameter.arg == name:
-            return default
-    for parameter, keyword_default in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True):
-        if parameter.arg == name:
-            return keyword_default
-    return None
-
-
-def parameters_of(function: Function) -> list[ast.arg]:
-    """All parameters of `function`, in their order."""
-    arguments = function.args
-    extra = [each for each in (arguments.vararg, arguments.kwarg) if each is not None]
-    return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *extra]
-
-
-def is_static(function: Function) -> bool:
-    """Is `function` a method that is given no object?"""
-    return any(getattr(each, "id", "") == "staticmethod" for each in getattr(function, "decorator_list", ()))
+    given = program.arguments(site, function).get(name)
+    return given if given is not None else defaults_of(function).get(name)

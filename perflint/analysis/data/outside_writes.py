@@ -12,6 +12,7 @@ from perflint.analysis.data.worker_effects import held_in, reached
 from perflint.analysis.data.writes import written
 from perflint.analysis.facts import Program
 from perflint.analysis.heat.scale import Heat
+from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import Function, own_nodes
 
 _SETTING = re.compile(r"torch\.(set_(?!num_)\w+|use_deterministic_algorithms)|numpy\.seterr")
@@ -42,7 +43,7 @@ def _start(program: Program, loader: LoaderCall, functions: Collection[Function]
             continue
         if program.function_of(call) is program.function_of(loader.call) and call.lineno > loader.call.lineno:
             return f"line {call.lineno} sets the start method, which fails once workers have started"
-        given = [getattr(each, "value", "") for each in (*call.args, *(keyword.value for keyword in call.keywords))]
+        given = [getattr(each, "value", "") for each in arguments_of(call)]
         if functions and "fork" not in given:
             return f"line {call.lineno} makes workers import the program again"
     return ""

@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterable, Iterator
 
 from perflint.analysis.data.effects import Effects
 from perflint.analysis.data.loaders import Loaders
-from perflint.analysis.data.origins import parameters_of
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
+from perflint.syntax.arguments import parameters_of
 from perflint.syntax.walk import Function, own_nodes, stores
 
 # State of the process, which differs in a worker, and effects outside of it.

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from perflint.analysis.data.loaders import LoaderCall, Loaders, Setting, State
-from perflint.analysis.data.origins import argument_for, default_of
+from perflint.analysis.data.origins import argument_for
 from perflint.analysis.facts import Program
 from perflint.analysis.links import Likelihood, Summary
 from perflint.analysis.values.values import Kind
+from perflint.syntax.arguments import defaults_of
 
 _WRAPS = re.compile(
     r"builtins\.(iter|next|list|tuple|set|enumerate|zip|map|filter|reversed|sorted)|tqdm\b.*|itertools\.\w+"
@@ -178,7 +179,7 @@ class Workers:
     def _is_supplied(self, parameter: ast.arg) -> bool:
         """Has it a default, or does a call leave it out, as one does where a decorator reads the command line?"""
         function = self._program.function_of(parameter)
-        if function is None or default_of(function, parameter.arg) is not None:
+        if function is None or parameter.arg in defaults_of(function):
             return function is not None
         sites = (site for site in self._program.call_sites(function) if isinstance(site, ast.Call))
         return any(

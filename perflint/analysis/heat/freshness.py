@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
+from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import Function, Loop, own_nodes
 
 _DEPTH = 3  # of calls through which the number of an iteration is followed
@@ -29,9 +30,7 @@ def _call_computes_on_fresh(program: Program, node: ast.Call, fresh: set[str], d
     if not _computes(program, node):
         return False
     callee = program.callee(node)
-    given = [
-        argument for argument in (*node.args, *(k.value for k in node.keywords)) if _is_fresh(program, argument, fresh)
-    ]
+    given = [argument for argument in arguments_of(node) if _is_fresh(program, argument, fresh)]
     if given and (callee is None or program.value(node.func).kind is Kind.MODULE):
         return True
     if callee is None:
@@ -43,17 +42,13 @@ def _call_computes_on_fresh(program: Program, node: ast.Call, fresh: set[str], d
     return (
         bool(given)
         and depth > 0
-        and _computes_on_fresh(program, list(own_nodes(callee)), _receivers(callee, node, given), depth - 1)
+        and _computes_on_fresh(program, list(own_nodes(callee)), _receivers(program, callee, node, given), depth - 1)
     )
 
 
-def _receivers(callee: Function, node: ast.Call, given: Sequence[ast.expr]) -> set[str]:
+def _receivers(program: Program, callee: Function, node: ast.Call, given: Sequence[ast.expr]) -> set[str]:
     """The parameters of `callee` that get one of the arguments `given`: a number of an epoch is no data by itself."""
-    parameters = [parameter.arg for parameter in (*callee.args.posonlyargs, *callee.args.args)]
-    if parameters[:1] == ["self"]:
-        del parameters[0]
-    by_position = {name for name, argument in zip(parameters, node.args, strict=False) if argument in given}
-    return by_position | {keyword.arg for keyword in node.keywords if keyword.arg and keyword.value in given}
+    return {name for name, argument in program.arguments(node, callee).given.items() if argument in given}
 
 
 def steps_an_environment(program: Program, node: ast.AST) -> bool:

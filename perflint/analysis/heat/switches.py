@@ -6,9 +6,10 @@ import ast
 from typing import NamedTuple
 
 from perflint.analysis.facts import Program
-from perflint.analysis.values.inference.arguments import Arguments, bind
-from perflint.analysis.values.inference.parameters import constant, defaults_of
+from perflint.analysis.values.inference.arguments import Arguments, received
+from perflint.analysis.values.inference.parameters import constant
 from perflint.analysis.values.values import OTHER, Value
+from perflint.syntax.arguments import defaults_of
 from perflint.syntax.walk import Function, stores
 
 
@@ -42,7 +43,7 @@ def may_turn_on(program: Program, site: ast.AST, function: Function, flag: Switc
         return True
     keywords = {each.arg: _given(each.value) for each in site.keywords if each.arg is not None}
     arguments = Arguments(tuple(_given(each) for each in site.args), keywords, False)
-    value = bind(function, arguments, program.value(site.func).owner).get(flag.parameter)
+    value = received(function, arguments, program.value(site.func).owner).get(flag.parameter)
     if value is None and len(keywords) == len(site.keywords):
         value = constant(defaults_of(function).get(flag.parameter))
     return value is None or not value.is_literal or bool(value.literal) is flag.wanted

@@ -11,6 +11,7 @@ from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.values.inference.iteration import contains_tensor
 from perflint.analysis.values.values import GUESSED, Kind, Place, Value
+from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import COMPREHENSIONS, path_of
 
 _CONVERSIONS = frozenset({"float", "int", "bool", "complex"})
@@ -80,7 +81,7 @@ def _of_call(program: Program, call: ast.Call) -> Iterator[Sync]:
     if isinstance(func, ast.Attribute):
         yield from _of_method(program, call, func)
         if func.attr == "format" and isinstance(func.value, ast.Constant):
-            yield from _implicit_all(program, _arguments(call), "print")
+            yield from _implicit_all(program, arguments_of(call), "print")
         if func.attr == "set_postfix":
             yield from _of_postfix(program, call)
     name = program.qualified(func)
@@ -247,10 +248,6 @@ def _first(program: Program, call: ast.Call, tensors: Iterable[ast.expr], kind: 
         if _is_read(program.value(tensor), explicit=False):
             yield from _implicit(program, tensor, kind, call)
             return
-
-
-def _arguments(call: ast.Call) -> list[ast.expr]:
-    return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
 def _of_subscript(program: Program, node: ast.Subscript) -> Iterator[Sync]:

@@ -9,7 +9,6 @@ from functools import cached_property
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.graph import Definition, Graph, Scope, sources_of
 from perflint.analysis.ir.lowering import lower
-from perflint.syntax.walk import Function
 
 
 class Bindings:
@@ -73,16 +72,3 @@ class Flow:
     def definitions(self, name: ast.Name) -> frozenset[ast.AST]:
         """The ast.Name or ast.arg nodes whose values `name` may have here; empty for names from further out."""
         return self.bindings(name).definitions(name)
-
-
-def bound(program: Program, callee: Function, call: ast.Call) -> list[tuple[ast.arg, ast.expr]]:
-    """The parameters of `callee` with the arguments that `call` gives them in plain sight."""
-    parameters = [*callee.args.posonlyargs, *callee.args.args]
-    static = any(getattr(each, "id", "") == "staticmethod" for each in getattr(callee, "decorator_list", ()))
-    if program.class_of(callee) is not None and not static:
-        parameters = parameters[1:]
-    pairs = list(zip(parameters, call.args, strict=False))
-    keywords = {keyword.arg: keyword.value for keyword in call.keywords}
-    return pairs + [
-        (each, keywords[each.arg]) for each in (*parameters, *callee.args.kwonlyargs) if each.arg in keywords
-    ]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind, Value
+from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import FUNCTIONS, own_nodes, path_of
 
 _SEES_ALL = frozenset({"locals", "globals", "vars", "eval", "exec"})
@@ -102,7 +103,7 @@ def _seen_through_object(program: Program, root: str, attribute: str, within: as
             return f"other code runs before the loop ends and may look at `{root}.{attribute}`"
         if not isinstance(node, ast.Call):
             continue
-        if any(path_of(argument) == root for argument in (*node.args, *(keyword.value for keyword in node.keywords))):
+        if any(path_of(argument) == root for argument in arguments_of(node)):
             return f"`{root}` is handed to a call that may look at `{root}.{attribute}`"
         if isinstance(node.func, ast.Attribute) and path_of(node.func.value) == root:
             if program.value(node.func).kind in (Kind.MODULE, Kind.OPTIMIZER, Kind.LIBRARY):

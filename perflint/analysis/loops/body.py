@@ -14,6 +14,7 @@ from perflint.analysis.loops.proofs import proven_tensors
 from perflint.analysis.loops.trace import CAT, INDEX, INVARIANT, MODEL, Trace, from_before, merged
 from perflint.analysis.loops.writes import is_fixed, last_writes, root_path, step_index, written_paths, written_places
 from perflint.analysis.values.values import Kind
+from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, path_of
 
 
@@ -216,7 +217,7 @@ class Body(Expressions):
             base = root_path(node.func.value)
             if base in self.written:
                 quiet = any(torch_ops.does(node.func.attr, trait) for trait in ("updating", "replacing"))
-                given = [*node.args, *(keyword.value for keyword in node.keywords)]
+                given = arguments_of(node)
                 trace = merged(self.trace(each) for each in given) if quiet else self.trace(node)
                 self._changed_in_place(node, node.func, base, trace)
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 
 from perflint.analysis.facts import Program
 from perflint.analysis.loops.dataflow import TimeSlice
@@ -22,8 +23,12 @@ def steps_taken(
     None where that can't be told, or where the number goes into a tensor.
     """
     callee = program.callee(call)
-    if callee is None or (given := arguments_of(call, callee)) is None:
+    if callee is None:
         return None
+    bound = program.arguments(call, callee)
+    if bound.is_open:
+        return None
+    given = bound.given
     numbers = frozenset(name for name, value in given.items() if path_of(value) in indices)
     if not numbers:
         return None
@@ -37,22 +42,12 @@ def steps_taken(
     return tuple(found)
 
 
-def arguments_of(call: ast.Call, callee: Function) -> dict[str, ast.expr] | None:
-    """What `callee` gets in `call`, by the names of its parameters; None where stars hide it."""
-    if any(isinstance(each, ast.Starred) for each in call.args) or any(each.arg is None for each in call.keywords):
-        return None
-    names = [each.arg for each in (*callee.args.posonlyargs, *callee.args.args)]
-    if names[:1] == ["self"]:
-        del names[0]
-    return {**dict(zip(names, call.args, strict=False)), **{each.arg or "": each.value for each in call.keywords}}
-
-
 def _use(
     program: Program,
     callee: Function,
     number: ast.Name,
     numbers: frozenset[str],
-    given: dict[str, ast.expr],
+    given: Mapping[str, ast.expr],
     depth: int,
 ) -> tuple[TimeSlice, ...] | None:
     """The step that one use of the number picks; empty where it only tests or prints it, None for anything else."""
@@ -72,7 +67,7 @@ def _use(
 
 
 def _step(
-    program: Program, callee: Function, node: ast.Subscript, numbers: frozenset[str], given: dict[str, ast.expr]
+    program: Program, callee: Function, node: ast.Subscript, numbers: frozenset[str], given: Mapping[str, ast.expr]
 ) -> tuple[TimeSlice, ...] | None:
     root: ast.expr = node.value
     while isinstance(root, ast.Subscript):

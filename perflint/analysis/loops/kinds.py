@@ -64,9 +64,9 @@ class Loops:
         return evaluates(self._program, loop, nodes) and not has_steps
 
     def _is_epoch(self, nodes: Sequence[ast.AST]) -> bool:
-        """Do the steps run in a loop inside, and is all that is done out here to set the gradients to zero?"""
+        """Do the steps run in a loop inside, so that out here gradients are set to zero, or a model is looked at?"""
         has_steps = any(isinstance(node, LOOPS) and self.kind(node) is LoopKind.STEP for node in nodes)
-        return has_steps and all(_zeroes(node) for node in nodes if self._marks_a_step(node))
+        return has_steps and not any(self._trains_in(node) and not _zeroes(node) for node in nodes)
 
     def _is_whole_epoch(self, node: ast.AST) -> bool:
         """Is it a call of a function of this file that trains in a loop of steps of its own, and only there?"""

@@ -67,16 +67,10 @@ def _is_plain(node: ast.expr) -> bool:
 
 def _parameter_for(program: Program, call: ast.Call, callee: Function, name: str) -> str:
     """The parameter of `callee` that gets the state called `name` in `call`, as it is."""
-    parameters = [parameter.arg for parameter in (*callee.args.posonlyargs, *callee.args.args)]
-    if program.class_of(callee) is not None and parameters:
-        parameters = parameters[1:]
-    for position, argument in enumerate(call.args):
+    for parameter, argument in program.arguments(call, callee).given.items():
         if _mentions(argument, name):
-            return parameters[position] if _is_plain(argument) and position < len(parameters) else ""
-    return next(
-        (keyword.arg or "" for keyword in call.keywords if _mentions(keyword.value, name) and _is_plain(keyword.value)),
-        "",
-    )
+            return parameter if _is_plain(argument) else ""
+    return ""
 
 
 def _only_feeds_state(program: Program, function: Function, parameter: str) -> bool:

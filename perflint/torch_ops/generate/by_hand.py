@@ -182,6 +182,8 @@ TRAITS = {
     for trait, names in {
         "cast": _CASTS,
         "move": _MOVES,
+        "to_device": "to cuda type type_as",
+        "copying": "clone repeat triu tril fill zero_",
         "to_host": "cpu item numpy tolist",
         "counting": "nonzero masked_select argwhere unique unique_consecutive is_nonzero allclose equal",
         "keeping": f"{_CASTS} {_MOVES} squeeze unsqueeze view view_as reshape flatten unflatten ravel transpose permute"

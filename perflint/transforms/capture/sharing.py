@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.values.values import Kind
+from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import PlainLoop, own_nodes, root_of
 from perflint.transforms.capture.ownership import is_new
 
@@ -79,7 +80,7 @@ def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]
 
 def _called(program: Program, loop: PlainLoop, call: ast.Call) -> Iterator[set[str]]:
     """What a call keeps of its arguments: a list that is filled, or somebody else where no graph was asked for yet."""
-    given = {name for each in _arguments(call) for name in sources(program, each)}
+    given = {name for each in arguments_of(call) for name in sources(program, each)}
     if isinstance(call.func, ast.Attribute) and call.func.attr in _FILLS:
         yield _roots(call.func.value) | given
     elif call.lineno < loop.lineno and not _forgets(program, call):
@@ -119,12 +120,8 @@ def _given_by_call(program: Program, call: ast.Call) -> set[str]:
     """All that is given to a call may come back, unless it is known to make something new."""
     if program.value(call).kind is Kind.NUMBER or is_new(program, call):
         return set()
-    parts = [*_arguments(call), *([call.func.value] if isinstance(call.func, ast.Attribute) else [])]
+    parts = [*arguments_of(call), *([call.func.value] if isinstance(call.func, ast.Attribute) else [])]
     return {name for part in parts for name in sources(program, part)}
-
-
-def _arguments(call: ast.Call) -> list[ast.expr]:
-    return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
 def _roots(target: ast.expr) -> set[str]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from perflint.analysis.values.inference.classes import ClassInfo
 from perflint.analysis.values.values import Kind
+from perflint.syntax.arguments import defaults_of
 from perflint.syntax.walk import own_nodes
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
@@ -80,12 +81,7 @@ def _entered(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> Scope:
     inner = Scope(scope.facts, scope.draft, scope.assigned, callee=Callee(_depth(scope) + 1))
     if scope.program.class_of(function) is not None:
         inner = _with_self(scope, inner, names.pop(0), scope.code(_receiver(scope, node)))
-    given = dict(zip(names, node.args, strict=False))
-    given.update({keyword.arg: keyword.value for keyword in node.keywords if keyword.arg})
-    defaults = dict(zip(names[::-1], arguments.defaults[::-1], strict=False))
-    defaults.update(
-        {each.arg: value for each, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if value}
-    )
+    given, defaults = scope.program.arguments(node, function).given, defaults_of(function)
     for name in [*names, *(each.arg for each in arguments.kwonlyargs)]:
         if name in given:
             _hand(inner, name, scope.lift(given[name]), function)

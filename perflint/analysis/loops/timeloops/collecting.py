@@ -8,7 +8,7 @@ from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.loops.dataflow import LoopFlow
 from perflint.analysis.loops.header import called
-from perflint.syntax.walk import Function, Loop, own_nodes, path_of
+from perflint.syntax.walk import Loop, own_nodes, path_of
 
 _DEPTH = 2  # functions that hand the list on
 
@@ -29,19 +29,14 @@ def _joins(program: Program, scope: ast.AST, name: str, depth: int) -> bool:
 
 
 def _joins_in(program: Program, call: ast.Call, name: str, depth: int) -> bool:
-    for position, argument in enumerate(call.args):
+    for argument in call.args:
         if not any(path_of(part) == name for part in ast.walk(argument) if isinstance(part, ast.Name | ast.Attribute)):
             continue
         if called(call) == "pad_sequence" or torch_ops.does(called(call), "joining"):
             return True
         callee = program.callee(call) if depth and path_of(argument) == name else None
-        parameter = _parameter(program, callee, position) if callee is not None else ""
+        given = program.arguments(call, callee).given if callee is not None else {}
+        parameter = next((each for each, value in given.items() if value is argument), "")
         if callee is not None and parameter and _joins(program, callee, parameter, depth - 1):
             return True
     return False
-
-
-def _parameter(program: Program, callee: Function, position: int) -> str:
-    names = [parameter.arg for parameter in (*callee.args.posonlyargs, *callee.args.args)]
-    position += program.class_of(callee) is not None
-    return names[position] if position < len(names) else ""

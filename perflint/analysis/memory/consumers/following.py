@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from perflint.analysis.ir.flow import Flow, bound
+from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.consumers.roles import Consumer, OutOfSight, Role
 from perflint.analysis.memory.consumers.trace import Key, Trace
 from perflint.analysis.values.values import Kind
+from perflint.syntax.arguments import parameters_of
 from perflint.syntax.walk import FUNCTIONS, Function, own_nodes, path_of
 
 _DEPTH = 4
@@ -156,7 +157,7 @@ class Follower:
 
     def into(self, callee: Function, call: ast.Call, node: ast.expr, trace: Trace, keyword: str) -> None:
         """Go on with the parameter that receives the value."""
-        parameter = self._parameter(callee, call, node, keyword)
+        parameter = self._parameter(callee, call, node)
         if parameter is None or len(trace.calls) >= _DEPTH or call in trace.calls:
             raise OutOfSight
         bindings = self.flow.bindings_of(callee)
@@ -165,14 +166,10 @@ class Follower:
         self.uses(bindings.uses.get(parameter, []), replace(trace, calls=(*trace.calls, call)))
         self.uses(bindings.graph.captured.get(parameter.arg, []), replace(trace, calls=()))
 
-    def _parameter(self, callee: Function, call: ast.Call, node: ast.expr, keyword: str) -> ast.arg | None:
-        arguments = callee.args
-        if keyword:
-            return next((each for each in (*arguments.args, *arguments.kwonlyargs) if each.arg == keyword), None)
-        position = call.args.index(node)
-        if any(isinstance(argument, ast.Starred) for argument in call.args[:position]):
-            return None
-        return next((each for each, argument in bound(self.program, callee, call) if argument is node), None)
+    def _parameter(self, callee: Function, call: ast.Call, node: ast.expr) -> ast.arg | None:
+        given = self.program.arguments(call, callee).given
+        name = next((name for name, argument in given.items() if argument is node), None)
+        return next((each for each in parameters_of(callee) if each.arg == name), None)
 
     def returned(self, node: ast.AST, trace: Trace) -> None:
         """Go on behind the calls of the function: the one that led here, else each in this file."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from perflint import torch_ops
 from perflint.analysis.values.values import Kind, Value
+from perflint.syntax.arguments import is_static, matched
 from perflint.syntax.walk import Function
 
 
@@ -70,14 +71,10 @@ def _table_kind(value: Value) -> str:
     return kinds.get(value.kind, torch_ops.OTHER)
 
 
-def bind(function: Function, arguments: Arguments, owner: Value | None) -> dict[str, Value]:
+def received(function: Function, arguments: Arguments, owner: Value | None) -> dict[str, Value]:
     """Which value each parameter of `function` gets; `owner` is the object that a method is bound to."""
-    parameters = [*function.args.posonlyargs, *function.args.args]
     positional = arguments.positional
-    decorators = {getattr(decorator, "id", "") for decorator in getattr(function, "decorator_list", ())}
-    if owner is not None and "staticmethod" not in decorators:
+    if owner is not None and not is_static(function):
         positional = (owner, *positional)
-    bound = {parameter.arg: value for parameter, value in zip(parameters, positional, strict=False)}
-    names = {parameter.arg for parameter in (*parameters, *function.args.kwonlyargs)}
-    bound.update((name, value) for name, value in arguments.keywords.items() if name in names)
-    return {name: value for name, value in bound.items() if not value.is_blank}
+    values = matched(function, positional, arguments.keywords)
+    return {name: value for name, value in values.items() if not value.is_blank}

@@ -8,7 +8,7 @@ import re
 from perflint import torch_ops
 from perflint.analysis.values.call_targets import targets_of
 from perflint.analysis.values.codes import value_at_home, value_of
-from perflint.analysis.values.inference.arguments import Arguments, bind
+from perflint.analysis.values.inference.arguments import Arguments, received
 from perflint.analysis.values.inference.evaluate import Evaluator
 from perflint.analysis.values.inference.iteration import contains_tensor
 from perflint.analysis.values.inference.library import library_call
@@ -117,10 +117,10 @@ def _call_function(evaluator: Evaluator, callee: Value, node: ast.Call, argument
     if info is None:
         return derived(arguments)
     evaluator.callees[node] = info
-    result = evaluator.call_function(info, bind(info.node, arguments, callee.owner), node)
+    result = evaluator.call_function(info, received(info.node, arguments, callee.owner), node)
     owner = evaluator.classes.get(callee.owner.node) if callee.owner is not None and callee.owner.node else None
     for override in owner.overriding(info.name) if owner is not None else ():
-        result = join(result, evaluator.call_function(override, bind(override.node, arguments, UNKNOWN), node))
+        result = join(result, evaluator.call_function(override, received(override.node, arguments, UNKNOWN), node))
     if isinstance(node.func, ast.Attribute):
         evaluator.frame.forget(path_of(node.func.value).partition(".")[0])  # the method may have assigned them
     return result if result.kind is not Kind.UNKNOWN else derived(arguments)
@@ -133,7 +133,7 @@ def _construct(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: A
     init = info.method("__init__")
     if init is not None:
         evaluator.callees[node] = init
-        evaluator.call_function(init, bind(init.node, arguments, instance), node)
+        evaluator.call_function(init, received(init.node, arguments, instance), node)
     if instance.kind is Kind.LOADER:
         return instance._replace(item=tensor(Place.HOST, sure=False))
     return instance

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from perflint import torch_ops
 from perflint.analysis.links import HotCall
 from perflint.analysis.values.call_targets import arguments_of
-from perflint.analysis.values.inference.arguments import Arguments, bind
+from perflint.analysis.values.inference.arguments import Arguments, received
 from perflint.analysis.values.inference.calls import call_value
 from perflint.analysis.values.inference.choices import moved_by_choice
 from perflint.analysis.values.inference.classes import ClassInfo, Frame, FunctionInfo
@@ -122,15 +122,15 @@ class Executor(Evaluator):
         if info.parent.function is not None:
             return
         name = info.name if info.owner is None else f"{info.owner.node.name}.{info.name}"
-        received: dict[str, list[Value]] = {}
+        values_of: dict[str, list[Value]] = {}
         for call in self.calls:
             if call.target == name:
                 info.outside_heat = max(info.outside_heat, call.heat)
                 positional, keywords = arguments_of(call)
-                bound = bind(info.node, Arguments(positional, keywords, False), UNKNOWN if info.owner else None)
+                bound = received(info.node, Arguments(positional, keywords, False), UNKNOWN if info.owner else None)
                 for parameter, value in bound.items():
-                    received.setdefault(parameter, []).append(value)
-        for parameter, values in received.items():
+                    values_of.setdefault(parameter, []).append(value)
+        for parameter, values in values_of.items():
             tensors = [value for value in values if value.kind is Kind.TENSOR]  # whatever else it may be called with
             info.receive({parameter: join_all(tensors or values)})
 

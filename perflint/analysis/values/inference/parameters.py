@@ -24,6 +24,7 @@ from perflint.analysis.values.values import (
     sequence_of,
     tensor,
 )
+from perflint.syntax.arguments import defaults_of
 from perflint.syntax.walk import Function, path_of
 
 STEP_METHODS = frozenset({"forward", "training_step", "validation_step", "test_step", "predict_step", "train_step"})
@@ -133,15 +134,6 @@ def constant(node: ast.expr | None) -> Value:
     if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float | str | type(None)):
         return literal(node.value)
     return UNKNOWN
-
-
-def defaults_of(function: Function) -> dict[str, ast.expr]:
-    """The defaults of the parameters that have one."""
-    arguments = function.args
-    positional = [*arguments.posonlyargs, *arguments.args]
-    pairs = list(zip(reversed(positional), reversed(arguments.defaults), strict=False))
-    pairs += [(p, d) for p, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is not None]
-    return {parameter.arg: default for parameter, default in pairs}
 
 
 def _decorators(function: Function) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from perflint.analysis.facts import Program
-from perflint.analysis.ir.flow import Flow, bound
+from perflint.analysis.ir.flow import Flow
 from perflint.analysis.values.shapes.calls import called, is_pair
 from perflint.analysis.values.shapes.shape import NOTHING, Shape, integer, known, product, sizes_of, swapped
 from perflint.analysis.values.shapes.unpacked import unpacked_rank
@@ -20,7 +20,7 @@ class Shapes:
     """Shapes of expressions and sizes of numbers in one program."""
 
     def __init__(self, program: Program, flow: Flow) -> None:
-        self._program, self._flow = program, flow
+        self._program, self.flow = program, flow
         self._known: dict[ast.AST, Shape] = {}
         self._depth = 0
 
@@ -47,7 +47,7 @@ class Shapes:
         if measured is not None:
             return self.shape(measured[0]).size(measured[1])
         if isinstance(node, ast.Name):
-            definitions = self._flow.definitions(node)
+            definitions = self.flow.definitions(node)
             if len(definitions) == 1:
                 value = self.assigned(next(iter(definitions)))
                 if isinstance(value, ast.expr) and not isinstance(value, ast.Call) and self._depth < _DEPTH:
@@ -64,7 +64,7 @@ class Shapes:
     def _symbol(self, node: ast.expr) -> str:
         """Equal for expressions of the same value, as far as that is plain."""
         if isinstance(node, ast.Name):
-            definitions = self._flow.definitions(node)
+            definitions = self.flow.definitions(node)
             places = sorted((each.lineno, each.col_offset) for each in definitions)  # type: ignore[attr-defined]
             return f"{node.id}{places}"
         if path_of(node):
@@ -73,7 +73,7 @@ class Shapes:
 
     def _opaque(self, node: ast.expr) -> Shape:
         symbol = self._symbol(node)
-        rank = unpacked_rank(self._program, self._flow, node)
+        rank = unpacked_rank(self._program, self.flow, node)
         if rank is not None:
             return known(tuple(f"{symbol}.{axis}" for axis in range(rank)))
         return Shape(
@@ -84,7 +84,7 @@ class Shapes:
 
     def _completed(self, node: ast.expr, shape: Shape) -> Shape:
         """`shape` with the number of axes that its unpacking tells: `b, n, c = x.shape`."""
-        rank = unpacked_rank(self._program, self._flow, node)
+        rank = unpacked_rank(self._program, self.flow, node)
         if rank is None:
             return shape
         return known(tuple(shape.size(axis) or shape.size(axis - rank) for axis in range(rank)))
@@ -127,9 +127,7 @@ class Shapes:
         sites = [site for site in self._program.call_sites(function) if isinstance(site, ast.Call)]
         if len(set(sites)) != 1 or self._program.callee(sites[0]) is not function:
             return None
-        return next(
-            (argument for each, argument in bound(self._program, function, sites[0]) if each is parameter), None
-        )
+        return self._program.arguments(sites[0], function).get(parameter.arg)
 
     def _infer(self, node: ast.expr) -> Shape:
         if isinstance(node, ast.Name):
@@ -152,7 +150,7 @@ class Shapes:
 
     def _name(self, node: ast.Name) -> Shape:
         shapes = set()
-        for definition in self._flow.definitions(node):
+        for definition in self.flow.definitions(node):
             value = self.assigned(definition)
             if not isinstance(value, ast.expr):
                 return NOTHING
@@ -206,13 +204,13 @@ class Shapes:
             return [node.elt]
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
             return self.elements(node.left)
-        definitions = self._flow.definitions(node) if isinstance(node, ast.Name) else frozenset()
+        definitions = self.flow.definitions(node) if isinstance(node, ast.Name) else frozenset()
         found = []
         for definition in definitions:
             value = self.assigned(definition)
             if isinstance(value, ast.Tuple | ast.List | ast.ListComp | ast.BinOp):
                 found += self.elements(value)
-            for use in self._flow.bindings(node).uses.get(definition, []):
+            for use in self.flow.bindings(node).uses.get(definition, []):
                 call = self._program.parent(self._program.parent(use) or use)
                 if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "append":
                     found += call.args[:1] if call.func.value is use else []

@@ -1,0 +1,397 @@
+"""All that the author of a rule imports; `api.md` beside this file shows how a rule is made with it.
+
+What is offered, by the question that a rule asks:
+
+- *What is a rule?* `Rule`, with its `Option`s, whose values come as `Options`. It yields `Finding`s of a `Severity`,
+  each with a `Fix` (its `Safety`, its `Edit`s or what makes them) or with what stands in the way; `tried` tells
+  which, by `Blocked`.
+- *What does the file say?* `Program`: its tree, parents and spans; what is known of its values, functions and calls;
+  its loops and their heat. Beside it `own_nodes`, `path_of`, `integer`; for annotations and isinstance `Function`,
+  `FUNCTIONS`, `Loop`, `LOOPS`, `PlainLoop`.
+- *What is this value?* `Program.value` gives a `Value` of a `Kind`, with its `Place`; `is_integer` proves it whole.
+- *What does this call do?* `operation` gives the `TorchCall`: torch's canonical name, the tensor, and the `Operation`
+  with its traits; `move` gives the `Move` to the device; `bind` and `Program.arguments` give what is handed over,
+  `Bound` to parameters; `torch_function` and `torch_method` look up a name,
+  `torch_does` asks for a trait and `torch_name` for the canonical name; `converts`, `is_view`, `joins` and `WRAPPERS`.
+- *Where does it come from, and where does it go?* `flow` gives the `Flow` of definitions to uses; `carrying_loop`
+  tells what a loop carries; `occurrences` and `seen_elsewhere` tell who looks at a variable; `reading` gives all that
+  becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`; `may_show_writes` asks the alias analysis whether
+  a view may stand for a copy.
+- *How large is it?* `shapes` gives the `Shapes`, each a `Shape`; `ranks` the `Ranks`, the axes that there are at
+  least.
+- *How often does it run?* `Program.heat` gives a `Heat`, `Program.loop_kind` a `LoopKind`; `runs_often` leaves out
+  what is kept, `makes_rare` tells what makes code rare.
+- *What of the data?* `loaders` gives each `LoaderCall`, whose options are `Setting`s in a `State`; `dataset` gives
+  the `Source`; `hands_out_own_items`, `order_changed`, and `measured_workers` from the option called `MEASURED`;
+  `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`.
+- *How is it mended?* `rewrite` takes `Replace`, `ReplaceStatements`, `InsertBefore`, `InsertAfter`, `AddKeywords`
+  (where `takes_keywords` allows), `AddName` and `Decorate`, each a `CodeChange`, with new code by `expression`,
+  `statement`, `statements`, `call_like` and `number`; `Codemod` takes a function on
+  the libcst tree, for which `matchers` are libcst's. Whole remedies: `joined_behind`, `time_loop_remedy` (a `Remedy`),
+  `host_reads` (of each `Sync`), `add_guard` (`Guarding`).
+- *Where is it reported?* `call_span`, `head_span`, and `Program.span`; `comments` are what a fix must keep.
+
+Positions are characters of the program's text, `[start, end)`. What isn't known is None, empty, or of `Kind.UNKNOWN`;
+what is only likely says so (`Value.sure`). A rule imports nothing else of perflint, and these names stay.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from types import ModuleType
+from typing import ParamSpec
+
+from perflint import torch_ops
+from perflint.analysis.data.datasets import Datasets, Source
+from perflint.analysis.data.draw_order import DrawOrder
+from perflint.analysis.data.loaders import LoaderCall, Loaders, Setting, State
+from perflint.analysis.data.measured import OPTION as MEASURED
+from perflint.analysis.data.measured import call_text as _call_text
+from perflint.analysis.data.measured import of_option as _of_option
+from perflint.analysis.data.starts import Start, Starts
+from perflint.analysis.heat.rarity import makes_rare
+from perflint.analysis.heat.syncs import Sync
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.occurrences import occurrences, seen_elsewhere
+from perflint.analysis.links import Likelihood
+from perflint.analysis.memory.consumers import WRAPPERS, Consumer, Reading, Role, converts, is_view, joins
+from perflint.analysis.memory.consumers import reading as _reading
+from perflint.analysis.memory.view_writes import may_show_writes
+from perflint.analysis.program import Heat, Kind, LoopKind, Place, Program, Value
+from perflint.analysis.values.moves import Move, move
+from perflint.analysis.values.operations import TorchCall, operation
+from perflint.analysis.values.shapes.infer import Shapes
+from perflint.analysis.values.shapes.integers import is_integer as _is_integer
+from perflint.analysis.values.shapes.ranks import Ranks
+from perflint.analysis.values.shapes.shape import Shape, integer
+from perflint.engine.proof import comments as _comments
+from perflint.engine.rule import Finding, Option, Options, Rule, Severity
+from perflint.syntax.arguments import Bound, bind
+from perflint.syntax.edits import Edit, Fix, Safety
+from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, PlainLoop, own_nodes, path_of
+from perflint.torch_ops import Operation, Trait
+from perflint.transforms.blocked import Blocked
+from perflint.transforms.guard import Guarding, add_guard, is_notebook
+from perflint.transforms.operations import (
+    AddKeywords,
+    AddName,
+    Decorate,
+    InsertAfter,
+    InsertBefore,
+    Replace,
+    ReplaceStatements,
+    takes_keywords,
+)
+from perflint.transforms.operations import Operation as CodeChange
+from perflint.transforms.remedy import Remedy, remedies
+from perflint.transforms.rewrite import Codemod, rewrite
+from perflint.transforms.template import call_like, expression, number, statement, statements
+
+__all__ = [
+    "FUNCTIONS",
+    "LOOPS",
+    "MEASURED",
+    "WRAPPERS",
+    "AddKeywords",
+    "AddName",
+    "Blocked",
+    "Bound",
+    "CodeChange",
+    "Codemod",
+    "Consumer",
+    "Decorate",
+    "Edit",
+    "Finding",
+    "Fix",
+    "Flow",
+    "Function",
+    "Guarding",
+    "Heat",
+    "InsertAfter",
+    "InsertBefore",
+    "Kind",
+    "Likelihood",
+    "LoaderCall",
+    "Loop",
+    "LoopKind",
+    "Move",
+    "Operation",
+    "Option",
+    "Options",
+    "Place",
+    "PlainLoop",
+    "Program",
+    "Ranks",
+    "Reading",
+    "Remedy",
+    "Replace",
+    "ReplaceStatements",
+    "Role",
+    "Rule",
+    "Safety",
+    "Setting",
+    "Severity",
+    "Shape",
+    "Shapes",
+    "Source",
+    "Start",
+    "State",
+    "Sync",
+    "TorchCall",
+    "Value",
+    "add_guard",
+    "bind",
+    "call_like",
+    "call_span",
+    "carrying_loop",
+    "comments",
+    "converts",
+    "dataset",
+    "expression",
+    "first_process_start",
+    "flow",
+    "hands_out_own_items",
+    "head_span",
+    "host_reads",
+    "integer",
+    "is_integer",
+    "is_notebook",
+    "is_view",
+    "joined_behind",
+    "joins",
+    "loaders",
+    "makes_rare",
+    "matchers",
+    "may_show_writes",
+    "measured_workers",
+    "move",
+    "number",
+    "occurrences",
+    "operation",
+    "order_changed",
+    "own_nodes",
+    "path_of",
+    "ranks",
+    "reading",
+    "rewrite",
+    "runs_often",
+    "seen_elsewhere",
+    "shapes",
+    "statement",
+    "statements",
+    "takes_keywords",
+    "time_loop_remedy",
+    "torch_does",
+    "torch_function",
+    "torch_method",
+    "torch_name",
+    "tried",
+]  # fmt: skip
+
+Given = ParamSpec("Given")
+
+
+# -- what torch does
+
+
+def torch_function(qualified: str) -> Operation | None:
+    """What the table of torch says of a function by its public name, such as "torch.cat"; None where it has none."""
+    return torch_ops.of_function(qualified)
+
+
+def torch_does(name: str, trait: Trait) -> bool:
+    """Whether torch's operation of that last name has the trait, be it called as a method or as a function."""
+    return torch_ops.does(name, trait)
+
+
+def torch_name(qualified: str) -> str:
+    """The one short name of torch's function and its aliases, "cat" for torch.concat; "" if it is not known."""
+    return torch_ops.canonical(qualified)
+
+
+def torch_method(name: str) -> Operation | None:
+    """What the table of torch says of a tensor's method; None where tensors have none of that name."""
+    return torch_ops.of_method(name)
+
+
+# -- where a value comes from, and where it goes
+
+
+def flow(program: Program) -> Flow:
+    """Which assignments reach which uses of a name: definitions and uses, scope by scope."""
+    return program.get(Flow)
+
+
+def reading(program: Program, node: ast.expr) -> Reading | None:
+    """All that becomes of the tensor `node`: through names, branches, views, containers and the file's functions.
+
+    None where that isn't all in sight, or the tensor is written to.
+    """
+    return _reading(flow(program), node)
+
+
+def carrying_loop(program: Program, use: ast.Name, definition: ast.Name) -> Loop | None:
+    """The innermost loop in which `use` reads what `definition` has assigned in the iteration before; None if none.
+
+    Both stand in that loop: the value is loop-carried.
+    """
+    if definition not in flow(program).definitions(use):
+        return None
+    around = [each for each in program.ancestors(definition) if isinstance(each, LOOPS)]
+    return next((each for each in program.ancestors(use) if isinstance(each, LOOPS) and each in around), None)
+
+
+# -- how often it runs
+
+
+def runs_often(program: Program, node: ast.AST) -> bool:
+    """Does `node` run in every step, or time step, other than to refresh what an attribute keeps?
+
+    Code that the file runs but to try itself out on the host does not count.
+    """
+    if program.heat(node) is Heat.ONCE or program.is_tried_out(node):
+        return False
+    return not any(isinstance(each, ast.If) and _is_kept(each) for each in program.ancestors(node))
+
+
+def _is_kept(guard: ast.If) -> bool:
+    """Does `guard` ask for what it sets itself: an attribute, or a part of what it tests?"""
+    asked = {path_of(each) for each in ast.walk(guard.test)} - {""}
+    stored = (each for each in ast.walk(guard) if isinstance(getattr(each, "ctx", None), ast.Store))
+    return any(
+        path_of(each.value) in asked
+        if isinstance(each, ast.Subscript)
+        else "." in path_of(each) and path_of(each) in asked
+        for each in stored
+    )
+
+
+# -- sizes
+
+
+def shapes(program: Program) -> Shapes:
+    """What is known of the sizes of tensors: numbers, and the expressions that sizes are the same as."""
+    return program.get(_shapes)
+
+
+def _shapes(program: Program) -> Shapes:
+    return Shapes(program, flow(program))
+
+
+def is_integer(program: Program, node: ast.expr) -> bool:
+    """Is `node` certainly an integer of Python: a size, a count, arithmetic on them?"""
+    return _is_integer(program, shapes(program), node)
+
+
+def ranks(program: Program) -> Ranks:
+    """How many axes tensors have at least, by what is done to them."""
+    return Ranks(program, shapes(program), flow(program))
+
+
+# -- loaders and processes
+
+
+def loaders(program: Program) -> list[LoaderCall]:
+    """The calls that build loaders, in source order."""
+    return program.get(Loaders).calls
+
+
+def measured_workers(option: str, loader: LoaderCall) -> tuple[int, int] | None:
+    """The workers, and the batches that each keeps ready, which runs of `loader` have found enough; None before.
+
+    `option` is the value of the rule's option called MEASURED.
+    """
+    return _of_option(option).get(_call_text(loader.call))
+
+
+def dataset(program: Program, loader: LoaderCall) -> Source:
+    """What `loader` reads: whether workers could, would draw the same, and where the items lie."""
+    return program.get(Datasets).of(loader)
+
+
+def hands_out_own_items(program: Program, loader: LoaderCall) -> bool:
+    """Does `loader` hand out, uncollated, objects that its dataset keeps, so that writes to them are kept as well?"""
+    return program.get(Datasets).hands_out_own_items(loader)
+
+
+def order_changed(program: Program, loader: LoaderCall) -> str:
+    """Why workers would change when the order of a shuffling `loader` is drawn; empty where they wouldn't."""
+    return program.get(DrawOrder).changed(loader)
+
+
+def first_process_start(program: Program, *loaders: LoaderCall) -> Start | None:
+    """The first statement of the module, outside of a main guard, that starts processes, if `loaders` had workers."""
+    if not loaders:
+        return program.get(Starts).first()
+    return Starts(program, frozenset(loader.call for loader in loaders)).first()
+
+
+# -- fixes
+
+
+def tried(make: Callable[Given, Fix], *given: Given.args, **named: Given.kwargs) -> tuple[tuple[Fix, ...], str]:
+    """The fix that `make(...)` gives, and nothing that blocks it; or none, and what does, if it raises Blocked."""
+    try:
+        return (make(*given, **named),), ""
+    except Blocked as reason:
+        return (), str(reason)
+
+
+def joined_behind(program: Program, growing: TorchCall) -> Fix:
+    """The fix for a tensor that grows by `name = torch.cat([name, part])` in a loop: a list, joined behind the loop.
+
+    Raises Blocked where the loop needs the tensor as it grows, others may look at it, or a part may change meanwhile.
+    """
+    from perflint.transforms.joined import joined_behind  # here: few files have such a loop
+
+    return joined_behind(program, growing)
+
+
+def time_loop_remedy(program: Program, loop: PlainLoop) -> Remedy | None:
+    """What may be done about a loop over time: all of its steps at once, or captured as a graph, or why neither can be.
+
+    None for other loops, and for what is captured already.
+    """
+    found = program.time_loop(loop)
+    if found is None:
+        return None
+    from perflint.transforms.loops import is_captured, remedy  # here: most files have no such loop
+
+    return None if is_captured(program, loop) else remedy(program, loop, found.kind, found.because)
+
+
+def host_reads(program: Program) -> list[tuple[Sync, tuple[Fix, ...], str]]:
+    """The reads of device tensors at hot places, each with its fixes, or with what stands in the way of one."""
+    return program.get(remedies)
+
+
+# -- text
+
+
+def head_span(program: Program, node: ast.stmt) -> tuple[int, int]:
+    """A statement up to its block: of a loop, `for` or `while` to what it walks or tests; of others, the first line."""
+    start, end = program.span(node)
+    if isinstance(node, LOOPS):
+        return start, program.span(node.test if isinstance(node, ast.While) else node.iter)[1]
+    return start, start + len(program.text[start:end].splitlines()[0])
+
+
+def call_span(program: Program, call: ast.Call) -> tuple[int, int]:
+    """A call from its function's name, which in a chain may be lines behind the beginning, to its end."""
+    end = program.span(call)[1]
+    if isinstance(call.func, ast.Attribute) and not program.qualified(call.func):
+        return program.span(call.func)[1] - len(call.func.attr), end
+    return program.span(call)[0], end
+
+
+def comments(program: Program, start: int, end: int) -> list[str]:
+    """The comments between two places of the text, which a fix must not lose."""
+    return [each.text for each in _comments(program.text) if start <= each.start < end]
+
+
+def matchers() -> ModuleType:
+    """`libcst.matchers`, for the function of a Codemod, which asks for it in its body: checks do without libcst."""
+    import libcst.matchers
+
+    return libcst.matchers

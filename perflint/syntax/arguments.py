@@ -1,0 +1,100 @@
+"""Binds the arguments of a call to the parameters of what it calls."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from perflint.syntax.walk import Function
+
+Argument = TypeVar("Argument")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The arguments of one call.
+
+    `given` maps each parameter that is given in plain sight to its expression, in the order of the parameters. `rest`
+    and `others` are the positional arguments and the keywords that none of the parameters takes. `is_open`: a `*` or
+    `**` stands in the call, so that a parameter which isn't in `given` may be given all the same.
+    """
+
+    given: Mapping[str, ast.expr]
+    rest: tuple[ast.expr, ...] = ()
+    others: tuple[ast.keyword, ...] = ()
+    is_open: bool = False
+
+    def get(self, *names: str) -> ast.expr | None:
+        """The argument for the parameter of that name, or the first of these names (`dim`, `axis`) that is given."""
+        return next((self.given[name] for name in names if name in self.given), None)
+
+    @property
+    def is_complete(self) -> bool:
+        """Is `given` all that the call hands over?"""
+        return not (self.rest or self.others or self.is_open)
+
+
+def bind(call: ast.Call, callee: Function | Sequence[str], *, skipped: int = 0) -> Bound:
+    """The arguments of `call` by the parameters of `callee`: a function, or the names of what it takes, in order.
+
+    `skipped` parameters at the front are given already, such as the `self` of a bound method.
+    """
+    stars = (position for position, each in enumerate(call.args) if isinstance(each, ast.Starred))
+    plain = call.args[: next(stars, len(call.args))]
+    keywords = {each.arg: each.value for each in call.keywords if each.arg is not None}
+    given = matched(callee, plain, keywords, skipped=skipped)
+    rest = plain[max(len(_names(callee)[0]) - skipped, 0) :]
+    others = tuple(each for each in call.keywords if each.arg is not None and each.arg not in given)
+    is_open = len(plain) < len(call.args) or any(each.arg is None for each in call.keywords)
+    return Bound(given, tuple(rest), others, is_open)
+
+
+def matched(
+    callee: Function | Sequence[str],
+    positional: Sequence[Argument],
+    keywords: Mapping[str, Argument],
+    *,
+    skipped: int = 0,
+) -> dict[str, Argument]:
+    """Which of the arguments each parameter of `callee` is given, by its position or its name."""
+    by_position, by_name = _names(callee)
+    given = dict(zip(by_position[skipped:], positional, strict=False))
+    given.update((name, keywords[name]) for name in (*by_position[skipped:], *by_name) if name in keywords)
+    return given
+
+
+def parameters_of(function: Function) -> list[ast.arg]:
+    """All parameters of `function`, in their order, `*args` and `**kwargs` last."""
+    arguments = function.args
+    extra = [each for each in (arguments.vararg, arguments.kwarg) if each is not None]
+    return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *extra]
+
+
+def defaults_of(function: Function) -> dict[str, ast.expr]:
+    """The defaults of the parameters that have one."""
+    taken = function.args
+    pairs = [
+        *zip(reversed((*taken.posonlyargs, *taken.args)), reversed(taken.defaults), strict=False),
+        *zip(taken.kwonlyargs, taken.kw_defaults, strict=True),
+    ]
+    return {parameter.arg: default for parameter, default in pairs if default is not None}
+
+
+def is_static(function: Function) -> bool:
+    """Is `function` a method that is given no object?"""
+    return any(getattr(each, "id", "") == "staticmethod" for each in getattr(function, "decorator_list", ()))
+
+
+def arguments_of(call: ast.Call) -> list[ast.expr]:
+    """Every argument of `call`, whatever it is called; what a `*` or `**` spreads as it stands there."""
+    return [*call.args, *(keyword.value for keyword in call.keywords)]
+
+
+def _names(callee: Function | Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the parameters that go by position, and of those that go by keyword alone."""
+    if not isinstance(callee, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        return tuple(callee), ()
+    taken = callee.args
+    return tuple(each.arg for each in (*taken.posonlyargs, *taken.args)), tuple(each.arg for each in taken.kwonlyargs)

@@ -1,0 +1,148 @@
+"""A tensor grows by concatenation in a loop, which copies all of it in every iteration.
+
+## What it does
+
+Reports `out = torch.cat([out, part])`, and the like with `hstack`, `vstack`, `dstack` and `column_stack`, where each
+iteration of a loop reads back what the one before has put together. *collected*: nothing else in the loop reads it.
+*fed-back* is advice: a loop that generates step by step hands what it has so far to the model, in the end a small
+buffer of tokens; in other loops such growth is what the computation is (dense blocks), and is left alone. So is what
+each iteration makes anew, a list that is joined behind the loop, what grows once an epoch, loops over the layers or
+branches of a model, loops of a few iterations, and tests.
+
+## Why it is slow
+
+Iteration n copies n parts: in all, the square of what is needed. Each copy has another size, so that the memory
+allocator can't reuse what it has, and in training the graph holds every one of them.
+
+## Example
+
+```python
+scores = torch.empty(0, device=device)
+for images in loader:
+    score = model(images.to(device))
+    scores = torch.cat([scores, score])
+```
+
+## Use instead
+
+```python
+scores_parts = [torch.empty(0, device=device)]
+for images in loader:
+    score = model(images.to(device))
+    scores_parts.append(score)
+scores = torch.cat(scores_parts)
+```
+
+A buffer of tokens is allocated once for all steps, and filled: `tokens[:, step] = token`.
+
+## Fix safety
+
+`exact`: the parts go into a list, also the tensor that the loop starts with, and are joined once behind the loop, after
+no iteration, too. Where a part is an index or a slice of another tensor, all of that stays in memory until then:
+`behaviour`. It is assumed that all parts are of one type, and that modules give new tensors. There is no fix where
+other code may see the variable meanwhile, where the loop leaves with it, for attributes, where a part isn't known to be
+made anew in each iteration or is written to in place behind it, and where the parts are joined below a `with`.
+
+## Measured
+
+Not measured yet (`tests/gpu/measure.py` has the program).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from perflint import api
+from perflint.api import Finding, Loop, LoopKind, Options, Program, Rule, Severity, TorchCall
+
+_FEW = 4  # iterations
+_MESSAGES = {
+    "collected": "`{}` is copied as a whole in every iteration, to get one part more",
+    "fed-back": "`{}` is copied as a whole in every step, to get one step more: fill a buffer for all steps",
+}
+
+
+class CatInLoop(Rule):
+    """Concatenations whose result is a part of the next iteration's."""
+
+    group = "memory"
+    triggers = (".cat(", "concat", "stack(", "cat(")
+
+    def check(self, program: Program, options: Options) -> Iterator[Finding]:
+        """Yield each growing concatenation, at its call."""
+        for statement in () if program.is_test else program.of_type(ast.Assign):
+            for growing, own in _growing(program, statement):
+                loop = _loop_around(program, statement, own)
+                kind = _kind(program, loop, statement) if loop is not None else ""
+                if not kind:
+                    continue
+                fixes, blocked = api.tried(api.joined_behind, program, growing)
+                severity = Severity.ADVICE if kind == "fed-back" else Severity.WARNING
+                message = _MESSAGES[kind].format(api.path_of(own))
+                span = program.span(growing.call)
+                yield self.finding(span, message, kind=kind, fixes=fixes, blocked=blocked, severity=severity)
+
+
+def _growing(program: Program, statement: ast.Assign) -> Iterator[tuple[TorchCall, ast.expr]]:
+    """The concatenations, of which `statement` assigns one, that the variable itself goes into, and where it does."""
+    path = api.path_of(statement.targets[0])
+    value = statement.value
+    for node in (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,):
+        parts = node.args[0] if path and isinstance(node, ast.Call) and node.args else None
+        for own in parts.elts if isinstance(parts, ast.List | ast.Tuple) else ():
+            found = api.operation(program, node) if api.path_of(own) == path else None
+            if found is not None and "joining" in found.traits and found.name != "stack":
+                yield found, own
+
+
+def _loop_around(program: Program, statement: ast.Assign, own: ast.expr) -> Loop | None:
+    """The loop that carries the variable from one iteration to the next; None where each makes it anew."""
+    target = statement.targets[0]
+    if isinstance(own, ast.Name) and isinstance(target, ast.Name):
+        return api.carrying_loop(program, own, target)
+    loop = next((each for each in program.ancestors(statement) if isinstance(each, (*api.LOOPS, *api.FUNCTIONS))), None)
+    if not isinstance(loop, api.LOOPS):
+        return None
+    stores = [each for each in api.occurrences(loop, api.path_of(target)) if isinstance(each.ctx, ast.Store)]
+    return loop if stores == [target] else None
+
+
+def _kind(program: Program, loop: Loop, statement: ast.Assign) -> str:
+    """What becomes of the growing tensor in the loop; empty where it is no defect."""
+    path, own = api.path_of(statement.targets[0]), set(ast.walk(statement))
+    others = (each for each in api.occurrences(loop, path) if each not in own and isinstance(each.ctx, ast.Load))
+    if not all(_asks_for_none(program, each) or _leaves(program, each) for each in others):
+        return "fed-back" if program.loop_kind(loop) is LoopKind.TIME else ""
+    inner = (each for each in ast.walk(loop) if isinstance(each, api.LOOPS) and each is not loop)
+    is_epoch = program.loop_kind(loop) is LoopKind.OTHER and any(program.loop_kind(e) is LoopKind.STEP for e in inner)
+    return "" if is_epoch or _is_short(program, loop) or _picks_layers(loop) else "collected"
+
+
+def _asks_for_none(program: Program, read: ast.AST) -> bool:
+    test = program.parent(read)
+    return isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is | ast.IsNot)
+
+
+def _leaves(program: Program, read: ast.AST) -> bool:
+    return isinstance(program.statement_of(read), ast.Return)
+
+
+def _is_short(program: Program, loop: Loop) -> bool:
+    """Is it written out that there are but a few iterations?"""
+    walked = getattr(loop, "iter", None)
+    if isinstance(walked, ast.List | ast.Tuple):
+        return True
+    is_range = isinstance(walked, ast.Call) and program.qualified(walked.func) == "builtins.range"
+    return is_range and isinstance(walked, ast.Call) and 0 <= (api.integer(walked.args[-1]) or _FEW + 1) <= _FEW
+
+
+def _picks_layers(loop: Loop) -> bool:
+    """Does each iteration call another module: `layer(x)`, `self.convs[i](x)`?"""
+    targets = {each.id for each in ast.walk(getattr(loop, "target", loop)) if isinstance(each, ast.Name)}
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Subscript | ast.Call):
+            picked = node.func if isinstance(node.func, ast.Name) else getattr(node.func, "slice", node.func)
+            if any(isinstance(each, ast.Name) and each.id in targets for each in ast.walk(picked)):
+                return True
+    return False

@@ -1,0 +1,153 @@
+"""A tensor is made on the host and copied to the device at once, in every step.
+
+## What it does
+
+Reports `.to(device)`, `.to(x)`, `.cuda()`, `.type_as(x)` and `.type(torch.cuda.FloatTensor)` of what `torch.zeros`,
+`ones`, `empty`, `full`, `eye` (*constant*), `arange`, `linspace` (*range*), `rand`, `randn`, `randint` or `randperm`
+(*random*) has just made on the host, at places that run in every step, with views, casts, fills, triangles and
+operations with numbers in between. Left alone are tensors made of data, which are on the host anyway, buffers that are
+made once (or kept in an attribute until their size changes), pinned memory, and tensors without items.
+
+## Why it is slow
+
+The host fills the tensor, and copies it by way of a buffer, for which it waits; with `device=` it launches one kernel
+and goes on.
+
+## Example
+
+```python
+h0 = torch.zeros(self.layers, x.size(0), self.width).to(x.device)
+```
+
+## Use instead
+
+```python
+h0 = torch.zeros(self.layers, x.size(0), self.width, device=x.device)
+```
+
+## Fix safety
+
+`exact` for constants and ranges of integers, `rounding` where an operation other than `+`, `-`, `*` or a comparison is
+computed on the device then, `behaviour` for random numbers: the device draws others. Zeros, ones and identities get the
+dtype that they are converted to. No fix for ranges of floats, leaves that get gradients, and `torch.Tensor(...)`.
+
+## Measured
+
+Not measured yet (`tests/gpu/measure.py host-tensor`).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from perflint import api
+from perflint.api import Blocked, Finding, Fix, Kind, Move, Options, Program, Rule, Safety, TorchCall
+
+_KEYWORDS = frozenset("size fill_value n m start end step steps low high dtype requires_grad".split())
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A tensor that `call` makes on the host; `is_plain`: nothing but views of it are taken before it is moved."""
+
+    call: ast.Call
+    name: str
+    kind: str
+    safety: Safety = Safety.EXACT
+    is_plain: bool = True
+
+
+class HostTensor(Rule):
+    """Moves of what was made on the host just before, at places that run in every step."""
+
+    group = "memory"
+    triggers = (".to(", ".cuda(", ".type(", ".type_as(")
+
+    def check(self, program: Program, options: Options) -> Iterator[Finding]:
+        """Yield each move, at the method's name."""
+        for call in program.of_type(ast.Call):
+            move = api.move(program, call)
+            made = _made(program, move.tensor) if move is not None else None
+            if move is None or made is None or not api.runs_often(program, call):
+                continue
+            fixes, blocked = api.tried(_fix, program, move, made)
+            maker = program.segment(made.call.func)
+            message = f"what `{maker}` makes on the host is copied to the device in every iteration"
+            yield self.finding(api.call_span(program, call), message, kind=made.kind, fixes=fixes, blocked=blocked)
+
+
+def _made(program: Program, node: ast.expr) -> _Made | None:
+    """How `node` is made on the host of numbers alone; None for other tensors."""
+    if isinstance(node, ast.BinOp | ast.Compare):
+        parts = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.left, *node.comparators)
+        tensors = [each for each in parts if program.value(each).kind is not Kind.NUMBER]
+        exact = isinstance(node, ast.Compare) or isinstance(node.op, ast.Add | ast.Sub | ast.Mult)
+        below = _made(program, tensors[0]) if len(tensors) == 1 else None
+        return _then(below, Safety.EXACT if exact else Safety.ROUNDING)
+    name = program.qualified(node.func) if isinstance(node, ast.Call) else ""
+    if isinstance(node, ast.Call) and name.startswith("torch.") and name.endswith("Tensor") and name.count(".") == 1:
+        sizes = all(program.value(each).kind is Kind.NUMBER for each in node.args)
+        return _Made(node, "", "constant") if node.args and sizes else None
+    if isinstance(node, ast.Call) and name.endswith(".Variable") and len(node.args) == 1:
+        return _made(program, node.args[0])
+    found = api.operation(program, node)
+    if found is not None and (kind := _kind(found)):
+        nothing = len(found.arguments) == 1 and api.integer(found.arguments[0]) == 0
+        told = {each.arg for each in found.call.keywords} - _KEYWORDS  # where, or of which numbers
+        safety = Safety.BEHAVIOUR if kind == "random" else Safety.EXACT
+        return _Made(found.call, found.name, kind, safety) if not nothing and not told else None
+    below = _made(program, found.tensor) if found is not None and found.tensor is not None else None
+    kinds = {program.value(each).kind for each in found.arguments} if found is not None else set()
+    if found is None or below is None or Kind.TENSOR in kinds:
+        return None
+    if "view" in found.traits or "move" in found.traits:
+        return None if "move" in found.traits else below
+    if "random" in found.traits or "cast" in found.traits or "copying" in found.traits:
+        return _then(below, Safety.BEHAVIOUR if "random" in found.traits else Safety.EXACT)
+    return _then(below, Safety.ROUNDING) if "pointwise" in found.traits and kinds <= {Kind.NUMBER} else None
+
+
+def _kind(found: TorchCall) -> str:
+    """Which numbers the call makes, where numbers are all that it is given: constant, range, random; else empty."""
+    if "factory" not in found.traits or found.traits.isdisjoint(("taking_sizes", "filling", "line")):
+        return ""
+    if "random" in found.traits:
+        return "random"
+    return "range" if "line" in found.traits else "constant"
+
+
+def _then(below: _Made | None, safety: Safety) -> _Made | None:
+    """What is made of it by an operation which gives, on the device, what `safety` promises."""
+    if below is None:
+        return None
+    safety = max(below.safety, safety, key=list(Safety).index)
+    return replace(below, safety=safety, kind="random" if safety is Safety.BEHAVIOUR else below.kind, is_plain=False)
+
+
+def _fix(program: Program, move: Move, made: _Made) -> Fix:
+    """The tensor made where it belongs; raises Blocked."""
+    given = {each.arg: each.value for each in made.call.keywords}
+    bounds = [*made.call.args, *(value for name, value in given.items() if name != "dtype")]
+    counts = made.name == "arange" and all(api.is_integer(program, each) for each in bounds)
+    obstacles = [
+        (not made.name, f"`{program.segment(made.call.func)}` takes no device: write `torch.empty`, or `torch.full`"),
+        ("requires_grad" in given, "the tensor on the host is the leaf that gets the gradient"),
+        (made.kind == "range" and not counts, "it isn't known to hold integers; of others, the last bits differ there"),
+        (move.casts, "it is converted to another type on its way"),
+        (not move.is_certain, f"`{program.segment(move.device or move.call)}` isn't known to be a device"),
+        (move.like is not None and not api.path_of(move.like), "what it is converted to would be computed twice"),
+    ]
+    for stands_in_the_way, reason in obstacles:
+        if stands_in_the_way:
+            raise Blocked(reason)
+    keywords = [("device", move.device or api.expression("'cuda'"))]
+    folds = made.kind == "constant" and made.name != "full" and made.is_plain and "dtype" not in given
+    if move.like is not None:
+        keywords = [("device", api.expression("{like}.device", like=move.like))]
+        keywords += [("dtype", api.expression("{like}.dtype", like=move.like))] if folds else []
+    moved = [] if move.like is not None and not folds else [api.Replace(move.call, move.tensor)]
+    title = ", ".join(f"{name}={ast.unparse(value)}" for name, value in keywords)
+    change = api.rewrite(program, api.AddKeywords(made.call, tuple(keywords)), *moved)
+    return Fix(f"make it on the device: {title}", made.safety, change)
