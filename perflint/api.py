@@ -14,8 +14,9 @@ What is offered, by the question that a rule asks:
   `Bound` to parameters; `torch_function` and `torch_method` look up a name; `CONCATENATIONS`, `CONVERSIONS`, `VIEWS`,
   `WRAPPERS` are groups.
 - *Where does it come from, and where does it go?* `flow` gives the `Flow` of definitions to uses; `carrying_loop`
-  tells what a loop carries; `occurrences` and `seen_elsewhere` tell who looks at a variable, and `registers_hooks`
-  whether hooks may; `reading` gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`.
+  tells what a loop carries; `occurrences` and `seen_elsewhere` tell who looks at a variable; `reading` gives all that
+  becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`; `may_show_writes` asks the alias analysis whether
+  a view may stand for a copy.
 - *How large is it?* `shapes` gives the `Shapes`, each a `Shape`; `ranks` the `Ranks`, the axes that there are at
   least.
 - *How often does it run?* `Program.heat` gives a `Heat`, `Program.loop_kind` a `LoopKind`; `runs_often` leaves out
@@ -43,11 +44,11 @@ from typing import ParamSpec
 
 from perflint import torch_ops
 from perflint.analysis.data.datasets import Datasets, Source
+from perflint.analysis.data.draw_order import DrawOrder
 from perflint.analysis.data.loaders import LoaderCall, Loaders, Setting, State
 from perflint.analysis.data.measured import OPTION as MEASURED
 from perflint.analysis.data.measured import call_text as _call_text
 from perflint.analysis.data.measured import of_option as _of_option
-from perflint.analysis.data.orders import Orders
 from perflint.analysis.data.starts import Start, Starts
 from perflint.analysis.heat.rarity import makes_rare
 from perflint.analysis.heat.syncs import Sync
@@ -56,7 +57,7 @@ from perflint.analysis.ir.occurrences import occurrences, seen_elsewhere
 from perflint.analysis.links import Likelihood
 from perflint.analysis.memory.consumers import CONCATENATIONS, CONVERSIONS, VIEWS, WRAPPERS, Consumer, Reading, Role
 from perflint.analysis.memory.consumers import reading as _reading
-from perflint.analysis.memory.hooks import registers_hooks
+from perflint.analysis.memory.view_writes import may_show_writes
 from perflint.analysis.program import Heat, Kind, LoopKind, Place, Program, Value
 from perflint.analysis.values.moves import Move, move
 from perflint.analysis.values.operations import TorchCall, operation
@@ -88,18 +89,102 @@ from perflint.transforms.rewrite import Codemod, rewrite
 from perflint.transforms.template import call_like, expression, number, statement, statements
 
 __all__ = [
-    "CONCATENATIONS", "CONVERSIONS", "FUNCTIONS", "LOOPS", "MEASURED", "VIEWS", "WRAPPERS", "AddKeywords",
-    "AddName", "Blocked", "Bound", "CodeChange", "Codemod", "Consumer", "Decorate", "Edit", "Finding", "Fix",
-    "Flow", "Function", "Guarding", "Heat", "InsertAfter", "InsertBefore", "Kind", "Likelihood", "LoaderCall",
-    "Loop", "LoopKind", "Move", "Operation", "Option", "Options", "Place", "PlainLoop", "Program", "Ranks",
-    "Reading", "Remedy", "Replace", "ReplaceStatements", "Role", "Rule", "Safety", "Setting", "Severity", "Shape",
-    "Shapes", "Source", "Start", "State", "Sync", "TorchCall", "Value", "add_guard", "bind", "call_like",
-    "call_span", "carrying_loop", "comments", "dataset", "expression", "first_process_start", "flow",
-    "hands_out_own_items", "head_span", "host_reads", "integer", "is_integer", "is_notebook", "joined_behind",
-    "loaders", "makes_rare", "matchers", "measured_workers", "move", "number", "occurrences", "operation",
-    "order_changed", "own_nodes", "path_of", "ranks", "reading", "registers_hooks", "rewrite", "runs_often",
-    "seen_elsewhere", "shapes", "statement", "statements", "takes_keywords", "time_loop_remedy", "torch_function",
-    "torch_method", "tried",
+    "CONCATENATIONS",
+    "CONVERSIONS",
+    "FUNCTIONS",
+    "LOOPS",
+    "MEASURED",
+    "VIEWS",
+    "WRAPPERS",
+    "AddKeywords",
+    "AddName",
+    "Blocked",
+    "Bound",
+    "CodeChange",
+    "Codemod",
+    "Consumer",
+    "Decorate",
+    "Edit",
+    "Finding",
+    "Fix",
+    "Flow",
+    "Function",
+    "Guarding",
+    "Heat",
+    "InsertAfter",
+    "InsertBefore",
+    "Kind",
+    "Likelihood",
+    "LoaderCall",
+    "Loop",
+    "LoopKind",
+    "Move",
+    "Operation",
+    "Option",
+    "Options",
+    "Place",
+    "PlainLoop",
+    "Program",
+    "Ranks",
+    "Reading",
+    "Remedy",
+    "Replace",
+    "ReplaceStatements",
+    "Role",
+    "Rule",
+    "Safety",
+    "Setting",
+    "Severity",
+    "Shape",
+    "Shapes",
+    "Source",
+    "Start",
+    "State",
+    "Sync",
+    "TorchCall",
+    "Value",
+    "add_guard",
+    "bind",
+    "call_like",
+    "call_span",
+    "carrying_loop",
+    "comments",
+    "dataset",
+    "expression",
+    "first_process_start",
+    "flow",
+    "hands_out_own_items",
+    "head_span",
+    "host_reads",
+    "integer",
+    "is_integer",
+    "is_notebook",
+    "joined_behind",
+    "loaders",
+    "makes_rare",
+    "matchers",
+    "may_show_writes",
+    "measured_workers",
+    "move",
+    "number",
+    "occurrences",
+    "operation",
+    "order_changed",
+    "own_nodes",
+    "path_of",
+    "ranks",
+    "reading",
+    "rewrite",
+    "runs_often",
+    "seen_elsewhere",
+    "shapes",
+    "statement",
+    "statements",
+    "takes_keywords",
+    "time_loop_remedy",
+    "torch_function",
+    "torch_method",
+    "tried",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")
@@ -220,7 +305,7 @@ def hands_out_own_items(program: Program, loader: LoaderCall) -> bool:
 
 def order_changed(program: Program, loader: LoaderCall) -> str:
     """Why workers would change when the order of a shuffling `loader` is drawn; empty where they wouldn't."""
-    return program.get(Orders).changed(loader)
+    return program.get(DrawOrder).changed(loader)
 
 
 def first_process_start(program: Program, *loaders: LoaderCall) -> Start | None:

@@ -13,7 +13,7 @@ by default gives advice, and only where the option `advice` of this rule asks fo
 It assumes that a program which names no device trains on the CPU where it can be seen to train or to read the
 loader itself; such loaders are left alone, and so are those called with `**` arguments of which nothing is known,
 datasets whose tensors lie on the GPU already, files of tests, and other classes called DataLoader. Workers are not
-asked for where an `IterableDataset` is read: each worker would yield all of it.
+wanted for where an `IterableDataset` is read: each worker would yield all of it.
 
 ## Why it is slow
 
@@ -135,7 +135,7 @@ class DataloaderDefaults(Rule):
         source: Source,
         missing: list[str],
         chosen: list[str],
-        asked: tuple[int, int],
+        wanted: tuple[int, int],
     ) -> Finding:
         if not missing:
             return self.finding(
@@ -149,7 +149,7 @@ class DataloaderDefaults(Rule):
         if in_process and api.hands_out_own_items(program, loader):
             fix, reason = None, _OWN_ITEMS
         else:
-            fix, reason = _fix(program, loader, source, missing, asked)
+            fix, reason = _fix(program, loader, source, missing, wanted)
         return self.finding(
             program.span(loader.call),
             _message(loader, missing, reason if fix else ""),
@@ -204,13 +204,13 @@ def _is_host_call(program: Program, call: ast.Call) -> bool:
 
 
 def _fix(
-    program: Program, loader: LoaderCall, source: Source, missing: list[str], asked: tuple[int, int]
+    program: Program, loader: LoaderCall, source: Source, missing: list[str], wanted: tuple[int, int]
 ) -> tuple[Fix | None, str]:
     """The fix for as much of `missing` as can be had, and what stands in the way of the rest.
 
-    `asked` are workers, and the batches that each keeps ready.
+    `wanted` are workers, and the batches that each keeps ready.
     """
-    workers, ahead = asked
+    workers, ahead = wanted
     settings = {"num_workers": loader.workers, "pin_memory": loader.pinned}
     reasons = {name: reason for name in missing if (reason := _obstacle(program, loader, settings[name]))}
     guarding = Guarding()
@@ -238,8 +238,8 @@ def _fix(
 
 def _proviso(program: Program, loader: LoaderCall, source: Source) -> str:
     """Why workers may read something else than one process does."""
-    if source.doubt:
-        return source.doubt
+    if source.unproved:
+        return source.unproved
     if source.may_draw:
         return "workers may draw other random numbers"
     return api.order_changed(program, loader)

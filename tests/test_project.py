@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perflint.analysis.links import Answer, HotCall, Links
+from perflint.analysis.links import HotCall, Links, Summary
 from perflint.engine.results import RunResult
 from perflint.project import run
 from perflint.project.checker import Checker, Task
@@ -342,7 +342,7 @@ def test_only_files_that_ask_are_told(tmp_path: Path) -> None:
     write(tmp_path, losses=LOSSES, loop=LOOP.format(before=FORWARD, call="on_device(images, labels)", behind=STEP))
     write(tmp_path, idle="from losses import on_device\n\n\ndef run(x):\n    return on_device(x, x)\n")
     told = {Path(path).name: context for path, context in check(tmp_path).contexts.items()}
-    assert [answer.target for answer in told["loop.py"].answers] == ["losses.on_device"]
+    assert [summary.target for summary in told["loop.py"].summaries] == ["losses.on_device"]
     assert "idle.py" not in told
 
 
@@ -386,7 +386,7 @@ for x in DataLoader([], num_workers=2):
 
 def test_imports_are_resolved_from_the_nearest_folder_above() -> None:
     call = HotCall("utils.f", 1)
-    utils = Links(functions=("f",), answers=(Answer("f"),))
+    utils = Links(functions=("f",), summaries=(Summary("f"),))
     links = {
         "a/train.py": Links(calls=(call,)),
         "a/utils.py": utils,

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import ast
+import copy
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from perflint.analysis.heat.scale import Heat
-from perflint.analysis.heat.testing import holds_tests
-from perflint.analysis.links import ALONE, Answer, Context, Says
+from perflint.analysis.heat.test_files import holds_tests
+from perflint.analysis.links import ALONE, Context, Says, Summary
 from perflint.analysis.loops.found import LoopKind, TimeLoop
-from perflint.analysis.values.bearing import says_of, trains
+from perflint.analysis.values.call_targets import targets_of
+from perflint.analysis.values.device_use import says_of, trains
 from perflint.analysis.values.inference.classes import ClassInfo
 from perflint.analysis.values.inference.execute import Executor
 from perflint.analysis.values.inference.hints import roles
-from perflint.analysis.values.outside import targets_of
 from perflint.analysis.values.values import UNKNOWN, Kind, Place, Value
 from perflint.syntax.arguments import Bound, bind, is_static
 from perflint.syntax.module import Module
@@ -30,7 +31,7 @@ _NO_GRADIENTS = frozenset({"torch.no_grad", "torch.inference_mode", "torch.autog
 
 
 class LoopPass(Protocol):
-    """What the pass over loops answers, also to passes that it asks itself."""
+    """The interface of the pass over loops, for the passes that it depends on itself."""
 
     def kind(self, loop: Loop) -> LoopKind:
         """What one iteration of `loop` is."""
@@ -43,7 +44,7 @@ class LoopPass(Protocol):
 
 
 class HeatPass(Protocol):
-    """What the pass over heat answers, also to passes that it asks itself."""
+    """The interface of the pass over heat, for the passes that it depends on itself."""
 
     def heat(self, node: ast.AST) -> Heat:
         """How often `node` runs."""
@@ -58,24 +59,37 @@ class HeatPass(Protocol):
 class Program(Module):
     """One file with all that is known about it. A pass is what makes something of a Program: a function or a class.
 
-    A pass that needs another imports it and asks `get` for what that finds. Those that need each other ask through
-    this class, to which `perflint.analysis.program` names the passes that answer: `loops` and `heats`.
+    A pass that needs another imports it and calls `get` for its result. Those that depend on each other go through this
+    class: `perflint.analysis.program` sets its `loops` and `heats`.
     """
 
     loops: ClassVar[Callable[[Program], LoopPass]]
     heats: ClassVar[Callable[[Program], HeatPass]]
 
-    def __init__(self, text: str, context: Context = ALONE) -> None:
-        super().__init__(text)
+    def __init__(self, text: str, context: Context = ALONE, tree: ast.Module | None = None) -> None:
+        super().__init__(text, tree)
         self._context = context
         self._known: dict[Callable[[Program], Any], Any] = {}
 
-    def changed(self, text: str) -> Program:
-        """The program with another text, told the same by other files."""
-        return Program(text, self._context)
+    def with_statements(self, old: ast.stmt, new: Sequence[ast.stmt]) -> Program:
+        """The program as if `new` statements stood where `old` does; what it has besides is shared.
 
-    def told(self, context: Context) -> Program:
-        """The program, told this by other files."""
+        All of `new` must have places in the text, which stays as it is.
+        """
+        child: ast.AST = old
+        instead: list[Any] = list(new)
+        for around in self.ancestors(old):
+            made: Any = copy.copy(around)
+            for name, block in ast.iter_fields(around):
+                if isinstance(block, list) and child in block:
+                    at = block.index(child)
+                    setattr(made, name, [*block[:at], *instead, *block[at + 1 :]])
+            child, instead = around, [made]
+        (tree,) = instead
+        return Program(self.text, self._context, tree)
+
+    def with_context(self, context: Context) -> Program:
+        """The program in another context."""
         return Program(self.text, context)
 
     def get(self, work_out: Callable[[Program], Fact]) -> Fact:
@@ -99,8 +113,8 @@ class Program(Module):
         That is a script, with all that it imports, which trains or evaluates and never speaks of a device. A file that
         is handed model, optimizer and data, and builds none of them, can't tell by itself: others may have moved those.
         """
-        told = self._context.on_host
-        return self.says.stays_on_host if told is None else told
+        on_host = self._context.on_host
+        return self.says.stays_on_host if on_host is None else on_host
 
     def is_tried_out(self, node: ast.AST) -> bool:
         """Is it run by the file itself, which stays on the host whatever others do with its functions and classes?"""
@@ -130,7 +144,7 @@ class Program(Module):
         executor.roles = roles(self._walk.of_type(ast.Attribute), self._walk.of_type(ast.Call))
         executor.stays_home = self.is_host_only or (self._context.on_host is None and Says.SCRIPT in self.says)
         executor.calls = self._context.calls
-        executor.answers = {answer.target: answer for answer in self._context.answers}
+        executor.summaries = {summary.target: summary for summary in self._context.summaries}
         executor.is_demo = any(map(is_main_guard, self.tree.body)) and not trains(self)
         executor.run(self.tree)
         return executor
@@ -166,16 +180,16 @@ class Program(Module):
         owner = callee.owner.node if callee.owner is not None else None
         return tuple(targets_of(callee, self.base_names(owner) if isinstance(owner, ast.ClassDef) else ()))
 
-    def answers(self, node: ast.Call) -> Iterator[Answer]:
-        """What other files told of the functions that a call may reach."""
-        if self._context.answers:
-            known = self._facts.answers
+    def summaries(self, node: ast.Call) -> Iterator[Summary]:
+        """The summaries of the functions of other files that a call may reach."""
+        if self._context.summaries:
+            known = self._facts.summaries
             yield from (known[target] for target in self.targets(node) if target in known)
 
     @cached_property
-    def hears_of_training(self) -> bool:
-        """Did other files tell of functions that train?"""
-        return any(answer.trains for answer in self._context.answers)
+    def trains_elsewhere(self) -> bool:
+        """Do functions of other files train, by their summaries?"""
+        return any(summary.trains for summary in self._context.summaries)
 
     def call_sites(self, function: Function) -> list[ast.AST]:
         """The places in this file that call `function`, or hand it to something that does."""

@@ -1,4 +1,4 @@
-"""What ties the files of a run together: what each asks of the others, says to them, and is told."""
+"""The interface between the files of a run: function summaries, queries for them, and calling contexts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Likelihood(IntEnum):
 
 
 class Says(IntFlag):
-    """What a file, or the files of a program together, say of where that computes."""
+    """Where a program computes, by what one file, or all its files together, show."""
 
     NOTHING = 0
     SCRIPT = 1  # running it does something
@@ -49,25 +49,25 @@ class HotCall:
 
 
 @dataclass(frozen=True, order=True)
-class Answer:
-    """What is known of a function from its own file.
+class Summary:
+    """The summary of a function, made in its own file for the callers in others.
 
-    `target` names it as a `HotCall` does. `gives` says what it returns (see `program.codes`), empty where that is not
-    known; `trains`: a call does one step of training; `draws`: on data that it fetches itself. `starts`: a call starts
-    processes; `loads`: iterating over what it gives, or over an object of the class, does.
+    `target` names it as a `HotCall` does. `returns` encodes what it returns (see `values.codes`), empty if unknown;
+    `trains`: a call does one step of training; `draws`: on data that it fetches itself. `starts`: a call starts
+    processes; `loads`: iterating over the result, or over an object of the class, does.
     """
 
     target: str
-    gives: str = ""
+    returns: str = ""
     trains: bool = False
     draws: bool = False
     starts: Likelihood = Likelihood.NO
     loads: Likelihood = Likelihood.NO
 
     @property
-    def is_silent(self) -> bool:
-        """Does it say nothing?"""
-        return not (self.gives or self.trains or self.starts_processes)
+    def is_empty(self) -> bool:
+        """Does it hold nothing that a caller could use?"""
+        return not (self.returns or self.trains or self.starts_processes)
 
     @property
     def starts_processes(self) -> bool:
@@ -75,49 +75,49 @@ class Answer:
         return bool(self.starts or self.loads)
 
     @property
-    def gives_tensor(self) -> bool:
+    def returns_tensor(self) -> bool:
         """Is there a tensor in what the function returns?"""
-        return not _OF_TENSORS.isdisjoint(self.gives)
+        return not _OF_TENSORS.isdisjoint(self.returns)
 
 
 @dataclass(frozen=True)
 class Links:
-    """What ties a file to others.
+    """What a file exports to the other files of the run, and what it needs of them.
 
-    Its hot calls of them; functions of its own for which it matters who calls them; its classes with the names of
-    their bases; all that it can answer about its functions; and the targets that it asks about: as `questions` whether
-    they give a tensor, as `doubts` whether they really do, as `steps` whether a call trains, and as `starts` whether
-    processes are started. `imports` names the modules, or what is in them, that it imports as it starts, and `says`
-    what it says of where it computes.
+    It exports its hot `calls`, the `functions` whose heat depends on their callers, its classes with their `bases`, and
+    the `summaries` of its functions. It queries the summaries of targets in other files: `result_queries` ask whether
+    they return a tensor, `guess_queries` whether a guess of that is right, `step_queries` whether a call trains,
+    `start_queries` whether it starts processes. `imports` names what it imports at module level; `says` is where it
+    computes.
     """
 
     calls: tuple[HotCall, ...] = ()
     functions: tuple[str, ...] = ()
     bases: tuple[tuple[str, str], ...] = ()
-    answers: tuple[Answer, ...] = ()
-    questions: tuple[str, ...] = ()
-    doubts: tuple[str, ...] = ()
-    steps: tuple[str, ...] = ()
-    starts: tuple[str, ...] = ()
+    summaries: tuple[Summary, ...] = ()
+    result_queries: tuple[str, ...] = ()
+    guess_queries: tuple[str, ...] = ()
+    step_queries: tuple[str, ...] = ()
+    start_queries: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
     says: Says = Says.NOTHING
 
 
 @dataclass(frozen=True)
 class Context:
-    """What the other files of a run tell one: the calls of it in their hot code, and answers to its questions.
+    """What the other files of a run contribute to one: their hot calls of it, and the summaries that it queried.
 
-    `on_host`: whether the programs that it is part of never leave the host; None where they don't tell.
+    `on_host`: whether the programs that it is part of never leave the host; None if unknown.
     `is_compiled`: whether one of these programs compiles with torch.jit.
     """
 
     calls: tuple[HotCall, ...] = ()
-    answers: tuple[Answer, ...] = ()
+    summaries: tuple[Summary, ...] = ()
     on_host: bool | None = None
     is_compiled: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.calls or self.answers or self.is_compiled) or self.on_host is not None
+        return bool(self.calls or self.summaries or self.is_compiled) or self.on_host is not None
 
 
 NONE = Links()

@@ -1,4 +1,4 @@
-"""The commands that tell about perflint itself: its rules, its settings, its completion."""
+"""Commands about perflint itself: its rules, settings and shell completion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `perflint fix` says for humans: what it fixed, rule by rule, and what it left, and why."""
+"""Prints the result of `perflint fix`: what was fixed, rule by rule, and what was not, and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was asked of the command `run`: which program, by which settings, and what it comes to."""
+"""The arguments of the command `run`: which program, with which settings, and how it ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from perflint.shim import receipts, run_folder, summary
 from perflint.shim.plan import Plan
 from perflint.shim.plan import load as load_plan
 from perflint.shim.planning import Planned, Project, plan_for
-from perflint.shim.running import Program, folder_of, launcher, told
+from perflint.shim.running import Program, folder_of, launcher, summary_lines
 from perflint.shim.session import plan_of
 from perflint.shim.store import project_of
 
@@ -69,7 +69,7 @@ def last_lines(name: str) -> Iterator[str]:
     if folder is None:
         raise UserError(f"{root}: no run goes on there, and none was ended from outside")
     about = run_folder.about(folder)
-    return told(load_plan(plan_of(folder)), folder, about)
+    return summary_lines(load_plan(plan_of(folder)), folder, about)
 
 
 def _typed(argv: Sequence[str], program: Program) -> tuple[str, ...]:

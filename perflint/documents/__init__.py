@@ -1,1 +1,1 @@
-"""Files as programs to check: Python sources and notebooks, read and written back unchanged but for edits."""
+"""Files as programs to check: Python sources and notebooks, preserved but for the edits."""

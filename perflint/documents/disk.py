@@ -1,4 +1,4 @@
-"""Reads a file's bytes, and replaces them wholly or not at all."""
+"""Reads files, and replaces them atomically."""
 
 from __future__ import annotations
 

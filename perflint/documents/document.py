@@ -1,4 +1,4 @@
-"""One file as the program to check: decoded from its bytes, and encoded back to the same."""
+"""One file as a program to check: decoded from its bytes, and encoded back losslessly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masks what IPython adds to Python, so that a cell parses and every character keeps its place."""
+"""Masks IPython's syntax in a cell, so that it parses as Python with every offset kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds values in JSON text by their place, and edits strings there without touching another byte."""
+"""Locates values in JSON text, and edits strings there without touching another byte."""
 
 from __future__ import annotations
 

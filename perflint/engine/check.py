@@ -11,8 +11,8 @@ from pathlib import Path
 
 from perflint.analysis.links import ALONE, NONE, Context, Links
 from perflint.analysis.program import Program
+from perflint.analysis.values.call_targets import receives_tensors
 from perflint.analysis.values.linking import links_of, links_without_torch
-from perflint.analysis.values.outside import receives_tensors
 from perflint.documents.disk import Unreadable, read_bytes
 from perflint.documents.document import Document, decode
 from perflint.engine import suppress
@@ -20,7 +20,7 @@ from perflint.engine.problems import FILE_FAULTS, TOO_LARGE, RuleCrash, problem_
 from perflint.engine.results import Diagnostic, FileResult, PlacedFix
 from perflint.engine.rule import Finding, Fix, Options, Rule, Unrenderable
 from perflint.engine.screen import can_fire, may_use_torch
-from perflint.engine.supposed import supposed_contexts
+from perflint.engine.worst_case import worst_contexts
 from perflint.syntax.source import Source
 
 FRAME_CONTEXT = 2  # lines shown above and below a finding
@@ -41,8 +41,8 @@ def find(text: str, rules: Sequence[Rule], options: Mapping[str, Options], conte
     links = links_of(program, context) if _concerns(text, context) else links_without_torch(program)
 
     def possible() -> Iterator[Finding]:
-        for told in supposed_contexts(program, links):
-            yield from _examine(text, rules, options, told)[0]
+        for context in worst_contexts(program, links):
+            yield from _examine(text, rules, options, context)[0]
 
     return Found(suppress.apply(text, findings, rules, possible), links)
 

@@ -1,4 +1,4 @@
-"""Edits as data: whether they are well-formed, whether they collide, and the text that they make."""
+"""Validates edits, detects conflicts between them, and applies them to a text."""
 
 from __future__ import annotations
 

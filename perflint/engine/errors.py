@@ -1,4 +1,4 @@
-"""The user's mistakes, as against ours."""
+"""Errors that the user caused."""
 
 
 class UserError(Exception):

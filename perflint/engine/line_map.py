@@ -1,4 +1,4 @@
-"""Which line of a text stands for which line of the text that it was made from."""
+"""Maps the lines of a text to those of the text that it was made from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the `# perflint: ignore` comments of a file, and the lines that each of them speaks for."""
+"""Parses `# perflint: ignore` comments, and finds the lines that each of them covers."""
 
 from __future__ import annotations
 

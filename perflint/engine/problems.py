@@ -1,4 +1,4 @@
-"""Words for what went wrong with a file: the file's own faults in one line, and ours with their traceback."""
+"""Describes why a file could not be checked: its own faults in one line, ours with a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Says what is wrong with a changed program: whether it still compiles and has kept its comments."""
+"""Checks that a changed program still compiles and has kept its comments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run hands to its reports: diagnostics with positions, results of files, results of runs."""
+"""The results that reports render: diagnostics with positions, results of files, results of runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Says cheaply, from a file's text alone, which rules cannot fire in it: soundly, so never wrongly."""
+"""Rules out, from a file's text alone, the rules that cannot fire in it: cheaply and soundly."""
 
 from __future__ import annotations
 

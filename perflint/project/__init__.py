@@ -1,1 +1,1 @@
-"""The files of a run: found, tied together, cached, and checked in worker processes."""
+"""The files of a run: discovery, imports, summaries between files, cache, and worker processes."""

@@ -1,4 +1,4 @@
-"""Remembers the results of files by their content: a cache that may be lost, damaged or locked, and is never wrong.
+"""Caches the results of files by their content; the cache may be lost, damaged or locked, and is never wrong.
 
 One sqlite database holds a row for each file. Its key digests all that the result depends on, each row has a checksum,
 and any error of the database makes the run one without a cache.

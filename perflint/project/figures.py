@@ -1,4 +1,4 @@
-"""What was measured of loaders while programs ran, kept in a project for the fixes and runs that follow.
+"""Measurements of loaders, kept in a project for later fixes and runs.
 
 `.perflint/loaders.json` holds `{"version": 1, "loaders": [...]}`, each loader with the fields of a `LoaderFigure`.
 """

@@ -1,4 +1,4 @@
-"""Finds the files of a run: walks folders, leaves out what is excluded, and says what it left out and why."""
+"""Finds the files of a run: walks folders, and records what it skips and why."""
 
 from __future__ import annotations
 

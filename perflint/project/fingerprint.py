@@ -1,4 +1,4 @@
-"""Digests the code that makes results, perflint's own and its rules', so that no other code's results are used."""
+"""Hashes the code that produces results, perflint's own and its rules', to invalidate caches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps Python from looking for unreachable objects where there are hardly any."""
+"""Turns Python's cyclic garbage collection off where there is hardly any garbage."""
 
 import atexit
 import gc

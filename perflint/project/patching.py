@@ -1,4 +1,4 @@
-"""Patches many files: what `perflint fix` does with each, in as many processes as are worth it."""
+"""Fixes many files, in as many processes as pay off."""
 
 from __future__ import annotations
 

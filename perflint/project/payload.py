@@ -1,4 +1,4 @@
-"""Writes the result of one file as compact JSON and reads it back: what the cache keeps and what workers send."""
+"""Serialises the result of one file to compact JSON for the cache and the worker processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perflint.analysis.links import NONE, Answer, Context, HotCall, Likelihood, Links, Says
+from perflint.analysis.links import NONE, Context, HotCall, Likelihood, Links, Says, Summary
 from perflint.documents.places import PlacedEdit, Position, Problem
 from perflint.engine.problems import InternalProblem
 from perflint.engine.results import Diagnostic, FileResult, PlacedFix
@@ -19,27 +19,27 @@ def encode(result: FileResult, links: Links = NONE) -> str:
     if result == FileResult(result.path) and links == NONE:
         return ""
     content = [[_diagnostic(each) for each in result.diagnostics], _problem(result.problem), result.skipped]
-    asked = [links.questions, links.doubts, links.steps, links.starts]
-    told = [_calls(links.calls), links.functions, links.bases, _answers(links.answers)]
-    return _dumps([*content, *told, *asked, links.imports, links.says])
+    queries = [links.result_queries, links.guess_queries, links.step_queries, links.start_queries]
+    exports = [_calls(links.calls), links.functions, links.bases, _summaries(links.summaries)]
+    return _dumps([*content, *exports, *queries, links.imports, links.says])
 
 
 def decode_links(payload: str) -> Links:
     """The links that `encode` was given; raises as `decode` does."""
     if not payload:
         return NONE
-    calls, functions, bases, answers, *named, says = json.loads(payload)[3:]
-    questions, doubts, steps, starts, imports = map(tuple, named)
+    calls, functions, bases, summaries, *named, says = json.loads(payload)[3:]
+    unknown, guessed, steps, starts, imports = map(tuple, named)
     classes = tuple((name, base) for name, base in bases)
-    told = (_read_calls(calls), tuple(functions), classes, _read_answers(answers))
-    return Links(*told, questions, doubts, steps, starts, imports, Says(says))
+    exports = (_read_calls(calls), tuple(functions), classes, _read_summaries(summaries))
+    return Links(*exports, unknown, guessed, steps, starts, imports, Says(says))
 
 
 def encode_contexts(contexts: Mapping[str, Context]) -> str:
     """The contexts of the files of a run, by path."""
     return _dumps(
         {
-            path: [_calls(each.calls), _answers(each.answers), each.on_host, each.is_compiled]
+            path: [_calls(each.calls), _summaries(each.summaries), each.on_host, each.is_compiled]
             for path, each in contexts.items()
         }
     )
@@ -48,8 +48,8 @@ def encode_contexts(contexts: Mapping[str, Context]) -> str:
 def decode_contexts(payload: str) -> dict[str, Context]:
     """The contexts that `encode_contexts` was given; raises as `decode` does."""
     return {
-        path: Context(_read_calls(calls), _read_answers(answers), on_host, is_compiled)
-        for path, (calls, answers, on_host, is_compiled) in json.loads(payload).items()
+        path: Context(_read_calls(calls), _read_summaries(summaries), on_host, is_compiled)
+        for path, (calls, summaries, on_host, is_compiled) in json.loads(payload).items()
     }
 
 
@@ -80,14 +80,14 @@ def _read_calls(content: list[Any]) -> tuple[HotCall, ...]:
     )
 
 
-def _answers(answers: Sequence[Answer]) -> list[Any]:
-    return [[each.target, each.gives, each.trains, each.draws, each.starts, each.loads] for each in answers]
+def _summaries(summaries: Sequence[Summary]) -> list[Any]:
+    return [[each.target, each.returns, each.trains, each.draws, each.starts, each.loads] for each in summaries]
 
 
-def _read_answers(content: list[Any]) -> tuple[Answer, ...]:
+def _read_summaries(content: list[Any]) -> tuple[Summary, ...]:
     return tuple(
-        Answer(target, gives, trains, draws, Likelihood(starts), Likelihood(loads))
-        for target, gives, trains, draws, starts, loads in content
+        Summary(target, returns, trains, draws, Likelihood(starts), Likelihood(loads))
+        for target, returns, trains, draws, starts, loads in content
     )
 
 

@@ -1,4 +1,4 @@
-"""Tells the files of a run of the programs that they are part of, which is all that a script imports, at last.
+"""Finds the programs in a run, each a script with all that it imports: where they compute, what they compile.
 
 Where these compute, and whether they are compiled.
 """

@@ -1,4 +1,4 @@
-"""Checks many files: on all cores where there are many, and not at all where the cache knows the result."""
+"""Checks many files: in parallel where there are many, from the cache where it knows the result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 
-_ROUNDS = 3  # of telling what became known from file to file
+_ROUNDS = 3  # of the fixpoint over the summaries and contexts of files
 _BYTES_PER_WORKER = 64_000  # less is checked before another process has started
 _LOST = Problem("was not checked: the process that checked it was killed, as happens when memory runs out")
 
@@ -45,7 +45,7 @@ class _Seen:
     size: int
     key: bytes | None
 
-    def told(self, context: Context) -> _Seen:
+    def in_context(self, context: Context) -> _Seen:
         """The same file, which stood alone so far, in its `context`."""
         task = replace(self.task, context=context)
         return replace(self, task=task, key=in_context(self.key, task.surroundings) if self.key else None)
@@ -78,25 +78,27 @@ class _Run:
     jobs: int | None
 
     def check_all(self, tasks: Sequence[Task], progress: Progress | None) -> tuple[dict[str, Checked], Contexts]:
-        """The results by path, and what the files told each other.
+        """The results and the contexts by path.
 
-        To know this takes the results of all files: so it is remembered for the files together.
+        Contexts depend on the results of all files, so they are cached for the files together.
         """
         seen = {task.path: _look(self.checker, task) for task in tasks}
         keys = {path: each.key for path, each in seen.items() if each.key}
         whole = key_of_all(keys) if 1 < len(tasks) == len(keys) else None
         if whole and self.cache and (known := self.cache.load([whole])):
             contexts = decode_contexts(known[whole])
-            told = [each.told(contexts.get(path, ALONE)) for path, each in seen.items()]
-            return self._check(told, progress), contexts
+            tasks_in_context = [each.in_context(contexts.get(path, ALONE)) for path, each in seen.items()]
+            return self._check(tasks_in_context, progress), contexts
         checked, contexts = self._follow_links(seen, progress)
-        as_seen = all(each.key == seen[path].told(contexts.get(path, ALONE)).key for path, each in checked.items())
+        as_seen = all(
+            each.key == seen[path].in_context(contexts.get(path, ALONE)).key for path, each in checked.items()
+        )
         if whole and self.cache and as_seen:
             self.cache.store({whole: encode_contexts(contexts)})
         return checked, contexts
 
     def _follow_links(self, seen: dict[str, _Seen], progress: Progress | None) -> tuple[dict[str, Checked], Contexts]:
-        """Check each file by itself; then again those of which, or to which, others turn out to tell something."""
+        """Check each file by itself; then again, until a fixpoint, those whose context has changed."""
         checked = self._check(list(seen.values()), progress)
         contexts: Contexts = {}
         links: dict[str, Links] = {}
@@ -108,7 +110,7 @@ class _Run:
             if not changed:
                 break
             contexts = news
-            checked |= self._check([seen[path].told(contexts.get(path, ALONE)) for path in changed])
+            checked |= self._check([seen[path].in_context(contexts.get(path, ALONE)) for path in changed])
         return checked, contexts
 
     def _check(self, seen: Sequence[_Seen], progress: Progress | None = None) -> dict[str, Checked]:

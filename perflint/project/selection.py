@@ -1,4 +1,4 @@
-"""Which rules are on in which file, and why the others are not."""
+"""Which rules are enabled in which file, and why the others are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ties the files of a run together: who calls whose functions in hot code, and who can answer what about them."""
+"""Resolves calls and queries between the files of a run: the call graph of its hot code, and the summaries needed."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from dataclasses import replace
 from functools import cache
 from pathlib import PurePath
 
-from perflint.analysis.links import Answer, Context, HotCall, Links
+from perflint.analysis.links import Context, HotCall, Links, Summary
 from perflint.project.programs import compiled, on_host
 
-_LIKELY = "d"  # what one doubts is taken for that already
+_LIKELY = "d"  # the guess itself, which answers no query about it
 _NAMESAKES = 8  # classes with a method of one name, beyond which the name says nothing of the class
 
 
 def contexts_of(links: Mapping[str, Links]) -> dict[str, Context]:
-    """What there is to tell each file, by path, of files for which there is anything.
+    """The context of each file, by path, where it is not empty.
 
-    Calls are told with their targets as the file itself knows them, answers as it asked for them. Imports are followed
-    as Python does with the folder of a script, or the root of a project, on its path.
+    Calls name their targets as the called file does, summaries as the calling file does. Imports are resolved as Python
+    does with the folder of a script, or the root of a project, on its path.
     """
     modules = _Modules(links)
-    calls, answers = _calls(links, modules), _answers(links, modules)
+    calls, summaries = _calls(links, modules), _summaries(links, modules)
     imports = {path: modules.imported(path, each.imports) for path, each in links.items()}
     host, scripted = on_host(links, imports), compiled(links, imports)
-    told = {**calls, **answers, **host, **dict.fromkeys(scripted)}
+    paths = {**calls, **summaries, **host, **dict.fromkeys(scripted)}
     return {
-        path: Context(calls.get(path, ()), answers.get(path, ()), host.get(path), path in scripted) for path in told
+        path: Context(calls.get(path, ()), summaries.get(path, ()), host.get(path), path in scripted) for path in paths
     }
 
 
@@ -45,7 +45,7 @@ def _calls(links: Mapping[str, Links], modules: _Modules) -> dict[str, tuple[Hot
 
 
 def _weakened(call: HotCall) -> HotCall:
-    """`call`, of whose arguments nothing is sure where it is not sure either whom it reaches."""
+    """`call` with its arguments as guesses, where its target is only a guess."""
     if not call.target.startswith("?"):
         return call
     weaker = str.maketrans("DdHh", "gg--")
@@ -53,32 +53,33 @@ def _weakened(call: HotCall) -> HotCall:
     return replace(call, positional=call.positional.translate(weaker), keywords=keywords)
 
 
-def _answers(links: Mapping[str, Links], modules: _Modules) -> dict[str, tuple[Answer, ...]]:
-    known = {(path, answer.target): answer for path, each in links.items() for answer in each.answers}
-    telling = {_last(answer.target) for answer in known.values() if not answer.is_silent}
-    found: dict[str, tuple[Answer, ...]] = {}
+def _summaries(links: Mapping[str, Links], modules: _Modules) -> dict[str, tuple[Summary, ...]]:
+    known = {(path, summary.target): summary for path, each in links.items() for summary in each.summaries}
+    useful = {_last(summary.target) for summary in known.values() if not summary.is_empty}
+    found: dict[str, tuple[Summary, ...]] = {}
     for path, each in links.items():
-        told = []
-        for target in sorted({*each.questions, *each.doubts, *each.steps, *each.starts}):
-            if _last(target) not in telling:
+        answered = []
+        queries = {*each.result_queries, *each.guess_queries, *each.step_queries, *each.start_queries}
+        for target in sorted(queries):
+            if _last(target) not in useful:
                 continue
             reached = {known[place] for place in modules.answering(path, target) if place in known and place[0] != path}
-            answer = _agreed(reached)
-            if answer is not None and (
-                answer.trains
-                or (answer.starts_processes and target in each.starts)
-                or (answer.gives not in ("", _LIKELY) and target in each.doubts)
-                or (answer.gives_tensor and target in each.questions)
+            summary = _agreed(reached)
+            if summary is not None and (
+                summary.trains
+                or (summary.starts_processes and target in each.start_queries)
+                or (summary.returns not in ("", _LIKELY) and target in each.guess_queries)
+                or (summary.returns_tensor and target in each.result_queries)
             ):
-                told.append(replace(answer, target=target))
-        if told:
-            found[path] = tuple(told)
+                answered.append(replace(summary, target=target))
+        if answered:
+            found[path] = tuple(answered)
     return found
 
 
-def _agreed(answers: set[Answer]) -> Answer | None:
-    """What all the `answers` say; None where they differ."""
-    said = {replace(answer, target="") for answer in answers}
+def _agreed(summaries: set[Summary]) -> Summary | None:
+    """What all the `summaries` say; None where they differ."""
+    said = {replace(summary, target="") for summary in summaries}
     return said.pop() if len(said) == 1 else None
 
 
@@ -92,11 +93,11 @@ class _Modules:
     def __init__(self, links: Mapping[str, Links]) -> None:
         self._paths: defaultdict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
         for path in links:
-            parts = _parts(path)
+            parts = _module_path(path)
             if parts:
                 self._paths[parts[-1]].append((parts, path))
         self._module = cache(self._find_module)
-        self._defined = {(path, answer.target) for path, each in links.items() for answer in each.answers}
+        self._defined = {(path, summary.target) for path, each in links.items() for summary in each.summaries}
         self._methods = _by_name(self._defined)
         self._offered = _by_name({(path, name) for path, each in links.items() for name in each.functions})
         self._bases: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
@@ -196,17 +197,17 @@ def _closure(
 def _resolved(path: str, name: str) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
     """The folder in which the file at `path` looks for a dotted name, its parts, and whether it looks only there."""
     dots = len(name) - len(name.lstrip("."))
-    folder = _parts_of_folder(path)
+    folder = _folder_path(path)
     if dots > 1:
         folder = folder[: len(folder) - (dots - 1)]
     return folder, tuple(part for part in name.split(".") if part), dots > 0
 
 
-def _parts(path: str) -> tuple[str, ...]:
+def _module_path(path: str) -> tuple[str, ...]:
     pure = PurePath(path)
     return pure.parent.parts if pure.name == "__init__.py" else (*pure.parent.parts, pure.stem)
 
 
 @cache
-def _parts_of_folder(path: str) -> tuple[str, ...]:
+def _folder_path(path: str) -> tuple[str, ...]:
     return PurePath(path).parent.parts

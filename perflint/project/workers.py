@@ -1,4 +1,4 @@
-"""Runs a function on many tasks in worker processes: none outlives its parent, and the loss of one loses one task."""
+"""Runs a function on many tasks in worker processes: none outlives its parent, a lost one loses one task."""
 
 from __future__ import annotations
 

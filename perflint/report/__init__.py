@@ -1,4 +1,4 @@
-"""Renders the result of a run in the format that the user asked for; a format's module is imported when it is used."""
+"""Renders the results of a run in the chosen format, whose module is imported on demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The format concise: one line for each finding, and a closing summary."""
+"""The format concise: one line for each finding, and a summary."""
 
 from __future__ import annotations
 

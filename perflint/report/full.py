@@ -1,4 +1,4 @@
-"""The format full: a code frame for each finding, why it matters, what its fix would do, and a closing summary."""
+"""The format full: a code frame for each finding, its reason, its fix, and a summary."""
 
 from __future__ import annotations
 

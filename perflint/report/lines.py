@@ -1,4 +1,4 @@
-"""The format json-lines: the objects of the format json, one to a line."""
+"""The format json-lines: the objects of the format json, one per line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a report for humans is to look, and the escaping that keeps users' text from breaking their terminal."""
+"""Colours and width of a report for humans, and the escaping of control characters in users' text."""
 
 from __future__ import annotations
 

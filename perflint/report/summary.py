@@ -1,4 +1,4 @@
-"""The closing lines of a report for humans."""
+"""The summary of a report for humans."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Probe:
 
 def probe(dataset: Any, collate: Callable[[list[Any]], Any] | None = None) -> Probe:
     """Read the first samples of a dataset with indices, and `collate` them; raises what that raises."""
-    parts = list(_parts(dataset))
+    parts = list(_nested_values(dataset))
     before = _state(parts)
     times: list[float] = []
     samples = []
@@ -59,20 +59,20 @@ def probe(dataset: Any, collate: Callable[[list[Any]], Any] | None = None) -> Pr
                 break
         given = collate(samples) if collate else samples[-1]
         draws = has_drawn()
-    tensors = [each for each in _parts(samples[-1]) if isinstance(each, Tensor)]
-    sent = [*tensors, *(each for each in _parts(given) if isinstance(each, Tensor))]
+    tensors = [each for each in _nested_values(samples[-1]) if isinstance(each, Tensor)]
+    sent = [*tensors, *(each for each in _nested_values(given) if isinstance(each, Tensor))]
     return Probe(
         seconds=min(times),
         bytes=sum(tensor.nbytes for tensor in tensors),
         draws=draws,
         copies=any(_name(each) in _GENERATORS for each in (*parts, *_globals_of(parts))),
-        changes=_state(_parts(dataset)) != before,
+        changes=_state(_nested_values(dataset)) != before,
         device=any(isinstance(each, Tensor) and each.device.type != "cpu" for each in (*parts, *sent)),
         recorded=any(each.requires_grad for each in sent),
     )
 
 
-def _parts(value: object, depth: int = _DEPTH) -> Iterator[object]:
+def _nested_values(value: object, depth: int = _DEPTH) -> Iterator[object]:
     """The value, what is in it, and what its attributes hold; of long lists the first ones."""
     yield value
     if depth == 0 or isinstance(value, str | bytes | Tensor | type):
@@ -84,7 +84,7 @@ def _parts(value: object, depth: int = _DEPTH) -> Iterator[object]:
     else:
         inner = list(vars(value).values()) if hasattr(value, "__dict__") and not callable(value) else []
     for each in inner:
-        yield from _parts(each, depth - 1)
+        yield from _nested_values(each, depth - 1)
 
 
 def _globals_of(parts: Iterable[object]) -> Iterator[object]:

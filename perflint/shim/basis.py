@@ -1,4 +1,4 @@
-"""What a plan was made from, and a look at it that tells without reading a file whether all of it is as it was."""
+"""The inputs of a plan, and a check of their metadata that tells whether the plan still holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hands out the code of patched files, which is compiled once and remembered."""
+"""Provides the compiled code of patched files, from a cache."""
 
 from __future__ import annotations
 

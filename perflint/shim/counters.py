@@ -1,4 +1,4 @@
-"""Counts in files that outlive their processes how often each patched file was loaded, and each change was run."""
+"""Counts, in files that survive their processes, how often patched files were loaded and changes were run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds all that the plan for a project depends on."""
+"""Finds all files that the plan for a project depends on."""
 
 from __future__ import annotations
 

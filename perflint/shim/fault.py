@@ -1,4 +1,4 @@
-"""Tells that something went wrong in perflint itself, for which the user's program is not to suffer."""
+"""Reports errors of perflint itself without disturbing the user's program."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import sys
 import warnings
 from contextlib import suppress
 
-_told: list[str] = []
+_reported: list[str] = []
 
 
 def tell(message: str) -> None:
     """Warn of the first fault in this process, as a line at least where the program turns warnings into errors."""
-    if _told:
+    if _reported:
         return
-    _told.append(message)
+    _reported.append(message)
     try:
         warnings.warn(f"perflint {message}", RuntimeWarning, stacklevel=3)
     except RuntimeWarning:

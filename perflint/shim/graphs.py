@@ -1,4 +1,4 @@
-"""Notes how often the graphs of a run were replayed, and why those that never were stayed eager."""
+"""Records how often the CUDA graphs of a run were replayed, and why the others stayed eager."""
 
 from __future__ import annotations
 

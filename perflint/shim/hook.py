@@ -1,4 +1,4 @@
-"""Hands out the patched code of the user's files where Python imports them, and leaves all other imports alone."""
+"""The import hook: loads the user's patched files, and leaves all other imports alone."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class PatchedLoader(SourceFileLoader):
 
 
 class _Watched:
-    """Has a library's module loaded by its own `loader`, and tells that it is there."""
+    """Loads a library's module by its own `loader`, and notifies when it is there."""
 
-    def __init__(self, loader: Loader, told: AfterImport) -> None:
-        self._loader, self._told = loader, told
+    def __init__(self, loader: Loader, notify: AfterImport) -> None:
+        self._loader, self._notify = loader, notify
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)
@@ -42,7 +42,7 @@ class _Watched:
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         self._loader.exec_module(module)
-        self._told(module)
+        self._notify(module)
 
 
 class Finder:

@@ -1,4 +1,4 @@
-"""Finds what is known of a project's loaders before it runs: by their text, and from runs that tuned them."""
+"""Finds what is known of a project's loaders before a run: from their code, and from tuning runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watches where the user's own files make DataLoaders, and adds to each what was left out of its arguments."""
+"""Intercepts the DataLoaders that the user's files construct, and completes their arguments."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Loaders:
 
     def __init__(self, plan: Plan, run: Path) -> None:
         self._plan, self._run = plan, run
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._tuning = self._new_tuning() if plan.tunes else None
         self._has_ended = False
 
@@ -123,8 +123,8 @@ class Loaders:
 
     def _tell(self, made: Made) -> None:
         line = json.dumps(made)
-        if line not in self._told:
-            self._told.add(line)
+        if line not in self._reported:
+            self._reported.add(line)
             with (self._run / f"{os.getpid()}{_SUFFIX}").open("a", encoding="utf-8") as file:
                 file.write(f"{line}\n")
 

@@ -1,4 +1,4 @@
-"""What a run of a program is to change in it, as data that every process of the run reads.
+"""The plan of a run: what is to be changed, as data that every process of the run reads.
 
 Here, as in all that a process needs as it starts, records are named tuples: dataclasses take too long to import.
 """

@@ -1,4 +1,4 @@
-"""Plans a run: the patch of every file of the user's project, by the same `fix` as the command line's."""
+"""Makes the plan of a run: the patch of every file of the project, by the same `fix` as the command line's."""
 
 from __future__ import annotations
 

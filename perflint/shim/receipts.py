@@ -1,4 +1,4 @@
-"""Remembers with which words a program was run by which plan: the same words find it again for as long as it holds.
+"""Caches which plan belongs to a command line, for as long as the plan holds.
 
 So a program starts without what reads the command line and the settings, and knows the rules. What the words up to a
 program's name ask for depends on nothing that follows it.

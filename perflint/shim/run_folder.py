@@ -1,4 +1,4 @@
-"""The folder in which the processes of a run note what they do; of a run that was ended from outside it is left.
+"""The folder that the processes of a run write their records to; it survives a run that is killed.
 
 While a process uses such a folder it holds a lock on it, which also keeps those away that clean up temporary files.
 """

@@ -57,7 +57,7 @@ class Run(NamedTuple):
 
     def lines(self) -> list[str]:
         """The summary so far."""
-        return list(told(self.shim.plan, self.folder.path, self.about))
+        return list(summary_lines(self.shim.plan, self.folder.path, self.about))
 
     def end(self) -> None:
         """Patch nothing more, here and in processes that are started from now on."""
@@ -103,7 +103,7 @@ def go_on(shim: Shim, folder: Path) -> None:
     _tell_at_end(Run(shim, run_folder.again(folder), run_folder.about(folder), {}, {}))
 
 
-def told(plan: Plan, folder: Path, about: About) -> Iterator[str]:
+def summary_lines(plan: Plan, folder: Path, about: About) -> Iterator[str]:
     """The summary of what the processes of a run have noted in its folder so far."""
     processes = list(read(folder, plan.counters))
     noted = summary.Noted(processes, list(made(folder)), list(graphed(folder)), tallied(folder, COMPILE))
@@ -127,13 +127,13 @@ def _tell_at_end(run: Run) -> None:
     end, leave = functools.cache(partial(_end, run, os.getpid())), os._exit
 
     @functools.wraps(leave)
-    def leave_told(status: int) -> NoReturn:
+    def leave_with_summary(status: int) -> NoReturn:
         with suppress(Exception):
             end()
         leave(status)
 
     atexit.register(end)
-    os._exit = leave_told
+    os._exit = leave_with_summary
 
 
 def _end(run: Run, process: int) -> None:

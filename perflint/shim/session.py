@@ -1,4 +1,4 @@
-"""A process's part in a run: patched imports, counters, and an environment that brings its children along."""
+"""Joins this process to a run: patched imports, counters, and an environment for its child processes."""
 
 from __future__ import annotations
 

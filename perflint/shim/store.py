@@ -1,4 +1,4 @@
-"""Files that processes of a run leave for each other: written whole or not at all, and checked when they are read."""
+"""Files by which processes of a run exchange records: written atomically, verified when read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the processes of a run did, for its last lines on the terminal."""
+"""The summary of a run on the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts under names that no plan foresees, which outlive their processes: of graphs, and of compiled modules."""
+"""Counters that no plan foresees, for graphs and compiled modules, which survive their processes."""
 
 from __future__ import annotations
 

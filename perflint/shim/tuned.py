@@ -1,4 +1,4 @@
-"""Tunes the loaders of a run: has them timed while the program goes through them, and keeps what comes of it."""
+"""Tunes the loaders of a run: times them during the run, and keeps the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run changes in modules of Python's own and of torch, once they are there, and how each change is undone."""
+"""The changes that a run makes to Python's and torch's modules, and how each is undone."""
 
 from __future__ import annotations
 

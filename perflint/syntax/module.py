@@ -21,10 +21,10 @@ class Module:
     text is not a program of the running Python.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, tree: ast.Module | None = None) -> None:
         self.text = text
         self.source = Source(text)
-        self.tree = ast.parse(text, type_comments=False)
+        self.tree = tree or ast.parse(text, type_comments=False)
 
     @cached_property
     def _walk(self) -> Walk:
@@ -50,6 +50,19 @@ class Module:
         """The innermost statement that holds `node`, or is it."""
         return self._walk.statement_of(node)
 
+    def stands_before(self, one: ast.AST, other: ast.AST) -> bool:
+        """Does `one` stand before `other`, which is no part of it, and not in another branch of the same test?"""
+        ways = [[node, *self.ancestors(node)][::-1] for node in (one, other)]
+        depth = next((at for at, (a, b) in enumerate(zip(*ways, strict=False)) if a is not b), 0)
+        if not depth:
+            return False  # one holds the other
+        around, first, second = ways[0][depth - 1], ways[0][depth], ways[1][depth]
+        parts = [(name, each) for name, part in ast.iter_fields(around) for each in _listed(part)]
+        (name, at), (other_name, behind) = (
+            next((name, at) for at, (name, each) in enumerate(parts) if each is node) for node in (first, second)
+        )
+        return at < behind and not (isinstance(around, ast.If) and {name, other_name} == {"body", "orelse"})
+
     def block_of(self, statement: ast.stmt) -> list[ast.stmt]:
         """The statements of the block in which `statement` stands."""
         return self._walk.block_of(statement)
@@ -70,3 +83,7 @@ class Module:
     def is_script(self) -> bool:
         """Does running it as a program do something?"""
         return is_script(self.tree)
+
+
+def _listed(part: object) -> list[object]:
+    return part if isinstance(part, list) else [part]

@@ -1,4 +1,4 @@
-"""Which names a statement of a module binds, needs at once, or uses whenever its code runs."""
+"""The names that a statement of a module binds, needs at once, or uses when its code runs."""
 
 from __future__ import annotations
 

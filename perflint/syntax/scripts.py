@@ -1,4 +1,4 @@
-"""Tells programs, which do something when they are run, from modules that are only imported."""
+"""Distinguishes scripts from modules that are only imported."""
 
 from __future__ import annotations
 

@@ -10,12 +10,24 @@ from typing import Any, Protocol
 import libcst as cst
 
 from perflint.syntax.edits import Unrenderable
-from perflint.transforms.code import Coder, Line, Piece, comment_line, with_blocks
-from perflint.transforms.operations import ReplaceStatements, is_apart, is_new, last_line
+from perflint.transforms.code import Coder, Line, Piece, comment_line, fitted, with_blocks
+from perflint.transforms.operations import (
+    FIT,
+    ReplaceStatements,
+    derivation,
+    is_apart,
+    is_bare,
+    is_new,
+    last_line,
+    may_take,
+    rows_of,
+    stands_alone,
+)
 from perflint.transforms.trees import Trees
 
 _BLOCKS = ("body", "orelse", "finalbody")
 _BEHIND = cst.SimpleWhitespace("  ")
+_NO_BLANKS = cst.SimpleWhitespace("")
 
 
 @dataclass
@@ -58,6 +70,7 @@ class Block:
         self._comments: list[_Comment] = []  # that are still to be written
         self._head: Sequence[cst.EmptyLine] = ()  # what stands above the next new statement
         self._unit: str | None = None
+        self._column = 0
 
     def written(self, old: cst.Module | cst.IndentedBlock, updated: Any) -> Any:
         """The block `old`, whose statements are `updated` as far as they stay."""
@@ -97,6 +110,8 @@ class Block:
     def _changed(self, rest: Sequence[Any], changes: Changes) -> tuple[list[Any], int]:
         """The lines that stand for the first one, or for those that are replaced, and how many these are."""
         first = rest[0]
+        start = self._trees.spans[first][0]
+        self._column = start - self._trees.text.rfind("\n", 0, start) - 1
         count, replaced = 1, changes.replaced
         middle: list[Any] = []
         if changes.before or (replaced and replaced.new):
@@ -140,10 +155,13 @@ class Block:
     def _kept(self, new: Sequence[ast.AST]) -> Iterator[cst.CSTNode]:
         """The nodes of the program that the new statements hold, and the lines of statements."""
         for node in new:
+            if (origin := derivation(node)) is not None and (whole := self._updates.piece(origin[0])) is not None:
+                yield whole
             if is_new(node) or not isinstance(node, ast.expr | ast.stmt):
                 yield from self._kept(list(ast.iter_child_nodes(node)))
             elif isinstance(node, ast.stmt):
-                yield self._updates.line(node)
+                if not is_bare(node):
+                    yield self._updates.line(node)
             elif (piece := self._updates.piece(node)) is not None:
                 yield piece
             else:
@@ -186,10 +204,11 @@ class Block:
 
     def _old(self, statement: ast.stmt, new: Sequence[ast.stmt]) -> Any:
         line = self._updates.line(statement)
-        above = [comment_line(each.text) for each in self._take(statement.lineno - 1)]
+        above = [comment_line(each.text) for each in self._take(statement.lineno - 1, statement)]
         given = {self._updates.statement(each) for each in new if not is_new(each)}
         if given.issuperset(_parts(line)):
-            return _under(above, self._kept_line(line))
+            kept = self._kept_line(line)
+            return kept.visit(_Uncommented()) if is_bare(statement) else _under(above, kept)
         small = self._updates.updated(self._updates.statement(statement))
         return _under(above, cst.SimpleStatementLine([small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]))
 
@@ -199,11 +218,23 @@ class Block:
 
     def _new(self, statement: ast.stmt, last: int) -> Any:
         line: Any = self._coder.statement(statement)
-        comments = self._take(last)
-        behind = comments.pop() if comments and comments[-1].line == last else None
+        if isinstance(statement, ast.Assign) and rows_of(statement.value) == (FIT,):
+            line = fitted(line, self._column, self._coder.indent)
+        comments = self._take(last, statement)
+        is_short = "\n" not in self._trees.module.code_for_node(line).strip() or not isinstance(
+            line, cst.SimpleStatementLine
+        )
+        is_behind = bool(comments) and comments[-1].line == last and stands_alone(statement) and is_short
+        behind = comments.pop() if is_behind else None
         blocks = {name: block for name in _BLOCKS if (block := getattr(statement, name, None))}
+        rest = blocks.get("orelse", ())
+        if isinstance(line, cst.If) and len(rest) == 1 and isinstance(rest[0], ast.If) and is_new(rest[0]):
+            del blocks["orelse"]
+            line = line.with_changes(orelse=self._new(rest[0], last_line(rest[0])))  # an `elif`
         if blocks:
+            self._column += len(self._unit or self._coder.indent)
             line = with_blocks(line, {name: self._lines(block) for name, block in blocks.items()}, self._unit)
+            self._column -= len(self._unit or self._coder.indent)
         if behind is not None:
             trailing = cst.TrailingWhitespace(_BEHIND, cst.Comment(behind.text))
             if isinstance(line, cst.SimpleStatementLine):
@@ -215,10 +246,12 @@ class Block:
             above.insert(0, cst.EmptyLine(indent=False))
         return _under(above, line)
 
-    def _take(self, last: int) -> list[_Comment]:
-        """The comments up to the line `last`, which are written now."""
-        taken = [each for each in self._comments if each.line <= last]
-        self._comments = [each for each in self._comments if each.line > last]
+    def _take(self, last: int, statement: ast.stmt | None = None) -> list[_Comment]:
+        """The comments up to the line `last`, which are written now, if the new `statement` may have them."""
+        taken = [
+            each for each in self._comments if each.line <= last and (not statement or may_take(statement, each.line))
+        ]
+        self._comments = [each for each in self._comments if each not in taken]
         return taken
 
 
@@ -239,6 +272,21 @@ def _above(line: cst.CSTNode) -> Sequence[cst.EmptyLine]:
 
 def _under(above: Sequence[cst.EmptyLine], line: Any) -> Any:
     return line.with_changes(leading_lines=[*above, *line.leading_lines]) if above else line
+
+
+class _Uncommented(cst.CSTTransformer):
+    """Takes the comments out of a statement, and the lines above it."""
+
+    def leave_TrailingWhitespace(
+        self, original_node: cst.TrailingWhitespace, updated_node: cst.TrailingWhitespace
+    ) -> cst.TrailingWhitespace:
+        has_comment = updated_node.comment is not None
+        return updated_node.with_changes(comment=None, whitespace=_NO_BLANKS) if has_comment else updated_node
+
+    def leave_EmptyLine(
+        self, original_node: cst.EmptyLine, updated_node: cst.EmptyLine
+    ) -> cst.EmptyLine | cst.RemovalSentinel:
+        return cst.RemoveFromParent()
 
 
 class _Blanks(cst.CSTTransformer):

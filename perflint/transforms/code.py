@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 import libcst as cst
 
-from perflint.transforms.operations import is_new
+from perflint.transforms.operations import derivation, is_new, rows_of
 
 Piece = cst.BaseExpression | cst.Slice
 Line = cst.SimpleStatementLine | cst.BaseCompoundStatement
 Node = TypeVar("Node", bound=ast.AST)
 
-_KEPT, _LIKE = "_perflint_kept_", "_perflint_like_"
+_KEPT, _LIKE, _ROWS = "_perflint_kept_", "_perflint_like_", "_perflint_rows_"
 _MODULE = cst.Module([])
+_WIDTH = 88  # of a line with a new call, from which on it is broken
 _BLOCKS = ("body", "orelse", "finalbody")
 _STATEMENTS = (
     *(cst.Assign, cst.AnnAssign, cst.AugAssign, cst.Return, cst.Expr),
@@ -28,22 +30,32 @@ _SIMPLE = (cst.Name, cst.Integer, cst.UnaryOperation)
 class Coder:
     """Makes libcst nodes of new code.
 
-    `find` gives the node of an expression of the program, `update` what has become of it, and `around` the node around.
+    `find` gives the node of an expression of the program, `update` what has become of it, `derive` what it is with
+    other parts, `around` the node around. New strings are quoted by `quote`, new lines indented by `indent`.
     """
 
     def __init__(
         self,
         find: Callable[[ast.expr], Piece | None],
         update: Callable[[Piece], Piece],
+        derive: Callable[[Piece, Mapping[ast.expr, ast.expr]], Piece],
         around: Callable[[cst.CSTNode], cst.CSTNode | None],
         quote: str,
+        indent: str,
     ) -> None:
-        self.find, self.update, self.around, self.quote = find, update, around, quote
+        self.find, self._update, self._derive, self.around = find, update, derive, around
+        self.quote, self.indent = quote, indent
         self.kept: dict[str, Piece] = {}
+        self.rows: dict[str, tuple[int, ...]] = {}
+        self._ready: dict[cst.CSTNode, Piece] = {}
+
+    def update(self, piece: Piece) -> Piece:
+        """What has become of `piece`."""
+        return self._ready[piece] if piece in self._ready else self._update(piece)
 
     def expression(self, node: ast.expr) -> cst.BaseExpression:
         """The libcst node of `node`, new or of the program, without brackets around it."""
-        found = None if is_new(node) else self.find(node)
+        found = self._of_program(node)
         if isinstance(found, cst.BaseExpression):
             kept = self.update(found)
             assert isinstance(kept, cst.BaseExpression)
@@ -76,13 +88,33 @@ class Coder:
                 fields[name] = self._part(value) if isinstance(value, ast.AST) else value
         return type(node)(**fields)
 
+    def _of_program(self, node: ast.AST) -> Piece | None:
+        """The node of an expression of the program, or of one that is derived from it; None for new code."""
+        origin = derivation(node)
+        if origin is None:
+            return self.find(node) if isinstance(node, ast.expr) and not is_new(node) else None
+        piece = self.find(origin[0])
+        if piece is None:
+            return None
+        made = self._derive(piece, origin[1])
+        self._ready[made] = made
+        return made
+
     def _part(self, node: ast.AST) -> ast.AST:
-        kept = self.find(node) if isinstance(node, ast.expr) and not is_new(node) else None
+        kept = self._of_program(node)
         if kept is None:
-            return self._marked(node)
+            return self._in_rows(self._marked(node), rows_of(node))
         number = f"{len(self.kept)}_"
         self.kept[number] = kept
         return _like(node, number) or ast.Name(_KEPT + number, getattr(node, "ctx", ast.Load()))
+
+    def _in_rows(self, node: ast.AST, rows: tuple[int, ...]) -> ast.AST:
+        """`node`, or a call that marks it as one whose parts stand in rows."""
+        if not any(rows) or not isinstance(node, ast.Call | ast.Tuple):
+            return node
+        mark = ast.Name(f"{_ROWS}{len(self.rows)}_", ast.Load())
+        self.rows[mark.id] = rows
+        return ast.Call(mark, [node], [])
 
 
 def _text(node: ast.AST) -> str:
@@ -134,13 +166,21 @@ class _Filling(cst.CSTTransformer):
             around = self._coder.around(kept) if kept is not None else None
             return node.with_changes(dot=around.dot) if isinstance(around, cst.Attribute) else node
         if isinstance(node, cst.Call):
+            name = node.func.value if isinstance(node.func, cst.Name) else ""
+            if name in self._coder.rows:
+                return _in_rows(node.args[0].value, self._coder.rows[name], self._coder.indent)
+            only = node.args[0].value if len(node.args) == 1 else None
+            if isinstance(only, cst.GeneratorExp):  # which ast gives brackets of its own
+                return node.with_changes(args=[node.args[0].with_changes(value=only.with_changes(lpar=(), rpar=()))])
             return self._laid_out(original_node, node)
         if isinstance(node, cst.Assign | cst.Return | cst.For):
             node = _unpacked(node)
         if isinstance(node, _STATEMENTS):
             parts = {name: getattr(node, name, None) for name in ("value", "test", "iter")}
             return node.with_changes(**{name: unbroken(part) for name, part in parts.items() if part is not None})
-        kept = self._kept(original_node, _KEPT) or self._kept(_inner(original_node), _LIKE)
+        kept = None
+        if isinstance(original_node, cst.BaseExpression):
+            kept = self._kept(original_node, _KEPT) or self._kept(_inner(original_node), _LIKE)
         if isinstance(kept, cst.BaseExpression):
             updated = self._coder.update(kept)
             assert isinstance(updated, cst.BaseExpression)
@@ -174,6 +214,56 @@ def _inner(node: cst.CSTNode) -> cst.CSTNode | None:
     return next((part.item if isinstance(part, cst.From) else part for part in parts if part is not None), None)
 
 
+def _in_rows(node: cst.BaseExpression, rows: tuple[int, ...], indent: str) -> cst.BaseExpression:
+    """A call or a tuple with its parts on lines of so many each."""
+    parts: Sequence[Any] = node.args if isinstance(node, cst.Call) else node.elements  # type: ignore[attr-defined]
+    ends = set(itertools.accumulate(rows))
+    row, end, blank = _line_break(indent), _line_break(""), cst.SimpleWhitespace(" ")
+    between = [end if at == len(parts) else row if at in ends else blank for at in range(1, len(parts) + 1)]
+    laid: list[Any] = []
+    for part, after in zip(parts, between, strict=True):
+        value = part.value.visit(_Deeper(indent))
+        laid.append(part.with_changes(value=value, comma=cst.Comma(whitespace_after=after)))
+    if len(rows) == 1 and isinstance(node, cst.Call):
+        laid[-1] = laid[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT, whitespace_after_arg=end)
+    if isinstance(node, cst.Call):
+        return node.with_changes(args=laid, whitespace_before_args=row)
+    return node.with_changes(elements=laid, lpar=[cst.LeftParen(row)], rpar=[cst.RightParen()])
+
+
+def fitted(line: cst.SimpleStatementLine, column: int, indent: str) -> cst.SimpleStatementLine:
+    """An assignment of a call at this column: the arguments are broken into lines where they would not fit."""
+    (made,) = line.body
+    assert isinstance(made, cst.Assign) and isinstance(made.value, cst.Call)
+    arguments = ", ".join(
+        _MODULE.code_for_node(each.with_changes(comma=cst.MaybeSentinel.DEFAULT)) for each in made.value.args
+    )
+    if column + len(_MODULE.code_for_node(made)) - 1 < _WIDTH:
+        return line
+    count = len(made.value.args)
+    fits = column + len(indent) + len(arguments) <= _WIDTH
+    call = _in_rows(made.value, (count,) if fits else (1,) * count, indent)
+    return line.with_changes(body=[made.with_changes(value=call)])
+
+
+def _line_break(indent: str) -> cst.ParenthesizedWhitespace:
+    return cst.ParenthesizedWhitespace(indent=True, last_line=cst.SimpleWhitespace(indent))
+
+
+class _Deeper(cst.CSTTransformer):
+    """Moves the lines of an expression further in."""
+
+    def __init__(self, indent: str) -> None:
+        super().__init__()
+        self._indent = indent
+
+    def leave_ParenthesizedWhitespace(
+        self, original_node: cst.ParenthesizedWhitespace, updated_node: cst.ParenthesizedWhitespace
+    ) -> cst.ParenthesizedWhitespace:
+        deeper = cst.SimpleWhitespace(self._indent + updated_node.last_line.value)
+        return updated_node.with_changes(last_line=deeper) if updated_node.indent else updated_node
+
+
 def in_brackets(node: cst.BaseExpression, *, needed: bool = False) -> cst.BaseExpression:
     """`node` in one pair of brackets where it is `needed`, else in none."""
     if isinstance(node, cst.GeneratorExp) or (isinstance(node, cst.Tuple) and not needed):
@@ -186,8 +276,10 @@ def in_brackets(node: cst.BaseExpression, *, needed: bool = False) -> cst.BaseEx
 def unbroken(node: cst.BaseExpression) -> cst.BaseExpression:
     """`node` in brackets where it would break off at the end of a line."""
     text = _MODULE.code_for_node(node)
+    if "\n" not in text:
+        return node
     with suppress(SyntaxError):
-        ast.parse(text if "\n" in text else "")
+        ast.parse(text, mode="eval")
         return node
     return in_brackets(node, needed=True)
 
@@ -213,7 +305,7 @@ def _unpacked(node: cst.Assign | cst.Return | cst.For) -> cst.CSTNode:
     """The same without brackets around a tuple that needs none."""
     if isinstance(node, cst.Assign):
         targets = [each.with_changes(target=_bare(each.target)) for each in node.targets]
-        return node.with_changes(targets=targets, value=_bare(node.value))
+        return node.with_changes(targets=targets)
     if isinstance(node, cst.For):
         return node.with_changes(target=_bare(node.target))
     return node.with_changes(value=_bare(node.value)) if node.value is not None else node

@@ -78,7 +78,7 @@ def merged(edits: Iterable[Edit], text: str, regions: Sequence[tuple[int, int, b
     """
     rest = sorted(edits)
     for start, end, whole in sorted(regions):
-        inside = [each for each in rest if start <= each.start < end or start < each.end < end]
+        inside = [each for each in rest if start <= each.start < end or (each.start < end and start < each.end)]
         if not inside:
             continue
         rest = [each for each in rest if each not in inside]
@@ -88,8 +88,8 @@ def merged(edits: Iterable[Edit], text: str, regions: Sequence[tuple[int, int, b
         for edit in inside:
             written += text[at : edit.start] + edit.text
             at = edit.end
-        rest.append(Edit(first, last, written + text[at:last]))
-    yield from sorted(rest)
+        rest = sorted([*rest, Edit(first, last, written + text[at:last])])
+    yield from rest
 
 
 def _trimmed(old: str, new: str, start: int) -> Iterator[Edit]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from typing import TYPE_CHECKING
 
-from perflint.syntax.edits import Edit
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import names_in
+from perflint.transforms.operations import AddName, InsertAfter, InsertBefore, Operation
+from perflint.transforms.template import statement
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
@@ -15,8 +17,8 @@ if TYPE_CHECKING:
 _Import = ast.Import | ast.ImportFrom
 
 
-def importing(program: Program, module: str, name: str) -> tuple[str, tuple[Edit, ...]]:
-    """What the program calls `name` of `module`, and the edit that imports it if it doesn't yet; raises Blocked."""
+def importing(program: Program, module: str, name: str) -> tuple[str, tuple[Operation, ...]]:
+    """What the program calls `name` of `module`, and what imports it if it doesn't yet; raises Blocked."""
     imports = [each for each in program.tree.body if isinstance(each, ast.ImportFrom)]
     found = [each for each in imports if each.module == module and not each.level]
     for alias in (alias for node in found for alias in node.names):
@@ -25,31 +27,23 @@ def importing(program: Program, module: str, name: str) -> tuple[str, tuple[Edit
     if name in names_in(program.tree):
         raise Blocked(f"`{name}` is something else in this file")
     if found:
-        last = found[-1].names[-1]
-        end = program.source.offset(last.end_lineno or last.lineno, last.end_col_offset or 0)
-        return name, (Edit(end, end, f", {name}"),)
-    place = _place(program, module)
-    broken = "" if place == 0 or program.text[place - 1] in "\r\n" else "\n"
-    return name, (Edit(place, place, f"{broken}from {module} import {name}\n"),)
+        return name, (AddName(found[-1], name),)
+    return name, (_placed(program, statement(f"from {module} import {name}"), module),)
 
 
-def _place(program: Program, module: str) -> int:
+def _placed(program: Program, new: ast.stmt, module: str) -> Operation:
     """Beside the imports of torch, in the order of names; else behind the imports at the top, or what precedes them."""
     head: list[ast.stmt] = []
-    for statement in program.tree.body:
-        if not (isinstance(statement, _Import) or _is_docstring(program, statement)):
+    for each in program.tree.body:
+        if not (isinstance(each, _Import) or _is_docstring(program, each)):
             break
-        head.append(statement)
+        head.append(each)
     group = _group_of_torch(head)
-    before: list[ast.stmt] = []
-    for each in group:
-        if _order(each) > (True, module):
-            break
-        before.append(each)
+    before = [*itertools.takewhile(lambda each: _order(each) <= (True, module), group)]
     if group and not before:
-        return program.source.line_start(group[0].lineno)
+        return InsertBefore(group[0], (new,))
     last = before or head
-    return program.source.line_end(last[-1].end_lineno or last[-1].lineno) if last else _first_line(program)
+    return InsertAfter(last[-1], (new,)) if last else InsertBefore(program.tree.body[0], (new,))
 
 
 def _group_of_torch(head: list[ast.stmt]) -> list[_Import]:
@@ -74,11 +68,3 @@ def _order(node: _Import) -> tuple[bool, str]:
 
 def _is_docstring(program: Program, statement: ast.stmt) -> bool:
     return statement is program.tree.body[0] and ast.get_docstring(program.tree, clean=False) is not None
-
-
-def _first_line(program: Program) -> int:
-    """The start of the first line that is not part of the comments which begin the file."""
-    line = 1
-    while line < program.source.line_count and program.source.line_text(line).startswith("#"):
-        line += 1
-    return program.source.line_start(line)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perflint.syntax.scopes import bound_names
+from perflint.transforms.blocked import Blocked
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
@@ -47,3 +48,12 @@ def names_in(root: ast.AST) -> Iterator[str]:
         elif not isinstance(node, ast.keyword):
             fields = (getattr(node, field, None) for field in ("id", "arg", "name", "rest"))
             yield from (name for name in fields if isinstance(name, str))
+
+
+def check_alone(program: Program, statement: ast.stmt) -> None:
+    """Raise Blocked where a statement that is to go shares its lines with something else."""
+    source, (start, end) = program.source, program.span(statement)
+    before = program.text[source.line_start(statement.lineno) : start]
+    behind = program.text[end : source.line_end(statement.end_lineno or statement.lineno)]
+    if before.strip() or behind.lstrip()[:1] == ";":
+        raise Blocked("it shares a line with something else", statement)

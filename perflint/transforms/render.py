@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import bisect
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import libcst as cst
@@ -102,7 +102,9 @@ class _Rendering(cst.CSTTransformer):
     def __init__(self, source: Source, trees: Trees, operations: Sequence[Operation]) -> None:
         super().__init__()
         self._source, self._trees = source, trees
-        self._coder = Coder(self.piece, self.updated, trees.parents.get, trees.quote)
+        self._coder = Coder(
+            self.piece, self.updated, self.derived, trees.parents.get, trees.quote, trees.module.default_indent
+        )
         self._expressions: dict[cst.CSTNode, Replace] = {}
         self._keywords: dict[cst.CSTNode, AddKeywords] = {}
         self._names: dict[cst.CSTNode, list[str]] = defaultdict(list)
@@ -170,6 +172,18 @@ class _Rendering(cst.CSTTransformer):
     def updated(self, piece: Any) -> Any:
         return piece.visit(self) if self._changes(piece) else piece
 
+    def derived(self, piece: Piece, parts: Mapping[ast.expr, ast.expr]) -> Piece:
+        """What `piece` is with other parts."""
+        found: dict[cst.CSTNode, Replace] = {self._expression(old): Replace(old, new) for old, new in parts.items()}
+        before = self._expressions, self._places
+        self._expressions = {**before[0], **found}
+        self._places = sorted({*before[1], *(first_offset(self._trees, node) for node in found)})
+        try:
+            made: Piece = piece.visit(self)  # type: ignore[assignment]
+        finally:
+            self._expressions, self._places = before
+        return made.deep_clone() if made is piece else made
+
     def _changes(self, node: cst.CSTNode) -> bool:
         start, end = first_offset(self._trees, node), self._trees.spans[node][1]
         at = bisect.bisect_left(self._places, start)
@@ -227,7 +241,13 @@ def _with_names(node: cst.ImportFrom, names: Sequence[str]) -> cst.ImportFrom:
     *first, last = node.names
     above = node.lpar.whitespace_after if isinstance(node.lpar, cst.LeftParen) else None
     between = above if isinstance(above, cst.ParenthesizedWhitespace) else cst.SimpleWhitespace(" ")
-    parted = last.with_changes(comma=cst.Comma(whitespace_after=between))
-    fresh = [cst.ImportAlias(cst.Name(name), comma=parted.comma) for name in names]
-    fresh[-1] = fresh[-1].with_changes(comma=last.comma)
+    fresh = [cst.ImportAlias(cst.Name(name), comma=cst.Comma(whitespace_after=between)) for name in names]
+    tail = last.comma.whitespace_after if isinstance(last.comma, cst.Comma) else None
+    if isinstance(tail, cst.ParenthesizedWhitespace) and isinstance(between, cst.ParenthesizedWhitespace):
+        parted = last.with_changes(comma=cst.Comma(whitespace_after=between.with_changes(first_line=tail.first_line)))
+        end = cst.Comma(whitespace_after=tail.with_changes(first_line=cst.TrailingWhitespace()))
+        fresh[-1] = fresh[-1].with_changes(comma=end)  # a comment behind the last name stays there
+    else:
+        parted = last.with_changes(comma=cst.Comma(whitespace_after=between))
+        fresh[-1] = fresh[-1].with_changes(comma=last.comma)
     return node.with_changes(names=[*first, parted, *fresh])

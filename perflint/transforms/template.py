@@ -62,7 +62,7 @@ def _filled(node: object, parts: Mapping[str, Part]) -> object:
         part = parts[name]
         if isinstance(part, ast.AST):
             return part
-        return number(part) if isinstance(part, int | float) else path(str(part), node.ctx)  # type: ignore[attr-defined]
+        return number(part) if isinstance(part, int | float) else reference(str(part), node.ctx)  # type: ignore[attr-defined]
     fields = {field: _filled(getattr(node, field, None), parts) for field in node._fields}
     return new(type(node)(**fields))
 
@@ -73,16 +73,21 @@ def _name(node: object) -> str:
     return node.id.removeprefix(_MARK) if isinstance(node, ast.Name) and is_place else ""
 
 
+def assignment(target: str, value: ast.expr) -> ast.stmt:
+    """`target = value`, where the target is a variable, an attribute or an item."""
+    return statement(f"{target} = {{value}}", value=value)
+
+
 def call_like(call: ast.Call, func: ast.expr) -> ast.expr:
     """A call of `func` with the arguments of `call`."""
     return new(ast.Call(func, call.args, call.keywords))
 
 
-def path(dotted: str, ctx: ast.expr_context | None = None) -> ast.expr:
+def reference(dotted: str, ctx: ast.expr_context | None = None) -> ast.expr:
     """A name, or a chain of attributes."""
     owner, _, name = dotted.rpartition(".")
     where = ctx or ast.Load()
-    return new(ast.Attribute(path(owner), name, where) if owner else ast.Name(name, where))
+    return new(ast.Attribute(reference(owner), name, where) if owner else ast.Name(name, where))
 
 
 def number(value: int | float) -> ast.expr:

@@ -22,7 +22,6 @@ from perflint.api import (
     Shapes,
 )
 
-from .aliases import names_of, writes
 from .copies import MATERIALISING, Copy
 from .gradients import may_have_gradient
 
@@ -201,59 +200,8 @@ def _is_folded(shapes: Shapes, consumer: Consumer) -> bool:
 
 def source_changes(program: Program, flow: Flow, copy: Copy, reading: Reading) -> bool:
     """May the source be written to while the copy is in use, so that a view would show the change?"""
-    root = api.path_of(_base(copy.source))
-    if not root:
-        return False
-    function = program.function_of(copy.call) or program.tree
-    names = sorted(names_of(function, root))
-    if api.registers_hooks(program) and any("." in name for name in names):
-        return True
-    return any(_changes(program, flow, copy, reading, name) for name in names)
-
-
-def _changes(program: Program, flow: Flow, copy: Copy, reading: Reading, root: str) -> bool:
-    function = program.function_of(copy.call) or program.tree
-    statement = program.statement_of(copy.call)
-    loop = next((each for each in program.ancestors(copy.call) if isinstance(each, LOOPS)), None)
-    if loop is not None and not _rebinds(loop, root):
-        return any(writes(program, each, root) for each in ast.walk(loop))
-    later = [
-        each
-        for each in ast.walk(function)
-        if isinstance(each, ast.stmt | ast.expr) and each.lineno >= statement.lineno and writes(program, each, root)
-    ]
-    if not later:
-        return False
-    return may_have_gradient(program, flow, copy) or any(_is_read_behind(program, each, reading) for each in later)
-
-
-def _is_read_behind(program: Program, write: ast.stmt | ast.expr, reading: Reading) -> bool:
-    """Is the copy read behind the write, or in another function, whenever that is called?
-
-    What an assignment computes is computed before it writes.
-    """
-    for consumer in reading.consumers:
-        assert isinstance(consumer.node, ast.stmt | ast.expr)
-        if program.function_of(consumer.node) is not program.function_of(write):
-            return True
-        read = max((each.lineno, each.col_offset) for each in (consumer.node, consumer.operand))
-        before = read < (write.lineno, write.col_offset)
-        inside = isinstance(write, ast.Assign) and any(each is consumer.node for each in ast.walk(write.value))
-        if not (before or inside) or consumer.in_place:
-            return True
-    return False
-
-
-def _rebinds(loop: ast.AST, root: str) -> bool:
-    return any(
-        isinstance(each, ast.Assign | ast.For)
-        and any(
-            api.path_of(part) == root
-            for target in (each.targets if isinstance(each, ast.Assign) else [each.target])
-            for part in ast.walk(target)
-        )
-        for each in ast.walk(loop)
-    )
+    backward = may_have_gradient(program, flow, copy)
+    return api.may_show_writes(program, copy.call, copy.source, reading, backward=backward)
 
 
 def _base(node: ast.expr) -> ast.expr:

@@ -236,5 +236,5 @@ def _equal(one: Any, other: Any, is_rounded: bool) -> bool:
     return one is other or bool(torch.as_tensor(one == other).all())
 
 
-def _said(error: Exception) -> str:
+def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {str(error).splitlines()[0][:120] if str(error) else ''}"

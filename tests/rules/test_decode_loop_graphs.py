@@ -59,7 +59,7 @@ def test_what_stands_in_the_way_comes_with_its_line_and_with_what_to_do(name: st
         ),
         (
             "import torch\nfrom perflint.runtime.graphs import (\n    graphed_loop,  # in chunks\n)\n",
-            "import torch\nfrom perflint.runtime.graphs import (\n    graphed_loop, cuda_graph,  # in chunks\n)\n",
+            "import torch\nfrom perflint.runtime.graphs import (\n    graphed_loop,  # in chunks\n    cuda_graph,\n)\n",
         ),
         (
             "import torch\n# both\nfrom perflint.runtime.graphs import cuda_graph, graphed_loop\n",

@@ -15,9 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from perflint.analysis.program import Program
 from perflint.analysis.values.shapes.shape import integer
 from perflint.engine.rule import Fix
+from perflint.syntax.walk import PlainLoop
 from perflint.transforms.blocked import Blocked
+from perflint.transforms.template import expression, statement
 from perflint.transforms.vectorize import expressions, forms, layers, layouts, rewrite, slices, stacks, states, steps
-from perflint.transforms.vectorize.asked import Asked, Lines
+from perflint.transforms.vectorize.asked import Asked
 from perflint.transforms.vectorize.branches import lifted_or_divided
 from tests.fixture_cases import cases, load
 from tests.rules.lift_layouts import LAYOUTS
@@ -107,8 +109,8 @@ def first_difference(seeds: range) -> str:
     return ""
 
 
-def stay(text: str, source: int, target: int) -> str:
-    return text
+def stay(code: ast.expr, source: int, target: int) -> ast.expr:
+    return code
 
 
 def one_axis_on(node: ast.expr | None) -> int | None:
@@ -120,19 +122,20 @@ def as_it_was(axis: int, shift: int) -> int:
     return axis
 
 
-def other_branch(asked: Asked, answer: bool | None) -> Lines:
-    return LINES(asked, None if answer is None else not answer)
+def other_branch(asked: Asked, answer: bool | None) -> PlainLoop:
+    return ANSWERED(asked, None if answer is None else not answer)
 
 
-def now(text: str, offset: int) -> str:
-    return SHIFTED(text, 0)
+def now(code: ast.expr, offset: int) -> ast.expr:
+    return SHIFTED(code, 0)
 
 
-def backwards(scope: object, results: object) -> list[str]:
-    return [line.replace("[:, -1]", "[:, 0]").replace("[-1]", "[0]") for line in LAST_VALUES(scope, results)]
+def backwards(scope: object, results: object) -> list[ast.stmt]:
+    texts = [ast.unparse(ast.fix_missing_locations(each)) for each in LAST_VALUES(scope, results)]
+    return [statement(text.replace("[:, -1]", "[:, 0]").replace("[-1]", "[0]")) for text in texts]
 
 
-def other_way_round(scope: object, value: Any, axis: int, *, is_cat: bool) -> str:
+def other_way_round(scope: object, value: Any, axis: int, *, is_cat: bool) -> ast.expr | None:
     return JOINED(scope, value, 1 - axis if axis in (0, 1) and value.least else axis, is_cat=is_cat)
 
 
@@ -141,26 +144,26 @@ def not_late(scope: Any, node: ast.Name) -> Any:
     return found and next(each.outputs for each in scope.values.values() if getattr(each, "path", "") == node.id)
 
 
-def from_the_bottom(scope: Any, name: str, entry: Any, node: object) -> list[str]:
+def from_the_bottom(scope: Any, name: str, entry: Any, node: object) -> list[ast.stmt]:
     scope.values[name] = entry
     return []
 
 
-def shared(scope: object, value: Any) -> str:
-    return f"({value.text}).contiguous()"
+def shared(scope: object, value: Any) -> ast.expr:
+    return expression("{x}.contiguous()", x=value.code)
 
 
 SEEDS = range(280)
-LINES: Callable[..., Lines] = Asked.lines
-SHIFTED: Callable[..., str] = slices.shifted
+ANSWERED: Callable[..., PlainLoop] = Asked.answered
+SHIFTED: Callable[..., ast.expr] = slices.shifted
 LAST_VALUES: Callable[..., Any] = rewrite._last_values
-JOINED: Callable[..., str] = stacks._joined
+JOINED: Callable[..., ast.expr | None] = stacks._joined
 EARLIER: Callable[..., Any] = states.earlier
 MUTANTS: dict[str, tuple[object, str, object]] = {
     "the steps are left along the axis where they were": (steps, "moved", stay),
     "a softmax or a sum works along the next axis": (forms, "integer", one_axis_on),
     "an axis of a step keeps its number where time is in front": (layouts, "_shifted", as_it_was),
-    "one branch of a test is taken for the other": (Asked, "lines", other_branch),
+    "one branch of a test is taken for the other": (Asked, "answered", other_branch),
     "the step before is this step": (slices, "shifted", now),
     "the first step is taken for the last": (rewrite, "_last_values", backwards),
     "what is stacked stands along another axis": (stacks, "_joined", other_way_round),

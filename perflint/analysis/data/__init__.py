@@ -1,1 +1,1 @@
-"""Loaders: where they are built, what they read, and who starts their workers."""
+"""DataLoaders: where they are built, what they read, and what starts their workers."""

@@ -1,4 +1,4 @@
-"""Examines the dataset behind a loader: may worker processes read it, and would they read the same?"""
+"""Analyses the dataset behind a loader: whether workers can read it, and would read the same."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from perflint import torch_ops
 from perflint.analysis.data.callables import callables
-from perflint.analysis.data.changes import change_while_read, own_change, written_while_read
-from perflint.analysis.data.doubts import doubt_of, is_of_model
+from perflint.analysis.data.dataset_writes import private_write, tensor_write_while_read, write_while_read
 from perflint.analysis.data.draws import Draws, calls_in, method_of
 from perflint.analysis.data.effects import Effects
 from perflint.analysis.data.loaders import LoaderCall, Loaders
-from perflint.analysis.data.strays import stray_change
+from perflint.analysis.data.outside_writes import outside_write
+from perflint.analysis.data.worker_effects import is_of_model, unproved_effect
 from perflint.analysis.facts import Program
 from perflint.analysis.values.inference.iteration import contains_tensor
 from perflint.analysis.values.values import Kind, Place
@@ -36,10 +36,10 @@ _HANDLES = frozenset(
 
 @dataclass(frozen=True)
 class Source:
-    """What is known of what a loader reads: `obstacle` is why workers cannot, empty where nothing is in the way.
+    """What is known of the dataset of a loader: `obstacle` is why workers cannot read it, empty if they can.
 
-    `may_draw`: workers may draw other random numbers than the main process would. `doubt` is why it is not proven, but
-    for that, that they would read the same. `on_device`: the items lie there.
+    `may_draw`: workers may draw other random numbers than the main process would. `unproved` is why it is not proved
+    that they would read the same apart from that. `on_device`: the items lie there.
     """
 
     may_draw: bool = True
@@ -47,7 +47,7 @@ class Source:
     is_iterable: bool = False
     on_device: bool = False
     uses_device: bool = False  # to make each item
-    doubt: str = ""
+    unproved: str = ""
 
 
 class Datasets:
@@ -74,14 +74,14 @@ class Datasets:
             source.is_iterable,
             source.on_device,
             source.uses_device,
-            self._doubt(loader),
+            self._unproved(loader),
         )
 
-    def _doubt(self, loader: LoaderCall) -> str:
+    def _unproved(self, loader: LoaderCall) -> str:
         callbacks = [loader.argument(name) for name in ("dataset", "collate_fn", "worker_init_fn")]
         functions = [each for node in callbacks if node is not None for each in self._run_by(node)]
-        doubts = (doubt_of(self._program, functions), stray_change(self._program, loader, functions))
-        return next(filter(None, doubts), "") or self._start_doubt(loader) or self._weights(loader)
+        found = (unproved_effect(self._program, functions), outside_write(self._program, loader, functions))
+        return next(filter(None, found), "") or self._start_effect(loader) or self._weights(loader)
 
     def _weights(self, loader: LoaderCall) -> str:
         """The weights of a model that a dataset of a library hands out."""
@@ -93,8 +93,8 @@ class Datasets:
                         return f"{self._program.segment(argument)} is of a model, which workers would keep as it is"
         return ""
 
-    def _start_doubt(self, loader: LoaderCall) -> str:
-        """What a worker does as it starts that may be more than to sow its random numbers."""
+    def _start_effect(self, loader: LoaderCall) -> str:
+        """What worker_init_fn may do besides seeding the random numbers."""
         callback = loader.argument("worker_init_fn")
         if callback is None or self._program.value(callback).kind is Kind.NONE:
             return ""
@@ -102,7 +102,7 @@ class Datasets:
         changed = [path for function in functions for path in self._effects.left_behind(function)]
         if changed:
             return f"worker_init_fn changes {changed[0]} in the workers"
-        return "" if functions else "it is not in sight what worker_init_fn does"
+        return "" if functions else "worker_init_fn is defined elsewhere"
 
     def _run_by(self, node: ast.expr, depth: int = _DEPTH) -> Iterator[Function]:
         """The functions of this file that workers run for a dataset, or a function."""
@@ -157,7 +157,7 @@ class Datasets:
         if name.startswith("torch.utils.data.") and last in _WRAPPERS:
             return self._joined(self._inside(origin))
         if name.startswith("torch.utils.data.") and last == "TensorDataset":
-            written = (written_while_read(self._program, argument) for argument in origin.args)
+            written = (tensor_write_while_read(self._program, argument) for argument in origin.args)
             made = [each for argument in origin.args for each in self._made_elsewhere(argument)]
             moved = any(self._names_device(given) for each in made for given in arguments_of(each))
             return Source(bool(made), next(filter(None, written), ""), on_device=moved)
@@ -234,7 +234,7 @@ class Datasets:
             (t := contains_tensor(program.value(value))) is not None and t.on_device and t.sure for value in returned
         )
         obstacle = (
-            self._argument_obstacle(call) or self._handle(node) or change_while_read(program, self._effects, functions)
+            self._argument_obstacle(call) or self._handle(node) or write_while_read(program, self._effects, functions)
         )
         if moved is not None:
             obstacle = f"{node.name}.__getitem__ uses the device, which a forked worker cannot"
@@ -290,23 +290,23 @@ class Datasets:
 
     def _argument_obstacle(self, call: ast.Call) -> str:
         for argument in arguments_of(call):
-            for part in self._parts(argument):
+            for part in self._nested_origins(argument):
                 if isinstance(part, ast.Lambda):
                     return "a lambda in the dataset cannot be pickled for workers"
                 if isinstance(part, ast.FunctionDef) and self._program.function_of(part) is not None:
                     return f"{part.name}() is defined inside a function, so that workers cannot unpickle it"
         return ""
 
-    def _parts(self, node: ast.expr, depth: int = 3) -> Iterator[ast.AST]:
+    def _nested_origins(self, node: ast.expr, depth: int = 3) -> Iterator[ast.AST]:
         for origin in self._origins.of(node):
             yield origin
             if isinstance(origin, ast.Call) and depth and "transforms" in self._program.qualified(origin.func):
                 for argument in arguments_of(origin):
                     for each in argument.elts if isinstance(argument, ast.List | ast.Tuple) else [argument]:
-                        yield from self._parts(each, depth - 1)
+                        yield from self._nested_origins(each, depth - 1)
             elif isinstance(origin, ast.List | ast.Tuple) and depth:
                 for each in origin.elts:
-                    yield from self._parts(each, depth - 1)
+                    yield from self._nested_origins(each, depth - 1)
 
     def _callback_obstacle(self, loader: LoaderCall, name: str) -> str:
         callback = loader.argument(name)
@@ -318,7 +318,7 @@ class Datasets:
             if isinstance(origin, FUNCTIONS) and any(self._moves(call) for call in calls_in(origin)):
                 return f"{name} uses the device, which a forked worker cannot"
         functions = callables(self._program, callback) if callback is not None and name == "collate_fn" else ()
-        return next(filter(None, (own_change(self._effects, each, name, "runs") for each in functions)), "")
+        return next(filter(None, (private_write(self._effects, each, name, "runs") for each in functions)), "")
 
     def hands_out_own_items(self, loader: LoaderCall) -> bool:
         """Are items given as they are, so that what a loop does to them in place is done to the dataset?"""

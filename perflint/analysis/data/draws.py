@@ -1,4 +1,4 @@
-"""Tells whether calling something may draw random numbers, as far as one file shows."""
+"""Decides whether a call may draw random numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells what running a function leaves behind in objects that are not its own, and which of those it hands out."""
+"""Effect summaries of functions: the objects of others that they write to, and that they return."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ _Doing = Callable[["Program", ast.AST], Iterator[ast.expr]]
 
 
 class Effects:
-    """The effects of one program's functions.
+    """The effect summaries of one program's functions.
 
-    They are told as paths that mean something to the callers of a function, cut behind the first attribute: `self.rows`
-    or `batch.x` of a parameter, `COUNTS` of the module.
+    Effects are access paths that are valid at the callers of a function, cut after the first attribute: `self.rows` or
+    `batch.x` of a parameter, `COUNTS` of the module.
     """
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._flow = Flow(program)
+        self._flow = program.get(Flow)
         self._known: dict[tuple[str, Function], Paths] = {}
 
     def left_behind(self, function: Function) -> list[str]:
-        """What running `function` changes and its caller does not hand to it, in alphabetical order."""
+        """What `function` writes to that is no argument, in alphabetical order."""
         return self._own(function, self.changed(function))
 
     def hands_out(self, function: Function) -> list[str]:
-        """What `function` returns, or puts into what it returns, and its caller does not hand to it."""
+        """What `function` returns, or puts into what it returns, that is no argument."""
         return self._own(function, self.given(function))
 
     def passes_on(self, function: Function) -> bool:
-        """Does `function` return what it is given, or a part of it, or put that into what it returns?"""
+        """Does `function` return an argument or a part of one, or put that into what it returns?"""
         return len(self.given(function)) > len(self.hands_out(function))
 
     def changed(self, function: Function) -> Paths:
-        """What running `function` changes."""
+        """What `function` writes to."""
         return self._once(
             "changed", function, lambda each: (*self._done(each, written, self.changed), *self._set(each))
         )

@@ -1,4 +1,4 @@
-"""Recognises calls by which a script hands its training over to code of other files."""
+"""Recognises calls by which a script passes its training to code of other files."""
 
 from __future__ import annotations
 

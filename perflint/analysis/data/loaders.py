@@ -1,4 +1,4 @@
-"""Finds where loaders are built, and what each is told of workers and pinned memory."""
+"""Finds where loaders are built, and their settings for workers and pinned memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Follows a value back to what made it: through names, attributes of self, branches, parameters and calls."""
+"""Traces a value to its definitions: through names, attributes of self, branches, parameters and calls."""
 
 from __future__ import annotations
 
@@ -114,10 +114,10 @@ class Origins:
         if isinstance(node, ast.Tuple | ast.List) and index is not None and index < len(node.elts):
             return [(node.elts[index], None)]
         if isinstance(node, ast.Name):
-            return _parts(self._bindings_of_name(node), index)
+            return _bound_parts(self._bindings_of_name(node), index)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
             owner = self._class_around(node)
-            return _parts(self._bindings.get((owner, node.attr), []), index) if owner is not None else None
+            return _bound_parts(self._bindings.get((owner, node.attr), []), index) if owner is not None else None
         if isinstance(node, ast.arg):
             return self._given_for(node, index)
         return self._returned_by(node, index) if isinstance(node, ast.Call) else None
@@ -150,7 +150,7 @@ class Origins:
         return [(each, index) if each is not None else (parameter, _LEFT_OUT) for each in given] or None
 
 
-def _parts(bindings: list[_Binding], index: int | None) -> list[_Part] | None:
+def _bound_parts(bindings: list[_Binding], index: int | None) -> list[_Part] | None:
     return [(each.node, each.part if each.part is not None else index) for each in bindings] or None
 
 

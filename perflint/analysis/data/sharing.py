@@ -1,4 +1,4 @@
-"""Which expressions share their objects, or their memory, with the value of another."""
+"""Which expressions may alias the value of another, or an element of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PART_METHODS = frozenset({"get", "items", "values", "setdefault", "pop", "numpy
 
 
 def shared_in(program: Program, node: ast.expr) -> Iterator[ast.expr]:
-    """The expressions that `node`, neither a variable nor an attribute, may be a view or an element of, or the same."""
+    """The expressions that `node`, neither a variable nor an attribute, may be, view or hold an element of."""
     if isinstance(node, ast.Subscript | ast.Starred | ast.NamedExpr):
         yield node.value
     elif isinstance(node, ast.IfExp):
@@ -84,7 +84,7 @@ def _gives_part(method: str) -> bool:
 
 
 def _counterpart(target: ast.AST, definition: ast.Name, value: ast.expr) -> ast.expr:
-    """Of `a, b = c, d`, what stands across from the name; the whole of the value where that is not in sight."""
+    """The element of the value that unpacking binds to the name, as d in `a, b = c, d`; else the whole value."""
     if isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple | ast.List):
         for one, other in zip(target.elts, value.elts, strict=False):
             if one is definition:

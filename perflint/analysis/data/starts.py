@@ -51,9 +51,9 @@ class Starts:
         self._functions: dict[ast.AST, Reason | None] = {}
 
     @property
-    def asked(self) -> set[str]:
+    def queried(self) -> set[str]:
         """The functions of other files that a start depends on."""
-        return self._workers.asked
+        return self._workers.queried
 
     def first(self) -> Start | None:
         """The first start outside a guard, if the file is a script in which there is one."""
@@ -100,14 +100,14 @@ class Starts:
         if isinstance(statement, ast.If | ast.Try | ast.With):
             heads = [child for child in children(statement) if not isinstance(child, ast.stmt | ast.ExceptHandler)]
             if reason := self._reason_in(heads):
-                return Start(statement, top, *_parts(reason))
+                return Start(statement, top, reason.likelihood, reason.what)
             for block in _blocks(statement):
                 for inner in block:
                     if found := self._in_statement(inner, top):
                         return found
             return None
         reason = self._reason_in([statement])
-        return Start(statement, top, *_parts(reason)) if reason else None
+        return Start(statement, top, reason.likelihood, reason.what) if reason else None
 
     def _reason_in(self, roots: Sequence[ast.AST]) -> Reason | None:
         best: Reason | None = None
@@ -158,8 +158,10 @@ class Starts:
         processes = next((keyword.value for keyword in call.keywords if keyword.arg == "num_proc"), None)
         if processes is not None and isinstance(call.func, ast.Attribute):
             return self._workers.of_processes(processes)
-        answers = self._workers.answers(call)
-        return self._workers.told(call, (answer.starts for answer in answers)) or self._handed_over(call)
+        summaries = self._workers.summaries(call)
+        return self._workers.reason_of_summaries(call, (summary.starts for summary in summaries)) or self._handed_over(
+            call
+        )
 
     def _in_function(self, function: Function) -> Reason | None:
         if function not in self._functions:
@@ -228,10 +230,6 @@ class Starts:
 
 def _likelihood(reason: Reason | None) -> Likelihood:
     return reason.likelihood if reason is not None else Likelihood.NO
-
-
-def _parts(reason: Reason) -> tuple[Likelihood, str]:
-    return reason.likelihood, reason.what
 
 
 def _blocks(statement: ast.If | ast.Try | ast.With) -> Iterator[list[ast.stmt]]:

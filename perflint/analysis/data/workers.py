@@ -1,4 +1,4 @@
-"""Tells which expressions start worker processes when they are iterated over."""
+"""Decides which expressions start worker processes when they are iterated over."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from functools import cached_property
 from perflint.analysis.data.loaders import LoaderCall, Loaders, Setting, State
 from perflint.analysis.data.origins import argument_for
 from perflint.analysis.facts import Program
-from perflint.analysis.links import Answer, Likelihood
+from perflint.analysis.links import Likelihood, Summary
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import defaults_of
 
@@ -44,7 +44,7 @@ class Workers:
         self._program = program
         self._assumed = assumed
         self._loaders = program.get(Loaders)
-        self.asked: set[str] = set()  # functions of other files that a start depends on
+        self.queried: set[str] = set()  # functions of other files that a start depends on
 
     def of(self, node: ast.AST) -> Reason | None:
         """What iterating over `node` starts."""
@@ -69,13 +69,13 @@ class Workers:
         is_alone = isinstance(expression, ast.Constant) and expression.value == 1
         return None if is_alone else self.of_number(expression, "the processes of num_proc")
 
-    def answers(self, call: ast.Call) -> tuple[Answer, ...]:
+    def summaries(self, call: ast.Call) -> tuple[Summary, ...]:
         """What other files tell of the function that is called."""
-        self.asked.update(self._program.targets(call))
-        return tuple(self._program.answers(call))
+        self.queried.update(self._program.targets(call))
+        return tuple(self._program.summaries(call))
 
-    def told(self, call: ast.Call, likelihoods: Iterable[Likelihood]) -> Reason | None:
-        """The reason that answers of other files give."""
+    def reason_of_summaries(self, call: ast.Call, likelihoods: Iterable[Likelihood]) -> Reason | None:
+        """The reason that summaries of other files give."""
         likelihood = max(likelihoods, default=Likelihood.NO)
         if not likelihood:
             return None
@@ -92,25 +92,25 @@ class Workers:
             return self.of_loader(self._loaders.by_call[value.node])
         reasons = []
         for origin in self._loaders.origins.of(node):
-            reasons += [self._search(part, seen) for part in self._parts(origin, is_held)]
+            reasons += [self._search(part, seen) for part in self._sources(origin, is_held)]
             if isinstance(origin, ast.Call):
                 reasons.append(self._of_call(origin, is_held))
         return max(filter(None, reasons), key=lambda reason: reason.likelihood, default=None)
 
-    def _parts(self, origin: ast.AST, is_held: bool) -> Iterator[_Wanted]:
+    def _sources(self, origin: ast.AST, is_held: bool) -> Iterator[_Wanted]:
         """What `origin` is made of, as far as it may be a loader, or hold one."""
         if isinstance(origin, ast.Subscript | ast.Starred):
             yield origin.value, True
         elif isinstance(origin, ast.For | ast.AsyncFor):  # its target
             yield origin.iter, True
         elif isinstance(origin, ast.Call):
-            yield from self._parts_of_call(origin, is_held)
+            yield from self._sources_of_call(origin, is_held)
         if is_held:
             for each in (*elements_of(origin), *self._put_in.get(origin, ())):
                 yield each, False
                 yield each, True
 
-    def _parts_of_call(self, call: ast.Call, is_held: bool) -> Iterator[_Wanted]:
+    def _sources_of_call(self, call: ast.Call, is_held: bool) -> Iterator[_Wanted]:
         name = self._name(call)
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
         method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
@@ -134,7 +134,7 @@ class Workers:
             if keyword.arg and _WORKER_WORDS.match(keyword.arg):
                 reason = self.of_number(keyword.value, f"the workers that {keyword.arg} asks for")
                 return Reason(Likelihood.POSSIBLE, reason.what) if reason else None
-        return self.told(call, (answer.loads for answer in self.answers(call)))
+        return self.reason_of_summaries(call, (summary.loads for summary in self.summaries(call)))
 
     def _name(self, call: ast.Call) -> str:
         return self._program.qualified(call.func) or self._program.value(call.func).name  # imported by a *

@@ -1,4 +1,4 @@
-"""Which objects a statement or a call changes by itself."""
+"""The objects that a statement or a call writes to directly."""
 
 from __future__ import annotations
 

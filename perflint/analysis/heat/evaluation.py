@@ -1,4 +1,4 @@
-"""Tells loops that evaluate a model batch by batch, also where nothing says that they do without gradients."""
+"""Recognises loops that evaluate a model batch by batch, even outside `torch.no_grad()`."""
 
 from __future__ import annotations
 

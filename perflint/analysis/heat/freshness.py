@@ -1,4 +1,4 @@
-"""Tells whether each iteration of a loop brings data of its own: mini-batches do, full-batch training does not."""
+"""Decides whether each iteration of a loop gets new data, as mini-batches do and full-batch training does not."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _call_computes_on_fresh(program: Program, node: ast.Call, fresh: set[str], d
     if given and (callee is None or program.value(node.func).kind is Kind.MODULE):
         return True
     if callee is None:
-        return any(answer.draws for answer in program.answers(node))
+        return any(summary.draws for summary in program.summaries(node))
     if draws(program, callee):
         return True
     if any(program.value(argument).kind is not Kind.NUMBER for argument in given):
@@ -67,7 +67,7 @@ def steps_an_environment(program: Program, node: ast.AST) -> bool:
 
 def _computes(program: Program, node: ast.Call) -> bool:
     callee = program.value(node.func)
-    if any(answer.trains for answer in program.answers(node)):
+    if any(summary.trains for summary in program.summaries(node)):
         return True
     if callee.kind in (Kind.MODULE, Kind.FUNCTION) or program.value(node).kind is Kind.TENSOR:
         return True

@@ -1,4 +1,4 @@
-"""How often code runs: once, every step, or every time step; through calls, and not below what makes it rare."""
+"""Computes how often code runs: once, every step, or every time step; through calls, except under rare guards."""
 
 from __future__ import annotations
 

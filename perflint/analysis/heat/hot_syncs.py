@@ -1,4 +1,4 @@
-"""Of the places where the host waits for the device, those that cost: hot, and no part of what the program is for."""
+"""Selects the syncs that cost: those in hot code which the program could do without."""
 
 from __future__ import annotations
 

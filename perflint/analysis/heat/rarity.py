@@ -1,4 +1,4 @@
-"""What makes code inside a hot loop run only now and then."""
+"""Recognises guards and exits that make code inside a hot loop run rarely."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from perflint.analysis.facts import Program
-from perflint.analysis.heat.device_tests import stays_on_host
+from perflint.analysis.heat.host_branches import stays_on_host
 from perflint.analysis.values.values import LIKELY_HOST_TENSOR, Kind
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, assigned_values, path_of, stores
 

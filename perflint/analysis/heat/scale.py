@@ -1,4 +1,4 @@
-"""The scale of heat: how often a place in a program runs."""
+"""How often code runs."""
 
 from enum import IntEnum
 

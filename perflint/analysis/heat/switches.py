@@ -1,4 +1,4 @@
-"""Parameters that switch parts of a function on or off, and the calls that do so."""
+"""Parameters that switch parts of a function on or off, and the calls that pass them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from perflint.syntax.walk import Function, stores
 
 
 class Switch(NamedTuple):
-    """A parameter, and the truth that it must have for what is behind the switch to run."""
+    """A parameter, and the truth value that it must have for the guarded code to run."""
 
     parameter: str
     wanted: bool
 
 
 def switch(program: Program, guard: ast.AST, part: ast.AST) -> Switch | None:
-    """The switch that lets `guard` run its `part`: a parameter which the function tests as it was given."""
+    """The parameter that `guard` tests, if the function never reassigns it, with the value for which `part` runs."""
     if not isinstance(guard, ast.If) or part is guard.test:
         return None
     test, wanted = guard.test, part in guard.body
@@ -37,16 +37,16 @@ def switch(program: Program, guard: ast.AST, part: ast.AST) -> Switch | None:
     return Switch(test.id, wanted)
 
 
-def may_turn_on(program: Program, site: ast.AST, function: Function, asked: Switch) -> bool:
-    """May the call at `site` of `function` run what is behind the switch?"""
+def may_turn_on(program: Program, site: ast.AST, function: Function, flag: Switch) -> bool:
+    """May the call at `site` of `function` run the code that `flag` guards?"""
     if not isinstance(site, ast.Call) or any(isinstance(each, ast.Starred) for each in site.args):
         return True
     keywords = {each.arg: _given(each.value) for each in site.keywords if each.arg is not None}
     arguments = Arguments(tuple(_given(each) for each in site.args), keywords, False)
-    value = received(function, arguments, program.value(site.func).owner).get(asked.parameter)
+    value = received(function, arguments, program.value(site.func).owner).get(flag.parameter)
     if value is None and len(keywords) == len(site.keywords):
-        value = constant(defaults_of(function).get(asked.parameter))
-    return value is None or not value.is_literal or bool(value.literal) is asked.wanted
+        value = constant(defaults_of(function).get(flag.parameter))
+    return value is None or not value.is_literal or bool(value.literal) is flag.wanted
 
 
 def _given(argument: ast.expr) -> Value:

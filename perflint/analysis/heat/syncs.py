@@ -1,4 +1,4 @@
-"""The places where the host reads a tensor's value, and so waits for the device that computes it."""
+"""Finds the places where the host reads a tensor's value, and so waits for the device."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Loops: what they count, what they carry from one iteration to the next, and which of them run over time."""
+"""Loops: their headers, loop-carried values, and which of them run over time."""

@@ -1,4 +1,4 @@
-"""Traces the statements in the body of a loop: one iteration, from its beginning to its end."""
+"""Traces the data flow through the statements of a loop body, for one iteration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the calls in the body of a loop do to the data that flows through them."""
+"""Classifies the calls in a loop body by what they do to the data that flows through them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data flow of a loop: what is invariant, a slice of a sequence, carried to the next iteration, or collected."""
+"""The data flow of a loop: loop-invariant, a slice of a sequence, loop-carried, or collected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces the expressions in the body of a loop."""
+"""Traces the data flow through the expressions of a loop body."""
 
 from __future__ import annotations
 

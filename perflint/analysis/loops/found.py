@@ -1,4 +1,4 @@
-"""What the analysis finds of a loop: what one iteration is, what the head tells, and how data flows over time."""
+"""The results of the loop analysis: kind of iteration, header, and data flow over time."""
 
 from __future__ import annotations
 

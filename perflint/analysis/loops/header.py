@@ -1,4 +1,4 @@
-"""Reads the head of a loop: what counts its iterations, and what is walked through, along which axis."""
+"""Reads a loop header: its induction variables, and the sequences that it walks, along which axis."""
 
 from __future__ import annotations
 

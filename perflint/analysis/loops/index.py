@@ -1,4 +1,4 @@
-"""What a function does with the number of the iteration that a loop hands it."""
+"""What a function does with an induction variable that it is passed."""
 
 from __future__ import annotations
 

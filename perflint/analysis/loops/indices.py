@@ -1,4 +1,4 @@
-"""Reads the index of a subscript: which step of a sequence it picks, along which axis."""
+"""Reads subscripts by induction variables: which step of a sequence, along which axis."""
 
 from __future__ import annotations
 

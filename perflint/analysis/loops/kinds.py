@@ -1,4 +1,4 @@
-"""Tells step loops, one training or evaluation step an iteration, and time loops from everything else."""
+"""Classifies loops: step loops (one training or evaluation step per iteration), time loops, others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Loops:
         self._kinds: dict[ast.AST, LoopKind] = {}
         self._time_loops: dict[ast.AST, TimeLoop] = {}
         self._trains: dict[ast.AST, bool] = {}
-        self._may_train = bool(_TRAINING.search(program.text)) or program.hears_of_training
+        self._may_train = bool(_TRAINING.search(program.text)) or program.trains_elsewhere
 
     def kind(self, loop: Loop) -> LoopKind:
         """What one iteration of `loop` is."""
@@ -116,7 +116,7 @@ class Loops:
         """Is `node` a call that trains, by itself or in the function that it reaches?"""
         if not isinstance(node, ast.Call):
             return False
-        if is_training_call(self._program, node) or any(answer.trains for answer in self._program.answers(node)):
+        if is_training_call(self._program, node) or any(summary.trains for summary in self._program.summaries(node)):
             return True
         callee = self._program.callee(node)
         return callee is not None and self.trains_once(callee)

@@ -1,4 +1,4 @@
-"""Finds the state that objects keep inside from call to call."""
+"""Finds state that objects carry from call to call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sequences of unknown type that what is done with them shows to be tensors."""
+"""Proves that sequences of unknown type are tensors, by what is done with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells whether a loop's state is one that a torch RNN carries through a sequence by itself."""
+"""Decides whether a loop-carried state is one that a torch RNN carries through a sequence itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces what the body of a loop reads: names, and steps of sequences."""
+"""Traces the reads of a loop body: names, and steps of sequences."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ class Steps(ABC):
     def _subscript(self, node: ast.Subscript) -> Trace:
         index = self.trace(node.slice)
         base_path = path_of(node.value)
-        points = [part for part in _parts(node.slice) if not isinstance(part, ast.Slice)]
+        points = [part for part in _axis_indices(node.slice) if not isinstance(part, ast.Slice)]
         point = merged(map(self.trace, points)) if points else index  # `x[:n, t]`: n says how many, not which
         plain = point.is_index and not point.carried and not point.slices
-        own = any(self._is_index(part) for part in _parts(node.slice)) and not index.carried
+        own = any(self._is_index(part) for part in _axis_indices(node.slice)) and not index.carried
         if own or (plain and picks_one(node.slice, self._is_indexed)):
             step = self._step(node, base_path)
             if step is not None:
@@ -117,7 +117,7 @@ class Steps(ABC):
 
     def note_chunks(self, index: ast.expr) -> None:
         """Note that the loop takes, or fills, a range of steps at a time."""
-        parts = _parts(index)
+        parts = _axis_indices(index)
         self.flow.chunks |= any(isinstance(part, ast.Slice) and self._strides(part) for part in parts)
 
     def _strides(self, part: ast.Slice) -> bool:
@@ -230,5 +230,5 @@ def _owners(path: str) -> list[str]:
     return [".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1)]
 
 
-def _parts(index: ast.expr) -> list[ast.expr]:
+def _axis_indices(index: ast.expr) -> list[ast.expr]:
     return index.elts if isinstance(index, ast.Tuple) else [index]

@@ -1,4 +1,4 @@
-"""Where the value of an expression inside a loop comes from, within one iteration."""
+"""The origin of a value inside one iteration of a loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the body of a loop binds or changes in place, and where."""
+"""The names that a loop body binds, and the objects that it writes to."""
 
 from __future__ import annotations
 

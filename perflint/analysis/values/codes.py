@@ -1,4 +1,4 @@
-"""What files tell each other of values, in a few characters each.
+"""Encodes values in a few characters, for the summaries that files exchange.
 
 D is a tensor on the device, H one on the host, T one wherever the arguments are; small where it is only likely. g is a
 guess, n a Python number, s a string, a an array of numpy. (..) holds the parts of a tuple, [.] the items of a list and
@@ -70,7 +70,7 @@ def value_at_home(code: str) -> Value:
 
 def values_of(codes: str) -> tuple[Value, ...]:
     """The values of codes that follow each other."""
-    return tuple(_parts(iter(codes), Place.UNKNOWN))
+    return tuple(_read_elements(iter(codes), Place.UNKNOWN))
 
 
 def _code(value: Value, depth: int) -> str:
@@ -94,16 +94,16 @@ def _tensor_code(value: Value) -> str:
 def _read(codes: Iterator[str], place: Place) -> Value:
     code = next(codes, _UNKNOWN)
     if code == "(":
-        return sequence(_parts(codes, place))
+        return sequence(_read_elements(codes, place))
     if code == "[":
-        return sequence_of(next(iter(_parts(codes, place)), UNKNOWN))
+        return sequence_of(next(iter(_read_elements(codes, place)), UNKNOWN))
     if code == "{":
-        return Value(Kind.MAPPING, sure=False, items=(), item=next(iter(_parts(codes, place)), UNKNOWN))
+        return Value(Kind.MAPPING, sure=False, items=(), item=next(iter(_read_elements(codes, place)), UNKNOWN))
     value = _VALUES.get(code, UNKNOWN)
     return value._replace(place=place) if code in "Tt" else value
 
 
-def _parts(codes: Iterator[str], place: Place) -> list[Value]:
+def _read_elements(codes: Iterator[str], place: Place) -> list[Value]:
     """The values up to the bracket that closes."""
     parts = []
     for code in codes:

@@ -1,4 +1,4 @@
-"""Whether a tensor holds floats or integers, by the expression that makes it."""
+"""Infers whether a tensor holds floats or integers, from the expression that makes it."""
 
 from __future__ import annotations
 

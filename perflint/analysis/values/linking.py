@@ -1,53 +1,53 @@
-"""The links of a file to others: what its hot code calls there, what it asks of them, and what it can answer."""
+"""Computes the links of a file to others: its hot calls, its function summaries, and its queries for theirs."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 
-from perflint.analysis.data.telling import asked_of_starts, loaders_told, told_of_starts
+from perflint.analysis.data.start_summaries import loader_summaries, start_queries, with_starts
 from perflint.analysis.facts import Program
 from perflint.analysis.heat.freshness import draws
 from perflint.analysis.heat.hot_syncs import is_needed
-from perflint.analysis.links import ALONE, Answer, Context, HotCall, Links, Says
-from perflint.analysis.values.bearing import imported
+from perflint.analysis.links import ALONE, Context, HotCall, Links, Says, Summary
+from perflint.analysis.values.call_targets import named_functions
 from perflint.analysis.values.codes import argument_code, result_code
-from perflint.analysis.values.outside import named_functions
-from perflint.analysis.values.questions import Reaching, asked_of, steps_of
+from perflint.analysis.values.device_use import imported
+from perflint.analysis.values.queries import Reaching, result_queries, step_queries
 
 _DEPTH = 3  # of calls through which an action is followed
 
 
 def links_of(program: Program, context: Context = ALONE) -> Links:
-    """The links of a file: it matters who calls any function that is not hot by itself.
+    """The links of a file.
 
-    It goes on asking what others told it in `context`, which it would forget otherwise.
+    They repeat the queries that `context` answers: a cached result must not lose them.
     """
     named = list(named_functions(program.tree))
     functions = tuple(name for name, node in named if program.is_cold(node))
     bases = tuple((node.name, base) for node in program.of_type(ast.ClassDef) for base in program.base_names(node))
-    answers = (*(_answer(program, name, node) for name, node in named), *loaders_told(program))
+    summaries = (*(_summary(program, name, node) for name, node in named), *loader_summaries(program))
     called = [(node, (*program.targets(node), *_overridden(program, node))) for node in program.of_type(ast.Call)]
     reaching = [(node, targets) for node, targets in called if targets]
     calls = tuple(sorted(set(_hot_calls(program, reaching))))
-    told = {answer.target for answer in context.answers}
-    asked = (*asked_of(program, reaching), steps_of(program, reaching), asked_of_starts(program))
-    questions, doubts, steps, starts = (tuple(sorted({*targets, *told})) for targets in asked)
+    answered = {summary.target for summary in context.summaries}
+    needed = (*result_queries(program, reaching), step_queries(program, reaching), start_queries(program))
+    unknown, guessed, steps, starts = (tuple(sorted({*targets, *answered})) for targets in needed)
     imports, says = _membership(program)
-    return Links(calls, functions, bases, answers, questions, doubts, steps, starts, imports, says)
+    return Links(calls, functions, bases, summaries, unknown, guessed, steps, starts, imports, says)
 
 
-def _answer(program: Program, name: str, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Answer:
+def _summary(program: Program, name: str, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Summary:
     trains = program.trains_once(function)
-    answer = Answer(name, result_code(program.returned(function)), trains, trains and draws(program, function))
-    return told_of_starts(program, answer, function)
+    summary = Summary(name, result_code(program.returned(function)), trains, trains and draws(program, function))
+    return with_starts(program, summary, function)
 
 
 def links_without_torch(program: Program) -> Links:
     """The links of a file that handles no tensors, as far as is known: others may hand it some."""
     functions = tuple(name for name, _ in named_functions(program.tree))
     imports, says = _membership(program)
-    return Links(functions=functions, answers=tuple(map(Answer, functions)), imports=imports, says=says)
+    return Links(functions=functions, summaries=tuple(map(Summary, functions)), imports=imports, says=says)
 
 
 def _membership(program: Program) -> tuple[tuple[str, ...], Says]:

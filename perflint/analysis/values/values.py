@@ -1,4 +1,4 @@
-"""What the analyser may know of a value: its kind, its place, its parts."""
+"""The abstract values of the inference: kind, place, dtype and elements."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from perflint.analysis.values.bearing import scripting
-from perflint.syntax.edits import Edit, Fix, Safety
+from perflint.analysis.values.device_use import scripting
+from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import PlainLoop
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.captured import COMPILERS, RUNTIME, handed_over
@@ -15,7 +15,10 @@ from perflint.transforms.capture.obstacles import Obstacles
 from perflint.transforms.capture.sites import check_sites
 from perflint.transforms.capture.step_function import stepped
 from perflint.transforms.imports import importing
+from perflint.transforms.operations import Decorate
+from perflint.transforms.rewrite import rewrite
 from perflint.transforms.shown import shown
+from perflint.transforms.template import expression
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
@@ -34,8 +37,8 @@ def graphed(program: Program, loop: PlainLoop) -> Fix:
 
 def _in_chunks(program: Program, loop: PlainLoop, end: Exit) -> Fix:
     name, imported = importing(program, RUNTIME, "graphed_loop")
-    edits = (*imported, *stepped(program, loop, end, name))
-    return Fix("run the loop as CUDA graphs of several steps", Safety.EXACT, edits, DISTRIBUTION)
+    change = rewrite(program, *imported, *stepped(program, loop, end, name))
+    return Fix("run the loop as CUDA graphs of several steps", Safety.EXACT, change, DISTRIBUTION)
 
 
 def _whole(program: Program, loop: PlainLoop) -> Fix:
@@ -49,7 +52,7 @@ def _whole(program: Program, loop: PlainLoop) -> Fix:
     return Fix(
         f"run `{function.name}` as one CUDA graph",
         Safety.EXACT if quiet else Safety.ROUNDING,  # of gradients that several uses of a parameter add up
-        (*imported, _decorator(program, function, name)),
+        rewrite(program, *imported, Decorate(function, expression(name))),
         DISTRIBUTION,
     )
 
@@ -91,9 +94,3 @@ def _check_scripted(program: Program, loop: PlainLoop) -> None:
     compiler = scripting(program)
     if compiler is not None:
         raise Blocked("this file compiles with torch.jit: no graph can hold what is scripted", compiler)
-
-
-def _decorator(program: Program, function: ast.FunctionDef, name: str) -> Edit:
-    """Directly above `def`: what the other decorators switch on or off holds when the function is captured."""
-    start = program.source.line_start(function.lineno)
-    return Edit(start, start, f"{program.source.indentation(function.lineno)}@{name}\n")

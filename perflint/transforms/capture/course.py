@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.values.shapes.infer import axis_of
+from perflint.analysis.values.shapes.shape import integer
 from perflint.syntax.walk import PlainLoop, nodes_of_body, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.ownership import bound_to
 from perflint.transforms.capture.reads import may_read
 from perflint.transforms.capture.results import lengthened
 from perflint.transforms.shown import shown
-from perflint.transforms.text import atom, on_one_line
+from perflint.transforms.template import expression, number
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
@@ -37,18 +38,19 @@ class Exit:
 class Course:
     """What ends a loop (`end`), and how many `steps` it takes if that doesn't.
 
-    `index` is what a step calls its number, `first` the number that it counts from; `counter` is the name that the
-    loop counts in by itself, by the statements `counting`. `entry` is the test by which it takes a step at all, empty
-    if it always does. `exits` are the statements that leave it. `once`: how many steps there are is to be asked once.
+    `index` is what a step calls its number, `first` the number that it counts from, None where that is unknown;
+    `counter` is the name that the loop counts in by itself, by the statements `counting`. `entry` is the test by which
+    it takes a step at all, None if it always does. `exits` are the statements that leave it. `once`: how many steps
+    there are is to be asked once.
     """
 
     end: Exit
-    steps: str
+    steps: ast.expr
     index: str
-    first: str
+    first: ast.expr | None
     counter: str
     counting: tuple[ast.stmt, ...]
-    entry: str
+    entry: ast.expr | None
     exits: tuple[ast.If, ...]
     once: bool = False
 
@@ -111,52 +113,42 @@ def _of_range(program: Program, loop: ast.For, end: Exit, places: tuple[ast.If, 
         raise Blocked(
             f"{shown(program, call)} doesn't count one by one, in one name: compute the other numbers in the step", loop
         )
-    steps, first = program.segment(call.args[-1]), "0"
+    steps, first = call.args[-1], number(0)
     if len(call.args) == 2:
         if not _stays(program, loop, call.args[0]):
             raise Blocked(f"its steps count from {shown(program, call.args[0])}, which may change: count from 0", loop)
-        first = program.segment(call.args[0])
-        steps = _less(program, call.args[-1], first)
-    compared = _text(program, call.args[-1]) if steps == program.segment(call.args[-1]) else steps
-    entry = "" if steps.isdigit() and int(steps) > 0 else f"{compared} > 0"
+        first = call.args[0]
+        steps = _less(call.args[-1], first)
+    entry = None if (integer(steps) or 0) > 0 else expression("{steps} > 0", steps=steps)
     once = not _stays(program, loop, call.args[-1])
     return Course(end, steps, loop.target.id, first, "", (), entry, places, once)
 
 
-def _less(program: Program, bound: ast.expr, first: str) -> str:
+def _less(bound: ast.expr, first: ast.expr) -> ast.expr:
     """How many steps there are up to a bound."""
-    if first.strip() == "0":
-        return program.segment(bound)
-    if isinstance(bound, ast.Constant) and isinstance(bound.value, int) and first.isdigit():
-        return str(max(bound.value - int(first), 0))
-    return f"{_text(program, bound)} - {atom(first)}"
+    stop, start = integer(bound), integer(first)
+    if start == 0:
+        return bound
+    if stop is not None and start is not None:
+        return number(max(stop - start, 0))
+    return expression("{bound} - {first}", bound=bound, first=first)
 
 
 def _of_while(program: Program, loop: ast.While, end: Exit, count: Exit, places: tuple[ast.If, ...]) -> Course:
     """A loop of which a comparison of what it counts tells how many steps are left."""
     counted, operator, bound = _comparison(program, loop, count)
-    counter, statement, number = _counter(program, loop, counted)
+    counter, statement, first = _counter(program, loop, counted)
     more = 1 if operator is ast.LtE else 0
     if count.place is not None and loop.body.index(statement) > loop.body.index(count.place):
         more += 1  # what is compared was counted by the steps before
-    steps = f"{_text(program, bound)} - {program.segment(counted)}"
-    steps += f" + {more}" if more else ""
-    steps = steps if count.place is None else f"max({steps}, 1)"
-    entry = "" if end.place is not None and count.place is not None else _head(program, loop)
+    steps = expression("{bound} - {counted}", bound=bound, counted=counted)
+    steps = expression("{steps} + {more}", steps=steps, more=more) if more else steps
+    steps = steps if count.place is None else expression("max({steps}, 1)", steps=steps)
+    is_always = isinstance(loop.test, ast.Constant) or (end.place is not None and count.place is not None)
     counting = (statement,) if isinstance(statement, ast.AugAssign) else ()
     index = counter if counting else "_"
-    return Course(end, steps, index, number, counter if counting else "", counting, entry, places)
-
-
-def _head(program: Program, loop: ast.While) -> str:
-    is_always = isinstance(loop.test, ast.Constant)
-    return "" if is_always else program.segment(loop.test)
-
-
-def _text(program: Program, bound: ast.expr) -> str:
-    """A number, so that something may be taken from it, or compared with it."""
-    is_sum = isinstance(bound, ast.BinOp) and isinstance(bound.op, ast.Add | ast.Sub | ast.Mult | ast.FloorDiv)
-    return on_one_line(program.segment(bound)) if is_sum else atom(program.segment(bound))
+    entry = None if is_always else loop.test
+    return Course(end, steps, index, first, counter if counting else "", counting, entry, places)
 
 
 def _comparison(program: Program, loop: ast.While, count: Exit) -> tuple[ast.expr, type[ast.cmpop], ast.expr]:
@@ -191,7 +183,7 @@ def _stays(program: Program, loop: PlainLoop, node: ast.expr) -> bool:
     return plain and not changed & {each.id for each in parts if isinstance(each, ast.Name)}
 
 
-def _counter(program: Program, loop: ast.While, counted: ast.expr) -> tuple[str, ast.stmt, str]:
+def _counter(program: Program, loop: ast.While, counted: ast.expr) -> tuple[str, ast.stmt, ast.expr | None]:
     """The name that grows by one in each step, the statement that does it, and what it starts from."""
     if isinstance(counted, ast.Name):
         found = [each for each in loop.body if _adds_one(each, counted.id)]
@@ -202,12 +194,12 @@ def _counter(program: Program, loop: ast.While, counted: ast.expr) -> tuple[str,
         name = path_of(counted.args[0])
         found = [each for each in loop.body if name and _appends(each) == name]
         if len(found) == 1:
-            return name, found[0], "0"
+            return name, found[0], number(0)
     elif (measured := axis_of(counted)) is not None:
         name, axis = path_of(measured[0]), str(measured[1])
         found = [each for each in loop.body if lengthened(program, each) == (name, axis)]
         if len(found) == 1:
-            return name, found[0], "0"
+            return name, found[0], number(0)
     raise Blocked(f"{shown(program, counted)} is not known to grow by one in each step: count by `range`", counted)
 
 
@@ -228,16 +220,16 @@ def _appends(statement: ast.stmt) -> str:
     return ""
 
 
-def _start(program: Program, loop: ast.While, name: str) -> str:
-    """The number that a counter is set to in front of the loop; empty where that isn't known."""
+def _start(program: Program, loop: ast.While, name: str) -> ast.expr | None:
+    """The number that a counter is set to in front of the loop; None where that isn't known."""
     inside = set(own_nodes(loop))
     uses = (each for each in inside if isinstance(each, ast.Name) and each.id == name)
     starts = {made for use in uses for made in program.get(Flow).definitions(use)} - inside
     made = next(iter(starts)) if len(starts) == 1 else None
     value = bound_to(program, made) if isinstance(made, ast.Name) else None
     if made is None or not isinstance(value, ast.Constant) or type(value.value) is not int:
-        return ""
-    return program.segment(value) if _loops(program, made) == _loops(program, loop) else ""
+        return None
+    return value if _loops(program, made) == _loops(program, loop) else None
 
 
 def _loops(program: Program, node: ast.AST) -> list[ast.AST]:

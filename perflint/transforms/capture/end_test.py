@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from typing import TYPE_CHECKING
 
 from perflint.analysis.values.dtypes import INTEGER, number_kind
@@ -12,8 +13,9 @@ from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import check_call
 from perflint.transforms.capture.course import Exit
 from perflint.transforms.capture.reads import VERDICTS, may_read
+from perflint.transforms.operations import derived
 from perflint.transforms.shown import shown
-from perflint.transforms.text import atom
+from perflint.transforms.template import expression
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
@@ -24,19 +26,20 @@ _AS_TENSOR = "write it as one comparison of a tensor, or its `.all()` or `.any()
 _COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)  # that are made on the device
 
 
-def tensor_test(program: Program, end: Exit, loop: PlainLoop) -> str:
+def tensor_test(program: Program, end: Exit, loop: PlainLoop) -> ast.expr:
     """The test as a tensor of one truth value, true where the loop is over, with nothing read on the host."""
     test, is_over = end.test, not end.continues
     while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         test, is_over = test.operand, not is_over
-    text = _as_tensor(program, _unread(program, test), end, loop)
-    return text if is_over else f"{atom(text)}.logical_not()"
+    code = _as_tensor(program, _unread(program, test), end, loop)
+    return code if is_over else expression("{test}.logical_not()", test=code)
 
 
-def _as_tensor(program: Program, test: ast.expr, end: Exit, loop: PlainLoop) -> str:
+def _as_tensor(program: Program, test: ast.expr, end: Exit, loop: PlainLoop) -> ast.expr:
     if isinstance(test, ast.BoolOp):
-        sign = " & " if isinstance(test.op, ast.And) else " | "
-        return sign.join(atom(_part(program, each, end, loop)) for each in test.values)
+        both = "{one} & {other}" if isinstance(test.op, ast.And) else "{one} | {other}"
+        parts = (_part(program, each, end, loop) for each in test.values)
+        return functools.reduce(lambda one, other: expression(both, one=one, other=other), parts)
     if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], _COMPARISONS):
         return _compared(program, test, loop)
     function = test.func if isinstance(test, ast.Call) else None
@@ -44,10 +47,10 @@ def _as_tensor(program: Program, test: ast.expr, end: Exit, loop: PlainLoop) -> 
     if not is_verdict and not (program.value(test).kind is Kind.TENSOR and program.value(test).dtype == "bool"):
         raise Blocked(f"{shown(program, end.test)} is read on the host in each step: {_AS_TENSOR}", end.test)
     _check_parts(program, [test], loop)
-    return program.segment(test)
+    return test
 
 
-def _part(program: Program, test: ast.expr, end: Exit, loop: PlainLoop) -> str:
+def _part(program: Program, test: ast.expr, end: Exit, loop: PlainLoop) -> ast.expr:
     """One of several tests: of a tensor, or of numbers that the host knows, such as which step it is."""
     if may_read(program, test):
         return tensor_test(program, Exit(test, False, end.place), loop)
@@ -56,7 +59,7 @@ def _part(program: Program, test: ast.expr, end: Exit, loop: PlainLoop) -> str:
             f"{shown(program, test)} may be no truth value: write it as a comparison, or test it in front of the loop",
             test,
         )
-    return program.segment(test)
+    return test
 
 
 def _is_plain(node: ast.AST) -> bool:
@@ -73,13 +76,13 @@ def _unread(program: Program, node: ast.expr) -> ast.expr:
     return node
 
 
-def _compared(program: Program, test: ast.Compare, loop: PlainLoop) -> str:
+def _compared(program: Program, test: ast.Compare, loop: PlainLoop) -> ast.expr:
     """The comparison, of the tensor where its number was read."""
     left, right = test.left, test.comparators[0]
     tensor = _number_of(program, left)
     if tensor is left:
         _check_parts(program, [left, right], loop)
-        return program.segment(test)
+        return test
     if number_kind(program, tensor) != INTEGER and not _is_exact(program, right):
         raise Blocked(
             f"{shown(program, left)} may be compared otherwise on the device, if it is a float:"
@@ -87,8 +90,7 @@ def _compared(program: Program, test: ast.Compare, loop: PlainLoop) -> str:
             left,
         )
     _check_parts(program, [tensor, right], loop)
-    (start, end), (first, last) = program.span(test), program.span(left)
-    return program.text[start:first] + atom(program.segment(tensor)) + program.text[last:end]
+    return derived(test, {left: tensor})
 
 
 def _is_exact(program: Program, number: ast.expr) -> bool:

@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from perflint.analysis.values.shapes.shape import integer
 from perflint.syntax.walk import PlainLoop
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.carried import Names, set_by
 from perflint.transforms.capture.course import Course
 from perflint.transforms.capture.end_test import tensor_test
+from perflint.transforms.capture.reads import VERDICTS
 from perflint.transforms.capture.results import Collected
 from perflint.transforms.capture.stacks import Stacks, stacks_of
-from perflint.transforms.text import atom, on_one_line
+from perflint.transforms.template import assignment, expression, reference, statement
+from perflint.transforms.vectorize.slices import shifted
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
@@ -28,11 +31,11 @@ class Outputs:
     call. `stacks`: the lists that the results stand for as a whole; without them, lists and tensors are added to.
     """
 
-    values: tuple[str, ...]
+    values: tuple[ast.expr, ...]
     results: tuple[str, ...]
-    until: str
-    inside: dict[ast.stmt, str]
-    behind: tuple[str, ...]
+    until: ast.expr
+    inside: dict[ast.stmt, tuple[ast.stmt, ...]]
+    behind: tuple[ast.stmt, ...]
     stacks: Stacks | None
 
     @property
@@ -53,21 +56,22 @@ class _Choice:
         self._program, self._loop, self._course, self._found, self._names = program, loop, course, found, names
         self._late = {each.name for each in found if self._is_late(each)}
         self._counts = {course.index, course.counter} & names.behind
-        self._inside: dict[ast.stmt, str] = dict.fromkeys(course.exits, "")
+        self._inside: dict[ast.stmt, tuple[ast.stmt, ...]] = dict.fromkeys(course.exits, ())
 
     def outputs(self) -> Outputs:
-        values = [self._value(each) for each in self._found]
+        names = [self._value(each) for each in self._found]
+        values = [reference(name) for name in names]
         stacks = self._stacks()
         test, own = self._test()
         masked = bool(self._late)
-        if len(values) == 1 and own <= {values[0]} and not masked:
-            until, results = f"lambda {values[0]}: {test}", self._results(stacks)
+        if len(values) == 1 and own <= {names[0]} and not masked:
+            until, results = expression(f"lambda {names[0]}: {{test}}", test=test), self._results(stacks)
         elif not values:
             ended = self._names.taken.fresh("ended") if self._counts else "_"
-            until, values, results = "lambda ended: ended", [on_one_line(test)], [ended]
+            until, values, results = expression("lambda ended: ended"), [test], [ended]
         else:
             ended = self._names.taken.fresh("ended") if masked else "_"
-            until, results = "lambda outputs: outputs[-1]", [*self._results(stacks), ended]
+            until, results = expression("lambda outputs: outputs[-1]"), [*self._results(stacks), ended]
             values.append(self._shaped(test, stacks, masked))
         behind = [] if stacks is not None else self._behind(results)
         return Outputs(tuple(values), tuple(results), until, self._inside, tuple(behind), stacks)
@@ -88,24 +92,24 @@ class _Choice:
         rest = self._loop.body[self._loop.body.index(each.statement) + 1 :]
         bound = {node.id for part in rest for node in ast.walk(part) if isinstance(node, ast.Name) and _is_store(node)}
         if isinstance(each.value, ast.Name) and each.value.id not in bound:
-            self._inside[each.statement] = ""
+            self._inside[each.statement] = ()
             return each.value.id
         name = self._names.taken.fresh(f"new_{each.name}")
-        self._inside[each.statement] = f"{name} = {on_one_line(self._program.segment(each.value))}"
+        self._inside[each.statement] = (assignment(name, each.value),)
         return name
 
-    def _test(self) -> tuple[str, set[str]]:
+    def _test(self) -> tuple[ast.expr, set[str]]:
         """The test as it stands at the end of a step, and those names of the step that it reads."""
         end = self._course.end
-        text = tensor_test(self._program, end, self._loop)
+        code = tensor_test(self._program, end, self._loop)
         own = self._names.stored | {self._course.index}
         read = {node.id for node in ast.walk(end.test) if isinstance(node, ast.Name)} & own
         late = {name for each in self._course.late(self._loop) for name in set_by(self._program, each)}
         if end.place is None or not read & late:
-            return text, read
+            return code, read
         name = self._names.taken.fresh("is_over")
-        self._inside[end.place] = f"{name} = {on_one_line(text)}"
-        return name, {name}
+        self._inside[end.place] = (assignment(name, code),)
+        return reference(name), {name}
 
     def _stacks(self) -> Stacks | None:
         """Where all results are stacked in one way, the stack of the steps' values is what they are."""
@@ -114,18 +118,20 @@ class _Choice:
         stacks = stacks_of(self._program, self._loop, self._found)
         return stacks if stacks is not None and (len(self._found) == 1 or stacks.dim in ("0", "1", "-1")) else None
 
-    def _shaped(self, test: str, stacks: Stacks | None, masked: bool) -> str:
+    def _shaped(self, test: ast.expr, stacks: Stacks | None, masked: bool) -> ast.expr:
         """The test so that it can be stacked as the other results are, or tells of each step as a mask."""
         if stacks is not None:
-            return f"{atom(test)}.reshape(1)"
-        return f"{atom(test)}.reshape(())" if masked and not test.endswith((".all()", ".any()")) else on_one_line(test)
+            return expression("{test}.reshape(1)", test=test)
+        function = test.func if isinstance(test, ast.Call) and not test.args else None
+        is_verdict = isinstance(function, ast.Attribute) and function.attr in VERDICTS
+        return expression("{test}.reshape(())", test=test) if masked and not is_verdict else test
 
     def _results(self, stacks: Stacks | None) -> list[str]:
         if stacks is not None:
             return [each.name for each in self._found]
         return [self._names.taken.fresh(f"more_{each.name}") for each in self._found]
 
-    def _behind(self, results: list[str]) -> list[str]:
+    def _behind(self, results: list[str]) -> list[ast.stmt]:
         ended = results[-1] if self._late else ""
         added = [
             each.behind(result, ended if each.name in self._late else "")
@@ -133,13 +139,15 @@ class _Choice:
         ]
         return added + [self._counted(name, results[0]) for name in sorted(self._counts)]
 
-    def _counted(self, name: str, result: str) -> str:
+    def _counted(self, name: str, result: str) -> ast.stmt:
         """What the loop counted up to, by how many results there are."""
         if name == self._course.counter:
-            return f"{name} += len({result})"
-        first = self._course.first
-        last = f"len({result}) - 1" if not first.isdigit() or first == "0" else f"len({result}) + {int(first) - 1}"
-        return f"{name} = {last.removesuffix(' + 0') if first.isdigit() else f'{atom(first)} + {last}'}"
+            return statement(f"{name} += len({result})")
+        first, taken = self._course.first, expression(f"len({result})")
+        start = integer(first) if first is not None else None
+        if first is not None and start is None:
+            return assignment(name, expression("{first} + {taken} - 1", first=first, taken=taken))
+        return assignment(name, shifted(taken, (start or 0) - 1))
 
 
 def _is_store(node: ast.Name) -> bool:

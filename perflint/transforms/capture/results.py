@@ -12,6 +12,7 @@ from perflint.syntax.walk import COMPREHENSIONS, PlainLoop, nodes_of_body, own_n
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.ownership import bound_to
 from perflint.transforms.shown import shown
+from perflint.transforms.template import statement as statement_of
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
@@ -33,19 +34,19 @@ class Collected:
     value: ast.expr
     statement: ast.stmt
     how: str
-    function: str = ""
+    function: ast.expr | None = None
     dim: str = ""
 
-    def behind(self, results: str, ended: str) -> str:
+    def behind(self, results: str, ended: str) -> ast.stmt:
         """The statement that does behind the loop what it did in each step. The last step of those is `ended`, if any
         is, and adds nothing then, if a name is given for that."""
         kept = f"{results}[{ended}.logical_not()]" if ended else results
         if self.how == "append":
-            return f"{self.name}.extend({kept})"
-        if self.how == "cat":
-            return f"{self.name} = {self.function}([{self.name}, *{kept}], dim={self.dim})"
+            return statement_of(f"{self.name}.extend({kept})")
+        if self.function is not None:
+            return statement_of(f"{self.name} = {{cat}}([{self.name}, *{kept}], dim={self.dim})", cat=self.function)
         numbers = f"{kept}.flatten().tolist()"
-        return f"{self.name}.extend({numbers if self.how == 'item' else f'map({self.how}, {numbers})'})"
+        return statement_of(f"{self.name}.extend({numbers if self.how == 'item' else f'map({self.how}, {numbers})'})")
 
 
 def collected(program: Program, loop: PlainLoop, exits: Sequence[ast.If]) -> list[Collected]:
@@ -106,7 +107,7 @@ def _grown(program: Program, statement: ast.Assign, call: ast.Call) -> Collected
         return None
     if path_of(given.elts[0]) != target.id:
         return None
-    return Collected(target.id, given.elts[1], statement, "cat", program.segment(call.func), dimension(program, call))
+    return Collected(target.id, given.elts[1], statement, "cat", call.func, dimension(program, call))
 
 
 _BESIDE = "what each step gives into a list, and `torch.stack` it behind the loop"

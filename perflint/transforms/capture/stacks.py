@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perflint.syntax.edits import Edit
 from perflint.syntax.walk import PlainLoop, path_of
 from perflint.transforms.capture.results import STACK, Collected, dimension, is_always_behind
-from perflint.transforms.text import whole_lines
+from perflint.transforms.names import check_alone
+from perflint.transforms.operations import Operation, Replace, ReplaceStatements
+from perflint.transforms.template import reference
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stacks:
-    """All are stacked along `dim`; `empty` are the statements that make the empty lists, `edits` undo the stacking."""
+    """All are stacked along `dim`; `empty` are the statements that make the empty lists; `undone` takes it away."""
 
     dim: str
     empty: tuple[ast.stmt, ...]
-    edits: tuple[Edit, ...]
+    undone: tuple[Operation, ...]
 
 
 def stacks_of(program: Program, loop: PlainLoop, found: Sequence[Collected]) -> Stacks | None:
@@ -36,7 +37,7 @@ def stacks_of(program: Program, loop: PlainLoop, found: Sequence[Collected]) -> 
     if len(dims) > 1:
         return None
     statements = tuple(dict.fromkeys(each for each in empty if each is not None))
-    return Stacks(min(dims, default="0"), statements, tuple(edit for edit, _ in filter(None, stacks)))
+    return Stacks(min(dims, default="0"), statements, tuple(each for each, _ in filter(None, stacks)))
 
 
 def _empty(program: Program, loop: PlainLoop, name: str, names: set[str]) -> ast.stmt | None:
@@ -61,7 +62,7 @@ def _lists_made(statement: ast.stmt) -> set[str]:
     return {path_of(each) for each in targets} if are_new and len(targets) == len(values) else set()
 
 
-def _stack(program: Program, loop: PlainLoop, each: Collected) -> tuple[Edit, str] | None:
+def _stack(program: Program, loop: PlainLoop, each: Collected) -> tuple[Operation, str] | None:
     """Puts the name in the place of the call that stacks the list behind the loop, and says along which dimension."""
     uses = _uses(program, loop, each.name)
     others = [
@@ -78,7 +79,10 @@ def _stack(program: Program, loop: PlainLoop, each: Collected) -> tuple[Edit, st
     dim = dimension(program, call)
     if (len(others) > 1 and not again) or not dim:
         return None
-    return (whole_lines(program, statement) if again else Edit(*program.span(call), each.name)), dim
+    if not again:
+        return Replace(call, reference(each.name)), dim
+    check_alone(program, statement)
+    return ReplaceStatements((statement,), ()), dim
 
 
 def _uses(program: Program, loop: PlainLoop, name: str) -> list[ast.Name]:

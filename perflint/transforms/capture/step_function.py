@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from perflint.syntax.edits import Edit
+from perflint.analysis.values.shapes.shape import integer
 from perflint.syntax.walk import PlainLoop, own_nodes
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.carried import Names, carried
@@ -17,16 +17,24 @@ from perflint.transforms.capture.outputs import outputs_of
 from perflint.transforms.capture.results import Collected, collected
 from perflint.transforms.capture.skipped import check_skipped
 from perflint.transforms.capture.written import carried_and_written, check_written_behind
-from perflint.transforms.text import on_one_line, whole_lines
+from perflint.transforms.names import check_alone
+from perflint.transforms.operations import (
+    FIT,
+    Operation,
+    ReplaceStatements,
+    apart,
+    in_rows,
+    new,
+    standing_for,
+)
+from perflint.transforms.template import assignment, expression, reference, statement
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
 
-_WIDTH = 88  # of a line, from which on it is broken
 
-
-def stepped(program: Program, loop: PlainLoop, end: Exit, name: str) -> tuple[Edit, ...]:
-    """The edits that make the loop a call of the function `name`, graphed_loop; raises Blocked."""
+def stepped(program: Program, loop: PlainLoop, end: Exit, name: str) -> tuple[Operation, ...]:
+    """What makes the loop a call of the function `name`, graphed_loop; raises Blocked."""
     if loop.orelse:
         raise Blocked("the loop's `else` runs only if no `break` does: test behind the loop instead", loop.orelse[0])
     if not _is_quiet(program, loop, set()):
@@ -49,7 +57,7 @@ def stepped(program: Program, loop: PlainLoop, end: Exit, name: str) -> tuple[Ed
     kept = [each for each in loop.body if each not in (*course.exits, *course.counting)]
     obstacles = Obstacles(program, quiet=True, strict=True, owned=frozenset(copied))
     obstacles.check([gone.get(each, each) for each in kept], loop)
-    return tuple(sorted(_Rewriting(program, loop, course, found, copied, name).edits()))
+    return tuple(_Rewriting(program, loop, course, found, copied, name).operations())
 
 
 def _is_quiet(program: Program, node: ast.AST, seen: set[ast.AST]) -> bool:
@@ -76,22 +84,39 @@ class _Rewriting:
         check_written_behind(program, loop, self._names.stored | collected_names, self._names.behind)
         self._carried = self._names.taken.fresh("carried")
         self._outputs = outputs_of(program, loop, course, found, self._names)
-        self._inner = program.source.indentation(loop.body[0].lineno)
-        self._indent = program.source.indentation(loop.lineno)
 
-    def edits(self) -> Iterator[Edit]:
-        """All edits."""
+    def operations(self) -> Iterator[Operation]:
+        """All that changes."""
+        _check_layout(self._program, self._loop)
         step = self._names.taken.fresh("step")
-        number, first_lines = self._number()
-        for statement, text in self._outputs.inside.items():
-            gone = whole_lines(self._program, statement)
-            yield Edit(gone.start, gone.end, (f"{self._inner}{text}\n" if text else "") + gone.text)
-        for statement in (*self._empty(), *self._counting()):
-            yield whole_lines(self._program, statement)
-        yield from self._outputs.stacks.edits if self._outputs.stacks else ()
-        yield self._head(f"def {step}({number}, {self._given()})")
-        yield from self._first_lines(first_lines)
-        yield self._call(step)
+        number, first = self._number()
+        body = [*self._first_statements(first), *self._body(), self._return()]
+        given = self._state[0] if len(self._state) == 1 else self._carried
+        function = statement(
+            "def {step}({number}, {given}):\n    {*body}", step=step, number=number, given=given, body=body
+        )
+        standing_for(function, self._loop, head=True)
+        new = (apart(function) if self._is_close() else function, *self._call(step))
+        yield ReplaceStatements((self._loop,), new)
+        for each in self._empty():
+            check_alone(self._program, each)
+            yield ReplaceStatements((each,), ())
+        yield from self._outputs.stacks.undone if self._outputs.stacks else ()
+
+    def _body(self) -> Iterator[ast.stmt]:
+        """What a step does: the statements of the loop, others in the place of those that look at its end."""
+        gone = {*self._counting()}
+        for each in self._loop.body:
+            if each in self._outputs.inside or each in gone:
+                check_alone(self._program, each)
+                yield from (standing_for(new, each) for new in self._outputs.inside.get(each, ()))
+            else:
+                yield each
+
+    def _return(self) -> ast.stmt:
+        parts = [_tuple(self._state), _tuple(self._outputs.values)]
+        made = statement("return {*parts},", parts=parts)
+        return standing_for(made, self._loop.body[-1], last=_ALL, alone=False)
 
     def _empty(self) -> tuple[ast.stmt, ...]:
         return self._outputs.stacks.empty if self._outputs.stacks else ()
@@ -108,95 +133,70 @@ class _Rewriting:
         nodes = (node for each in [*kept, self._course.end.test] for node in own_nodes(each))
         return any(isinstance(node, ast.Name) and node.id == self._course.index for node in nodes)
 
-    def _number(self) -> tuple[str, list[str]]:
+    def _number(self) -> tuple[str, list[ast.stmt]]:
         """What the function calls the number of the step, and the line that makes it what the loop counts."""
         index, first = self._course.index, self._course.first
-        if not self._reads(self._loop.body) or first == "0":
+        if not self._reads(self._loop.body) or (first is not None and integer(first) == 0):
             return index, []
-        if not first:
+        if first is None:
             raise Blocked(
                 f"what `{index}` counts from is not known: set it to a number right in front of the loop", self._loop
             )
         number = self._names.taken.fresh("index")
-        return number, [f"{index} = {number} + {first}"]
+        return number, [assignment(index, expression("{number} + {first}", number=number, first=first))]
 
-    def _head(self, text: str) -> Edit:
-        source, loop = self._program.source, self._loop
-        end, first = self._head_end(), source.line_start(loop.body[0].lineno)
-        if first < end or self._program.text[end:first].lstrip()[:1] != ":":
-            raise Blocked("its head is written in another way: put it on one line", loop)
-        return Edit(source.line_start(loop.lineno), end, f"{self._blank()}{self._indent}{text}")
-
-    def _head_end(self) -> int:
-        """Where the head ends, its brackets included."""
-        loop, text = self._loop, self._program.text
-        end = self._program.span(loop.iter if isinstance(loop, ast.For) else loop.test)[1]
-        while text[end : end + 1] and text[end] in ") \r\n":
-            end += 1
-        return end
-
-    def _blank(self) -> str:
-        """A line between what precedes the loop and the function, unless there is one or nothing precedes it."""
+    def _is_close(self) -> bool:
+        """Does the loop stand right behind something, so that the function needs a blank line in front of it?"""
         block = self._program.block_of(self._loop)
         before = [each for each in block[: block.index(self._loop)] if each not in self._empty()]
-        is_parted = not self._program.source.line_text(self._loop.lineno - 1).strip()
-        return "" if is_parted or not before else "\n"
+        return bool(before) and bool(self._program.source.line_text(self._loop.lineno - 1).strip())
 
-    def _given(self) -> str:
-        return self._state[0] if len(self._state) == 1 else self._carried
-
-    def _first_lines(self, lines: list[str]) -> Iterator[Edit]:
+    def _first_statements(self, first: list[ast.stmt]) -> Iterator[ast.stmt]:
         """A step takes its state apart, and makes copies of what it writes to in place."""
-        unpacked = [f"{', '.join(self._state)} = {self._carried}"] if len(self._state) > 1 else []
-        copies = [f"{each} = {each}.clone()" for each in self._copied]
-        text = "".join(f"{self._inner}{each}\n" for each in (*unpacked, *lines, *copies))
-        if text:
-            head = self._program.source.position(self._head_end())[0]
-            start = self._program.source.line_end(head)
-            yield Edit(start, start, text)
+        if len(self._state) > 1:
+            yield statement("{*state}, = {carried}", state=list(map(reference, self._state)), carried=self._carried)
+        yield from first
+        yield from (assignment(each, expression("{x}.clone()", x=each)) for each in self._copied)
 
-    def _call(self, step: str) -> Edit:
-        """What a step returns, the call, and what is done with the results."""
-        place = self._program.source.line_end(self._last_line())
-        broken = "" if self._program.text[:place].endswith(("\n", "\r")) else "\n"
-        returned = f"{broken}{self._inner}return {_tuple(self._state)}, {_tuple(self._outputs.values)}\n\n"
-        entry, steps, asked = self._course.entry if not self._outputs.stacks else "", self._course.steps, ""
-        if entry and self._course.once:
+    def _call(self, step: str) -> Iterator[ast.stmt]:
+        """The call, and what is done with the results."""
+        entry, steps = self._course.entry if not self._outputs.stacks else None, self._course.steps
+        asked: list[ast.stmt] = []
+        if entry is not None and self._course.once:
             most = self._names.taken.fresh("most")
-            entry, steps, asked = f"{most} > 0", most, f"{self._indent}{most} = {on_one_line(steps)}\n"
-        indent = self._inner if entry else self._indent
-        test = f"{self._indent}if {on_one_line(entry)}:\n" if entry else ""
-        behind = "".join(f"{indent}{each}\n" for each in self._outputs.behind)
-        return Edit(place, place, f"{returned}{asked}{test}{self._assignment(step, steps, indent)}\n{behind}")
+            asked = [assignment(most, steps)]
+            entry, steps = expression("{most} > 0", most=most), reference(most)
+        made = [self._assignment(step, steps), *self._outputs.behind]
+        made = [*asked, statement("if {entry}:\n    {*made}", entry=entry, made=made)] if entry is not None else made
+        yield apart(made[0])
+        yield from made[1:]
 
-    def _assignment(self, step: str, steps: str, indent: str) -> str:
+    def _assignment(self, step: str, steps: ast.expr) -> ast.stmt:
         outputs, state = self._outputs, _tuple(self._state)
-        given = [step, state, steps, f"until={outputs.until}"]
-        given += [f"dim={outputs.dim}"] if outputs.dim != "0" else []
+        words = {"until": outputs.until}
+        if outputs.dim != "0":
+            words["dim"] = expression(outputs.dim)
+        targets = [reference(each) for each in outputs.results]
         if self._names.behind & set(self._state):
-            targets = f"{state}, {_tuple(outputs.results)}"
+            targets = [state, _tuple(outputs.results)]
         else:
-            targets = ", ".join(outputs.results)
-            given.append("last_state=False")
-        return _broken(f"{indent}{targets} = {self._name}(", given, indent, self._inner[len(self._indent) :])
-
-    def _last_line(self) -> int:
-        """The loop's last line, which may hold a comment."""
-        source, line = self._program.source, self._loop.body[-1].end_lineno or self._loop.lineno
-        while line < source.line_count and source.line_text(line + 1).startswith(f"{self._inner}#"):
-            line += 1
-        return line
+            words["last_state"] = expression("False")
+        keywords = [ast.keyword(name, value) for name, value in words.items()]
+        call = ast.Call(reference(self._name), [reference(step), state, steps], keywords)
+        target = targets[0] if len(targets) == 1 else ast.Tuple(targets, ast.Store())
+        return new(ast.Assign([target], in_rows(new(call), FIT)))
 
 
-def _broken(head: str, arguments: list[str], indent: str, deeper: str) -> str:
-    """A call: on one line, its arguments on one of their own, or each on one, as they fit."""
-    text = ", ".join(arguments)
-    if len(head) + len(text) < _WIDTH:
-        return f"{head}{text})"
-    if len(indent + deeper) + len(text) > _WIDTH:
-        text = f",\n{indent}{deeper}".join(arguments) + ","
-    return f"{head}\n{indent}{deeper}{text}\n{indent})"
+_ALL = 1 << 30  # lines
 
 
-def _tuple(parts: list[str] | tuple[str, ...]) -> str:
-    return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
+def _check_layout(program: Program, loop: PlainLoop) -> None:
+    """Raise Blocked where the loop shares lines with something else."""
+    before = program.text[program.source.line_start(loop.lineno) : program.span(loop)[0]]
+    if before.strip() or loop.body[0].lineno == loop.lineno:
+        raise Blocked("it shares a line with something else: put its body on lines of its own", loop)
+
+
+def _tuple(parts: Sequence[str | ast.expr]) -> ast.expr:
+    items = [reference(each) if isinstance(each, str) else each for each in parts]
+    return items[0] if len(items) == 1 else new(ast.Tuple(items, ast.Load()))

@@ -1,21 +1,23 @@
-"""The text of a loop whose steps ask a test: as it is where the answer is known."""
+"""A loop whose steps ask a test, as it is where the answer is known."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import copy
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perflint.syntax.walk import PlainLoop, own_nodes
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.text import atom, comments, indent_of
+from perflint.transforms.operations import derived, forget_comments, located, new, standing_for, without_comments
+from perflint.transforms.template import expression
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
 
-BLANK = None  # what a line becomes that goes
-Lines = list[str | None]
+_OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.Eq: ast.NotEq, ast.Is: ast.IsNot, ast.In: ast.NotIn}
+_OPPOSITES |= {opposite: each for each, opposite in _OPPOSITES.items()}
 
 
 @dataclass(frozen=True)
@@ -27,92 +29,99 @@ class Asked:
     test: ast.expr
 
     @property
-    def indents(self) -> tuple[str, str]:
-        """The blanks in front of the loop, and those by which its body is deeper."""
-        indent, inner = indent_of(self.program, self.loop), self._indent(self.loop.body[0].lineno)
-        return indent, inner[len(indent) :]
-
-    @property
     def tests(self) -> list[ast.If | ast.IfExp]:
         """Where it is asked."""
         return [node for node in tests_of(self.loop) if is_same(node.test, self.test)]
 
-    def replaced_by(self, lines: Lines, line: int) -> tuple[Program, PlainLoop]:
-        """The program with other lines for those of the loop, and the loop that is on this line of it."""
-        source = self.program.source
-        start, end = source.line_start(self.loop.lineno), source.line_end(self.loop.end_lineno or self.loop.lineno)
-        whole = self.program.text
-        text = "".join((line or "") + "\n" for line in lines)
-        program = self.program.changed(whole[:start] + text + whole[end:])
-        return program, next(each for each in program.plain_loops() if each.lineno == line)
+    def among(self, statements: Sequence[ast.stmt]) -> Program:
+        """The program with these statements in the place of the loop."""
+        return self.program.with_statements(self.loop, statements)
 
-    def lines(self, answer: bool | None) -> Lines:
-        """The lines of the loop, where the test has this answer; as they are where it has none."""
-        source, first = self.program.source, self.loop.lineno
-        start, end = source.line_start(first), source.line_end(self.loop.end_lineno or first)
+    def answered(self, answer: bool | None) -> PlainLoop:
+        """A copy of the loop, for this answer to the test; as it is where there is none. Raises Blocked."""
+        loop = copy.deepcopy(self.loop)
         if answer is None:
-            return [*self.program.text[start:end].splitlines()]
-        lines: Lines = [*self._chosen(start, end, answer=answer).splitlines()]
+            return loop
+        body = [each for node in loop.body for each in self._statements(node, answer=answer)]
+        if all(isinstance(each, ast.Pass) for each in body):
+            raise Blocked("one answer leaves a step nothing to do", self.test)
+        loop.body = body
+        return standing_for(new(loop), self.loop, head=True)
+
+    def branch(self, *, answer: bool) -> set[int]:
+        """The lines of the program that are about this answer alone."""
+        found: set[int] = set()
         for node in self.tests:
             if isinstance(node, ast.If):
-                self._choose(lines, node, answer=answer)
-        body = lines[self.loop.body[0].lineno - first :]
-        if all(not line or line.lstrip().startswith("#") for line in body):
-            raise Blocked("one answer leaves a step nothing to do", self.test)
-        return lines
+                middle = (node.body[-1].end_lineno or 0) + 1
+                found.update(range(node.lineno, middle) if answer else range(middle, (node.end_lineno or 0) + 1))
+        return found
 
-    def bare(self, lines: Lines, *, drops: bool) -> Lines:
-        """`lines` without the comments that the other answer's lines have, too, which `drops` those of the branches."""
-        branches = [node for node in self.tests if isinstance(node, ast.If)]
-        for at, comment in comments(self.program, self.loop):
-            is_own = drops and any(node.lineno <= at <= (node.end_lineno or at) for node in branches)
-            if not is_own and (line := lines[at - self.loop.lineno]):
-                lines[at - self.loop.lineno] = line.removesuffix(comment).rstrip() or BLANK
-        return lines
+    def _statements(self, node: ast.stmt, *, answer: bool) -> list[ast.stmt]:
+        """What is left of a statement of the body."""
+        if isinstance(node, ast.If) and is_same(node.test, self.test):
+            taken = node.body if answer else node.orelse
+            first = taken[0] if taken else None
+            if not answer and isinstance(first, ast.If) and first.col_offset == node.col_offset:
+                _begin(first)
+            return [each for part in taken for each in ([part] if part is first else self._statements_of(part, answer))]
+        return self._statements_of(node, answer)
 
-    def _chosen(self, start: int, end: int, *, answer: bool) -> str:
-        """The text between two places, with one branch of each conditional expression for it."""
-        parts: list[str] = []
-        for node in self.tests:
-            if isinstance(node, ast.IfExp):
-                first, last = self.program.span(node)
-                if first < start:
-                    raise Blocked("tests stand in one another", node)
-                taken = atom(self.program.segment(node.body if answer else node.orelse))
-                breaks = self.program.text[first:last].count("\n") - taken.count("\n")
-                parts += self.program.text[start:first], taken, "\n" * breaks
-                start = last
-        return "".join([*parts, self.program.text[start:end]])
+    def _statements_of(self, node: ast.stmt, answer: bool) -> list[ast.stmt]:
+        old = copy.deepcopy(node)
+        if self._choose(node, answer=answer):
+            standing_for(node, old)
+        return [node]
 
-    def _choose(self, lines: Lines, node: ast.If, *, answer: bool) -> None:
-        """Leave one branch of `node` in the lines of the loop."""
-        first, taken = self.loop.lineno, node.body if answer else node.orelse
-        last = node.end_lineno or node.lineno
-        old = lines[node.lineno - first : last + 1 - first]
-        lines[node.lineno - first : last + 1 - first] = [BLANK] * len(old)
-        if not taken:
-            return
-        indent, deeper = self._indent(node.lineno), self._indent(taken[0].lineno)
-        above = node.lineno if answer else (node.body[-1].end_lineno or 0) + 1
-        said = dict(comments(self.program, self.loop))
-        for line in range(above, (taken[-1].end_lineno or last) + 1):
-            if line >= taken[0].lineno:
-                text = _moved(old[line - node.lineno] or "", deeper, indent)
-                lines[line - first] = _begun(text) if line == taken[0].lineno else text
-            elif line in said:
-                lines[line - first] = indent + said[line]
+    def _choose(self, node: ast.AST, *, answer: bool) -> bool:
+        """Choose one part of each conditional expression in the statement `node`; whether there was one."""
+        changed = False
+        for name, value in ast.iter_fields(node):
+            parts: list[Any] = value if isinstance(value, list) else [value]
+            for position, part in enumerate(parts):
+                if isinstance(part, ast.expr):
+                    made = self._chosen(part, answer=answer)
+                    if made is not part:
+                        changed = True
+                        if isinstance(value, list):
+                            value[position] = made
+                        else:
+                            setattr(node, name, made)
+                elif isinstance(part, ast.AST):
+                    changed |= self._choose(part, answer=answer)
+        if changed and isinstance(node, ast.stmt):
+            new(node)
+        return changed
 
-    def _indent(self, line: int) -> str:
-        return self.program.source.indentation(line)
+    def _chosen(self, node: ast.expr, *, answer: bool) -> ast.expr:
+        found = [each for each in ast.walk(node) if isinstance(each, ast.IfExp) and is_same(each.test, self.test)]
+        if any(each is not other and each in ast.walk(other) for each in found for other in found):
+            raise Blocked("tests stand in one another", node)
+        return derived(node, {each: each.body if answer else each.orelse for each in found})
 
 
-def _moved(line: str, source: str, target: str) -> str:
-    return target + line.removeprefix(source) if line.startswith(source) else line
+def negated(test: ast.expr) -> ast.expr:
+    """The opposite of a test."""
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in _OPPOSITES:
+        opposite = _OPPOSITES[type(test.ops[0])]()
+        return located(new(ast.Compare(test.left, [opposite], test.comparators)), test)
+    return located(expression("not {test}", test=test), test)
 
 
-def _begun(line: str) -> str:
-    """The first line of a branch: an `elif` has nothing above it any more."""
-    return line.replace("elif", "if", 1) if line.lstrip().startswith("elif ") else line
+def bare(statements: Sequence[ast.stmt], lines: set[int]) -> None:
+    """Let the statements leave their comments to others, but for those on these lines."""
+    for statement in statements:
+        forget_comments([statement], lines if statement.lineno in lines else set())
+        if statement.lineno not in lines:
+            without_comments(statement)
+
+
+def _begin(node: ast.If) -> None:
+    """Let an `elif`, and those behind it, be new code: an `if`."""
+    standing_for(new(node), node, head=True)
+    rest = node.orelse
+    if len(rest) == 1 and isinstance(rest[0], ast.If) and rest[0].col_offset == node.col_offset:
+        _begin(rest[0])
 
 
 def tests_of(loop: PlainLoop) -> Iterator[ast.If | ast.IfExp]:
@@ -129,20 +138,8 @@ def is_same(one: ast.expr, other: ast.expr) -> bool:
     return ast.dump(one) == ast.dump(other)
 
 
-def deeper(lines: Lines, unit: str) -> list[str]:
-    """The lines that are left, so much deeper."""
-    return [unit + line if line else "" for line in lines if line is not BLANK]
-
-
-def check_text(asked: Asked) -> None:
-    """Raise Blocked where the lines of the loop may not be moved by themselves."""
-    program, loop = asked.program, asked.loop
-    for node in ast.walk(loop):
-        if isinstance(node, ast.Constant | ast.JoinedStr) and node.end_lineno != node.lineno:
-            raise Blocked("a text goes over several lines", node)
+def check_layout(asked: Asked) -> None:
+    """Raise Blocked where a branch cannot be taken out of its test."""
     for test in asked.tests:
         if isinstance(test, ast.If) and test.body[0].lineno == test.lineno:
             raise Blocked("a branch shares a line with its test", test)
-    text, lines = program.segment(loop), (loop.end_lineno or loop.lineno) - loop.lineno + 1
-    if "\\\n" in text or len(text.splitlines()) != lines:
-        raise Blocked("its lines are broken or joined in an unusual way", loop)

@@ -6,10 +6,10 @@ import ast
 
 from perflint.analysis.values.shapes.shape import integer
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.text import atom
+from perflint.transforms.template import expression, number, reference
 from perflint.transforms.vectorize.operations import Operation
 from perflint.transforms.vectorize.scope import Scope, tensor
-from perflint.transforms.vectorize.steps import Same, Steps, in_front
+from perflint.transforms.vectorize.steps import Same, Steps, in_front, written
 
 
 def joined_axis(node: ast.Call) -> int | None:
@@ -24,7 +24,7 @@ def with_axes_behind(value: Steps, count: int, node: ast.AST) -> Steps:
     if value.behind >= count:
         return value
     if value.kept:
-        raise Blocked(f"`{value.text}` is not known to have an axis for features", node)
+        raise Blocked(f"`{written(value)}` is not known to have an axis for features", node)
     return value.at(0)
 
 
@@ -34,44 +34,46 @@ def measured(node: ast.expr, given: ast.expr | None, value: Steps | Same) -> Sam
     if not isinstance(value, Steps) or axis is None:
         raise Blocked("it is not known which axis is measured", node)
     if value.kept and axis == value.axis:
-        return Same("1", 0, is_number=True)
+        return Same(number(1), 0, is_number=True)
     front = value if axis >= 0 else in_front(value)
     behind = axis >= 0 and not value.kept and axis >= value.axis
-    return Same(f"{atom(front.text)}.size({axis + 1 if behind else axis})", 0, is_number=True)
+    size = expression("{x}.size({axis})", x=front.code, axis=axis + 1 if behind else axis)
+    return Same(size, 0, is_number=True)
 
 
 def reshaped(scope: Scope, operation: Operation, value: Steps) -> Steps:
     """`x.view(batch, -1)` as `x.reshape(steps, batch, -1)`, time in front."""
     sizes, node = operation.sizes, operation.node
-    lengths = [Same("*") if isinstance(size, ast.Starred) else scope.lift(size) for size in sizes]
-    if not sizes or any(not isinstance(length, Same) or length.text == "*" for length in lengths):
+    lengths = [None if isinstance(size, ast.Starred) else scope.lift(size) for size in sizes]
+    if not sizes or not all(isinstance(length, Same) for length in lengths):
         raise Blocked("the new shape is not known to be the same in each step", node)
     if len(sizes) == 1 and integer(sizes[0]) is None:
         raise Blocked("the new shape is not in sight", node)
     ones = [integer(size) == 1 for size in sizes]
     if integer(sizes[-1]) == -1 and all(ones[:-1]) and value.least > (1 if value.kept and value.axis == 0 else 0):
         return _flattened(value, len(sizes))
-    front = scope.bound(value.text if value.kept and value.axis == 0 else in_front(value).text)
-    texts = [f"{front}.size(0)", *(length.text for length in lengths if isinstance(length, Same))]
+    front = scope.bound(value.code if value.kept and value.axis == 0 else in_front(value).code)
+    shape = [expression("{x}.size(0)", x=front), *(each.code for each in lengths if isinstance(each, Same))]
     rank = len(sizes)
     if ones[0] and rank > 1:
-        del texts[1]
-        return Steps(f"{front}.reshape({', '.join(texts)})", 0, rank, rank, kept=True, own=value.own)
+        del shape[1]
+        return Steps(expression("{x}.reshape({*shape})", x=front, shape=shape), 0, rank, rank, kept=True, own=value.own)
     if rank > 2 and ones[1]:
-        del texts[2]
-        return Steps(f"{front}.reshape({', '.join(texts)}).transpose(0, 1)", 1, rank, rank, kept=True, own=value.own)
-    return Steps(f"{front}.reshape({', '.join(texts)})", 0, rank, rank, own=value.own)
+        del shape[2]
+        code = expression("{x}.reshape({*shape}).transpose(0, 1)", x=front, shape=shape)
+        return Steps(code, 1, rank, rank, kept=True, own=value.own)
+    return Steps(expression("{x}.reshape({*shape})", x=front, shape=shape), 0, rank, rank, own=value.own)
 
 
 def _flattened(value: Steps, rank: int) -> Steps:
     """`x.view(1, 1, -1)`: all numbers of a step in one axis, behind axes of size 1."""
     is_front = value.kept and value.axis == 0
-    whole = value.text if is_front else in_front(value).text
-    text = whole if value.rank == (2 if is_front else 1) else f"{atom(whole)}.flatten(1)"
+    whole = value.code if is_front else in_front(value).code
+    code = whole if value.rank == (2 if is_front else 1) else expression("{x}.flatten(1)", x=whole)
     if rank == 1:
-        return Steps(text, 0, 1, 1, own=value.own)
-    text = f"{atom(text)}{'.unsqueeze(1)' * (rank - 2)}" if rank > 2 else text
-    return Steps(text, 0, rank, rank, kept=True, own=value.own)
+        return Steps(code, 0, 1, 1, own=value.own)
+    code = expression("{x}" + ".unsqueeze(1)" * (rank - 2), x=code)
+    return Steps(code, 0, rank, rank, kept=True, own=value.own)
 
 
 def joined(scope: Scope, node: ast.Call, *, is_stack: bool) -> Steps:
@@ -89,9 +91,9 @@ def joined(scope: Scope, node: ast.Call, *, is_stack: bool) -> Steps:
     most = min(value.most for value in steps)
     steps = [value.narrowed(least, most) for value in steps]  # each must have as many axes
     steps, new = (steps, axis if axis < 0 else axis + 1) if is_stack else _aligned(steps, axis, node)
-    listed = scope.text(parts, {part: value.text for part, value in zip(parts.elts, steps, strict=True)})
-    text = f"{scope.text(node.func)}({listed}, dim={new})"
-    return steps[0].with_axes(1 if is_stack else 0, text).computed(text, dense=True, fresh=True)
+    listed = scope.code(parts, {part: value.code for part, value in zip(parts.elts, steps, strict=True)})
+    code = expression("{f}({parts}, dim={dim})", f=scope.code(node.func), parts=listed, dim=new)
+    return steps[0].with_axes(1 if is_stack else 0, code).computed(code, dense=True, fresh=True)
 
 
 def _aligned(steps: list[Steps], axis: int, node: ast.Call) -> tuple[list[Steps], int]:
@@ -115,13 +117,13 @@ def _repeated(scope: Scope, values: list[Steps | Same], node: ast.expr, least: i
         raise Blocked("no step of a sequence is concatenated", node)
     if all(isinstance(value, Steps) for value in values):
         return [value for value in values if isinstance(value, Steps)]
-    counted = scope.bound(in_front(first).text)
+    counted = scope.bound(in_front(first).code)
     found: list[Steps] = []
     for value in values:
         if isinstance(value, Steps):
             front = in_front(value)
-            found.append(front.named(counted) if value is first else front)
+            found.append(front.named(reference(counted)) if value is first else front)
         else:
-            text = atom(value.text)
-            found.append(Steps(f"{text}.expand({counted}.size(0), *{text}.shape)", 0, least))
+            code = expression("{x}.expand({steps}.size(0), *{x}.shape)", x=value.code, steps=counted)
+            found.append(Steps(code, 0, least))
     return found

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
+from perflint.transforms.template import expression
 from perflint.transforms.vectorize.modules import Module
 from perflint.transforms.vectorize.scope import Scope
 from perflint.transforms.vectorize.steps import MANY, Steps, in_front
@@ -40,23 +41,26 @@ def as_batch(scope: Scope, node: ast.Call, parts: list[Module], value: Steps) ->
     axes = int(found[2]) if found is not None else None
     if len(parts) > 1 and axes is not None and value.rank == axes + 1:
         raise Blocked(f"{shown(scope.program, node.func)} gets no batch", node)
-    steps = folded(scope, node, axes, value, lambda text: scope.text(node, {node.args[0]: text}))
-    return steps.with_axes(2 - steps.least, steps.text) if any(part.name == "Flatten" for part in parts) else steps
+    steps = folded(scope, node, axes, value, lambda code: scope.code(node, {node.args[0]: code}))
+    return steps.with_axes(2 - steps.least, steps.code) if any(part.name == "Flatten" for part in parts) else steps
 
 
-def folded(scope: Scope, node: ast.Call, axes: int | None, value: Steps, written: Callable[[str], str]) -> Steps:
+def folded(
+    scope: Scope, node: ast.Call, axes: int | None, value: Steps, written: Callable[[ast.expr], ast.expr]
+) -> Steps:
     """A call that works on so many axes at the end of each item, `written` with all items; raises Blocked."""
     scope.draft.changes.add(f"{shown(scope.program, node.func)} holds the results of all steps at once")
     if axes is not None and value.rank == axes + 1:
         front = in_front(value)
-        return front.computed(written(front.text))
+        return front.computed(written(front.code))
     if axes is not None and value.least == axes + 2:
         value = value.narrowed(axes + 2, axes + 2)
     if value.rank is None or value.rank < 2 or (axes is not None and value.rank != axes + 2):
         raise Blocked(f"{shown(scope.program, node.func)} is not known to get a batch", node)
     placed = in_front(value) if value.kept or value.axis > 1 else value
-    whole = scope.bound(placed.text)
-    return placed.computed(f"{written(f'{whole}.flatten(0, 1)')}.unflatten(0, {whole}.shape[:2])")
+    whole = scope.bound(placed.code)
+    batch = written(expression("{whole}.flatten(0, 1)", whole=whole))
+    return placed.computed(expression("{x}.unflatten(0, {whole}.shape[:2])", x=batch, whole=whole))
 
 
 def _stands_alone(program: Program, module: Module) -> bool:

@@ -10,11 +10,13 @@ from perflint.syntax.edits import Fix
 from perflint.syntax.scopes import local_names
 from perflint.syntax.walk import PlainLoop, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.text import atom, difference
-from perflint.transforms.vectorize.asked import Asked, check_text, deeper, tests_of
+from perflint.transforms.operations import ReplaceStatements, forget_comments, located, new
+from perflint.transforms.rewrite import rewrite
+from perflint.transforms.template import expression, statement
+from perflint.transforms.vectorize.asked import Asked, bare, check_layout, negated, tests_of
 from perflint.transforms.vectorize.decisions import decided
 from perflint.transforms.vectorize.facts import shapes_of
-from perflint.transforms.vectorize.rewrite import check_head, lifted
+from perflint.transforms.vectorize.rewrite import Lifting, check_head, lift_loop, lifted
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
@@ -38,18 +40,19 @@ def lifted_or_divided(program: Program, loop: PlainLoop) -> Fix:
 
 def _divided(asked: Asked) -> Fix:
     """The fix that asks in front of the loop, and computes all steps at once for one answer."""
-    check_text(asked)
+    check_layout(asked)
     reasons = [_reason(asked, answer=answer) for answer in (True, False)]
     if None in reasons:
         return _division(asked, answer=reasons[0] is None)
     one, other = (reason for reason in reasons if reason is not None)
-    raise Blocked(f"{one.reason}; where not {atom(asked.program.segment(asked.test))}, {other}", one.node)
+    raise Blocked(f"{one.reason}; where `{ast.unparse(negated(asked.test))}`, {other}", one.node)
 
 
 def _reason(asked: Asked, *, answer: bool) -> Blocked | None:
     """What stands in the way of the loop as it is for this answer; None where it can be lifted."""
     try:
-        lifted(*asked.replaced_by(asked.lines(answer), asked.loop.lineno))
+        loop = asked.answered(answer)
+        lift_loop(asked.among([loop]), loop)
     except Blocked as blocked:
         return blocked
     return None
@@ -57,34 +60,41 @@ def _reason(asked: Asked, *, answer: bool) -> Blocked | None:
 
 def _division(asked: Asked, *, answer: bool) -> Fix:
     """One loop for this answer, which is lifted, and one for all else."""
-    indent, unit = asked.indents
-    test = asked.program.segment(asked.test)
-    condition = test if answer else f"not {atom(test)}"
     drops = _may_drop(asked)
-    own, other = asked.bare(asked.lines(answer), drops=drops), asked.lines(not answer if drops else None)
-    lines = [f"{indent}if {condition}:", *deeper(own, unit), f"{indent}else:", *deeper(other, unit)]
-    fix, text = _lifted_in(asked, [*lines], asked.loop.lineno + 1)
-    return Fix(f"where `{condition}`, {fix.title}", fix.safety, (difference(asked.program.text, text),))
+    own, other = asked.answered(answer), asked.answered(not answer if drops else None)
+    condition = asked.test if answer else negated(asked.test)
+    divided = ast.copy_location(ast.If(condition, [own], [other]), asked.loop)
+    lifting = lift_loop(asked.among([divided]), own)
+    forget_comments(lifting.statements, asked.branch(answer=answer) if drops else set())
+    chosen = new(ast.If(condition, list(lifting.statements), [other]))
+    title = f"where `{ast.unparse(condition)}`, {lifting.title}"
+    return _fix(asked, [chosen], lifting, title)
 
 
 def _peeled(asked: Asked, *, first: bool) -> Fix:
     """The fix that takes the first step, which has this answer, by itself and the others at once; raises Blocked."""
-    loop, (indent, unit) = asked.loop, asked.indents
+    loop = asked.loop
     assert isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call)
-    check_text(asked)
-    _check_alone(*asked.replaced_by(asked.lines(first), loop.lineno))
-    others = asked.lines(not first)
-    others[0] = re.sub(r"\brange\((0,\s*)?", "range(1, ", others[0] or "", count=1)
-    lifted(*asked.replaced_by(others, loop.lineno))
-    body = asked.bare(asked.lines(first), drops=True)[loop.body[0].lineno - loop.lineno :]
-    alone = [indent + line.removeprefix(indent + unit) for line in body if line]
-    lines = [
-        f"{indent}{asked.program.segment(loop.target)} = 0",
-        *alone,
-        f"{indent}if {asked.program.segment(loop.iter.args[-1])} > 1:",
-    ]
-    fix, text = _lifted_in(asked, [*lines, *deeper(others, unit)], loop.lineno + len(lines))
-    return Fix(f"after the first step, {fix.title}", fix.safety, (difference(asked.program.text, text),))
+    check_layout(asked)
+    whole = asked.answered(first)
+    _check_alone(asked.among([whole]), whole)
+    others = asked.answered(not first)
+    assert isinstance(others, ast.For)
+    steps = expression("{range}(1, {stop})", range=loop.iter.func, stop=loop.iter.args[-1])
+    others.iter = located(steps, loop.iter)
+    lift_loop(asked.among([others]), others)
+    bare(whole.body, asked.branch(answer=first))
+    start = located(statement("{index} = 0", index=loop.target), loop)
+    test = located(expression("{stop} > 1", stop=loop.iter.args[-1]), loop.iter)
+    rest = ast.copy_location(ast.If(test, [others], []), loop)
+    lifting = lift_loop(asked.among([start, *whole.body, rest]), others)
+    behind = new(ast.If(test, list(lifting.statements), []))
+    return _fix(asked, [start, *whole.body, behind], lifting, f"after the first step, {lifting.title}")
+
+
+def _fix(asked: Asked, statements: list[ast.stmt], lifting: Lifting, title: str) -> Fix:
+    replaced = ReplaceStatements((asked.loop,), tuple(statements))
+    return Fix(title, lifting.safety, rewrite(asked.program, replaced, *lifting.others))
 
 
 def _check_alone(program: Program, loop: PlainLoop) -> None:
@@ -93,16 +103,6 @@ def _check_alone(program: Program, loop: PlainLoop) -> None:
         if isinstance(node, ast.Break | ast.Continue):
             raise Blocked("the first step may be left before its end", node)
     check_head(program, loop)
-
-
-def _lifted_in(asked: Asked, lines: list[str | None], line: int) -> tuple[Fix, str]:
-    """The fix that lifts the loop on this line of the program with `lines` for the loop, and its text then."""
-    divided, loop = asked.replaced_by(lines, line)
-    fix = lifted(divided, loop)
-    text = divided.text
-    for edit in sorted(fix.edits, reverse=True):
-        text = text[: edit.start] + edit.text + text[edit.end :]
-    return fix, text
 
 
 def _may_drop(asked: Asked) -> bool:

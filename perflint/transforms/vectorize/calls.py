@@ -8,6 +8,7 @@ from perflint.analysis.loops.calls import rnn_kind
 from perflint.analysis.values.shapes.shape import integer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
+from perflint.transforms.template import expression
 from perflint.transforms.vectorize import axes, batched, functions, inline, losses
 from perflint.transforms.vectorize.modules import Module, is_changed, module_built
 from perflint.transforms.vectorize.purity import call_entry, called_module, invariant
@@ -60,20 +61,20 @@ def _module(scope: Scope, node: ast.Call, module: Module) -> Steps:
     if module.is_dropout:
         scope.draft.changes.add(f"`{name}` draws other random numbers")
     if module.is_pointwise or module.is_dropout:
-        text = scope.text(node, {node.args[0]: value.text})
+        code = scope.code(node, {node.args[0]: value.code})
         returns_input = module.is_dropout or module.name == "Identity"  # it may
-        return value.named(text) if returns_input else value.computed(text, dense=value.dense)
+        return value.named(code) if returns_input else value.computed(code, dense=value.dense)
     if batched.is_batched(module):
         return batched.as_batch(scope, node, [module], value)
     if module.name == "Embedding":
         if len(module.built.args) > 3 or {each.arg for each in module.built.keywords} - _EMBEDDING:
             raise Blocked(f"`{name}` does more than look up", node)
-        text = scope.text(node, {node.args[0]: value.text})
-        return value.with_axes(1, text).computed(text, dense=True, fresh=True)
+        code = scope.code(node, {node.args[0]: value.code})
+        return value.with_axes(1, code).computed(code, dense=True, fresh=True)
     if module.reads_last_axis(scope.program):
         value = axes.with_axes_behind(value, 1, node)
         is_linear = module.name == "Linear"
-        return value.computed(scope.text(node, {node.args[0]: value.text}), dense=is_linear, fresh=is_linear)
+        return value.computed(scope.code(node, {node.args[0]: value.code}), dense=is_linear, fresh=is_linear)
     if module.softmax_axis is not None:
         axis = integer(module.softmax_axis)
         if axis is None or not scope.facts.torch:
@@ -85,31 +86,35 @@ def _module(scope: Scope, node: ast.Call, module: Module) -> Steps:
 def _sequential(scope: Scope, node: ast.Call, module: Module, value: Steps) -> Steps:
     """`nn.Sequential` of modules that work on single numbers, on the last axis, or on items of a batch."""
     if is_changed(scope.program, node.func):
-        raise Blocked(f"`{scope.text(node.func)}` is changed after it was built", node)
+        raise Blocked(f"`{ast.unparse(scope.code(node.func))}` is changed after it was built", node)
     parts = [module_built(scope.program, part) for part in module.built.args]
     known = [part for part in parts if part is not None]
     if any(part.is_dropout for part in known):
-        scope.draft.changes.add(f"`{scope.text(node.func)}` draws other random numbers")
+        scope.draft.changes.add(f"`{ast.unparse(scope.code(node.func))}` draws other random numbers")
     if len(known) == len(parts) and any(map(batched.is_batched, known)):
         return batched.as_batch(scope, node, known, value)
     by_itself = (part.is_pointwise or part.is_dropout or part.reads_last_axis(scope.program) for part in known)
     if len(known) < len(parts) or any(part.is_in_place for part in known) or not all(by_itself):
-        raise Blocked(f"`{scope.text(node.func)}` holds modules for which there is no rule", node)
+        raise Blocked(f"`{ast.unparse(scope.code(node.func))}` holds modules for which there is no rule", node)
     value = axes.with_axes_behind(value, 1, node)
-    return value.computed(scope.text(node, {node.args[0]: value.text}))
+    return value.computed(scope.code(node, {node.args[0]: value.code}))
 
 
 def _softmax(scope: Scope, module: Module, value: Steps, axis: int, node: ast.Call) -> Steps:
     if axis < 0:
         value = axes.with_axes_behind(value, -axis, node)
-        return value.computed(scope.text(node, {node.args[0]: value.text}))
+        return value.computed(scope.code(node, {node.args[0]: value.code}))
     if value.kept and axis == value.axis:
         raise Blocked("a softmax works along the axis for time", node)
     value = value.narrowed(axis + 1)
     function = "log_softmax" if module.name == "LogSoftmax" else "softmax"
     if (rank := value.rank) is not None:
         value = axes.with_axes_behind(value, rank - axis, node)
-        return value.computed(f"{scope.facts.torch}.{function}({value.text}, dim={axis - rank})")
+        return value.computed(_along(scope, function, value, axis - rank))
     value = value if value.kept else value.at(0)
     dim = axis if value.kept else axis + 1
-    return value.computed(f"{scope.facts.torch}.{function}({value.text}, dim={dim})")
+    return value.computed(_along(scope, function, value, dim))
+
+
+def _along(scope: Scope, function: str, value: Steps, axis: int) -> ast.expr:
+    return expression("{torch}.{f}({x}, dim={axis})", torch=scope.facts.torch, f=function, x=value.code, axis=axis)

@@ -8,11 +8,12 @@ from dataclasses import replace
 
 from perflint.analysis.values.shapes.shape import integer
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.text import atom
-from perflint.transforms.vectorize.lines import Line
+from perflint.transforms.operations import new, same_code
+from perflint.transforms.template import assignment, expression, statements
+from perflint.transforms.vectorize.lines import Line, placed
 from perflint.transforms.vectorize.purity import invariant
 from perflint.transforms.vectorize.scope import Scope, tensor
-from perflint.transforms.vectorize.steps import Lifted, Parts, State, Steps
+from perflint.transforms.vectorize.steps import Lifted, Parts, State, Steps, alike
 
 Lines = Callable[[Scope, list[ast.stmt]], Iterator[Line]]
 
@@ -21,26 +22,24 @@ def lift_choice(scope: Scope, node: ast.If, lines: Lines) -> Iterator[Line]:
     """`if i > 0: ...` in a loop over layers; raises Blocked."""
     if scope.layer is None or scope.varies(node.test):
         raise Blocked("a test is made in each step", node)
-    test, above = invariant(scope, node.test).text, _above(scope, node.test)
+    test, above = invariant(scope, node.test).code, _above(scope, node.test)
     branches = {True: node.body, False: node.orelse}
     before, axis = dict(scope.values), scope.layer.axis
     written: dict[bool, list[Line]] = {}
     values: dict[bool, dict[str, Lifted]] = {}
     for answer in (True, False) if above is not True else (False, True):  # the first layer, which tells the axis
         _set(scope, before)
-        written[answer] = [*lines(_branch(scope, branches[answer], axis, is_above=answer is above), branches[answer])]
+        written[answer] = [*lines(_inner(scope, axis, is_above=answer is above), branches[answer])]
         values[answer] = dict(scope.values)
         axis = axis if axis is not None else _axis(before, values[answer])
     for answer in (True, False):
-        written[answer] += [
-            Line(node, (text,), head=node.lineno) for text in _named(values[answer], values[not answer])
-        ]
+        named = [*_named(values[answer], values[not answer])]
+        last = branches[answer][-1].end_lineno if branches[answer] else node.lineno
+        written[answer] += [Line(node, (each,), last=last or node.lineno) for each in named]
     _set(scope, _merged(values[True], values[False]))
-    yield Line(node, (f"if {test}:",), head=node.test.end_lineno or node.lineno)
-    yield from _block(node, written[True])
-    if any(line.texts for line in written[False]):
-        yield Line(node, ("else:",), head=node.orelse[0].lineno - 1 if node.orelse else node.lineno)
-        yield from _block(node, written[False])
+    body, orelse = placed(written[True]) or statements("pass"), placed(written[False])
+    chosen = new(ast.If(test, body, orelse))
+    yield Line(node, (chosen,), last=node.test.end_lineno or node.lineno)
 
 
 def chosen(scope: Scope, node: ast.IfExp) -> Steps:
@@ -48,7 +47,7 @@ def chosen(scope: Scope, node: ast.IfExp) -> Steps:
     if scope.varies(node.test):
         raise Blocked("a test is made in each step", node)
     hoisted = len(scope.draft.before)
-    test, above = invariant(scope, node.test).text, _above(scope, node.test)
+    test, above = invariant(scope, node.test).code, _above(scope, node.test)
     found: dict[bool, Steps] = {}
     axis = None
     for answer in (True, False) if above is not True else (False, True):
@@ -61,22 +60,14 @@ def chosen(scope: Scope, node: ast.IfExp) -> Steps:
         raise Blocked("the choices are not of one form", node)
     yes = found[True]
     no = found[False] if yes.kept and yes.axis == found[False].axis else found[False].at(yes.axis)
-    either = _either(replace(yes, text=""), replace(no, text=""))
+    either = _either(yes, replace(no, code=yes.code))
     assert either is not None
-    return replace(either, text=f"{atom(yes.text)} if {test} else {atom(no.text)}")
+    return replace(either, code=expression("{yes} if {test} else {no}", yes=yes.code, test=test, no=no.code))
 
 
 def _set(scope: Scope, values: dict[str, Lifted]) -> None:
     scope.values.clear()
     scope.values.update(values)
-
-
-def _branch(scope: Scope, body: list[ast.stmt], axis: int | None, *, is_above: bool) -> Scope:
-    inner = _inner(scope, axis, is_above=is_above)
-    if not body or inner.layer is None:
-        return inner
-    newline = "\n" + scope.program.source.indentation(body[0].lineno)
-    return replace(inner, layer=replace(inner.layer, newline=newline))
 
 
 def _inner(scope: Scope, axis: int | None, *, is_above: bool) -> Scope:
@@ -111,18 +102,12 @@ def _axis(before: dict[str, Lifted], values: dict[str, Lifted]) -> int | None:
     return next((value.axis for value in found if isinstance(value, Steps)), None)
 
 
-def _block(node: ast.If, lines: list[Line]) -> Iterator[Line]:
-    yield from (line.deeper() for line in lines)
-    if not any(line.texts for line in lines):
-        yield Line(node, ("pass",), depth=1, head=node.lineno)
-
-
-def _named(values: dict[str, Lifted], others: dict[str, Lifted]) -> Iterator[str]:
+def _named(values: dict[str, Lifted], others: dict[str, Lifted]) -> Iterator[ast.stmt]:
     """What gives a variable the state that it stands for, where it is no state in the other branch."""
     for path, value in values.items():
         if isinstance(value, State) and value.outputs and value.is_output and isinstance(others.get(path), Steps):
-            values[path] = replace(value.outputs, text=path)
-            yield f"{path} = {value.outputs.text}"
+            values[path] = replace(value.outputs, code=expression(path))
+            yield assignment(path, value.outputs.code)
 
 
 def _merged(yes: dict[str, Lifted], no: dict[str, Lifted]) -> dict[str, Lifted]:
@@ -132,7 +117,7 @@ def _merged(yes: dict[str, Lifted], no: dict[str, Lifted]) -> dict[str, Lifted]:
 
 
 def _common(one: Lifted, other: Lifted) -> Lifted | None:
-    if one == other:
+    if alike(one, other):
         return one
     if isinstance(one, Steps) and isinstance(other, Steps):
         return _either(one, other)
@@ -140,16 +125,20 @@ def _common(one: Lifted, other: Lifted) -> Lifted | None:
         if one.outputs is None or other.outputs is None or one.is_output is not other.is_output:
             return None
         outputs = _either(one.outputs, other.outputs)
-        return None if outputs is None or one.last != other.last else replace(one, outputs=outputs)
+        return None if outputs is None or not _is_one(one.last, other.last) else replace(one, outputs=outputs)
     if isinstance(one, Parts) and isinstance(other, Parts) and len(one.items) == len(other.items):
         items = [_common(a, b) for a, b in zip(one.items, other.items, strict=True)]
         return Parts(tuple(each for each in items if each is not None)) if None not in items else None
     return None
 
 
+def _is_one(one: ast.expr | None, other: ast.expr | None) -> bool:
+    return one is other or (one is not None and other is not None and same_code(one, other))
+
+
 def _either(one: Steps, other: Steps) -> Steps | None:
     """Steps that are the one or the other; None where they don't stand alike."""
-    if (one.text, one.axis, one.kept) != (other.text, other.axis, other.kept):
+    if not same_code(one.code, other.code) or (one.axis, one.kept) != (other.axis, other.kept):
         return None
     least, most = min(one.least, other.least), max(one.most, other.most)
     return replace(one, least=least, most=most, own=one.own and other.own, dense=False, fresh=False, of="")

@@ -9,7 +9,7 @@ from perflint import torch_ops
 from perflint.syntax.walk import PlainLoop, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
-from perflint.transforms.vectorize.asked import is_same
+from perflint.transforms.vectorize.asked import is_same, negated
 from perflint.transforms.vectorize.results import collected_paths
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ def _written(loop: PlainLoop) -> set[str]:
 def _is_asked(program: Program, loop: PlainLoop, test: ast.expr) -> bool:
     """Does the loop stand in a branch of the same test?"""
     around = [each.test for each in program.ancestors(loop) if isinstance(each, ast.If)]
-    around += [each.operand for each in around if isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.Not)]
-    return any(is_same(each, test) for each in around)
+    return any(is_same(each, test) or is_same(each, negated(test)) for each in around)
 
 
 def _is_plain(part: ast.AST, written: set[str]) -> bool:

@@ -8,7 +8,7 @@ from perflint.analysis.values.shapes.shape import integer
 from perflint.analysis.values.values import Kind
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
-from perflint.transforms.text import atom
+from perflint.transforms.template import expression
 from perflint.transforms.vectorize import axes, calls
 from perflint.transforms.vectorize.choices import chosen
 from perflint.transforms.vectorize.counts import is_last
@@ -20,7 +20,7 @@ from perflint.transforms.vectorize.scope import Scope, counter, tensor
 from perflint.transforms.vectorize.shifts import shifted_in
 from perflint.transforms.vectorize.slices import selected, sliced
 from perflint.transforms.vectorize.states import below, earlier
-from perflint.transforms.vectorize.steps import Carried, Layers, Lifted, Parts, Same, State, Steps
+from perflint.transforms.vectorize.steps import Carried, Layers, Lifted, Parts, Same, State, Steps, written
 
 _IDENTITIES = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
 _PAIR = {"values": 0, "indices": 1}
@@ -79,7 +79,7 @@ def _subscript(scope: Scope, node: ast.Subscript) -> Lifted:
             return selected(scope, node, steps, node.slice)
         kind = scope.program.value(node.value)
         if kind.kind is not Kind.TENSOR:
-            raise Blocked(f"`{base.text}` is not known to be a tensor", node)
+            raise Blocked(f"`{written(base)}` is not known to be a tensor", node)
     return sliced(scope, node, tensor(base, node))
 
 
@@ -117,7 +117,7 @@ def _negated(scope: Scope, node: ast.UnaryOp) -> Steps:
     value = tensor(scope.lift(node.operand), node)
     if not isinstance(value, Steps):
         raise Blocked("sizes of a step are combined", node)
-    return value.computed(f"-{atom(value.text)}", dense=value.dense, fresh=True)
+    return value.computed(expression("-{x}", x=value.code), dense=value.dense, fresh=True)
 
 
 def _operator(scope: Scope, node: ast.BinOp) -> Lifted:

@@ -40,7 +40,6 @@ def scope_of(program: Program, loop: PlainLoop, lifter: Lifter) -> Scope:
         bound_names=frozenset(local_names(around) if around is not None else ()),
         read_behind=_read_behind(program, flow, loop, inside),
         handed_on=handed_on(loop.body),
-        newline="\n" + program.source.indentation(loop.body[0].lineno),
         lifter=lifter,
     )
     return Scope(facts, Draft(taken_around(program, loop)), assigned)

@@ -73,7 +73,7 @@ def _converted(scope: Scope, operation: Operation) -> Lifted:
     value = _steps(scope, operation)
     if operation.name == "clone":
         return value.computed(operation.written(scope, value), fresh=True)
-    return replace(value, text=operation.written(scope, value), dense=False)
+    return replace(value, code=operation.written(scope, value), dense=False)
 
 
 def _steps(scope: Scope, operation: Operation) -> Steps:
@@ -176,8 +176,8 @@ def _looked_up(scope: Scope, operation: Operation) -> Lifted:
     value = _steps(scope, operation)
     if len(operation.operands) != 2 or {each.arg for each in operation.node.keywords} - {"padding_idx"}:
         raise Blocked(f"`{operation.name}` does more than look up", operation.node)
-    text = operation.written(scope, value)
-    return value.with_axes(1, text).computed(text)
+    code = operation.written(scope, value)
+    return value.with_axes(1, code).computed(code)
 
 
 def _pooled(scope: Scope, operation: Operation) -> Lifted:
@@ -186,7 +186,7 @@ def _pooled(scope: Scope, operation: Operation) -> Lifted:
     if len(operation.operands) > most or any(each.arg == "return_indices" for each in operation.node.keywords):
         raise Blocked(f"`{operation.name}` may give indices, too", operation.node)
     value, axes = _steps(scope, operation), batched.POOLS[operation.name]
-    return batched.folded(scope, operation.node, axes, value, lambda text: operation.written(scope, value.named(text)))
+    return batched.folded(scope, operation.node, axes, value, lambda code: operation.written(scope, value.named(code)))
 
 
 _JOINS = frozenset({"cat", "concat", "concatenate", "stack"})

@@ -11,7 +11,7 @@ from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import PlainLoop
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
-from perflint.transforms.text import atom, on_one_line
+from perflint.transforms.template import expression, number
 from perflint.transforms.vectorize.parted import parted
 from perflint.transforms.vectorize.purity import invariant
 from perflint.transforms.vectorize.scope import Scope
@@ -36,7 +36,7 @@ def _bind(scope: Scope, target: ast.expr, walked: ast.expr) -> None:
     elif isinstance(walked, ast.Call) and name == "enumerate" and len(walked.args) == 1 and not walked.keywords:
         parts = _parts(target, 2)
         sequence = _bind_sequences(scope, parts[1], walked.args[0])
-        _assign(scope, parts[0], Index("0", f"{atom(sequence.text)}.size({sequence.axis})"))
+        _assign(scope, parts[0], Index(number(0), expression("{x}.size({axis})", x=sequence.code, axis=sequence.axis)))
     elif isinstance(walked, ast.Call) and scope.program.qualified(walked.func) == "builtins.reversed":
         raise Blocked("the loop goes backwards", walked)
     else:
@@ -69,7 +69,7 @@ def _bind_while(scope: Scope, loop: ast.While) -> None:
     first = _start(scope, loop, name)
     if not _adds_one(counted, name.id) or len(stores) != 1 or len(test.ops) > 1 or first is None or first < 0:
         raise Blocked("it does not count its steps from a constant, one by one", loop)
-    scope.values[name.id] = _index(scope, str(first), stop)
+    scope.values[name.id] = _index(scope, number(first), stop)
 
 
 def _adds_one(node: ast.stmt, name: str) -> bool:
@@ -108,15 +108,15 @@ def _counter(scope: Scope, walked: ast.Call) -> Index:
     if len(walked.args) == 3 and (stride := integer(walked.args[2])) != 1:
         is_back = stride is not None and stride < 0
         raise Blocked(f"the loop goes {'backwards' if is_back else 'by more than one step at a time'}", walked)
-    first = scope.text(walked.args[0]) if len(walked.args) > 1 else "0"
-    if len(walked.args) > 1 and (integer(walked.args[0]) is None or first.startswith("-")):
+    first = integer(walked.args[0]) if len(walked.args) > 1 else 0
+    if first is None or first < 0:
         raise Blocked("the loop does not begin at a constant", walked)
-    return _index(scope, first, walked.args[min(1, len(walked.args) - 1)])
+    return _index(scope, number(first), walked.args[min(1, len(walked.args) - 1)])
 
 
-def _index(scope: Scope, first: str, end: ast.expr) -> Index:
+def _index(scope: Scope, first: ast.expr, end: ast.expr) -> Index:
     _check_bound(scope, end)
-    return Index(first, on_one_line(scope.text(end)), end=end)
+    return Index(first, scope.code(end), end=end)
 
 
 def _check_bound(scope: Scope, node: ast.expr) -> None:
@@ -132,10 +132,10 @@ def _sequence(scope: Scope, walked: ast.expr) -> Steps:
     if steps is not None:
         rank = scope.rank(steps.whole)
         least, most = _axes(steps.axis + 1, rank, 0 if steps.kept else 1)
-        return Steps(atom(scope.text(steps.whole)), steps.axis, least, most, steps.kept)
+        return Steps(scope.code(steps.whole), steps.axis, least, most, steps.kept)
     if scope.program.value(walked).kind is not Kind.TENSOR or not scope.program.value(walked).sure:
         raise Blocked(f"{shown(scope.program, walked)} is not known to be a tensor", walked)
-    return Steps(atom(scope.text(walked)), 0, *_axes(1, scope.rank(walked), 1))
+    return Steps(scope.code(walked), 0, *_axes(1, scope.rank(walked), 1))
 
 
 def _axes(least: int, rank: int | None, fewer: int) -> tuple[int, int]:

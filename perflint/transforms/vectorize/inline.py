@@ -12,7 +12,7 @@ from perflint.syntax.arguments import defaults_of
 from perflint.syntax.walk import own_nodes
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
-from perflint.transforms.text import atom
+from perflint.transforms.template import reference
 from perflint.transforms.vectorize.scope import Callee, Scope
 from perflint.transforms.vectorize.steps import Lifted, Same, Steps
 from perflint.transforms.vectorize.wrapping import may_be_wrapped
@@ -45,8 +45,8 @@ def lift_inline(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> Lift
     if not isinstance(last, ast.Return) or last.value is None:
         raise Blocked(f"`{function.name}` does not end by returning what it computes", node)
     try:
-        for text in inner.lift_statements(statements):
-            scope.draft.before.append(text)
+        for each in inner.lift_statements(statements):
+            scope.draft.before.append(each)
         return inner.lift(last.value)
     except Blocked as blocked:
         raise Blocked(f"in {shown(scope.program, node.func)}, {blocked}", node) from None
@@ -80,13 +80,13 @@ def _entered(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> Scope:
     names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
     inner = Scope(scope.facts, scope.draft, scope.assigned, callee=Callee(_depth(scope) + 1))
     if scope.program.class_of(function) is not None:
-        inner = _with_self(scope, inner, names.pop(0), scope.text(_receiver(scope, node)))
+        inner = _with_self(scope, inner, names.pop(0), scope.code(_receiver(scope, node)))
     given, defaults = scope.program.arguments(node, function).given, defaults_of(function)
     for name in [*names, *(each.arg for each in arguments.kwonlyargs)]:
         if name in given:
             _hand(inner, name, scope.lift(given[name]), function)
         elif isinstance(defaults.get(name), ast.Constant):
-            _hand(inner, name, Same(ast.unparse(defaults[name]), 0), function)
+            _hand(inner, name, Same(defaults[name], 0), function)
         else:
             raise Blocked(f"`{function.name}` gets no `{name}`", node)
     return inner
@@ -96,20 +96,22 @@ def _hand(inner: Scope, name: str, value: Lifted, function: ast.FunctionDef) -> 
     """Give the parameter `name` of `function` its value."""
     reads = sum(isinstance(each, ast.Name) and each.id == name for each in ast.walk(function))
     if isinstance(value, Steps) and reads > 1:  # dropout draws once, and nothing is computed twice
-        value = value.named(inner.bound(value.text) if "(" in value.text else value.text)
+        is_computed = any(isinstance(each, ast.Call | ast.BinOp) for each in ast.walk(value.code))
+        value = value.named(reference(inner.bound(value.code)) if is_computed else value.code)
     inner.values[name] = value
     if isinstance(value, Same) and inner.callee is not None:
-        inner.callee.texts[name] = atom(value.text)
+        inner.callee.codes[name] = value.code
 
 
-def _with_self(scope: Scope, inner: Scope, name: str, receiver: str) -> Scope:
+def _with_self(scope: Scope, inner: Scope, name: str, receiver: ast.expr) -> Scope:
     """`inner`, where the attributes of its parameter `name` are those of `receiver`."""
-    prefix = f"{receiver}."
-    own = {path: name + path[len(receiver) :] for path in (*scope.values, *scope.assigned) if path.startswith(prefix)}
-    others = {path for path in scope.assigned if not path.startswith(f"{name}.")}
-    values = {own[path]: value for path, value in scope.values.items() if path in own}
-    shared = {own[path] for path in scope.assigned if path in own}
-    callee = Callee(_depth(inner), {name: atom(receiver)})
+    prefix = f"{ast.unparse(receiver)}."
+    known = (*scope.values, *scope.assigned)
+    own = {each: f"{name}.{each.removeprefix(prefix)}" for each in known if each.startswith(prefix)}
+    others = {each for each in scope.assigned if not each.startswith(f"{name}.")}
+    values = {own[each]: value for each, value in scope.values.items() if each in own}
+    shared = {own[each] for each in scope.assigned if each in own}
+    callee = Callee(_depth(inner), {name: receiver})
     return replace(inner, assigned=frozenset(shared | others), values=values, callee=callee)
 
 

@@ -9,44 +9,43 @@ from dataclasses import replace
 from perflint.analysis.values.shapes.shape import integer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import names_in
-from perflint.transforms.text import on_one_line
+from perflint.transforms.operations import new
+from perflint.transforms.template import assignment, reference, statements
 from perflint.transforms.vectorize.choices import Lines
 from perflint.transforms.vectorize.counts import count_of
-from perflint.transforms.vectorize.lines import Line
+from perflint.transforms.vectorize.lines import Line, placed
 from perflint.transforms.vectorize.purity import invariant
 from perflint.transforms.vectorize.scope import Layer, Scope, tensor
 from perflint.transforms.vectorize.seen import starts_of
 from perflint.transforms.vectorize.states import leave
-from perflint.transforms.vectorize.steps import Carried, Same, State, Steps
+from perflint.transforms.vectorize.steps import Carried, Same, State, Steps, is_named
 
 
 def lift_layers(scope: Scope, node: ast.For, lines: Lines) -> Iterator[Line]:
     """The loop around what `lines` makes of its body; raises Blocked."""
     if node.orelse or scope.layer is not None or _stored(node) & {*names_in(node.target)}:
         raise Blocked("there is another loop in it", node)
-    source = scope.program.source
-    layer = _bound(scope, node, Layer("", "\n" + source.indentation(node.body[0].lineno)))
+    layer = _bound(scope, node, Layer(""))
     below = _below(scope, node, layer)
     entries = {name: _entry(scope, name, node) for name in _handed_up(scope, node)}
     for name, entry in [*entries.items(), *below.items()]:
-        if entry.text != name:
-            yield Line(node, (f"{name} = {on_one_line(entry.text)}",), head=node.lineno)
-        entries[name] = replace(entry, text=name, dense=False, own=False, fresh=False, of="")
+        if not is_named(entry.code, name):
+            yield Line(node, (assignment(name, entry.code),), last=node.lineno)
+        entries[name] = replace(entry, code=reference(name), dense=False, own=False, fresh=False, of="")
     scope.values.update({name: entry for name, entry in entries.items() if name not in below})
     consumed = set(scope.draft.consumed)
     axis = next((entry.axis for entry in entries.values() if entry.axis in (0, 1)), None)
-    head = scope.program.text[scope.program.span(node)[0] : scope.program.span(node.iter)[1]]
-    yield Line(node, (f"{head}:",), head=node.iter.end_lineno or node.lineno)
-    body = [line.deeper() for line in lines(replace(scope, layer=replace(layer, axis=axis)), node.body)]
+    body = [*lines(replace(scope, layer=replace(layer, axis=axis)), node.body)]
     body += [
-        Line(node.body[-1], (text,), depth=1)
+        Line(node.body[-1], (each,))
         for name, entry in entries.items()
         if name not in below
-        for text in _handed(scope, name, entry, node)
+        for each in _handed(scope, name, entry, node)
     ]
     if around := sorted(path for path in scope.draft.consumed - consumed if f"[{layer.index or None}]" not in path):
         raise Blocked(f"`{around[0]}` goes around in the loop in it", node)
-    yield from body if any(line.texts for line in body) else [Line(node, ("pass",), depth=1)]
+    loop = new(ast.For(node.target, node.iter, placed(body) or statements("pass"), []))
+    yield Line(node, (loop,), last=node.iter.end_lineno or node.lineno)
     leave(scope, layer, lambda path: _fills(scope, node, layer, path, below), node)
 
 
@@ -59,7 +58,7 @@ def _bound(scope: Scope, node: ast.For, layer: Layer) -> Layer:
     name = scope.program.qualified(walked.func) if isinstance(walked, ast.Call) else ""
     for part in ast.walk(target):
         if isinstance(part, ast.Name):
-            scope.values[part.id] = Same(part.id, scope.rank(part))
+            scope.values[part.id] = Same(reference(part.id), scope.rank(part))
         elif not isinstance(part, ast.Tuple | ast.expr_context):
             raise Blocked("the loop's targets are no plain names", target)
     counted = target.elts[0] if isinstance(target, ast.Tuple) and name == "builtins.enumerate" else target
@@ -67,7 +66,7 @@ def _bound(scope: Scope, node: ast.For, layer: Layer) -> Layer:
         first = integer(walked.args[0]) if name == "builtins.range" and len(walked.args) == 2 else 0
         is_plain = len(walked.args) == 1 or (name == "builtins.range" and len(walked.args) == 2)
         if isinstance(counted, ast.Name) and is_plain and first is not None and first >= 0:
-            scope.values[counted.id] = Same(counted.id, 0, is_number=True)
+            scope.values[counted.id] = Same(reference(counted.id), 0, is_number=True)
             return replace(layer, index=counted.id, first=first, is_above=first > 0)
     return layer
 
@@ -106,7 +105,7 @@ def _entry(scope: Scope, name: str, node: ast.For) -> Steps:
     return value
 
 
-def _handed(scope: Scope, name: str, entry: Steps, node: ast.For) -> Iterator[str]:
+def _handed(scope: Scope, name: str, entry: Steps, node: ast.For) -> Iterator[ast.stmt]:
     """What gives `name` the value that the next layer gets; raises Blocked."""
     value = tensor(scope.values.get(name, Carried(name)), node.iter)
     if not isinstance(value, Steps) or value.kept is not entry.kept:
@@ -114,8 +113,8 @@ def _handed(scope: Scope, name: str, entry: Steps, node: ast.For) -> Iterator[st
     value = value if value.kept and value.axis == entry.axis else value.at(entry.axis)
     if value.least < entry.least or value.most > entry.most:
         raise Blocked(f"`{name}` is not known to have as many axes in the next layer", node)
-    if value.text != name:
-        yield f"{name} = {on_one_line(value.text)}"
+    if not is_named(value.code, name):
+        yield assignment(name, value.code)
     scope.values[name] = entry
 
 

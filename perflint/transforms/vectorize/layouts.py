@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from perflint.analysis.values.shapes.shape import integer
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.text import atom
+from perflint.transforms.operations import new
+from perflint.transforms.template import expression, number
 from perflint.transforms.vectorize.forms import Call, constants, keywords, read
 from perflint.transforms.vectorize.operations import Operation
 from perflint.transforms.vectorize.purity import invariant
@@ -28,14 +29,15 @@ def laid_out(scope: Scope, operation: Operation, value: Steps) -> Lifted:
     if (on_time := _on_time(call, value)) is not None:
         return on_time
     placed, shift = _placed(call, value)
-    return _RULES.get(operation.name, _made)(scope, call, placed, _text(scope, call, placed, shift))
+    return _RULES.get(operation.name, _made)(scope, call, placed, _told(scope, call, placed, shift))
 
 
 def _in_total(operation: Operation, value: Steps) -> Steps:
     """`x.sum()`: over all axes of a step."""
     if not value.least:
         raise Blocked("a step is not known to have an axis", operation.node)
-    return Steps(f"{atom(value.text)}.flatten(1).{operation.name}(1)", 0, 0, 0, own=True)
+    code = expression("{x}.flatten(1).{name}(1)", x=value.code, name=operation.name)
+    return Steps(code, 0, 0, 0, own=True)
 
 
 def _on_time(call: Call, value: Steps) -> Steps | None:
@@ -62,66 +64,68 @@ def _placed(call: Call, value: Steps) -> tuple[Steps, int]:
     return (value, 0) if stays and fewer is not None else (in_front(value), 1)
 
 
-def _text(scope: Scope, call: Call, value: Steps, shift: int) -> str:
+def _told(scope: Scope, call: Call, value: Steps, shift: int) -> ast.expr:
     """The call on all steps, in which axes that are counted from the front are by `shift` higher."""
     named = {name for name, _ in keywords(call.node)}
-    found = ((name, _argument(scope, call, name, shift)) for name in call.given)
-    texts = [f"{name}={text}" if name in named else text for name, text in found]
+    found = {name: _argument(scope, call, name, shift) for name in call.given}
+    words = {name: given for name, given in found.items() if name in named}
     left_out = [(name, axes[0]) for name, axes in call.axes.items() if name not in call.given]
-    texts += [f"{name}={_shifted(axis, shift)}" for name, axis in left_out if axis >= 0]
-    return call.operation.told(scope, value, texts)
+    words |= {name: number(_shifted(axis, shift)) for name, axis in left_out if axis >= 0}
+    return call.operation.told(scope, value, [found[name] for name in found if name not in named], words)
 
 
 def _shifted(axis: int, shift: int) -> int:
     return axis if axis < 0 else axis + shift
 
 
-def _argument(scope: Scope, call: Call, name: str, shift: int) -> str:
+def _argument(scope: Scope, call: Call, name: str, shift: int) -> ast.expr:
     """An argument, as all steps take it."""
     given = call.given[name]
     if name in call.axes:
-        new = [_shifted(axis, shift) for axis in call.axes[name]]
-        return str(tuple(new) if isinstance(given, ast.Tuple | ast.List) else new[0])
+        axes = [number(_shifted(axis, shift)) for axis in call.axes[name]]
+        return new(ast.Tuple(axes, ast.Load())) if isinstance(given, ast.Tuple | ast.List) else axes[0]
     if scope.varies(given):
         raise Blocked(f"`{name}` is another one in each step", given)
-    return invariant(scope, given).text
+    return invariant(scope, given).code
 
 
-def _made(scope: Scope, call: Call, value: Steps, text: str) -> Lifted:
+def _made(scope: Scope, call: Call, value: Steps, code: ast.expr) -> Lifted:
     """What the operation gives, where its form tells."""
-    made = value.with_axes(-call.fewer, text) if call.fewer else replace(value, text=text, dense=False)
-    made = made if call.form.is_view else made.computed(text)
+    made = value.with_axes(-call.fewer, code) if call.fewer else replace(value, code=code, dense=False)
+    made = made if call.form.is_view else made.computed(code)
     return _pair(scope, made) if call.form.is_pair else made
 
 
 def _pair(scope: Scope, value: Steps) -> Parts:
     """Values and indices, which have the same shape."""
-    pair = scope.bound(value.text)
-    return Parts((value.named(f"{pair}[0]"), value.named(f"{pair}[1]")))
+    pair = scope.bound(value.code)
+    first, second = (expression("{pair}[{at}]", pair=pair, at=at) for at in (0, 1))
+    return Parts((value.named(first), value.named(second)))
 
 
-def _chunks(scope: Scope, call: Call, value: Steps, text: str) -> Parts:
+def _chunks(scope: Scope, call: Call, value: Steps, code: ast.expr) -> Parts:
     parts = integer(call.given.get("chunks"))
     if parts is None or parts < 1:
         raise Blocked("it is not known how many parts there are", call.node)
-    chunks = scope.bound(text)
-    return Parts(tuple(value.with_axes(0, f"{chunks}[{part}]") for part in range(parts)))
+    chunks = scope.bound(code)
+    return Parts(tuple(value.with_axes(0, expression("{x}[{at}]", x=chunks, at=at)) for at in range(parts)))
 
 
-def _squeezed(scope: Scope, call: Call, value: Steps, text: str) -> Steps:
+def _squeezed(scope: Scope, call: Call, value: Steps, code: ast.expr) -> Steps:
     """An axis of another size than 1 stays: it is the same in each step."""
-    return replace(value.with_axes(-1, text), most=value.most, of=f"{text} {scope.program.span(call.node)}")
+    of = f"{ast.unparse(code)} {scope.program.span(call.node)}"
+    return replace(value.with_axes(-1, code), most=value.most, of=of)
 
 
-def _flattened(scope: Scope, call: Call, value: Steps, text: str) -> Steps:
+def _flattened(scope: Scope, call: Call, value: Steps, code: ast.expr) -> Steps:
     first, last = call.all_axes
     if value.least <= max(first, 0):
         raise Blocked("a step is not known to have an axis", call.node)
     if first >= 0 and last == -1:
-        return replace(value, text=text, least=first + 1, most=first + 1, dense=False, of="")
+        return replace(value, code=code, least=first + 1, most=first + 1, dense=False, of="")
     if (first < 0) is not (last < 0):
         raise Blocked("it is not known how many axes are left", call.node)
-    return value.with_axes(first - last, text)
+    return value.with_axes(first - last, code)
 
 
 def _permuted(scope: Scope, operation: Operation, value: Steps) -> Steps:
@@ -129,8 +133,8 @@ def _permuted(scope: Scope, operation: Operation, value: Steps) -> Steps:
     if operation.node.keywords:
         raise Blocked("the new order of the axes is not in sight", operation.node)
     value = value.narrowed(len(axes), len(axes))
-    order = ", ".join(str(_shifted(axis, 1)) for axis in axes)
-    return value.with_axes(0, f"{atom(value.text)}.permute(0, {order})")
+    order = [number(_shifted(axis, 1)) for axis in axes]
+    return value.with_axes(0, expression("{x}.permute(0, {*order})", x=value.code, order=order))
 
 
 def _widened(scope: Scope, operation: Operation, value: Steps) -> Steps:
@@ -143,13 +147,13 @@ def _widened(scope: Scope, operation: Operation, value: Steps) -> Steps:
     if len(sizes) == 1 and integer(sizes[0]) is None:
         raise Blocked("the new shape is not in sight", node)
     more = len(sizes) - value.rank
-    texts = ["-1" if is_view else "1", *(invariant(scope, size).text for size in sizes)]
-    wide = atom(value.text) + ".unsqueeze(1)" * more
-    made = value.with_axes(more, f"{wide}.{operation.name}({', '.join(texts)})")
-    return made if is_view else made.computed(made.text)
+    shape = [number(-1 if is_view else 1), *(invariant(scope, size).code for size in sizes)]
+    template = "{x}" + ".unsqueeze(1)" * more + ".{name}({*shape})"
+    made = value.with_axes(more, expression(template, x=value.code, name=operation.name, shape=shape))
+    return made if is_view else made.computed(made.code)
 
 
-_RULES: dict[str, Callable[[Scope, Call, Steps, str], Lifted]] = {
+_RULES: dict[str, Callable[[Scope, Call, Steps, ast.expr], Lifted]] = {
     "chunk": _chunks,
     "flatten": _flattened,
     "squeeze": _squeezed,

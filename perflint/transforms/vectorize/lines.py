@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from perflint.transforms.operations import standing_for
 
 
 @dataclass(frozen=True)
 class Line:
-    """The statements, as text, that take the place of one, or of its head alone, which ends on the line `head`.
-
-    They stand as many blocks deeper than the loop did as `depth` says.
-    """
+    """The `new` statements that take the place of an old one; of its head, where `last` is the last line of that."""
 
     statement: ast.stmt
-    texts: tuple[str, ...]
-    depth: int = 0
-    head: int = 0
+    new: tuple[ast.stmt, ...]
+    last: int = 0
 
-    @property
-    def last(self) -> int:
-        """The last line of what they stand for."""
-        return self.head or self.statement.end_lineno or self.statement.lineno
 
-    def deeper(self) -> Line:
-        """The same statements in one block more."""
-        return replace(self, depth=self.depth + 1)
+def placed(lines: Iterable[Line]) -> list[ast.stmt]:
+    """The new statements, which have the comments of those they stand for."""
+    found: list[ast.stmt] = []
+    for line in lines:
+        for number, each in enumerate(line.new):
+            if not number:
+                standing_for(each, line.statement, last=line.last, alone=len(line.new) == 1)
+            found.append(each)
+    return found

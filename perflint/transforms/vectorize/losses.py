@@ -7,6 +7,7 @@ import ast
 from perflint import torch_ops
 from perflint.analysis.values.values import Kind
 from perflint.transforms.blocked import Blocked
+from perflint.transforms.template import call_like, expression
 from perflint.transforms.vectorize.modules import module_of
 from perflint.transforms.vectorize.scope import Scope
 from perflint.transforms.vectorize.steps import MANY, Same, Steps, loosened
@@ -57,11 +58,11 @@ def lift_loss(scope: Scope, node: ast.Call, loss: str, values: list[Steps | Same
         where = "" if dims[0] == 0 else f", in_dims={dims[0]}"
     else:
         where = f", in_dims=({dims[0]}, {dims[1]})"
-    function = scope.text(node.func)
-    keywords = (scope.program.source.segment(each) for each in node.keywords)
-    arguments = ", ".join([*(value.text for value in steps), *keywords])
+    call = ast.Call(ast.Name("f"), [value.code for value in steps], node.keywords)
+    function = expression(f"{{torch}}.vmap({{f}}{where})", torch=scope.facts.torch, f=scope.code(node.func))
+    made = call_like(call, function)
     least, most = _ranks(loss, _reduction(scope, node, loss), values)
-    return Steps(f"{scope.facts.torch}.vmap({function}{where})({arguments})", 0, least, most, own=True)
+    return Steps(made, 0, least, most, own=True)
 
 
 def _built(scope: Scope, node: ast.Call) -> list[ast.keyword]:

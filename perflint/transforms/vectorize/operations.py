@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from perflint.transforms.text import atom
+from perflint.transforms.operations import new
 from perflint.transforms.vectorize.scope import Scope
 from perflint.transforms.vectorize.steps import Steps
 
@@ -19,15 +19,16 @@ class Operation:
     operands: list[ast.expr]
     is_method: bool
 
-    def written(self, scope: Scope, value: Steps) -> str:
+    def written(self, scope: Scope, value: Steps) -> ast.expr:
         """The call, of `value` in the place of the tensor."""
-        return scope.text(self.node, {self.operands[0]: atom(value.text) if self.is_method else value.text})
+        return scope.code(self.node, {self.operands[0]: value.code})
 
-    def told(self, scope: Scope, value: Steps, arguments: list[str]) -> str:
+    def told(self, scope: Scope, value: Steps, arguments: list[ast.expr], named: dict[str, ast.expr]) -> ast.expr:
         """The call, of `value` in the place of the tensor, with these arguments behind it."""
+        words = [new(ast.keyword(name, given)) for name, given in named.items()]
         if isinstance(self.node.func, ast.Attribute) and self.is_method:
-            return f"{atom(value.text)}.{self.node.func.attr}({', '.join(arguments)})"
-        return f"{scope.text(self.node.func)}({', '.join([value.text, *arguments])})"
+            return new(ast.Call(new(ast.Attribute(value.code, self.node.func.attr, ast.Load())), arguments, words))
+        return new(ast.Call(scope.code(self.node.func), [value.code, *arguments], words))
 
     @property
     def sizes(self) -> list[ast.expr]:

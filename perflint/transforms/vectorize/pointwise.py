@@ -6,9 +6,9 @@ import ast
 from dataclasses import replace
 
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.text import atom
+from perflint.transforms.template import expression
 from perflint.transforms.vectorize.scope import Scope, tensor
-from perflint.transforms.vectorize.steps import MANY, Same, Steps, loosened
+from perflint.transforms.vectorize.steps import MANY, Same, Steps, loosened, written
 
 _NEED_NO_RESULT = (ast.Add, ast.Sub, ast.Mult, ast.Div)  # for their gradients
 
@@ -17,18 +17,14 @@ def pointwise(scope: Scope, node: ast.expr, operands: list[ast.expr]) -> Steps:
     """An operation on each number by itself, whose operands broadcast; raises Blocked."""
     values = {operand: tensor(scope.lift(operand), operand) for operand in operands}
     fitted = _broadcast(list(values.values()), node)
-    texts = {
-        operand: new.text if new.text == scope.program.segment(operand) else atom(new.text)
-        for operand, new in zip(values, fitted, strict=True)
-    }
-    text = scope.text(node, texts)
+    code = scope.code(node, {operand: each.code for operand, each in zip(values, fitted, strict=True)})
     steps = [value for value in fitted if isinstance(value, Steps)]
     widest = max(steps, key=lambda value: value.least)
     most = MANY if any(value.rank is None for value in fitted) else widest.least
     only = len(steps) == 1 and all(value.is_number for value in fitted if isinstance(value, Same))
     widest = replace(widest, most=widest.most if only else most)
     fresh = isinstance(node, ast.BinOp) and isinstance(node.op, _NEED_NO_RESULT)
-    return widest.computed(text, dense=all(value.dense for value in steps), fresh=fresh)
+    return widest.computed(code, dense=all(value.dense for value in steps), fresh=fresh)
 
 
 def _broadcast(values: list[Steps | Same], node: ast.expr) -> list[Steps | Same]:
@@ -55,9 +51,10 @@ def _broadcast(values: list[Steps | Same], node: ast.expr) -> list[Steps | Same]
         elif value.is_number or (value.rank is not None and value.rank <= behind):
             fitted.append(value)
         elif value.rank is None or value.rank > rank or steps[0].kept:
-            raise Blocked(f"it is not known how `{value.text}` broadcasts", node)
+            raise Blocked(f"it is not known how `{written(value)}` broadcasts", node)
         else:
-            fitted.append(replace(value, text=f"{atom(value.text)}.unsqueeze({axis - rank - 1})"))
+            code = expression("{x}.unsqueeze({axis})", x=value.code, axis=axis - rank - 1)
+            fitted.append(replace(value, code=code))
     return fitted
 
 
@@ -72,5 +69,5 @@ def _in_front(values: list[Steps | Same], steps: list[Steps], node: ast.expr) ->
         elif value.is_number or (value.rank is not None and value.rank <= steps[0].least):
             fitted.append(value)
         else:
-            raise Blocked(f"it is not known how `{value.text}` broadcasts", node)
+            raise Blocked(f"it is not known how `{written(value)}` broadcasts", node)
     return fitted

@@ -6,7 +6,7 @@ import ast
 import string
 
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.text import atom
+from perflint.transforms.template import expression
 from perflint.transforms.vectorize.scope import Scope
 from perflint.transforms.vectorize.steps import Same, Steps, in_front
 
@@ -23,26 +23,26 @@ def product(values: list[Steps | Same], name: str, node: ast.expr) -> Steps:
     wanted = _RANKS.get(name)
     left, right = (_fitted(value, wanted) for value in values)
     ranks = (left.rank, right.rank)
-    text = f"{atom(left.text)} @ {atom(right.text)}"
+    code = expression("{x} @ {y}", x=left.code, y=right.code)
     if isinstance(left, Steps) and isinstance(right, Same) and right.rank == 2:
-        return left.narrowed(1).computed(text, fresh=True)
+        return left.narrowed(1).computed(code, fresh=True)
     if None in ranks or min(rank for rank in ranks if rank is not None) < 2:
         raise Blocked("it is not known how many axes the factors have", node)
     same = [value for value in (left, right) if isinstance(value, Same)]
     steps = [value for value in (left, right) if isinstance(value, Steps)]
     if len({value.rank for value in steps}) > 1 or any((value.rank or 0) > (steps[0].rank or 0) for value in same):
         raise Blocked("the factors have more axes than the steps", node)
-    return steps[0].computed(text, fresh=True)
+    return steps[0].computed(code, fresh=True)
 
 
 def _dot(values: list[Steps | Same]) -> Steps:
     """The product of two vectors."""
-    first, second = (value.text for value in (_fitted(each, 1) for each in values))
+    first, second = (value.code for value in (_fitted(each, 1) for each in values))
     steps = [value for value in values if isinstance(value, Steps)]
     if len(steps) == 2:
-        return Steps(f"({atom(first)} * {atom(second)}).sum(1)", 0, 0, 0, own=True)
+        return Steps(expression("({x} * {y}).sum(1)", x=first, y=second), 0, 0, 0, own=True)
     matrix, vector = (first, second) if steps[0] is values[0] else (second, first)
-    return Steps(f"{atom(matrix)} @ {atom(vector)}", 0, 0, 0, own=True)
+    return Steps(expression("{x} @ {y}", x=matrix, y=vector), 0, 0, 0, own=True)
 
 
 def by_letters(scope: Scope, formula: str, values: list[Steps | Same], node: ast.Call) -> Steps:
@@ -57,13 +57,14 @@ def by_letters(scope: Scope, formula: str, values: list[Steps | Same], node: ast
         raise Blocked("no step of a sequence is multiplied", node)
     terms = [time + names if isinstance(value, Steps) else names for value, names in zip(fitted, letters, strict=True)]
     rank = len(output)
-    texts = ", ".join(value.text for value in fitted)
-    text = f'{scope.text(node.func)}("{",".join(terms)}->{time}{output}", {texts})'
-    return Steps(text, 0, rank, rank, own=True)
+    formula = f"{','.join(terms)}->{time}{output}"
+    parts = [value.code for value in fitted]
+    code = expression("{f}({formula}, {*x})", f=scope.code(node.func), formula=ast.Constant(formula), x=parts)
+    return Steps(code, 0, rank, rank, own=True)
 
 
 def _fitted(value: Steps | Same, rank: int | None) -> Steps | Same:
     if isinstance(value, Same):
-        return value if rank is None else Same(value.text, rank)
+        return value if rank is None else Same(value.code, rank)
     front = in_front(value)
     return front if rank is None else front.narrowed(rank, rank)

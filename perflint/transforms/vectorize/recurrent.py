@@ -8,6 +8,7 @@ from perflint.analysis.loops.calls import rnn_kind
 from perflint.analysis.values.shapes.shape import integer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
+from perflint.transforms.template import expression
 from perflint.transforms.vectorize.modules import Module
 from perflint.transforms.vectorize.purity import called_module
 from perflint.transforms.vectorize.scope import Scope, tensor
@@ -49,13 +50,13 @@ def carried_paths(scope: Scope, node: ast.Call) -> tuple[str, ...]:
     return paths
 
 
-def written(paths: tuple[str, ...]) -> str:
+def written(paths: tuple[str, ...]) -> ast.expr:
     """The paths as a name or a tuple."""
-    return paths[0] if len(paths) == 1 else f"({', '.join(paths)})"
+    return expression(paths[0] if len(paths) == 1 else f"({', '.join(paths)})")
 
 
-def sequence_call(scope: Scope, node: ast.Call, paths: tuple[str, ...]) -> tuple[str, Steps, bool]:
-    """The call of an RNN on all steps, its outputs (their text still missing), and whether they tell the state."""
+def sequence_call(scope: Scope, node: ast.Call, paths: tuple[str, ...]) -> tuple[ast.expr, Steps, bool]:
+    """The call of an RNN on all steps, its outputs (their name still missing), and whether they tell the state."""
     module = known_module(scope, node)
     if _is_true(module.argument("bidirectional", 6)):
         raise Blocked("the RNN is bidirectional: its second direction sees one step only", node)
@@ -76,9 +77,9 @@ def sequence_call(scope: Scope, node: ast.Call, paths: tuple[str, ...]) -> tuple
         raise Blocked("the RNN's state is an item of a list", node)
     state = state_argument(node)
     given = {state: written(paths)} if state is not None else {}
-    text = scope.text(node, {node.args[0]: value.text, **given})
+    code = scope.code(node, {node.args[0]: value.code, **given})
     one_layer = (layers is None or integer(layers) == 1) and module.argument("proj_size", 7) is None
-    return text, Steps("", axis, 3 if value.least >= 3 or axis == 1 else 2, 3, kept=True, own=True), one_layer
+    return code, Steps(code, axis, 3 if value.least >= 3 or axis == 1 else 2, 3, kept=True, own=True), one_layer
 
 
 def _flag(module: Module, name: str, position: int, node: ast.AST) -> bool:

@@ -11,13 +11,14 @@ from perflint.analysis.memory.consumers import CONVERSIONS, WRAPPERS
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import PlainLoop, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.text import atom
+from perflint.transforms.operations import same_code
+from perflint.transforms.template import assignment, expression, statement
 from perflint.transforms.vectorize.axes import joined_axis
 from perflint.transforms.vectorize.purity import call_entry
 from perflint.transforms.vectorize.scope import Scope, tensor
 from perflint.transforms.vectorize.seen import is_only_joined, is_written, starts_of
-from perflint.transforms.vectorize.slices import item_text, spread, step_range
-from perflint.transforms.vectorize.steps import Steps
+from perflint.transforms.vectorize.slices import item_code, spread, step_range
+from perflint.transforms.vectorize.steps import Steps, indexed
 from perflint.transforms.vectorize.widths import keeps_type
 
 _MAY_RETURN_IT = CONVERSIONS | frozenset(
@@ -42,7 +43,7 @@ class Results:
     loop: PlainLoop
     lists: list[Appended] = field(default_factory=list)
 
-    def lift(self, scope: Scope, node: ast.stmt) -> str | None:
+    def lift(self, scope: Scope, node: ast.stmt) -> ast.stmt | None:
         """The statement that keeps the results of all steps; None where `node` keeps none. Raises Blocked."""
         if (kept := appended(node)) is not None:
             return self._append(scope, node, *kept)
@@ -60,7 +61,7 @@ class Results:
         if len(occurrences(self.loop, path)) != sum(len(occurrences(each, path)) for each in others or [node]):
             raise Blocked(f"`{path}` is also used elsewhere in the loop", node)
 
-    def _append(self, scope: Scope, node: ast.stmt, path: str, element: ast.expr) -> str:
+    def _append(self, scope: Scope, node: ast.stmt, path: str, element: ast.expr) -> ast.stmt:
         self._only_here(node, path)
         if _is_shared(scope, path, self.loop):
             raise Blocked(f"`{path}` is known by another name, too", node)
@@ -71,31 +72,34 @@ class Results:
             raise Blocked("the same value is kept in every step", node)
         self.lists.append(Appended(path, node, value))
         taken = f"split(1, dim={value.axis})" if value.kept else f"unbind({value.axis})" if value.axis else "unbind()"
-        parts = f"{atom(value.text)}.{taken}"
+        parts = expression(f"{{x}}.{taken}", x=value.code)
         if is_only_joined(scope, path):
-            return f"{path}.extend({parts})"
+            return statement(f"{path}.extend({{parts}})", parts=parts)
         if not value.own:
             raise Blocked(f"`{path}` keeps views of a given tensor, to which other code may write", node)
-        return f"{path}.extend(each.clone() for each in {parts})"
+        return statement(f"{path}.extend(each.clone() for each in {{parts}})", parts=parts)
 
     def check_apart(self, scope: Scope, name: str, value: Steps) -> None:
         """Raise Blocked where the last value of `name` may be kept elsewhere, too, and is seen to be written to."""
-        kept = [each.path for each in self.lists if each.value.text == value.text]
+        kept = [each.path for each in self.lists if same_code(each.value.code, value.code)]
         written = next((path for path in (name, *kept) if is_written(scope, path)), "")
         if value.own and written and (self.lists or len(scope.facts.read_behind) > 1):
             raise Blocked(f"`{written}` is changed in place after the loop, and may be kept elsewhere, too", self.loop)
 
-    def _add(self, scope: Scope, node: ast.stmt, path: str, addends: list[tuple[str, ast.expr]]) -> str:
+    def _add(self, scope: Scope, node: ast.stmt, path: str, addends: list[tuple[str, ast.expr]]) -> ast.stmt:
         self._only_here(node, path, [each for each in self.loop.body if (sum_ := _added(each)) and sum_[0] == path])
         if narrow := [addend for _, addend in addends if not (_item(addend) or keeps_type(scope, path, addend))]:
             raise Blocked(f"`{path}` adds up small integers, whose sum at once has 64 bits", narrow[0])
         if isinstance(node, ast.AugAssign):
             if not (isinstance(node.target, ast.Name) and _is_own(scope, node.target)):
                 raise Blocked(f"`{path}` may share its memory with another tensor", node)
-            return f"{path} {addends[0][0]}= {_total(scope, addends[0][1])}"
-        return f"{path} = {path} {' '.join(f'{sign} {_total(scope, addend)}' for sign, addend in addends)}"
+            return statement(f"{path} {addends[0][0]}= {{total}}", total=_total(scope, addends[0][1]))
+        added: ast.expr = expression(path)
+        for sign, addend in addends:
+            added = expression(f"{{sum}} {sign} {{total}}", sum=added, total=_total(scope, addend))
+        return assignment(path, added)
 
-    def _slot(self, scope: Scope, node: ast.Assign, target: ast.Subscript) -> str:
+    def _slot(self, scope: Scope, node: ast.Assign, target: ast.Subscript) -> ast.stmt:
         """`out[:, t] = v` as `out[:, first:stop] = v` of all steps."""
         path = path_of(target.value)
         if not path or len(node.targets) > 1:
@@ -118,19 +122,18 @@ class Results:
             raise Blocked(f"it is not known whether a step fills a slot of `{path}`", node)
         if value.rank != rank - (0 if value.kept else 1):
             raise Blocked(f"it is not known whether a step fills a slot of `{path}`", node)
-        parts = [item_text(scope, item) for item in items]
-        parts[axis] = f"{'' if steps.first == '0' else steps.first}:{steps.stop}"
-        while parts[-1].strip() == ":":
-            parts.pop()
-        return f"{path}[{', '.join(parts)}] = {value.at(axis).text if not value.kept else value.text}"
+        parts = [item_code(scope, item) for item in items]
+        parts[axis] = steps.slice()
+        slot = indexed(expression(path), parts)
+        return statement("{slot} = {x}", slot=slot, x=value.code if value.kept else value.at(axis).code)
 
-    def _grow(self, scope: Scope, node: ast.Assign, call: ast.Call, part: ast.expr, axis: int) -> str:
+    def _grow(self, scope: Scope, node: ast.Assign, call: ast.Call, part: ast.expr, axis: int) -> ast.stmt:
         path = path_of(node.targets[0])
         self._only_here(node, path)
         value = tensor(scope.lift(part), part)
         if not isinstance(value, Steps) or not value.kept or value.axis != axis:
             raise Blocked("the tensor does not grow along the time axis", node)
-        return f"{path} = {scope.text(call, {part: value.text})}"
+        return assignment(path, scope.code(call, {part: value.code}))
 
 
 def _is_list(scope: Scope, node: ast.stmt) -> bool:
@@ -200,7 +203,7 @@ def is_fresh(scope: Scope, name: ast.Name, loop: ast.stmt) -> bool:
         return False
     around = scope.program.function_of(loop) or scope.program.tree
     uses = [node for node in occurrences(around, name.id) if isinstance(node.ctx, ast.Load)]
-    before = [node for node in uses if node not in scope.facts.inside and node.lineno < loop.lineno]
+    before = [node for node in uses if scope.program.stands_before(node, loop)]
     return all(isinstance(scope.program.parent(node), ast.Attribute) and _is_measure(scope, node) for node in before)
 
 
@@ -237,15 +240,15 @@ def _item(node: ast.expr) -> ast.expr | None:
     return node.func.value if is_read and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
 
 
-def _total(scope: Scope, addend: ast.expr) -> str:
+def _total(scope: Scope, addend: ast.expr) -> ast.expr:
     """What all steps add."""
     read = _item(addend)
     value = tensor(scope.lift(read or addend), addend)
     if not isinstance(value, Steps) or (read and value.rank != 0):
         raise Blocked("the same number is added in every step", addend)
     axis = f"{value.axis}, keepdim=True" if value.kept else str(value.axis)
-    total = f"{atom(value.text)}.sum()" if value.rank == 0 else f"{atom(value.text)}.sum({axis})"
-    return f"{total}.item()" if read else total
+    total = "{x}.sum()" if value.rank == 0 else f"{{x}}.sum({axis})"
+    return expression(f"{total}.item()" if read else total, x=value.code)
 
 
 def _grown(scope: Scope, node: ast.Assign) -> tuple[ast.Call, ast.expr, int] | None:

@@ -4,35 +4,46 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from perflint.syntax.edits import Edit, Fix, Safety
+from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import PlainLoop
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.text import atom, comments, indent_of
+from perflint.transforms.operations import Operation, ReplaceStatements, new
+from perflint.transforms.rewrite import rewrite
+from perflint.transforms.template import assignment, expression, number
 from perflint.transforms.vectorize import head
 from perflint.transforms.vectorize.body import inner_statements, lift_body
 from perflint.transforms.vectorize.expressions import lift
 from perflint.transforms.vectorize.facts import scope_of
 from perflint.transforms.vectorize.inline import intercepts
-from perflint.transforms.vectorize.lines import Line
+from perflint.transforms.vectorize.lines import Line, placed
 from perflint.transforms.vectorize.order import in_order
 from perflint.transforms.vectorize.results import Results
 from perflint.transforms.vectorize.scope import Lifter, Scope
 from perflint.transforms.vectorize.stacks import stacked
-from perflint.transforms.vectorize.steps import Index, Layers, Parts, State, Steps
+from perflint.transforms.vectorize.steps import Index, Layers, Parts, State, Steps, picked
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
 
 
+@dataclass(frozen=True)
+class Lifting:
+    """The `statements` that take the place of a loop, and what else changes; `title` and `safety` are its fix's."""
+
+    statements: tuple[ast.stmt, ...]
+    others: tuple[Operation, ...]
+    title: str
+    safety: Safety
+
+
 def lifted(program: Program, loop: PlainLoop) -> Fix:
     """The fix that computes all steps of `loop` at once; raises Blocked, which says what stands in the way."""
-    try:
-        return _lifted(program, loop)
-    except SyntaxError as error:
-        raise Blocked("there is no rule that writes all steps of it", loop) from error
+    lifting = lift_loop(program, loop)
+    change = rewrite(program, ReplaceStatements((loop,), lifting.statements), *lifting.others)
+    return Fix(lifting.title, lifting.safety, change)
 
 
 def check_head(program: Program, loop: PlainLoop) -> None:
@@ -44,7 +55,8 @@ def _scope(program: Program, loop: PlainLoop) -> Scope:
     return head.bound(scope_of(program, loop, Lifter(lift, inner_statements)), loop)
 
 
-def _lifted(program: Program, loop: PlainLoop) -> Fix:
+def lift_loop(program: Program, loop: PlainLoop) -> Lifting:
+    """What computes all steps of `loop` at once; raises Blocked."""
     if any(getattr(each, "handlers", ()) for each in program.ancestors(loop)):
         raise Blocked("a handler around it may catch what one step raises", loop)
     if any(_is_autocast(program, each) for each in program.ancestors(loop)):
@@ -57,11 +69,19 @@ def _lifted(program: Program, loop: PlainLoop) -> Fix:
     results = Results(loop)
     body, late = in_order(scope, loop.body if isinstance(loop, ast.For) else loop.body[:-1])
     lines = list(lift_body(replace(scope, late=late), body, results))
-    lines, edits = stacked(scope, loop, lines, results.lists)
-    lines += [Line(loop.body[-1], (text,)) for text in _last_values(scope, results)]
+    lines, others = stacked(scope, loop, lines, results.lists)
+    lines += [Line(loop.body[-1], (each,)) for each in _last_values(scope, results)]
+    _check_lines(program, loop)
     safety = Safety.BEHAVIOUR if scope.draft.changes else Safety.ROUNDING
     title = "; ".join(["compute all steps at once", *sorted(scope.draft.changes)])
-    return Fix(title, safety, tuple(sorted([_replaced(scope, loop, lines), *edits])))
+    return Lifting(tuple(placed(lines)), tuple(others), title, safety)
+
+
+def _check_lines(program: Program, loop: PlainLoop) -> None:
+    """Raise Blocked where the loop shares a line with something else."""
+    before = program.text[program.source.line_start(loop.lineno) : program.span(loop)[0]]
+    if before.strip() or loop.body[0].lineno == loop.lineno:
+        raise Blocked("the loop shares a line with something else", loop)
 
 
 def _is_autocast(program: Program, around: ast.AST) -> bool:
@@ -70,7 +90,7 @@ def _is_autocast(program: Program, around: ast.AST) -> bool:
     return any("autocast" in program.segment(head) for head in heads)
 
 
-def _last_values(scope: Scope, results: Results) -> Iterator[str]:
+def _last_values(scope: Scope, results: Results) -> Iterator[ast.stmt]:
     """What gives the names that are read behind the loop the values of its last step."""
     loop = results.loop
     for name in sorted(scope.facts.read_behind - scope.draft.final):
@@ -80,39 +100,10 @@ def _last_values(scope: Scope, results: Results) -> Iterator[str]:
         if isinstance(value, State):
             value = value.outputs
         if isinstance(value, Index) and isinstance(loop, ast.While):
-            yield f"{name} = {value.stop}"
+            yield assignment(name, value.stop)
         elif isinstance(value, Index):
             raise Blocked(f"`{name}` is read after the loop", loop)
         if isinstance(value, Steps):
-            before = ":, " * value.axis
-            last = "-1:" if value.kept else "-1"
             results.check_apart(scope, name, value)
-            yield f"{name} = {atom(value.text)}[{before}{last}]{'.clone()' if value.own else ''}"
-
-
-def _replaced(scope: Scope, loop: PlainLoop, lines: list[Line]) -> Edit:
-    """The edit that puts `lines` in the place of the loop, with the comments of the statements they stand for."""
-    source, text = scope.program.source, scope.program.text
-    indent = indent_of(scope.program, loop)
-    start, end = source.line_start(loop.lineno), source.line_end(loop.end_lineno or loop.lineno)
-    inner = source.indentation(loop.body[0].lineno)
-    if indent.strip() or loop.body[0].lineno == loop.lineno or not inner.startswith(indent):
-        raise Blocked("the loop shares a line with something else", loop)
-    pending = comments(scope.program, loop)
-    written: list[str] = []
-    for line in lines:
-        statements = [each.replace("\n" + inner, "\n" + indent) for each in line.texts]
-        last, deeper = line.last, inner.removeprefix(indent) * line.depth
-        above = [comment for at, comment in pending if at <= last and not any(comment in each for each in statements)]
-        pending = [(at, comment) for at, comment in pending if at > last]
-        if (
-            above
-            and len(statements) == 1
-            and len(statements[0].splitlines()) == 1
-            and text[: source.line_end(last)].rstrip().endswith(above[-1])
-        ):
-            statements = [f"{statements[0]}  {above.pop()}"]
-        written += [deeper + each for each in (*above, *statements)]
-    written += [comment for _, comment in pending]
-    broken = "\n" if text[start:end].endswith(("\n", "\r")) else ""
-    return Edit(start, end, "\n".join(indent + each for each in written) + broken)
+            last = picked(value.code, value.axis, new(ast.Slice(number(-1))) if value.kept else number(-1))
+            yield assignment(name, expression("{x}.clone()", x=last) if value.own else last)

@@ -15,6 +15,8 @@ from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import PlainLoop, path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import Taken
+from perflint.transforms.operations import derived
+from perflint.transforms.template import assignment, reference
 from perflint.transforms.vectorize.steps import Carried, Index, Layers, Lifted, Same, State, Steps
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ class Lifter:
     """What lifts an expression, and the statements of a function that a body calls; both need this module."""
 
     expression: Callable[[Scope, ast.expr], Lifted]
-    statements: Callable[[Scope, list[ast.stmt]], Iterator[str]]
+    statements: Callable[[Scope, list[ast.stmt]], Iterator[ast.stmt]]
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,6 @@ class Facts:
     bound_names: frozenset[str]  # those that the loop's function gives a value
     read_behind: frozenset[str]  # the names that the loop sets and code behind it reads
     handed_on: Mapping[str, ast.expr]  # what names are given at the end of a step
-    newline: str  # with the blanks that the loop's body begins its lines with
     lifter: Lifter
 
 
@@ -51,7 +52,7 @@ class Draft:
     """What the new statements have come to so far; the loop and all functions that it calls add to the same one."""
 
     taken: Taken
-    before: list[str] = field(default_factory=list)  # statements that the next one needs in front of it
+    before: list[ast.stmt] = field(default_factory=list)  # statements that the next one needs in front of it
     changes: set[str] = field(default_factory=set)  # what becomes different besides rounding
     consumed: set[str] = field(default_factory=set)  # the states that RNNs were given
     shifted: set[str] = field(default_factory=set)  # the names that were read one step late
@@ -72,7 +73,7 @@ class Callee:
     """How the names of a function that the loop's body calls are written in the loop's function."""
 
     depth: int  # of calls
-    texts: dict[str, str] = field(default_factory=dict)
+    codes: dict[str, ast.expr] = field(default_factory=dict)
     own: dict[str, str] = field(default_factory=dict)  # of the names that it gives a value itself
 
 
@@ -85,7 +86,6 @@ class Layer:
     """
 
     index: str
-    newline: str
     first: int = 0
     is_above: bool = False
     axis: int | None = None
@@ -108,11 +108,6 @@ class Scope:
     late: frozenset[ast.AST] = frozenset()  # the names that stand for what the step before left, wherever they are
 
     @property
-    def newline(self) -> str:
-        """With the blanks that the innermost block begins its lines with."""
-        return self.layer.newline if self.layer is not None else self.facts.newline
-
-    @property
     def program(self) -> Program:
         """The program that the loop is in."""
         return self.facts.program
@@ -121,19 +116,17 @@ class Scope:
         """The value of `node` in all steps; raises Blocked."""
         return self.facts.lifter.expression(self, node)
 
-    def lift_statements(self, statements: list[ast.stmt]) -> Iterator[str]:
+    def lift_statements(self, statements: list[ast.stmt]) -> Iterator[ast.stmt]:
         """The statements that take the place of those of a function that the loop's body calls; raises Blocked."""
         return self.facts.lifter.statements(self, statements)
 
     def read(self, node: ast.expr) -> Lifted | None:
         """The value of a variable, or an item of a list, that the body or the loop's head sets; None for any other."""
-        path = place_of(node)
-        if path in self.values and node not in self.late:
-            return self.values[path]
-        if path in self.assigned:
-            return Carried(path)
-        if isinstance(node, ast.Subscript) and path and self._is_item(node):
-            return Carried(path)
+        place = place_of(node)
+        if place in self.values and node not in self.late:
+            return self.values[place]
+        if place in self.assigned or (isinstance(node, ast.Subscript) and place and self._is_item(node)):
+            return Carried(place)
         return None
 
     def _is_item(self, node: ast.Subscript) -> bool:
@@ -146,7 +139,7 @@ class Scope:
     def same(self, node: ast.expr) -> Same:
         """An expression in which nothing differs from step to step."""
         is_number = self.program.value(node).kind is Kind.NUMBER
-        return Same(self.text(node), 0 if is_number else self.facts.shapes.shape(node).rank, is_number)
+        return Same(self.code(node), 0 if is_number else self.facts.shapes.shape(node).rank, is_number)
 
     def varies(self, node: ast.expr) -> bool:
         """Does `node` read anything that the loop gives a value?"""
@@ -155,28 +148,20 @@ class Scope:
             for part in ast.walk(node)
         )
 
-    def text(self, node: ast.expr, replaced: dict[ast.expr, str] | None = None) -> str:
-        """The text of `node` with the parts `replaced` by other text."""
-        start, end = self.program.span(node)
-        parts: list[str] = []
-        position = start
-        replaced = {**self._renamed(node, replaced or {}), **(replaced or {})}
-        for part, new in sorted(replaced.items(), key=lambda item: self.program.span(item[0])):
-            first, last = self.program.span(part)
-            parts += self.program.text[position:first], new
-            position = last
-        return "".join([*parts, self.program.text[position:end]])
+    def code(self, node: ast.expr, parts: Mapping[ast.expr, ast.expr] | None = None) -> ast.expr:
+        """`node` as the loop's function writes it, with other code for some `parts`."""
+        return derived(node, {**self._renamed(node, parts or {}), **(parts or {})})
 
-    def _renamed(self, node: ast.expr, replaced: dict[ast.expr, str]) -> dict[ast.expr, str]:
+    def _renamed(self, node: ast.expr, parts: Mapping[ast.expr, ast.expr]) -> dict[ast.expr, ast.expr]:
         """The names of a called function, as the loop's function writes them."""
         if self.callee is None:
             return {}
-        gone = {id(part) for each in replaced for part in ast.walk(each)}
-        found: dict[ast.expr, str] = {}
+        gone = {part for each in parts for part in ast.walk(each)}
+        found: dict[ast.expr, ast.expr] = {}
         for part in ast.walk(node):
-            if isinstance(part, ast.Name) and id(part) not in gone:
-                if part.id in self.callee.texts:
-                    found[part] = self.callee.texts[part.id]
+            if isinstance(part, ast.Name) and part not in gone:
+                if part.id in self.callee.codes:
+                    found[part] = self.callee.codes[part.id]
                 elif part.id in self.facts.bound_names:
                     raise Blocked(f"`{part.id}` is another variable in the function that is called", part)
         return found
@@ -186,15 +171,16 @@ class Scope:
         if self.callee is None:
             return name
         if name not in self.callee.own:
-            self.callee.texts[name] = self.callee.own[name] = self.draft.taken.fresh(name)
+            self.callee.own[name] = self.draft.taken.fresh(name)
+            self.callee.codes[name] = reference(self.callee.own[name])
         return self.callee.own[name]
 
-    def bound(self, text: str) -> str:
-        """A name for what `text` computes."""
-        if text.isidentifier():
-            return text
+    def bound(self, code: ast.expr) -> str:
+        """A name for what `code` computes."""
+        if isinstance(code, ast.Name):
+            return code.id
         name = self.draft.taken.fresh("steps")
-        self.draft.before.append(f"{name} = {text}")
+        self.draft.before.append(assignment(name, code))
         return name
 
     def starts(self, name: str) -> set[ast.AST]:

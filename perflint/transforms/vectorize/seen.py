@@ -82,7 +82,7 @@ def is_own_list(scope: Scope, name: str) -> bool:
     if len(starts) != 1 or not _is_display(starts[0]) or name in scope.facts.flow.bindings(scope.facts.loop).shared:
         return False
     others = [use for use in _names(scope, name) if use not in scope.facts.inside and isinstance(use.ctx, ast.Load)]
-    return all(_shows_items(scope, use) or use.lineno > scope.facts.loop.lineno for use in others)
+    return all(_shows_items(scope, use) or not scope.program.stands_before(use, scope.facts.loop) for use in others)
 
 
 def _is_display(value: ast.expr | None) -> bool:
@@ -108,7 +108,7 @@ def is_kept(scope: Scope, path: str) -> bool:
         return root in scope.facts.read_behind or any(each.is_kept for each in lists)
     if is_repeated(scope.program, scope.facts.loop):
         return True
-    return any(use.lineno > (scope.facts.loop.end_lineno or 0) for use in _names(scope, root))
+    return any(scope.program.stands_before(scope.facts.loop, use) for use in _names(scope, root))
 
 
 def is_handed_behind(scope: Scope, name: str) -> bool:

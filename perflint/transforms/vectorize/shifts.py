@@ -9,6 +9,7 @@ from dataclasses import replace
 from perflint.analysis.values.shapes.shape import integer
 from perflint.syntax.walk import own_nodes
 from perflint.transforms.blocked import Blocked
+from perflint.transforms.template import expression
 from perflint.transforms.vectorize.scope import Scope, counter
 from perflint.transforms.vectorize.steps import Steps
 
@@ -41,10 +42,11 @@ def shifted_in(scope: Scope, node: ast.Name) -> Steps:
     if not _starts_alike(scope, node, given):
         raise Blocked(f"`{node.id}` is not known to have the same shape in the first step as later", node)
     scope.draft.shifted.add(node.id)
-    first = node.id if steps.kept else f"{node.id}.unsqueeze({steps.axis})"
-    whole = f"{scope.facts.torch}.cat(({first}, {steps.text}), dim={steps.axis})"
-    text = f"{whole}[{':, ' * steps.axis}:-1]"  # as long as the sequence, also where that has no steps
-    return replace(steps, text=text, dense=not steps.axis, fresh=True)
+    first = "{h}" if steps.kept else "{h}.unsqueeze({axis})"
+    # As long as the sequence, also where that has no steps.
+    template = f"{{torch}}.cat(({first}, {{x}}), dim={{axis}})[{':, ' * steps.axis}:-1]"
+    code = expression(template, torch=scope.facts.torch, h=node.id, x=steps.code, axis=steps.axis)
+    return replace(steps, code=code, dense=not steps.axis, fresh=True)
 
 
 def _starts_alike(scope: Scope, node: ast.Name, given: ast.expr) -> bool:

@@ -7,22 +7,38 @@ from dataclasses import dataclass, replace
 
 from perflint.analysis.values.shapes.shape import integer
 from perflint.transforms.blocked import Blocked
+from perflint.transforms.operations import new
 from perflint.transforms.shown import shown
-from perflint.transforms.text import atom
+from perflint.transforms.template import expression, number
 from perflint.transforms.vectorize.parted import Parted
 from perflint.transforms.vectorize.purity import invariant
 from perflint.transforms.vectorize.scope import Scope, counter
-from perflint.transforms.vectorize.steps import Index, Same, Steps, in_front, squeezed
+from perflint.transforms.vectorize.steps import (
+    Index,
+    Same,
+    Steps,
+    in_front,
+    indexed,
+    is_full,
+    picked,
+    squeezed,
+    written,
+)
 
 
 @dataclass(frozen=True)
 class Range:
-    """The steps [first, stop) of an axis, as text; `kept` where one step keeps the axis."""
+    """The steps [first, stop) of an axis; `kept` where one step keeps the axis."""
 
-    first: str
-    stop: str
+    first: ast.expr
+    stop: ast.expr
     end: ast.expr | None  # what `stop` was written from
     kept: bool = False
+
+    def slice(self, *, is_whole: bool = False) -> ast.Slice:
+        """The index that takes all of them; `is_whole`: they end where the sequence does."""
+        first = None if integer(self.first) == 0 else self.first
+        return new(ast.Slice(first, None if is_whole else self.stop))
 
 
 def sliced(scope: Scope, node: ast.Subscript, base: Steps | Same) -> Steps:
@@ -39,10 +55,8 @@ def selected(scope: Scope, node: ast.expr, parted: Parted, item: ast.expr) -> St
     steps = step_range(scope, item)
     if steps is None:
         raise Blocked(f"{shown(scope.program, node)} is not one step of a sequence", node)
-    stop = "" if _is_length(scope, whole, axis, steps) else steps.stop
-    base, bounds = scope.text(whole), f"{'' if steps.first == '0' else steps.first}:{stop}"
-    text = base if bounds == ":" else f"{atom(base)}[{':, ' * axis}{bounds}]"
-    step, rank = Steps(text, axis, axis + 1 - fewer, kept=parted.kept), scope.rank(whole)
+    code = picked(scope.code(whole), axis, steps.slice(is_whole=_is_length(scope, whole, axis, steps)))
+    step, rank = Steps(code, axis, axis + 1 - fewer, kept=parted.kept), scope.rank(whole)
     return step if rank is None else step.narrowed(rank - fewer, rank - fewer)
 
 
@@ -57,9 +71,9 @@ def spread(scope: Scope, items: list[ast.expr], base: ast.expr) -> list[ast.expr
     return [*items[: dots[0]], *(ast.Slice() for _ in range(rank - len(items) + 1)), *items[dots[0] + 1 :]]
 
 
-def item_text(scope: Scope, item: ast.expr) -> str:
-    """The text of an index."""
-    return ":" if _is_full(item) else scope.text(item)
+def item_code(scope: Scope, item: ast.expr) -> ast.expr:
+    """An index, as the loop's function writes it."""
+    return new(ast.Slice()) if is_full(item) else scope.code(item)
 
 
 def _is(item: ast.expr, value: object) -> bool:
@@ -72,7 +86,7 @@ def _step(scope: Scope, node: ast.Subscript, base: Same, items: list[ast.expr]) 
         raise Blocked(f"{shown(scope.program, node)} is not one step of a sequence", node)
     axis, steps = found[0]
     others = items[:axis] + items[axis + 1 :]
-    if not all(_is_full(item) for item in items[:axis]) or any(scope.varies(item) for item in others):
+    if not all(is_full(item) for item in items[:axis]) or any(scope.varies(item) for item in others):
         raise Blocked(f"{shown(scope.program, node)} is not one step of a sequence", node)
     behind = items[axis + 1 :]
     _check_same(scope, behind)
@@ -80,21 +94,17 @@ def _step(scope: Scope, node: ast.Subscript, base: Same, items: list[ast.expr]) 
         raise Blocked(f"{shown(scope.program, node)} picks by more than numbers", node)
     dropped = sum(integer(item) is not None for item in behind)
     fewer = dropped + (0 if steps.kept else 1)
-    of = f"{base.text} {fewer} {scope.program.span(node.value) if not base.text.isidentifier() else ''}"
-    step = Steps(_text(scope, node, base, items, axis, steps), axis, len(items) - fewer, kept=steps.kept, of=of)
+    of = f"{written(base)} {fewer} {'' if isinstance(base.code, ast.Name) else scope.program.span(node.value)}"
+    step = Steps(_taken(scope, node, base, items, axis, steps), axis, len(items) - fewer, kept=steps.kept, of=of)
     rank = scope.rank(node.value)
     return step if rank is None else step.narrowed(rank - fewer, rank - fewer)
 
 
-def _text(scope: Scope, node: ast.Subscript, base: Same, items: list[ast.expr], axis: int, steps: Range) -> str:
+def _taken(scope: Scope, node: ast.Subscript, base: Same, items: list[ast.expr], axis: int, steps: Range) -> ast.expr:
     """`x[:, t, 3]` as `x[:, first:stop, 3]`, without what says nothing."""
-    first = "" if steps.first == "0" else steps.first
-    stop = "" if _is_length(scope, node.value, axis, steps) else steps.stop
-    parts = [item_text(scope, item) for item in items]
-    parts[axis] = f"{first}:{stop}"
-    while parts and parts[-1].strip() == ":":
-        parts.pop()
-    return f"{atom(base.text)}[{', '.join(parts)}]" if parts else base.text
+    parts = [item_code(scope, item) for item in items]
+    parts[axis] = steps.slice(is_whole=_is_length(scope, node.value, axis, steps))
+    return indexed(base.code, parts)
 
 
 def _is_length(scope: Scope, base: ast.expr, axis: int, steps: Range) -> bool:
@@ -102,7 +112,7 @@ def _is_length(scope: Scope, base: ast.expr, axis: int, steps: Range) -> bool:
     if steps.end is not None:
         return scope.is_length(steps.end, base, axis)
     size = scope.facts.shapes.shape(base).size(axis)
-    return bool(size) and steps.stop == size
+    return bool(size) and ast.unparse(steps.stop) == size
 
 
 def step_range(scope: Scope, item: ast.expr) -> Range | None:
@@ -119,29 +129,23 @@ def step_range(scope: Scope, item: ast.expr) -> Range | None:
 
 def _range(index: Index, node: ast.expr, *, kept: bool) -> Range:
     first = shifted(index.first, index.offset)
-    if first.startswith("-") or (index.offset < 0 and not first.isdigit()):
+    value = integer(first)
+    if (value is not None and value < 0) or (index.offset < 0 and value is None):
         raise Blocked("the first step may read from the sequence's end", node)
     return Range(first, shifted(index.stop, index.offset), None if index.offset else index.end, kept)
 
 
-def shifted(text: str, offset: int) -> str:
-    """The number `text` plus `offset`, written briefly."""
-    node = ast.parse(text, mode="eval").body
+def shifted(node: ast.expr, offset: int) -> ast.expr:
+    """The number `node` plus `offset`, written briefly."""
     value = integer(node)
     if value is not None:
-        return str(value + offset)
+        return number(value + offset)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
         right = integer(node.right)
         if right is not None:
             offset += right if isinstance(node.op, ast.Add) else -right
-            text = ast.unparse(node.left)
-    return text if offset == 0 else f"{_operand(text)} {'+' if offset > 0 else '-'} {abs(offset)}"
-
-
-def _operand(text: str) -> str:
-    """`text` in front of a plus or minus."""
-    node = ast.parse(text, mode="eval").body
-    return text if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub) else atom(text)
+            node = node.left
+    return node if offset == 0 else expression("{x} + {n}" if offset > 0 else "{x} - {n}", x=node, n=abs(offset))
 
 
 def _part_of_step(scope: Scope, node: ast.Subscript, base: Steps, items: list[ast.expr]) -> Steps:
@@ -151,46 +155,41 @@ def _part_of_step(scope: Scope, node: ast.Subscript, base: Steps, items: list[as
     if any(not (_is_plain(item) or _is(item, ...) or _is(item, None)) for item in items):
         raise Blocked(f"{shown(scope.program, node)} picks by more than numbers", node)
     _check_same(scope, items)
-    texts = [item_text(scope, item) for item in items]
+    parts = [item_code(scope, item) for item in items]
     numbers = [integer(item) is not None for item in items]
     if not all(_is_plain(item) for item in items):
-        return _part_in_front(base, items, texts, sum(numbers))
+        return _part_in_front(base, items, parts, sum(numbers))
     if base.kept:
-        return _part_of_kept(node, base, items, texts, numbers)
+        return _part_of_kept(node, base, items, parts, numbers)
     at = base if base.axis <= len(items) and not any(numbers[: base.axis]) else base.at(0)
-    parts = [*texts[: at.axis], ":", *texts[at.axis :]]
+    parts = [*parts[: at.axis], new(ast.Slice()), *parts[at.axis :]]
     dropped = sum(numbers)
-    return at.narrowed(len(items)).with_axes(-dropped, f"{atom(at.text)}[{', '.join(parts)}]")
+    return at.narrowed(len(items)).with_axes(-dropped, indexed(at.code, parts, whole=True))
 
 
-def _part_in_front(base: Steps, items: list[ast.expr], texts: list[str], dropped: int) -> Steps:
+def _part_in_front(base: Steps, items: list[ast.expr], parts: list[ast.expr], dropped: int) -> Steps:
     """`v[..., 0]` and `v[:, None]`: what stands behind time."""
-    front, new = in_front(base), sum(_is(item, None) for item in items)
-    walked = len(items) - new - sum(_is(item, ...) for item in items)
-    return front.narrowed(walked).with_axes(new - dropped, f"{atom(front.text)}[:, {', '.join(texts)}]")
+    front, more = in_front(base), sum(_is(item, None) for item in items)
+    walked = len(items) - more - sum(_is(item, ...) for item in items)
+    code = indexed(front.code, [ast.Slice(), *parts], whole=True)
+    return front.narrowed(walked).with_axes(more - dropped, code)
 
 
 def _part_of_kept(
-    node: ast.Subscript, base: Steps, items: list[ast.expr], texts: list[str], numbers: list[bool]
+    node: ast.Subscript, base: Steps, items: list[ast.expr], parts: list[ast.expr], numbers: list[bool]
 ) -> Steps:
     if len(items) <= base.axis or any(numbers[: base.axis]) or integer(items[base.axis]) not in (0, -1):
         raise Blocked("an axis in front of time is dropped", node)
-    texts[base.axis] = ":"
-    while texts and texts[-1].strip() == ":":
-        texts.pop()
+    parts[base.axis] = new(ast.Slice())
     dropped = sum(numbers[base.axis + 1 :])
-    text = f"{atom(base.text)}[{', '.join(texts)}]" if texts else base.text
-    return squeezed(replace(base, text=text).narrowed(len(items))).with_axes(-dropped, text)
+    code = indexed(base.code, parts)
+    return squeezed(replace(base, code=code).narrowed(len(items))).with_axes(-dropped, code)
 
 
 def _check_same(scope: Scope, items: list[ast.expr]) -> None:
     """Raise Blocked unless the indices are the same in every step."""
     for item in items:
         invariant(scope, item)
-
-
-def _is_full(item: ast.expr) -> bool:
-    return isinstance(item, ast.Slice) and item.lower is None and item.upper is None and item.step is None
 
 
 def _is_plain(item: ast.expr) -> bool:

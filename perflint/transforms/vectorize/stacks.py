@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from perflint.analysis.ir.occurrences import is_empty_list, occurrences, start_region
-from perflint.syntax.edits import Edit
 from perflint.syntax.walk import FUNCTIONS, LOOPS, PlainLoop
-from perflint.transforms.text import atom
+from perflint.transforms.operations import Operation, Replace, ReplaceStatements
+from perflint.transforms.template import assignment, expression, reference
 from perflint.transforms.vectorize.axes import joined_axis
 from perflint.transforms.vectorize.lines import Line
 from perflint.transforms.vectorize.results import Appended
@@ -23,30 +23,32 @@ if TYPE_CHECKING:
 _REPEATS = (*LOOPS, *FUNCTIONS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
-def stacked(scope: Scope, loop: PlainLoop, lines: list[Line], lists: list[Appended]) -> tuple[list[Line], list[Edit]]:
-    """`lines` without the lists that are only stacked, and the edits that take the stacking away."""
-    edits: list[Edit] = []
-    starts: list[ast.stmt] = []
+def stacked(
+    scope: Scope, loop: PlainLoop, lines: list[Line], lists: list[Appended]
+) -> tuple[list[Line], list[Operation]]:
+    """`lines` without the lists that are only stacked, and what takes the stacking away."""
+    operations: list[Operation] = []
     for appended in lists:
         found = _only_stacked(scope, loop, appended)
         if found is None:
             continue
-        start, call, text = found
-        lines = [_kept_as(line, appended, text) for line in lines]
-        edits.append(Edit(*scope.program.span(call), appended.path))
-        starts.append(start)
-    return lines, [*edits, *(edit for start in starts for edit in _removed(scope, start))]
+        start, call, code = found
+        lines = [_kept_as(line, appended, code) for line in lines]
+        operations.append(Replace(call, reference(appended.path)))
+        if _is_alone(scope, start):
+            operations.append(ReplaceStatements((start,), ()))
+    return lines, operations
 
 
-def _kept_as(line: Line, appended: Appended, text: str) -> Line:
-    """`line` with the last of its statements keeping `text`, where it is the one that fills the list."""
+def _kept_as(line: Line, appended: Appended, code: ast.expr) -> Line:
+    """`line` with the last of its statements keeping `code`, where it is the one that fills the list."""
     if line.statement is not appended.statement:
         return line
-    return replace(line, texts=(*line.texts[:-1], f"{appended.path} = {text}"))
+    return replace(line, new=(*line.new[:-1], assignment(appended.path, code)))
 
 
-def _only_stacked(scope: Scope, loop: PlainLoop, appended: Appended) -> tuple[ast.stmt, ast.Call, str] | None:
-    """Where the list starts empty, the one call that reads it, and the text of what that gives."""
+def _only_stacked(scope: Scope, loop: PlainLoop, appended: Appended) -> tuple[ast.stmt, ast.Call, ast.expr] | None:
+    """Where the list starts empty, the one call that reads it, and what that gives."""
     region = start_region(scope.program, loop, appended.path, is_empty_list)
     if region is None or region[-1] is not loop or any(occurrences(each, appended.path) for each in region[1:-1]):
         return None
@@ -71,8 +73,8 @@ def _only_stacked(scope: Scope, loop: PlainLoop, appended: Appended) -> tuple[as
         return None
     if _repeats(scope.program, call) is not _repeats(scope.program, loop):
         return None
-    text = _joined(scope, appended.value, axis, is_cat=scope.program.qualified(call.func) == "torch.cat")
-    return (region[0], call, text) if text else None
+    code = _joined(scope, appended.value, axis, is_cat=scope.program.qualified(call.func) == "torch.cat")
+    return (region[0], call, code) if code is not None else None
 
 
 def _repeats(program: Program, node: ast.AST) -> ast.AST | None:
@@ -80,31 +82,31 @@ def _repeats(program: Program, node: ast.AST) -> ast.AST | None:
     return next((each for each in program.ancestors(node) if isinstance(each, _REPEATS)), None)
 
 
-def _joined(scope: Scope, value: Steps, axis: int, *, is_cat: bool) -> str:
-    """What stacking, or joining, the steps along `axis` gives; empty where no rule makes that of them."""
+def _joined(scope: Scope, value: Steps, axis: int, *, is_cat: bool) -> ast.expr | None:
+    """What stacking, or joining, the steps along `axis` gives; None where no rule makes that of them."""
     if value.kept:
-        return _apart(scope, value) if is_cat and value.axis == axis else ""
+        return _apart(scope, value) if is_cat and value.axis == axis else None
     if value.least < axis + is_cat:
-        return ""
+        return None
     whole = _apart(scope, value.at(axis))
-    return f"{atom(whole)}.flatten({axis}, {axis + 1})" if is_cat and whole else whole
+    if not is_cat or whole is None:
+        return whole
+    return expression("{x}.flatten({first}, {last})", x=whole, first=axis, last=axis + 1)
 
 
-def _apart(scope: Scope, value: Steps) -> str:
-    """The steps in memory of their own, as stacking leaves them; empty where the program has no name for torch."""
+def _apart(scope: Scope, value: Steps) -> ast.expr | None:
+    """The steps in memory of their own, as stacking leaves them; None where the program has no name for torch."""
     if value.fresh:
-        return value.text if value.dense else f"{atom(value.text)}.contiguous()"
+        return value.code if value.dense else expression("{x}.contiguous()", x=value.code)
     if value.dense:
-        return f"{atom(value.text)}.clone()"
+        return expression("{x}.clone()", x=value.code)
     torch = scope.facts.torch
-    return f"{atom(value.text)}.clone(memory_format={torch}.contiguous_format)" if torch else ""
+    template = "{x}.clone(memory_format={torch}.contiguous_format)"
+    return expression(template, x=value.code, torch=torch) if torch else None
 
 
-def _removed(scope: Scope, start: ast.stmt) -> list[Edit]:
-    """The edit that takes the line of the empty list away, where it holds nothing else."""
-    source = scope.program.source
-    first, last = source.line_start(start.lineno), source.line_end(start.end_lineno or start.lineno)
-    alone = scope.program.text[first:last].strip() == scope.program.segment(start)
+def _is_alone(scope: Scope, start: ast.stmt) -> bool:
+    """Does the statement only make the empty list, on a line that holds nothing else, in a block that has more?"""
+    line = scope.program.source.line_text(start.lineno).strip()
     several = isinstance(start, ast.Assign) and (len(start.targets) > 1 or not isinstance(start.targets[0], ast.Name))
-    block = scope.program.block_of(start)
-    return [Edit(first, last, "")] if alone and not several and len(block) > 1 else []
+    return line == scope.program.segment(start) and not several and len(scope.program.block_of(start)) > 1

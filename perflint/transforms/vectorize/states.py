@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from perflint.analysis.values.shapes.shape import integer
 from perflint.transforms.blocked import Blocked
+from perflint.transforms.template import assignment, expression, reference, statement
 from perflint.transforms.vectorize.axes import joined_axis
 from perflint.transforms.vectorize.results import appended
 from perflint.transforms.vectorize.scope import Layer, Scope, root_of
@@ -40,15 +41,16 @@ def may_be_named(value: State | Parts | Layers) -> bool:
     return True
 
 
-def last_of(value: Lifted) -> str:
-    """The text of a Cell's state, or of a pair of them, behind the last step; empty where that was not kept."""
+def last_of(value: Lifted) -> ast.expr | None:
+    """A Cell's state, or a pair of them, behind the last step; None where that was not kept."""
     if isinstance(value, State):
         return value.last
-    lasts = [last_of(each) for each in value.items] if isinstance(value, Parts) else []
-    return f"({', '.join(lasts)})" if lasts and all(lasts) else ""
+    parts = [last_of(each) for each in value.items] if isinstance(value, Parts) else []
+    lasts = [each for each in parts if each is not None]
+    return expression("({*lasts},)", lasts=lasts) if lasts and len(lasts) == len(parts) else None
 
 
-def collected(scope: Scope, node: ast.stmt) -> tuple[str, ...] | None:
+def collected(scope: Scope, node: ast.stmt) -> tuple[ast.stmt, ...] | None:
     """What takes the place of `states.append(h)` in the loop over layers; None where `node` does something else."""
     found = appended(node)
     whole = scope.values.get(found[0]) if found is not None else None
@@ -58,16 +60,16 @@ def collected(scope: Scope, node: ast.stmt) -> tuple[str, ...] | None:
         raise Blocked(f"`{found[0]}` gets several values in each step", node)
     value = scope.lift(found[1])
     suffix, first = f"[{scope.layer.index}]", value.items[0] if isinstance(value, Parts) and value.items else value
-    path = first.path.partition(suffix)[0] if isinstance(first, State) else ""
-    if whole.path or scope.layer.first or not path or not is_left({path + suffix: value}, path + suffix):
+    base = first.path.partition(suffix)[0] if isinstance(first, State) else ""
+    if whole.path or scope.layer.first or not base or not is_left({base + suffix: value}, base + suffix):
         raise Blocked("what is kept of each layer is not its state", node)
     assert isinstance(value, State | Parts)
-    scope.values[found[0]] = replace(whole, path=path, top=value)
-    last = last_of(value) if whole.is_kept else ""
-    if not last:
+    scope.values[found[0]] = replace(whole, path=base, top=value)
+    last = last_of(value) if whole.is_kept else None
+    if last is None:
         return ()
-    scope.draft.final.add(whole.name)
-    return (f"{whole.name}.append({last})",)
+    scope.draft.final.add(ast.unparse(whole.code))
+    return (statement("{states}.append({last})", states=whole.code, last=last),)
 
 
 def stacked_layers(scope: Scope, node: ast.Call) -> Layers | None:
@@ -78,7 +80,7 @@ def stacked_layers(scope: Scope, node: ast.Call) -> Layers | None:
     is_in_front = joined_axis(node) == 0 and len(node.args) + len(node.keywords) <= 2
     if not isinstance(whole, Layers) or not isinstance(whole.top, State) or not is_in_front:
         return None
-    return replace(whole, name=scope.text(node))
+    return replace(whole, code=scope.code(node))
 
 
 def earlier(scope: Scope, node: ast.Name) -> Steps | None:
@@ -87,15 +89,21 @@ def earlier(scope: Scope, node: ast.Name) -> Steps | None:
     outputs = next((each.outputs for each in known if each.is_output), None)
     if outputs is None or not scope.facts.torch or scope.callee is not None:
         return None
-    path, axis = f"{node.id} before", outputs.axis
-    text = f"{scope.facts.torch}.cat(({node.id}.unsqueeze({axis}), {outputs.text}[{':, ' * axis}:-1]), dim={axis})"
+    place, axis = f"{node.id} before", outputs.axis
+    code = expression(
+        f"{{torch}}.cat(({{h}}.unsqueeze({{axis}}), {{x}}[{':, ' * axis}:-1]), dim={{axis}})",
+        torch=scope.facts.torch,
+        h=node.id,
+        axis=axis,
+        x=outputs.code,
+    )
     reads = [each for each in scope.late if isinstance(each, ast.Name) and each.id == node.id]
     if len(reads) == 1 or scope.layer is not None:
-        return replace(outputs, text=text, dense=True, own=False, fresh=True)
-    if path not in scope.draft.outputs:
-        scope.draft.outputs[path] = scope.draft.taken.fresh(f"{node.id}_before")
-        scope.draft.before.append(f"{scope.draft.outputs[path]} = {text}")
-    return replace(outputs, text=scope.draft.outputs[path], dense=True, own=False)
+        return replace(outputs, code=code, dense=True, own=False, fresh=True)
+    if place not in scope.draft.outputs:
+        scope.draft.outputs[place] = scope.draft.taken.fresh(f"{node.id}_before")
+        scope.draft.before.append(assignment(scope.draft.outputs[place], code))
+    return replace(outputs, code=reference(scope.draft.outputs[place]), dense=True, own=False)
 
 
 def below(scope: Scope, node: ast.Subscript) -> Steps | None:
@@ -108,34 +116,34 @@ def below(scope: Scope, node: ast.Subscript) -> Steps | None:
     base = scope.read(node.value)
     if not isinstance(base, Carried) or is_rebound(scope, base.path):
         return None
-    path = f"{base.path}[{layer.index}]"
-    if not layer.is_above or layer.axis is None or path in scope.values:
+    place = f"{base.path}[{layer.index}]"
+    if not layer.is_above or layer.axis is None or place in scope.values:
         raise Blocked(f"`{ast.unparse(node)}` is not known to be the state of the layer below, in the same step", node)
-    scope.draft.below[path] = layer.axis
-    return Steps(scope.draft.outputs_of(path), layer.axis, 2, 2, own=True)
+    scope.draft.below[place] = layer.axis
+    return Steps(reference(scope.draft.outputs_of(place)), layer.axis, 2, 2, own=True)
 
 
 def leave(scope: Scope, layer: Layer, fills: Callable[[str], bool], node: ast.AST) -> None:
     """Let the lists whose items the layers of a loop replaced stand for what its Cells left; raises Blocked."""
     suffix = f"[{layer.index}]"
-    for path in sorted(each for each in scope.draft.consumed if suffix in each):
-        base = root_of(path)
+    for place in sorted(each for each in scope.draft.consumed if suffix in each):
+        base = root_of(place)
         item = base + suffix
         value = scope.values.get(item)
-        scope.draft.consumed.discard(path)
+        scope.draft.consumed.discard(place)
         scope.draft.consumed.add(base)
         numbers = [each[len(base) + 1 : -1] for each in scope.values if each.startswith(f"{base}[")]
         if any(number.isdigit() and int(number) >= layer.first for number in numbers):
             raise Blocked(f"`{base}` has another item that is replaced in each step", node)
         if is_rebound(scope, base):
             continue
-        if not is_left(scope.values, path) or not isinstance(value, State | Parts):
-            raise Blocked(f"`{path}` goes into an RNN, and is not what it returns", node)
+        if not is_left(scope.values, place) or not isinstance(value, State | Parts):
+            raise Blocked(f"`{place}` goes into an RNN, and is not what it returns", node)
         first = value.items[0] if isinstance(value, Parts) else value
         axis = first.outputs.axis if isinstance(first, State) and first.outputs is not None else None
         if scope.draft.below.get(item, axis) != axis:
             raise Blocked("the layers put out their steps along other axes", node)
-    for base in {root_of(path) for path in scope.values if path.endswith(suffix)}:
+    for base in {root_of(each) for each in scope.values if each.endswith(suffix)}:
         value = scope.values.pop(base + suffix, None)
         if isinstance(value, State | Parts):
-            scope.values[base] = Layers(base, base, value if fills(base) else None)
+            scope.values[base] = Layers(reference(base), base, value if fills(base) else None)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 
-from perflint.transforms.text import atom
+from perflint.transforms.operations import new, same_code
+from perflint.transforms.template import expression
 
 MANY = 99
 
@@ -14,22 +15,22 @@ MANY = 99
 class Same:
     """A value that is the same in every step; `rank` is None where the number of axes is not known."""
 
-    text: str
+    code: ast.expr
     rank: int | None = None
     is_number: bool = False
 
 
 @dataclass(frozen=True)
 class Steps:
-    """A tensor that differs from step to step: `text` holds all of them, side by side along `axis`.
+    """A tensor that differs from step to step: `code` holds all of them, side by side along `axis`.
 
     One step has `least` to `most` axes. Where it is `kept`, one step still has `axis`, of size 1 (`x[:, t : t + 1]`);
     otherwise it has no such axis (`x[:, t]`). Steps `of` the same have as many axes as each other. `own`: it was
     computed, and is no view of what was there before; `dense`: it is contiguous; `fresh`: nothing else holds the memory
-    of `text`, and no gradient needs it as it is, so that whoever gets it may write to it.
+    of `code`, and no gradient needs it as it is, so that whoever gets it may write to it.
     """
 
-    text: str
+    code: ast.expr
     axis: int
     least: int
     most: int = MANY
@@ -49,40 +50,40 @@ class Steps:
         """How many axes one step has, where that is known."""
         return self.least if self.least == self.most else None
 
-    def with_axes(self, more: int, text: str) -> Steps:
+    def with_axes(self, more: int, code: ast.expr) -> Steps:
         """Steps that have so many axes more."""
         least, most = self.least + more, min(self.most + more, MANY)
-        return replace(self, text=text, least=least, most=most, dense=False, fresh=False, of="")
+        return replace(self, code=code, least=least, most=most, dense=False, fresh=False, of="")
 
-    def computed(self, text: str, *, dense: bool = False, fresh: bool = False) -> Steps:
+    def computed(self, code: ast.expr, *, dense: bool = False, fresh: bool = False) -> Steps:
         """What a computation gives out of these steps, with the same axes."""
-        return replace(self, text=text, dense=dense, own=True, fresh=fresh)
+        return replace(self, code=code, dense=dense, own=True, fresh=fresh)
 
     def narrowed(self, least: int, most: int = MANY) -> Steps:
         """The same steps, of which more is known."""
         return replace(self, least=max(self.least, least), most=min(self.most, most))
 
-    def named(self, text: str) -> Steps:
+    def named(self, code: ast.expr) -> Steps:
         """The same steps under another name, which others may read, too."""
-        return replace(self, text=text, fresh=False)
+        return replace(self, code=code, fresh=False)
 
     def at(self, axis: int) -> Steps:
         """The same steps along another axis."""
         if axis == self.axis:
             return self
         assert not self.kept
-        return replace(self, text=moved(self.text, self.axis, axis), axis=axis, dense=False)
+        return replace(self, code=moved(self.code, self.axis, axis), axis=axis, dense=False)
 
 
 @dataclass(frozen=True)
 class Index:
-    """The loop's counter, which runs from `first` to before `stop`, both as text; plus `offset`.
+    """The loop's counter, which runs from `first` to before `stop`; plus `offset`.
 
     `end` is the expression that `stop` was written from, where the loop's head has one.
     """
 
-    first: str
-    stop: str
+    first: ast.expr
+    stop: ast.expr
     offset: int = 0
     end: ast.expr | None = None
 
@@ -99,14 +100,14 @@ class State:
     """The state that an RNN left: `outputs` are the outputs of that RNN where they tell the state of each step.
 
     `is_output`: they are that state, as a Cell's are. `is_pair`: it is both states of an LSTM, and
-    the outputs tell the first. `last` is the text of a Cell's state behind the last step, where there is one.
+    the outputs tell the first. `last` is a Cell's state behind the last step, where there is one.
     """
 
     path: str
     outputs: Steps | None = None
     is_output: bool = False
     is_pair: bool = False
-    last: str = ""
+    last: ast.expr | None = None
 
     @property
     def of_layers(self) -> Steps | None:
@@ -125,11 +126,11 @@ class Parts:
 class Layers:
     """A list of what the Cells of a stack left, which the step after finds under `path`; empty where `path` is.
 
-    `name` is its own; `top` is its last item, where that is known to be of the top layer. `is_kept`: code behind the
+    `code` gives it; `top` is its last item, where that is known to be of the top layer. `is_kept`: code behind the
     loop reads it, or what it is handed on as.
     """
 
-    name: str
+    code: ast.expr
     path: str = ""
     top: State | Parts | None = None
     is_kept: bool = False
@@ -138,39 +139,87 @@ class Layers:
 Lifted = Same | Steps | Index | Carried | State | Parts | Layers
 
 
-def moved(text: str, source: int, target: int) -> str:
-    """`text` with the axis `source` at `target`."""
+def alike(one: Lifted, other: Lifted) -> bool:
+    """Is it the same value, written alike?"""
+    return _key(one) == _key(other)
+
+
+def _key(value: object) -> object:
+    if isinstance(value, ast.AST):
+        return ast.dump(value)
+    if isinstance(value, tuple):
+        return tuple(map(_key, value))
+    return (type(value), *(_key(getattr(value, each.name)) for each in fields(value))) if is_dataclass(value) else value
+
+
+def written(value: Same | Steps) -> str:
+    """The code of a value, for a message."""
+    return ast.unparse(value.code)
+
+
+def is_named(code: ast.expr, name: str) -> bool:
+    """Is it the variable of that name?"""
+    return isinstance(code, ast.Name) and code.id == name
+
+
+def moved(code: ast.expr, source: int, target: int) -> ast.expr:
+    """`code` with the axis `source` at `target`."""
     if {source, target} == {0, 1}:
-        there = back = ".transpose(0, 1)"
+        there = back = "{x}.transpose(0, 1)"
     else:
-        there, back = f".movedim({source}, {target})", f".movedim({target}, {source})"
-    undone = text.endswith(back) and isinstance(ast.parse(f"({text}\n)", mode="eval").body, ast.Call)
-    return text[: -len(back)] if undone else atom(text) + there
+        there, back = f"{{x}}.movedim({source}, {target})", f"{{x}}.movedim({target}, {source})"
+    if isinstance(code, ast.Call) and isinstance(code.func, ast.Attribute):
+        undone = code.func.value
+        if same_code(code, expression(back, x=undone)):
+            return undone
+    return expression(there, x=code)
+
+
+def picked(code: ast.expr, axis: int, item: ast.expr) -> ast.expr:
+    """`code` indexed by `item` along `axis`."""
+    return indexed(code, [*(new(ast.Slice()) for _ in range(axis)), item])
+
+
+def indexed(code: ast.expr, items: list[ast.expr], *, whole: bool = False) -> ast.expr:
+    """`code` indexed by `items`, without the whole axes at the end unless they are wanted."""
+    while items and not whole and is_full(items[-1]):
+        items = items[:-1]
+    if not items:
+        return code
+    index = items[0] if len(items) == 1 else new(ast.Tuple(items, ast.Load()))
+    return new(ast.Subscript(code, index, ast.Load()))
+
+
+def is_full(item: ast.expr) -> bool:
+    """Is the index all of an axis?"""
+    return isinstance(item, ast.Slice) and item.lower is None and item.upper is None and item.step is None
 
 
 def squeezed(steps: Steps) -> Steps:
     """One step without the axis that it keeps."""
     if not steps.kept:
         return steps
-    return replace(steps.with_axes(-1, steps.text), kept=False, dense=steps.dense, fresh=steps.fresh)
+    return replace(steps.with_axes(-1, steps.code), kept=False, dense=steps.dense, fresh=steps.fresh)
 
 
 def unsqueezed(steps: Steps, axis: int) -> Steps:
     """One step with an axis of size 1 more, at `axis`: the axis along which the steps are."""
     there = steps.at(axis)
-    return replace(there.with_axes(1, there.text), kept=True, dense=there.dense, fresh=there.fresh)
+    return replace(there.with_axes(1, there.code), kept=True, dense=there.dense, fresh=there.fresh)
 
 
 def in_front(steps: Steps) -> Steps:
     """The same steps with time in front of all axes of a step, an axis of size 1 among them."""
     if not steps.kept:
         return steps.at(0)
-    text = f"{atom(moved(steps.text, steps.axis, 0) if steps.axis else steps.text)}.unsqueeze({steps.axis + 1})"
-    return replace(steps, text=text, axis=0, kept=False, dense=False)
+    whole = moved(steps.code, steps.axis, 0) if steps.axis else steps.code
+    code = expression("{x}.unsqueeze({axis})", x=whole, axis=steps.axis + 1)
+    return replace(steps, code=code, axis=0, kept=False, dense=False)
 
 
 def loosened(steps: Steps) -> Steps:
     """The same step with its axis of size 1 apart from the axis for time."""
     if not steps.kept:
         return steps
-    return replace(steps, text=f"{atom(steps.text)}.unsqueeze({steps.axis + 1})", kept=False, dense=False)
+    code = expression("{x}.unsqueeze({axis})", x=steps.code, axis=steps.axis + 1)
+    return replace(steps, code=code, kept=False, dense=False)

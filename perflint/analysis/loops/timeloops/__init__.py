@@ -1,1 +1,1 @@
-"""Recognises loops over time, and tells by data flow which kind each is."""
+"""Recognises time loops, and classifies them by data flow."""

@@ -1,4 +1,4 @@
-"""Tells that a program waits for an answer from outside of it: a person's, or another process's."""
+"""Recognises calls that wait for input from a person or another process."""
 
 from __future__ import annotations
 

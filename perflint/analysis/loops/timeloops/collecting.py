@@ -1,4 +1,4 @@
-"""Tells that the results of a loop's steps become one tensor."""
+"""Recognises loops whose results become one tensor."""
 
 from __future__ import annotations
 

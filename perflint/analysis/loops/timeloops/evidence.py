@@ -1,4 +1,4 @@
-"""What is known of a loop that may walk a time axis: what goes in, is carried, comes out, shows time or denies it."""
+"""Evidence for and against a time axis: inputs, loop-carried state, outputs, names."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from perflint.analysis.loops.found import Header
 from perflint.analysis.loops.header import called, read_header
 from perflint.analysis.loops.indices import is_rest, place
 from perflint.analysis.loops.state import is_carried_by_rnn, rnn_name, unseen_name
-from perflint.analysis.loops.timeloops import signs
+from perflint.analysis.loops.timeloops import naming
 from perflint.analysis.loops.timeloops.collecting import is_collected
+from perflint.analysis.loops.timeloops.exclusions import walks_objects
 from perflint.analysis.loops.timeloops.extents import covers_an_axis, runs_backwards
 from perflint.analysis.loops.timeloops.sequences import is_prepended, runs_along_time
 from perflint.analysis.loops.timeloops.solvers import is_grid
-from perflint.analysis.loops.timeloops.surroundings import walks_objects
 from perflint.analysis.loops.timeloops.twins import has_twin
 from perflint.analysis.loops.trace import ARITHMETIC, CHOICE, MODEL, RESIZE, RNN, Trace
 from perflint.analysis.values.values import Kind
@@ -50,7 +50,7 @@ class Evidence:
     @cached_property
     def given_tensors(self) -> frozenset[str]:
         """Those that are tensors; lists of them where a tensor, or a model's state, that is carried shows it."""
-        if signs.walks_rewards(self.flow) and any(self._meets_steps(name) for name in self.states):
+        if naming.walks_rewards(self.flow) and any(self._meets_steps(name) for name in self.states):
             return self.given
         if self.counts_time and self.has_carrier and self.replaced:
             return self.given
@@ -251,7 +251,7 @@ class Evidence:
     @cached_property
     def counts_time(self) -> bool:
         """Does the program call what it counts steps of time?"""
-        return signs.counts_time(self.header)
+        return naming.counts_time(self.header)
 
     @cached_property
     def is_prepended(self) -> bool:
@@ -263,8 +263,8 @@ class Evidence:
         """Does the program call what it walks through time, or build it from its end?"""
         return (
             self.counts_time
-            or signs.takes_named_steps(self.header)
-            or signs.walks_rewards(self.flow)
+            or naming.takes_named_steps(self.header)
+            or naming.walks_rewards(self.flow)
             or self.is_prepended
         )
 
@@ -300,7 +300,7 @@ class Evidence:
     @cached_property
     def counts_rounds(self) -> bool:
         """Does the program call what it counts iterations of an optimisation, epochs, layers or windows?"""
-        return signs.counts_rounds(self.header)
+        return naming.counts_rounds(self.header)
 
     @cached_property
     def takes_chunks(self) -> bool:
@@ -313,7 +313,7 @@ class Evidence:
     @cached_property
     def names_another_axis(self) -> bool:
         """Does the program call what it counts or walks through batches, classes, layers or the like?"""
-        return signs.names_another_axis(self.header, self.flow)
+        return naming.names_another_axis(self.header, self.flow)
 
     @cached_property
     def walks_objects(self) -> bool:
@@ -325,7 +325,7 @@ class Evidence:
         """Does it stand in a loop that counts time?"""
         around = [each for each in self.program.ancestors(self.loop) if isinstance(each, PlainLoop)]
         inside = [each for each in around if self.program.function_of(each) is self.program.function_of(self.loop)]
-        return any(signs.counts_time(read_header(self.program, each)) for each in inside)
+        return any(naming.counts_time(read_header(self.program, each)) for each in inside)
 
     @cached_property
     def is_resized(self) -> bool:

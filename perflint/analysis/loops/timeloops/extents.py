@@ -1,4 +1,4 @@
-"""Tells by the bounds of a loop that it runs over the whole of an axis."""
+"""Recognises loops whose bounds cover a whole axis."""
 
 from __future__ import annotations
 

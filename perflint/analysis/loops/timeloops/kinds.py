@@ -1,4 +1,4 @@
-"""The kinds of time loops: what of the evidence shows each of them."""
+"""The kinds of time loops, and the evidence for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides whether a loop runs over time: what speaks against it first, then the verdicts of the kinds."""
+"""Decides whether a loop runs over time: exclusions first, then the kinds in order."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from perflint.analysis.loops.found import TimeLoop
 from perflint.analysis.loops.header import read_header
 from perflint.analysis.loops.timeloops import kinds
 from perflint.analysis.loops.timeloops.evidence import Evidence
+from perflint.analysis.loops.timeloops.exclusions import never_over_time, walks_chunks
 from perflint.analysis.loops.timeloops.repeats import only_repeats
 from perflint.analysis.loops.timeloops.solvers import numbers_noise, solves
-from perflint.analysis.loops.timeloops.surroundings import never_over_time, walks_chunks
 from perflint.syntax.walk import Loop
 
 # The first verdict wins, behind `generation`: what a model chooses and gets back decides over the steps that are given

@@ -1,4 +1,4 @@
-"""Tells a loop that only runs loops over time again, as for each sample or answer, from one that carries on itself."""
+"""Recognises loops that only repeat time loops, as for each sample, and carry nothing themselves."""
 
 from __future__ import annotations
 

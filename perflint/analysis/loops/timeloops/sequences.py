@@ -1,4 +1,4 @@
-"""Tells by where a sequence comes from that it is one of time: an RNN gave it, it was padded, or built from its end."""
+"""Recognises sequences over time by their origin: an RNN's output, padded, or built from the end."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def runs_along_time(program: Program, loop: Loop, step: TimeSlice) -> bool:
 def _origin(scope: ast.AST, base: str, line: int) -> ast.Call | None:
     """The call that gives `base` last before `line`, alone or as the first part of what it returns."""
     assigned = [node for node in own_nodes(scope) if isinstance(node, ast.Assign) and node.lineno <= line]
-    binding = [each for each in assigned if base in map(path_of, _parts(each.targets[0]))]
+    binding = [each for each in assigned if base in map(path_of, _elements(each.targets[0]))]
     if not binding:
         return None
     last = max(binding, key=lambda each: each.lineno)
     value = last.value
-    if path_of(_parts(last.targets[0])[0]) != base:
+    if path_of(_elements(last.targets[0])[0]) != base:
         return None
     if isinstance(value, ast.Subscript) and path_of(value.value) and _keeps_axes(value.slice):
         return _origin(scope, path_of(value.value), last.lineno - 1)
@@ -39,10 +39,10 @@ def _origin(scope: ast.AST, base: str, line: int) -> ast.Call | None:
 
 def _keeps_axes(index: ast.expr) -> bool:
     """Is it an index such as `:, :, :n`, which leaves each axis where it is?"""
-    return all(isinstance(part, ast.Slice) for part in _parts(index))
+    return all(isinstance(part, ast.Slice) for part in _elements(index))
 
 
-def _parts(target: ast.expr) -> list[ast.expr]:
+def _elements(target: ast.expr) -> list[ast.expr]:
     return target.elts if isinstance(target, ast.Tuple) and target.elts else [target]
 
 

@@ -1,4 +1,4 @@
-"""Signs that a loop steps through the times or the noise levels of a sampler or a solver of differential equations."""
+"""Recognises samplers and solvers of differential equations, which step through times or noise levels."""
 
 from __future__ import annotations
 

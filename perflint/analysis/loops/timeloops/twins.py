@@ -1,4 +1,4 @@
-"""Finds another loop over time that runs the same models as a loop which doesn't show by itself what it walks."""
+"""Finds another time loop that runs the same models as a loop without evidence of its own."""
 
 from __future__ import annotations
 

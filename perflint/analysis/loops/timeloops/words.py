@@ -1,4 +1,4 @@
-"""The words by which programs call axes and rounds: a name is split into its words, each of which stands for itself."""
+"""The vocabulary of names for axes and rounds, and the splitting of names into words."""
 
 from __future__ import annotations
 

@@ -38,6 +38,11 @@ class Follower:
             raise OutOfSight
         step(self, parent, node, trace)
 
+    def _is_of_class(self, node: ast.AST) -> bool:
+        """Does a class body hold it, and no function in that?"""
+        around = (each for each in self.program.ancestors(node) if isinstance(each, (*FUNCTIONS, ast.ClassDef)))
+        return isinstance(next(around, None), ast.ClassDef)
+
     def consume(self, node: ast.AST, operand: ast.expr, role: Role, *, in_place: bool = False) -> None:
         """Note a consumer."""
         self.consumers.append(Consumer(node, operand, role, in_place))
@@ -46,11 +51,11 @@ class Follower:
         """Go on with what `value` is assigned to."""
         if isinstance(target, ast.Name):
             bindings = self.flow.bindings(target)
-            if target.id in bindings.foreign:
+            if target.id in bindings.graph.shared or self._is_of_class(target):
                 raise OutOfSight
             for use in bindings.uses.get(target, []):
                 self._used(target, use, trace)
-            self.uses(bindings.captured.get(target.id, []), replace(trace, calls=()))
+            self.uses(bindings.graph.captured.get(target.id, []), replace(trace, calls=()))
         elif isinstance(target, ast.Tuple | ast.List) and trace.inside:
             self._unpacked(target, value, trace)
         elif isinstance(target, ast.Subscript):
@@ -156,10 +161,10 @@ class Follower:
         if parameter is None or len(trace.calls) >= _DEPTH or call in trace.calls:
             raise OutOfSight
         bindings = self.flow.bindings_of(callee)
-        if parameter.arg in bindings.foreign or isinstance(callee, ast.Lambda):
+        if parameter.arg in bindings.graph.shared or isinstance(callee, ast.Lambda):
             raise OutOfSight
         self.uses(bindings.uses.get(parameter, []), replace(trace, calls=(*trace.calls, call)))
-        self.uses(bindings.captured.get(parameter.arg, []), replace(trace, calls=()))
+        self.uses(bindings.graph.captured.get(parameter.arg, []), replace(trace, calls=()))
 
     def _parameter(self, callee: Function, call: ast.Call, node: ast.expr) -> ast.arg | None:
         given = self.program.arguments(call, callee).given

@@ -1,4 +1,4 @@
-"""The arguments of a call, and how they meet a function's parameters."""
+"""Binds the arguments of a call to a function's parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What calls give: of functions and classes of the file, of modules, methods and libraries."""
+"""Evaluates calls of functions and classes of the file, of modules, methods and libraries."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import re
 
 from perflint import torch_ops
+from perflint.analysis.values.call_targets import targets_of
 from perflint.analysis.values.codes import value_at_home, value_of
 from perflint.analysis.values.inference.arguments import Arguments, received
 from perflint.analysis.values.inference.evaluate import Evaluator
@@ -13,7 +14,6 @@ from perflint.analysis.values.inference.iteration import contains_tensor
 from perflint.analysis.values.inference.library import library_call
 from perflint.analysis.values.inference.methods import method_call
 from perflint.analysis.values.inference.operators import common_place
-from perflint.analysis.values.outside import targets_of
 from perflint.analysis.values.values import (
     GUESSED_TENSOR,
     UNKNOWN,
@@ -43,8 +43,8 @@ def call_value(evaluator: Evaluator, node: ast.Call) -> Value:
 
 def apply(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Arguments) -> Value:
     """What calling `callee` with `arguments` gives."""
-    if evaluator.answers and (told := _told(evaluator, callee, arguments)) is not None:
-        return told
+    if evaluator.summaries and (result := _summarised(evaluator, callee, arguments)) is not None:
+        return result
     if callee.kind is Kind.LIBRARY:
         return library_call(evaluator, callee, node, arguments)
     if callee.kind is Kind.FUNCTION and callee.node is not None:
@@ -69,18 +69,19 @@ def apply(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Argume
     return result
 
 
-def _told(evaluator: Evaluator, callee: Value, arguments: Arguments) -> Value | None:
-    """What a call of another file's function gives, if that file told."""
+def _summarised(evaluator: Evaluator, callee: Value, arguments: Arguments) -> Value | None:
+    """The result of a call of another file's function by its summary; None if it has none."""
     info = evaluator.classes.get(callee.owner.node) if callee.owner is not None and callee.owner.node else None
     targets = targets_of(callee, info.base_names if info is not None else ())
-    gives = next((answer.gives for target in targets if (answer := evaluator.answers.get(target)) is not None), "")
-    if not gives:
+    found = (summary for target in targets if (summary := evaluator.summaries.get(target)) is not None)
+    returns = next((summary.returns for summary in found), "")
+    if not returns:
         return None
     if evaluator.stays_home:
-        return value_at_home(gives)
+        return value_at_home(returns)
     tensors = [inner for value in arguments.all if (inner := contains_tensor(value)) is not None]
     place = common_place(tensors)
-    return value_of(gives, place if place is not Place.UNKNOWN else evaluator.usual_place)
+    return value_of(returns, place if place is not Place.UNKNOWN else evaluator.usual_place)
 
 
 def derived(arguments: Arguments) -> Value:

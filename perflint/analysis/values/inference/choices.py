@@ -1,4 +1,4 @@
-"""Where a tensor is behind a branch that moves it to the device, as programs do that may run without one."""
+"""Joins the places of a tensor behind a branch that moves it to the device if there is one."""
 
 from __future__ import annotations
 

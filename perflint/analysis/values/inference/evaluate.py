@@ -1,4 +1,4 @@
-"""Evaluates expressions abstractly: what is known of the value of each."""
+"""Evaluates expressions abstractly."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from perflint import torch_ops
-from perflint.analysis.links import Answer
+from perflint.analysis.links import Summary
 from perflint.analysis.values.inference.classes import ClassInfo, Frame, FunctionInfo
 from perflint.analysis.values.inference.hints import USUAL_NAMES, by_name
 from perflint.analysis.values.inference.iteration import element_of
@@ -47,7 +47,7 @@ class Evaluator(ABC):
         self.classes: dict[ast.AST, ClassInfo] = {}
         self.arguments: dict[str, Value] = {}  # of the command line: argparse's destinations
         self.roles: dict[str, Value] = {}  # what names and paths likely are, by how the file uses them
-        self.answers: dict[str, Answer] = {}  # of other files, by what this one calls their functions
+        self.summaries: dict[str, Summary] = {}  # of other files, by what this one calls their functions
         self.star_imports: list[str] = []
         self.module_place = default_place  # where modules compute: the host in a program that never leaves it
         self.stays_home = False  # a script that never speaks of a device, whatever those that it calls may assume

@@ -1,4 +1,4 @@
-"""Runs statements abstractly: two rounds over a file, so that what functions return and receive is known everywhere."""
+"""Executes statements abstractly, in two rounds over a file, so that results and arguments reach everywhere."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from perflint import torch_ops
 from perflint.analysis.links import HotCall
+from perflint.analysis.values.call_targets import arguments_of
 from perflint.analysis.values.inference.arguments import Arguments, received
 from perflint.analysis.values.inference.calls import call_value
 from perflint.analysis.values.inference.choices import moved_by_choice
@@ -17,7 +18,6 @@ from perflint.analysis.values.inference.iteration import element_of, parts_of
 from perflint.analysis.values.inference.operators import arithmetic
 from perflint.analysis.values.inference.parameters import annotated_fields, parameter_values
 from perflint.analysis.values.inference.refine import refined
-from perflint.analysis.values.outside import arguments_of
 from perflint.analysis.values.values import (
     LIKELY_HOST_TENSOR,
     LIKELY_LOADER,

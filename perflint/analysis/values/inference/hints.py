@@ -1,4 +1,4 @@
-"""What names and usage suggest where nothing is proved: only ever the `sure=False` kind of knowledge."""
+"""Guesses values from names and usage; what it returns is never `sure`."""
 
 from __future__ import annotations
 

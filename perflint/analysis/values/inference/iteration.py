@@ -1,4 +1,4 @@
-"""What iterating over a value yields."""
+"""The values that iterating over a value yields."""
 
 from __future__ import annotations
 

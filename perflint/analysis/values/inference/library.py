@@ -1,4 +1,4 @@
-"""What calls of library functions and classes give: Python's own, torch's, numpy's and their kin."""
+"""Evaluates calls of library functions and classes: Python's own, torch's, numpy's and the like."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What methods give, by the kind of the object they are called on."""
+"""Evaluates method calls, by the kind of the object."""
 
 from __future__ import annotations
 
@@ -127,7 +127,11 @@ def _on_tensor(owner: Value, name: str, arguments: Arguments) -> Value:
     result = from_entry(entry, place, sure=sure)
     if result.kind is Kind.TENSOR and not sure:
         result = result._replace(name=GUESSED)
-    return result._replace(dtype=owner.dtype) if not result.dtype and "view" in entry.traits else result
+    return (
+        result._replace(dtype=owner.dtype)
+        if not result.dtype and entry.shares and "cast" not in entry.traits
+        else result
+    )
 
 
 _MAY_HOLD_TENSORS = (Kind.TENSOR, Kind.UNKNOWN, Kind.SEQUENCE, Kind.MAPPING)

@@ -1,4 +1,4 @@
-"""What operators and subscripts give."""
+"""Evaluates operators and subscripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parameters of a function may be: from its calls, its annotations, defaults, its use of them."""
+"""Infers the parameters of a function from its calls, annotations, defaults and uses."""
 
 from __future__ import annotations
 

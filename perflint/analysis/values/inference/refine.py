@@ -1,4 +1,4 @@
-"""What a test that passed, or failed, says of the names in it."""
+"""Refines the values of names by a test that passed or failed."""
 
 from __future__ import annotations
 

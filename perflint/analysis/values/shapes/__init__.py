@@ -1,1 +1,1 @@
-"""The shapes of tensors, as far as the text of a program tells."""
+"""Infers the shapes of tensors."""

@@ -25,7 +25,7 @@ _LINES = frozenset("arange linspace logspace randperm".split())
 
 def called(shapes: Sizing, program: Program, node: ast.Call) -> Shape:
     """What is known of the shape of a call's result."""
-    name, receiver, arguments = _parts(program, node)
+    name, receiver, arguments = _operation(program, node)
     if receiver is None:
         return _made(shapes, name, node) if name else shapes.returned(node) or _of_module(shapes, program, node)
     if name in _SAME or name in _SAME_AS_FIRST:
@@ -53,12 +53,12 @@ def is_pair(program: Program, node: ast.expr) -> bool:
     """Is it `x.max(dim)` or `x.topk(k)`, values and indices, each of the shape that the call is said to have?"""
     if not isinstance(node, ast.Call):
         return False
-    name, receiver, arguments = _parts(program, node)
+    name, receiver, arguments = _operation(program, node)
     always = name in _SORTED
     return receiver is not None and (always or (name in _PAIRS and bool(arguments or node.keywords)))
 
 
-def _parts(program: Program, node: ast.Call) -> tuple[str, ast.expr | None, list[ast.expr]]:
+def _operation(program: Program, node: ast.Call) -> tuple[str, ast.expr | None, list[ast.expr]]:
     """Name, tensor and further arguments, be it a method or torch's function of that name."""
     qualified = program.qualified(node.func)
     if qualified:
@@ -84,11 +84,11 @@ def _made(shapes: Sizing, qualified: str, node: ast.Call) -> Shape:
     if name in _LINES:
         return known((shapes.size(node.args[0]) if name == "arange" and len(node.args) == 1 else "",))
     if name in _SIZED or name in ("FloatTensor", "LongTensor", "Tensor"):
-        return shapes.asked(node.args, made=True) if name in _SIZED or len(node.args) > 1 else NOTHING
+        return shapes.from_sizes(node.args, made=True) if name in _SIZED or len(node.args) > 1 else NOTHING
     if name == "randint":
         return _drawn(shapes, node)
     if name == "full":
-        return shapes.asked(node.args[:1], made=True)
+        return shapes.from_sizes(node.args[:1], made=True)
     if name == "eye" and node.args:
         return known((shapes.size(node.args[0]), shapes.size(node.args[min(1, len(node.args) - 1)])))
     if name in ("tensor", "as_tensor") and node.args and isinstance(node.args[0], ast.List):
@@ -218,7 +218,7 @@ def _permuted(shapes: Sizing, shape: Shape, arguments: list[ast.expr]) -> Shape:
 
 
 def _viewed(shapes: Sizing, shape: Shape, arguments: list[ast.expr]) -> Shape:
-    return shapes.asked(arguments)
+    return shapes.from_sizes(arguments)
 
 
 def _expanded(shapes: Sizing, shape: Shape, arguments: list[ast.expr]) -> Shape:
@@ -262,7 +262,7 @@ def _gathered(shapes: Sizing, shape: Shape, arguments: list[ast.expr]) -> Shape:
 
 
 def _filled(shapes: Sizing, shape: Shape, arguments: list[ast.expr]) -> Shape:
-    return shapes.asked(arguments[:1], made=True)
+    return shapes.from_sizes(arguments[:1], made=True)
 
 
 def _multiplied(shapes: Sizing, shape: Shape, arguments: list[ast.expr]) -> Shape:

@@ -1,4 +1,4 @@
-"""Infers how many axes a tensor has, and which sizes they have, as far as the text of the program tells."""
+"""Infers the rank of a tensor, and the sizes of its axes."""
 
 from __future__ import annotations
 
@@ -273,7 +273,7 @@ class Shapes:
             return Shape(None, (*front, *shape.first[taken:]), ())
         return Shape(None, (*front, *shape.first[taken:]), (*shape.last[: len(shape.last) - cut], *back[::-1]))
 
-    def asked(self, arguments: list[ast.expr], *, made: bool = False) -> Shape:
+    def from_sizes(self, arguments: list[ast.expr], *, made: bool = False) -> Shape:
         """The shape that sizes ask for: one by one, in a tuple or list, or all those of another tensor.
 
         A single argument of which nothing is known is one size where a tensor is `made`.

@@ -1,4 +1,4 @@
-"""Tells modules whose result has as many axes as what they are given."""
+"""Recognises modules that keep the rank of their input."""
 
 from __future__ import annotations
 

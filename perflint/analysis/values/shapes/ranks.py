@@ -1,4 +1,4 @@
-"""Finds out how many axes a tensor has at least, from what the program does with it."""
+"""Infers a lower bound of a tensor's rank from its uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shape of a tensor, as far as it is known without running anything."""
+"""The shape of a tensor, as far as it is known statically."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Sizing(Protocol):
     def broadcast(self, left: ast.expr, right: ast.expr) -> Shape:
         """The shape of an elementwise result."""
 
-    def asked(self, arguments: list[ast.expr], *, made: bool = False) -> Shape:
+    def from_sizes(self, arguments: list[ast.expr], *, made: bool = False) -> Shape:
         """The shape that sizes ask for: one by one, in a tuple or list, or all those of another tensor."""
 
     def expand(self, sizes: list[ast.expr]) -> Shape:

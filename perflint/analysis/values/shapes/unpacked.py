@@ -1,4 +1,4 @@
-"""Tells how many axes a tensor has by the names that take its sizes: `b, n, c = x.shape`."""
+"""Infers the rank of a tensor whose sizes are unpacked: `b, n, c = x.shape`."""
 
 from __future__ import annotations
 

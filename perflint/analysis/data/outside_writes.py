@@ -1,4 +1,4 @@
-"""What a loop over batches changes by a way round that workers, which have copies, would not see."""
+"""Finds writes in a loop over batches that reach the dataset through an alias, a setting or a patched name."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import ast
 import re
 from collections.abc import Collection, Iterable, Iterator
 
-from perflint.analysis.data.doubts import held_in, reached
 from perflint.analysis.data.effects import Effects
 from perflint.analysis.data.loaders import LoaderCall, Loaders
+from perflint.analysis.data.worker_effects import held_in, reached
 from perflint.analysis.data.writes import written
 from perflint.analysis.facts import Program
 from perflint.analysis.heat.scale import Heat
@@ -19,15 +19,15 @@ _SETTING = re.compile(r"torch\.(set_(?!num_)\w+|use_deterministic_algorithms)|nu
 _MADE = (ast.Call, ast.Dict, ast.List, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
 
 
-def stray_change(program: Program, loader: LoaderCall, functions: Iterable[Function]) -> str:
-    """What is changed behind the back of `loader`, whose items `functions` make. Empty if nothing is."""
+def outside_write(program: Program, loader: LoaderCall, functions: Iterable[Function]) -> str:
+    """The write outside of `functions` to what they read to make the items of `loader`; empty if there is none."""
     run = reached(program, functions)
     found = (_setting(program), _start(program, loader, run), _of_others(program, run), _alias(program, loader, run))
     return _replaced(program, run) or next(filter(None, found), "")
 
 
 def _setting(program: Program) -> str:
-    """A setting of the library that is changed again and again, unless a block puts it back."""
+    """A setting of the library that a hot place changes, unless a `with` block restores it."""
     for call in program.of_type(ast.Call):
         name = program.qualified(call.func)
         is_kept = not isinstance(program.parent(call), ast.withitem)
@@ -37,15 +37,15 @@ def _setting(program: Program) -> str:
 
 
 def _start(program: Program, loader: LoaderCall, functions: Collection[Function]) -> str:
-    """How processes start is chosen too late, or so that functions do not find what the program has set by then."""
+    """A start method that is set too late, or one under which workers lack what the program has set by then."""
     for call in program.of_type(ast.Call):
         if not program.segment(call.func).endswith("set_start_method"):
             continue
         if program.function_of(call) is program.function_of(loader.call) and call.lineno > loader.call.lineno:
-            return f"line {call.lineno} chooses how processes start, which cannot be done once workers have"
+            return f"line {call.lineno} sets the start method, which fails once workers have started"
         given = [getattr(each, "value", "") for each in arguments_of(call)]
         if functions and "fork" not in given:
-            return f"line {call.lineno} lets workers import the program anew"
+            return f"line {call.lineno} makes workers import the program again"
     return ""
 
 
@@ -58,7 +58,7 @@ def _replaced(program: Program, functions: Collection[Function]) -> str:
 
 
 def _of_others(program: Program, functions: Collection[Function]) -> str:
-    """An attribute of something else than the dataset, as of options, is assigned that items are made of."""
+    """An assignment to an attribute that items depend on, of another object than the dataset, such as options."""
     nodes = [node for each in functions for node in own_nodes(each) if isinstance(node, ast.Attribute)]
     read = {node.attr for node in nodes if getattr(node.value, "id", "") != "self" and not program.qualified(node)}
     for node in program.of_type(ast.Attribute) if read else ():
@@ -69,7 +69,7 @@ def _of_others(program: Program, functions: Collection[Function]) -> str:
 
 
 def _alias(program: Program, loader: LoaderCall, functions: Collection[Function]) -> str:
-    """Something that the dataset holds, or the dataset, is changed by another name."""
+    """A write to the dataset, or to an object that it holds, through an alias."""
     read = {node.attr for node in held_in(functions) if isinstance(node, ast.Attribute)}
     origins = program.get(Loaders).origins
     held = {origin for node in held_in(functions) if isinstance(node, ast.Attribute) for origin in origins.of(node)}
@@ -88,7 +88,7 @@ def _alias(program: Program, loader: LoaderCall, functions: Collection[Function]
 
 
 def _changed_while_read(program: Program, loader: LoaderCall, functions: Collection[Function]) -> Iterator[ast.expr]:
-    """What is written to in a loop that stands behind the loader, or in another function than the loader."""
+    """The targets of writes in loops after the loader, or in other functions than the loader's."""
     around = program.function_of(loader.call)
     loops = {each for each in program.ancestors(loader.call) if isinstance(each, ast.For | ast.While)}
     kinds = (ast.Attribute, ast.Subscript, ast.AugAssign, ast.Call)
@@ -102,7 +102,7 @@ def _changed_while_read(program: Program, loader: LoaderCall, functions: Collect
 
 
 def _is_older(program: Program, made: ast.AST, target: ast.expr) -> bool:
-    """Was the object made elsewhere than in the function that changes it, which else may be the one that fills it?"""
+    """Was the object made in another function than the one that writes to it, which else may be initialising it?"""
     function = program.function_of(target)
     return function is None or program.function_of(made) is not function or _has_loader(program, function)
 

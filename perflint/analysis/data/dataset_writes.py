@@ -1,4 +1,4 @@
-"""What changes in a dataset while it is read: every worker has a copy of its own, and would not see it."""
+"""Finds writes to a dataset while it is read, which are lost in workers, as each has a copy."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from perflint.analysis.data.effects import Effects
 
 
-def change_while_read(program: Program, effects: Effects, functions: Collection[Function]) -> str:
-    """Why workers would read something else than one process does. Empty if they wouldn't.
+def write_while_read(program: Program, effects: Effects, functions: Collection[Function]) -> str:
+    """The write because of which workers would read something else than one process does; empty if there is none.
 
-    The first of `functions` gives an item, and the others help it.
+    The first of `functions` returns an item, and the others are its callees.
     """
-    inside = (own_change(effects, function, "it", "is read") for function in list(functions)[:1])
+    inside = (private_write(effects, function, "it", "is read") for function in list(functions)[:1])
     reasons = (*inside, _changed_outside(program, functions), _changed_by_methods(program, effects, functions))
     return next(filter(None, reasons), "")
 
 
-def own_change(effects: Effects, function: Function, what: str, when: str) -> str:
-    """What running `function` in a worker changes there, and nowhere else. Empty if nothing."""
+def private_write(effects: Effects, function: Function, what: str, when: str) -> str:
+    """What running `function` in a worker changes in the worker's copy alone; empty if nothing."""
     changed = next(iter(effects.left_behind(function)), "")
     return f"{what} changes {changed} as it {when}, and every worker would have its own" if changed else ""
 
 
-def written_while_read(program: Program, name: ast.expr) -> str:
-    """Where a loop writes to the tensor called `name` in place, while batches are read from it. Empty if none does."""
+def tensor_write_while_read(program: Program, name: ast.expr) -> str:
+    """Where a loop writes in place to the tensor called `name` while batches are read from it; empty if nowhere."""
     path = path_of(name)
     for call in program.of_type(ast.Call):
         func = call.func

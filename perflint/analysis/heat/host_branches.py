@@ -1,4 +1,4 @@
-"""Whether a branch is for what is on the host, where nothing has to be waited for."""
+"""Recognises branches that run only for tensors on the host, where a read waits for nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOVES = frozenset({"cuda", "to"})
 
 
 def stays_on_host(program: Program, test: ast.expr, outcome: bool, branch: Sequence[ast.AST]) -> bool:
-    """Does `branch`, which runs if `test` has this outcome, do so but for what is on the host, and leave it there?"""
+    """Does `branch`, which runs if `test` has this outcome, run only for a tensor on the host, and leave it there?"""
     tested = _of_host(program, test, outcome)
     return bool(tested) and not any(_leaves(part, tested) for part in branch)
 

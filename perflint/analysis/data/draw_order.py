@@ -1,4 +1,4 @@
-"""Tells whether workers would leave the order in which a loader and the code around it draw random numbers.
+"""Decides whether workers keep the order in which a loader and the code around it draw random numbers.
 
 A sampler draws the order of an epoch when it is asked for its first index. In the training process that is when the
 first batch is read, with workers already when the iterator is made. Where a plain `for` walks the loader nothing can
@@ -18,7 +18,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import COMPREHENSIONS, path_of
 
-# These make the iterators of what they are given as they are called, or (the second) when they are asked for them.
+# These make the iterators of their arguments when they are called, or (the second) when they are iterated over.
 _EAGER = re.compile(r"builtins\.(iter|enumerate|zip|map|filter)|itertools\.\w+")
 _LAZY = re.compile(r"tqdm\b.*|rich\.progress\.track")
 _READS_ALL = re.compile(r"builtins\.(next|list|tuple|set|dict|sum|sorted|max|min|any|all)")
@@ -26,7 +26,7 @@ _DRAWLESS = frozenset({"builtins.range", "itertools.count", "itertools.repeat"})
 _ORDERLY = frozenset({"SequentialSampler", "DistributedSampler"})
 
 
-class Orders:
+class DrawOrder:
     """The orders of draws in one program."""
 
     def __init__(self, program: Program) -> None:
@@ -37,7 +37,7 @@ class Orders:
         self._together = next(filter(self._takes_loaders, program.of_type(ast.Call)), None)
 
     def changed(self, loader: LoaderCall) -> str:
-        """What would draw other numbers if the loader had workers. Empty if nothing in sight would."""
+        """What would draw other numbers if the loader had workers; empty if nothing would."""
         if not self._is_shuffled(loader):
             return ""
         keys = (loader.call, *self._names(loader.call))
@@ -121,12 +121,12 @@ class Orders:
                     yield origin
                 elif origin not in seen:
                     seen.add(origin)
-                    parts = self._parts(origin)
+                    parts = self._iterated_by(origin)
                     stack += parts
                     if not parts:
                         yield _name(origin)
 
-    def _parts(self, origin: ast.AST) -> Sequence[ast.expr]:
+    def _iterated_by(self, origin: ast.AST) -> Sequence[ast.expr]:
         """What an iterator of `origin` may ask for iterators in turn, or hands out."""
         if isinstance(origin, ast.Subscript | ast.Starred):
             return [origin.value]

@@ -1,4 +1,4 @@
-"""What surrounds a loop, and what it calls, that speaks against a time axis."""
+"""What around a loop, or called in it, rules out a time axis."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
-from perflint.analysis.heat.testing import imports_framework
+from perflint.analysis.heat.test_files import imports_framework
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.loops.found import Header
 from perflint.analysis.loops.header import called, split_size

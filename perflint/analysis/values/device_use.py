@@ -1,4 +1,4 @@
-"""What a file says of where its program computes: on the host alone, or on a device too; and what it compiles."""
+"""Decides by a file's words where its program computes, on the host alone or on a device too, and what it compiles."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from perflint.analysis.links import Says
-from perflint.analysis.values.outside import ELSEWHERE
+from perflint.analysis.values.call_targets import ELSEWHERE
 from perflint.syntax.module import Module
 from perflint.syntax.walk import path_of
 

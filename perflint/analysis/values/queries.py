@@ -1,4 +1,4 @@
-"""What a file would like to know of the functions of others: what values that it reads come from, and what trains."""
+"""Finds the functions of other files whose summaries a file needs: they may return what it reads, or train."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _OPEN = frozenset({Kind.UNKNOWN, Kind.METHOD, Kind.TENSOR, Kind.SEQUENCE, Kind.M
 Reaching = Sequence[tuple[ast.Call, Sequence[str]]]  # calls, with what they may reach in other files
 
 
-def asked_of(program: Program, reaching: Reaching) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The functions of other files that may have given what hot code of this one reads, or hands to others.
+def result_queries(program: Program, reaching: Reaching) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The functions of other files that may return what hot code of this one reads or passes to others.
 
-    First those of which nothing is known, then those that are taken to give a tensor.
+    First those with unknown results, then those whose results are guessed to be tensors.
     """
     sources = _Sources(program)
-    for value in (*_hot_reads(program), *_guesses_handed_on(program, reaching)):
+    for value in (*_hot_reads(program), *_guessed_arguments(program, reaching)):
         sources.follow(value)
     return tuple(sorted(sources.unknown)), tuple(sorted(sources.likely))
 
 
-def steps_of(program: Program, reaching: Reaching) -> tuple[str, ...]:
+def step_queries(program: Program, reaching: Reaching) -> tuple[str, ...]:
     """The functions of other files that would make a loop around their call one of steps if they trained."""
     return tuple(sorted({target for node, targets in reaching if _is_looped(program, node) for target in targets}))
 
@@ -53,8 +53,8 @@ def _hot_reads(program: Program) -> Iterator[ast.expr]:
             yield from read
 
 
-def _guesses_handed_on(program: Program, reaching: Reaching) -> Iterator[ast.expr]:
-    """What hot calls are given without it being known; inside modules, there is little but tensors on the device."""
+def _guessed_arguments(program: Program, reaching: Reaching) -> Iterator[ast.expr]:
+    """The arguments of hot calls that are guesses; inside modules, there is little but tensors on the device."""
     for node, _ in reaching:
         guesses = [each for each in node.args if program.value(each).name == GUESSED]
         if guesses and not _is_of_module(program, node) and program.heat(node) is not Heat.ONCE:
@@ -107,9 +107,9 @@ class _Sources:
                     if callee is not None:
                         pending += [each for each in own_nodes(callee) if isinstance(each, ast.Return)]
                     else:
-                        self._ask(node)
+                        self._query(node)
 
-    def _ask(self, node: ast.Call) -> None:
+    def _query(self, node: ast.Call) -> None:
         value = self._program.value(node)
         if value.kind is Kind.TENSOR and (not value.sure or value.place is Place.UNKNOWN):
             self.likely.update(self._program.targets(node))

@@ -1,4 +1,4 @@
-"""Why it is not proven that workers would change nothing but the time, as far as what they run shows it."""
+"""Finds why the code that workers run is not proved to have the same effects there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import parameters_of
 from perflint.syntax.walk import Function, own_nodes, stores
 
-# What is another in a worker, or is seen by more than the one who calls it.
+# State of the process, which differs in a worker, and effects outside of it.
 _OF_PROCESS = re.compile(
     r"builtins\.(print|input|exec|eval|globals|breakpoint)"
     r"|os\.(?!(path|listdir|scandir|walk|fspath|stat|sep|PathLike)\b).*"
@@ -23,14 +23,14 @@ _OF_PROCESS = re.compile(
 )
 _STREAMS = re.compile(r"io\.(BytesIO|StringIO|open)|builtins\.(open|iter|zip|map|filter|enumerate)|itertools\..*")
 _WEIGHTS = frozenset({"weight", "bias"})
-_READ_ON = "items are read on in {}, and every worker would have its own"
+_READ_ON = "items advance the stream or iterator {}, and every worker would have its own"
 _CALLED_BY_NAME = frozenset(
     {"__init__", "__new__", "__call__", "__getitem__", "__enter__", "__exit__", "__post_init__"}
 )
 
 
-def doubt_of(program: Program, functions: Iterable[Function]) -> str:
-    """Why nothing is proven of workers that run `functions`. Empty if nothing stands against it."""
+def unproved_effect(program: Program, functions: Iterable[Function]) -> str:
+    """Why `functions` may have other effects in workers than in the training process; empty if proved not to."""
     run = reached(program, functions)
     found = (_held(program, run), _of_process(program, run), _read_on(program, run), _unnamed(program, run))
     return next(filter(None, found), "")
@@ -60,7 +60,7 @@ def held_in(functions: Iterable[Function]) -> Iterator[ast.Attribute | ast.Name]
 
 
 def is_of_model(program: Program, node: ast.expr) -> bool:
-    """Is, or holds, the value of `node` a model, or something that changes as one is trained?"""
+    """Is the value of `node` a model, a container of one, or something that changes as one is trained?"""
     origins = program.get(Loaders).origins
     made = [node, *(each for each in origins.of(node) if isinstance(each, ast.expr))]
     same = {each for one in made for each in program.get(Effects).same(one, parts=True)}
@@ -70,7 +70,7 @@ def is_of_model(program: Program, node: ast.expr) -> bool:
 
 
 def _held(program: Program, functions: Collection[Function]) -> str:
-    """A model, whose weights would stay in the workers as they were, or something that is read on in."""
+    """A model, whose weights would stay in the workers as they were, or a stream that is read from."""
     for node in held_in(functions):
         if is_of_model(program, node):
             return (
@@ -88,10 +88,10 @@ def _of_process(program: Program, functions: Collection[Function]) -> str:
         if not isinstance(node, ast.Attribute | ast.Name | ast.Call):
             continue
         name = "" if isinstance(node, ast.Call) else program.qualified(node)
-        is_told = bool(_OF_PROCESS.fullmatch(name)) or _is_setting(program, node)
-        if is_told or (isinstance(node, ast.Call) and _opens_to_write(node)):
+        is_of_process = bool(_OF_PROCESS.fullmatch(name)) or _is_setting(program, node)
+        if is_of_process or (isinstance(node, ast.Call) and _opens_to_write(node)):
             what = program.segment(node.func if isinstance(node, ast.Call) else node)
-            return f"line {node.lineno} uses {what}, which is not the same in workers, or is seen outside of them"
+            return f"line {node.lineno} uses {what}, which differs in workers, or has effects outside of them"
     return ""
 
 
@@ -115,7 +115,7 @@ def _read_on(program: Program, functions: Collection[Function]) -> str:
 
 
 def _unnamed(program: Program, functions: Collection[Function]) -> str:
-    """What a property changes, or a method that is called without its name."""
+    """What a property writes to, or a special method that is called implicitly."""
     read = {node.attr for each in functions for node in own_nodes(each) if isinstance(node, ast.Attribute)}
     for method in program.of_type(ast.FunctionDef):
         is_property = method.name in read and any(_names_property(each) for each in method.decorator_list)

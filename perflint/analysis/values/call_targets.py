@@ -1,4 +1,4 @@
-"""How a file and others know each other's functions: by which names, and with which arguments."""
+"""Names the functions of other files that a call may reach, and decodes the arguments of calls from there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells files of tests, which are no programs that train, however they call what trains."""
+"""Recognises test files, whose functions called `test_...` do not train."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _TEST_CLASS = re.compile(r"Test(s|Case|[A-Z_]|$)|\w+Tests?(Case)?$")
 
 
 def holds_tests(tree: ast.Module, *, is_script: bool) -> bool:
-    """Are the functions called `test_...` what a test runner calls, and no part of training like `test_epoch(model)`?
+    """Are the functions called `test_...` for a test runner, rather than part of training like `test_epoch(model)`?
 
-    A runner can only call what takes no arguments, unless it is pytest, which knows fixtures.
+    A runner calls functions without arguments, unless it is pytest, which has fixtures.
     """
     tests = list(_tests(tree))
     if not tests:

@@ -1,4 +1,4 @@
-"""Signs, in the names that a loop counts by and walks through, of a time axis, or of something else."""
+"""What the names in a loop header suggest: a time axis, or something else."""
 
 from __future__ import annotations
 

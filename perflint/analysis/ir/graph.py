@@ -1,0 +1,196 @@
+"""The IR of one function or module: basic blocks, and SSA values tied to the nodes of its syntax tree."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from perflint.syntax.walk import Function
+
+Scope = Function | ast.Module
+Step = int | Literal["each", "enter", "part"]
+
+
+@dataclass(eq=False, slots=True)
+class Block:
+    """Nodes that run one after the other; control enters at the first and leaves behind the last."""
+
+    index: int
+    predecessors: list[Block] = field(default_factory=list, repr=False)
+    successors: list[Block] = field(default_factory=list, repr=False)
+
+
+@dataclass(eq=False, slots=True)
+class Value:
+    """What a variable holds from one binding on; `uses` are the names that read it."""
+
+    name: str
+    uses: list[ast.Name] = field(default_factory=list, repr=False)
+
+
+@dataclass(eq=False, slots=True)
+class Definition(Value):
+    """A binding of a variable, at `node`: ast.Name, ast.arg, ast.alias, a def or class, or what binds it in a pattern.
+
+    It is given the part of `source` that `steps` lead to: the item at an index, "each" item of an iteration, what the
+    context manager gives when it is entered, or some "part" of it. `source` is None where no expression gives it.
+    `updates` is the value that an augmented assignment starts from.
+    """
+
+    node: ast.AST = field(kw_only=True)
+    source: ast.expr | None = None
+    steps: tuple[Step, ...] = ()
+    updates: Value | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Phi(Value):
+    """The value of a variable where control flow joins: one operand for each predecessor of `block`."""
+
+    block: Block = field(kw_only=True)
+    operands: dict[Block, Value] = field(default_factory=dict, repr=False)
+    users: list[Phi] = field(default_factory=list, repr=False)
+
+
+@dataclass(eq=False, slots=True)
+class Outer(Value):
+    """What a variable holds that this scope does not bind here: one of an outer scope, a builtin, or none at all."""
+
+
+@dataclass(eq=False)
+class Region:
+    """A loop, or a comprehension as one: `header` decides on each iteration; `blocks` run in one, with the header."""
+
+    node: ast.AST
+    header: Block
+    outer: Region | None
+    blocks: set[Block] = field(default_factory=set, repr=False)
+
+
+class Graph:
+    """The control flow graph of `scope` in SSA form.
+
+    A name that other code may rebind while the scope runs (`shared`) has no SSA values of its own: each of its reads is
+    an Outer value.
+    """
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.blocks: list[Block] = []
+        self.places: dict[ast.AST, tuple[Block, int]] = {}
+        self.values: dict[ast.AST, Value] = {}
+        self.phis: dict[Block, list[Phi]] = {}
+        self.regions: dict[ast.AST, Region] = {}
+        self.captured: dict[str, list[ast.Name]] = {}
+        self.deferred: list[ast.AST] = []
+        self.shared: set[str] = set()
+        self._reachable: dict[Block, set[Block]] = {}
+
+    # -- control flow
+
+    def runs_after(self, node: ast.AST, point: ast.AST) -> bool:
+        """May `node` run after `point` has run, in the same call of the scope? True where the graph holds neither."""
+        if node not in self.places or point not in self.places:
+            return True
+        (block, order), (start, begun) = self.places[node], self.places[point]
+        return (block is start and order > begun) or block in self._reached(start)
+
+    def reaches(self, start: ast.AST, end: ast.AST, avoiding: ast.AST) -> bool:
+        """May `end` run after `start` without `avoiding` having run in between? True where the graph lacks one."""
+        if not all(node in self.places for node in (start, end, avoiding)):
+            return True
+        (block, begun), (last, order), (wall, stop) = (self.places[node] for node in (start, end, avoiding))
+        if last is block and order > begun and not (wall is block and begun < stop < order):
+            return True
+        pending = [] if wall is block and stop > begun else [*block.successors]
+        seen = set[Block]()
+        while pending:
+            each = pending.pop()
+            if each is last and not (each is wall and stop < order):
+                return True
+            if each not in seen and each is not wall:
+                seen.add(each)
+                pending += each.successors
+        return False
+
+    def dominates(self, one: ast.AST, other: ast.AST) -> bool:
+        """Does `one` run whenever `other` does, and before it?"""
+        (block, order), (behind, later) = self.places[one], self.places[other]
+        return order < later if block is behind else block in self._dominators[behind]
+
+    def _reached(self, start: Block) -> set[Block]:
+        """The blocks that control may reach from the end of `start`."""
+        if start not in self._reachable:
+            found, pending = set[Block](), [*start.successors]
+            while pending:
+                each = pending.pop()
+                if each not in found:
+                    found.add(each)
+                    pending += each.successors
+            self._reachable[start] = found
+        return self._reachable[start]
+
+    @cached_property
+    def _dominators(self) -> dict[Block, set[Block]]:
+        """For each block that runs at all, those that every path from the entry to it passes; a fixpoint."""
+        entry = self.blocks[0]
+        live = [block for block in self.blocks if block is entry or block in self._reached(entry)]
+        found = {block: {*live} for block in live}
+        found[entry] = {entry}
+        changed = True
+        while changed:
+            changed = False
+            for block in live:
+                before = [found[each] for each in block.predecessors if each in found]
+                passed = {block} | (set.intersection(*before) if before and block is not entry else set())
+                if passed != found[block]:
+                    found[block], changed = passed, True
+        return found
+
+    # -- values
+
+    def value(self, name: ast.AST) -> Value | None:
+        """The value that a name reads, or that a binding gives; None where this scope does not hold it."""
+        return self.values.get(name)
+
+    def definitions(self, name: ast.AST) -> frozenset[Value]:
+        """The values, other than phis, that may reach a name; what an augmented assignment starts from included."""
+        value = self.values.get(name)
+        return frozenset(sources_of(value)) if value is not None else frozenset()
+
+    def carried(self, loop: ast.AST) -> list[Phi]:
+        """The variables that an iteration of `loop` finds as the one before left them: the phis of its header."""
+        region = self.regions.get(loop)
+        return [] if region is None else [phi for phi in self.phis.get(region.header, []) if phi.uses or phi.users]
+
+    def enters(self, loop: ast.AST, phi: Phi) -> list[Value]:
+        """What a loop-carried variable holds in front of `loop`."""
+        region = self.regions[loop]
+        return [value for block, value in phi.operands.items() if block not in region.blocks]
+
+    def updates(self, loop: ast.AST, phi: Phi) -> list[Value]:
+        """What the iterations of `loop` leave in a loop-carried variable, where they leave another value."""
+        region = self.regions[loop]
+        return [value for block, value in phi.operands.items() if block in region.blocks and value is not phi]
+
+    def is_within(self, node: ast.AST, loop: ast.AST) -> bool:
+        """Does `node` run in the iterations of `loop`, or in its head?"""
+        region, place = self.regions.get(loop), self.places.get(node)
+        return region is not None and place is not None and place[0] in region.blocks
+
+
+def sources_of(value: Value) -> Iterator[Value]:
+    """The values other than phis that `value` may be."""
+    pending, seen = [value], set[Value]()
+    while pending:
+        each = pending.pop()
+        if each in seen:
+            continue
+        seen.add(each)
+        if isinstance(each, Phi):
+            pending += each.operands.values()
+        else:
+            yield each

@@ -1,0 +1,149 @@
+"""What an alias analysis tells apart: locations in memory, the writes to them, and the summary of a function."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+ELEMENTS = "[]"  # all items of a container
+ANY = "*"  # all attributes and items, and what can be reached from them
+_DEEPEST = 3
+
+
+class Origin(IntEnum):
+    """Who made what is in a location."""
+
+    MADE = 0  # the expression, or definition, that is its root
+    PARAMETER = 1  # the caller: what the parameter that is its root refers to
+    OUTER = 2  # the scope around, which calls it by the name that is its root
+    ANYWHERE = 3  # nobody knows: it may be any other location
+
+
+class Location(NamedTuple):
+    """The memory of a tensor, or an object: of its root, or the part of that at the end of `path`.
+
+    A view has the location of its base. What lies outside of the function is told apart by paths of attributes and
+    items, down to a fixed depth; what the function itself makes holds other locations in cells.
+    """
+
+    origin: Origin
+    root: ast.AST | str
+    path: tuple[str, ...] = ()
+
+    @property
+    def is_outside(self) -> bool:
+        """Was it there before the function was called?"""
+        return self.origin is not Origin.MADE
+
+    def part(self, name: str) -> Location:
+        """The location of an attribute or of the items, of an object outside."""
+        if self.origin is Origin.ANYWHERE or self.path[-1:] == (ANY,):
+            return self
+        is_deep = len(self.path) >= _DEEPEST or self.path[-1:] == (ELEMENTS,)
+        return Location(self.origin, self.root, (*self.path, ANY if is_deep else name))
+
+    def may_be(self, other: Location, *, within: bool = False) -> bool:
+        """May both be the same; with `within`, may `other` also be a part of this one?"""
+        if self.origin is Origin.ANYWHERE or other.origin is Origin.ANYWHERE:
+            return True
+        if self.origin is not other.origin or self.root != other.root:
+            return False
+        here, there = self.path, other.path
+        if here == there or (within and there[: len(here)] == here):
+            return True
+        for one, two in ((here, there), (there, here)):
+            if one[-1:] == (ANY,) and two[: len(one) - 1] == one[:-1] and len(two) >= len(one):
+                return True
+        return False
+
+
+ANYWHERE = Location(Origin.ANYWHERE, "")
+Locations = frozenset[Location]
+NOWHERE: Locations = frozenset()
+
+
+def made(node: ast.AST) -> Location:
+    """What `node` makes."""
+    return Location(Origin.MADE, node)
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A write to `to` by `node`.
+
+    `deep`: by code that is not in sight, also to all that can be reached from there. `deferred`: at any time after, as
+    by a function that somebody keeps. `attribute`: only this attribute of an object is bound anew.
+    """
+
+    node: ast.AST
+    to: Location
+    deep: bool = False
+    deferred: bool = False
+    attribute: str = ""
+
+    def reaches(self, locations: Iterable[Location]) -> bool:
+        """May it change what is in one of `locations`?"""
+        return not self.attribute and any(self.to.may_be(each, within=self.deep) for each in locations)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a call of a function does, in terms of the locations outside of it.
+
+    Attributes:
+        returns: what it may return, or yield; a location that it made itself stands for something new.
+        holds: what can be reached from new objects among these.
+        writes: what it writes to; the nodes are its own.
+        keeps: what it stores outside: an object, the attribute or items of it, and what is stored there.
+        is_generator: it runs while its result is iterated over.
+    """
+
+    returns: Locations = NOWHERE
+    holds: Locations = NOWHERE
+    writes: frozenset[Write] = frozenset()
+    keeps: frozenset[tuple[Location, str, Location]] = frozenset()
+    is_generator: bool = False
+
+
+@dataclass(slots=True)
+class Cells:
+    """What the objects of a function hold, by object and attribute; it only grows, until nothing changes."""
+
+    held: dict[tuple[Location, str], set[Location]] = field(default_factory=dict)
+    names: dict[Location, set[str]] = field(default_factory=dict)
+    size: int = 0
+
+    def store(self, objects: Iterable[Location], name: str, values: Iterable[Location]) -> None:
+        """Let each of `objects` hold `values`."""
+        values = frozenset(values)
+        for each in objects if values else ():
+            cell = self.held.setdefault((each, name), set())
+            before = len(cell)
+            cell |= values
+            self.size += len(cell) - before
+            self.names.setdefault(each, set()).add(name)
+
+    def load(self, objects: Iterable[Location], name: str) -> Locations:
+        """What `objects` may hold."""
+        found: set[Location] = set()
+        for each in objects:
+            names = self.names.get(each, ()) if name == ANY else (name, ANY)
+            for one in names:
+                found |= self.held.get((each, one), set())
+            if each.is_outside:
+                found.add(each.part(name))
+        return frozenset(found)
+
+    def reach(self, objects: Iterable[Location]) -> Locations:
+        """`objects`, and all that can be reached from them through cells."""
+        found, pending = set(objects), list(objects)
+        while pending:
+            each = pending.pop()
+            for name in self.names.get(each, ()):
+                new = self.held[each, name] - found
+                found |= new
+                pending += new
+        return frozenset(found)

@@ -1,0 +1,371 @@
+"""Points-to analysis of one function: which locations each expression may evaluate to, and what is written to them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+
+from perflint import torch_ops
+from perflint.analysis.facts import Program
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition, Graph, Outer, Step, Value, sources_of
+from perflint.analysis.memory.calls import ARRAYS, PLAIN, VARIABLE, Calls
+from perflint.analysis.memory.consumers.modules import forwards
+from perflint.analysis.memory.locations import (
+    ANY,
+    ANYWHERE,
+    ELEMENTS,
+    NOWHERE,
+    Location,
+    Locations,
+    Origin,
+    Summary,
+    made,
+)
+from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import FUNCTIONS, Function
+
+_MOST_ROUNDS = 12
+
+
+class PointsTo(Calls):
+    """The locations and writes of `scope`, by a fixpoint over its statements: what may be, never less.
+
+    Variables are told apart by their SSA values, contents of objects only by object and attribute. It is assumed that
+    two parameters are given different objects, that code out of sight keeps no reference to what it is given but in its
+    result and its other arguments, and that operators and indexing of unknown objects write nothing.
+    """
+
+    def __init__(self, program: Program, graph: Graph, summary_of: Callable[[Function], Summary]) -> None:
+        super().__init__(program, graph, summary_of)
+        self._at: dict[ast.AST, Locations] = {}
+        self._current: set[ast.AST] = set()
+        self._bindings: dict[str, list[Definition]] = {}
+        for value in graph.values.values():
+            if isinstance(value, Definition):
+                self._bindings.setdefault(value.name, []).append(value)
+        self._run()
+
+    def _run(self) -> None:
+        nodes = [node for node in self.graph.places if type(node) in _EFFECTS]
+        for _ in range(_MOST_ROUNDS):
+            before = self.cells.size, sum(map(len, self._at.values())), len(self.writes)
+            self._current.clear()
+            for node in nodes:
+                _EFFECTS[type(node)](self, node)
+            for name in self.graph.shared & self._bindings.keys():
+                for value in self._bindings[name]:
+                    self.cells.store([_outer(name)], VARIABLE, self._defined(value))
+            if before == (self.cells.size, sum(map(len, self._at.values())), len(self.writes)):
+                return
+        self.write(self.graph.scope, [ANYWHERE], deferred=True)  # no fixpoint: all may have changed
+
+    # -- questions
+
+    def of(self, node: ast.expr) -> Locations:
+        """The locations that `node` may evaluate to; none for numbers and other plain values."""
+        if node not in self._current:
+            self._current.add(node)
+            self._at[node] = self._at.get(node, NOWHERE) | self._evaluated(node)
+        return self._at.get(node, NOWHERE)  # while it is being evaluated, what the round before found
+
+    def dispatched(self, call: ast.Call) -> Sequence[Function]:
+        """Each `forward` of this file that `layer(...)` or `self.layers[i](...)` may run."""
+        is_module = self.program.value(call.func).kind in (Kind.MODULE, Kind.UNKNOWN)
+        return forwards(self.program.get(Flow), call) if is_module else ()
+
+    def outer(self, name: str) -> Locations:
+        """What a function inside of this scope finds under `name` at any time."""
+        bindings = self._bindings.get(name, ())
+        return frozenset().union(*map(self._defined, bindings)) if bindings else self.outside(name)
+
+    def summary(self) -> Summary:
+        """What a call of this function does to its callers."""
+        scope = self.graph.scope
+        returned = [self.of(scope.body)] if isinstance(scope, ast.Lambda) else []
+        yields = False
+        for node in self.graph.places:
+            if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom) and node.value is not None:
+                returned.append(self.of(node.value))
+            yields |= isinstance(node, ast.Yield | ast.YieldFrom)
+        returns = frozenset().union(*returned)
+        own = [each for each in returns if not each.is_outside]
+        holds = frozenset(each for each in self.cells.reach(own) if each.is_outside)
+        keeps = frozenset(
+            (place, name, each)
+            for (place, name), values in self.cells.held.items()
+            for each in (self.cells.reach(values) if place.is_outside else ())
+            if each.is_outside
+        )
+        writes = frozenset(write for write in self.writes if write.to.is_outside)
+        return Summary(returns, holds, writes, keeps, yields)
+
+    # -- expressions
+
+    def _evaluated(self, node: ast.expr) -> Locations:
+        value = self.program.value(node)
+        if value.kind in PLAIN and value.sure:
+            if isinstance(node, ast.Call):
+                self.result(node)
+            return NOWHERE
+        method = _EXPRESSIONS.get(type(node))
+        return NOWHERE if method is None else method(self, node)
+
+    def _name(self, node: ast.Name) -> Locations:
+        value = self.graph.value(node)
+        return self.outer(node.id) if value is None else self.held(value)
+
+    def held(self, value: Value) -> Locations:
+        """The locations that a variable may hold while it has this SSA value."""
+        return frozenset().union(*map(self._defined, sources_of(value)))
+
+    def _defined(self, value: Value) -> Locations:
+        """What a variable is given where it is bound."""
+        if isinstance(value, Outer):
+            is_own = value.name in self.graph.shared and value.name in self._bindings
+            return (self.outer(value.name) if is_own else NOWHERE) | self.outside(value.name)
+        assert isinstance(value, Definition)
+        if isinstance(value.node, ast.arg):
+            return self._parameter(value.node)
+        if isinstance(value.node, ast.ExceptHandler):
+            return frozenset({made(self.graph.scope), ANYWHERE})
+        if isinstance(value.node, ast.alias | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            is_module = isinstance(self.graph.scope, ast.Module)
+            return frozenset({_outer(value.name) if is_module else made(value.node)})
+        if value.source is None:
+            return NOWHERE
+        if value.updates is not None:
+            return self.held(value.updates) | {made(value.node)}
+        return self._part(self.of(value.source), value.source, value.steps)
+
+    def _parameter(self, node: ast.arg) -> Locations:
+        location = Location(Origin.PARAMETER, node)
+        arguments = self.graph.scope.args if isinstance(self.graph.scope, FUNCTIONS) else None
+        if arguments is not None and node in (arguments.vararg, arguments.kwarg):
+            own = frozenset({made(node)})
+            self.cells.store(own, ANY, [location])
+            return own
+        return frozenset({location})
+
+    def _part(self, locations: Locations, source: ast.expr, steps: tuple[Step, ...]) -> Locations:
+        for position, step in enumerate(steps):
+            if step == "enter" or step == "part":
+                locations |= self.cells.load(locations, ANY) | self.cells.load(locations, ELEMENTS)
+                locations |= self.cells.load(locations, ANY)
+            elif position == 0:
+                locations = self._items(locations, source)
+            else:
+                locations = self.items_at(locations)
+        return locations
+
+    def _attribute(self, node: ast.Attribute) -> Locations:
+        base = self.of(node.value)
+        value = self.program.value(node.value)
+        is_tensor = value.kind in ARRAYS and value.sure
+        found = NOWHERE if is_tensor else self.cells.load(base, node.attr)
+        operation = torch_ops.of_attribute(node.attr) or torch_ops.of_method(node.attr)
+        if operation is not None or node.attr == "__dict__" or is_tensor:
+            found |= base  # a view, or a method bound to it
+        for function in self.properties.get(node.attr, ()):
+            found |= self.run(function, node, {0: base})
+        return found
+
+    def _subscript(self, node: ast.Subscript) -> Locations:
+        return self.items_of(node.value)
+
+    def _display(self, node: ast.List | ast.Tuple | ast.Set) -> Locations:
+        own = frozenset({made(node)})
+        for each in node.elts:
+            self.cells.store(
+                own, ELEMENTS, self.items_of(each.value) if isinstance(each, ast.Starred) else self.of(each)
+            )
+        return own
+
+    def _mapping(self, node: ast.Dict) -> Locations:
+        own = frozenset({made(node)})
+        for key, each in zip(node.keys, node.values, strict=True):
+            self.cells.store(own, ELEMENTS, self.of(each) if key is not None else self.items_of(each))
+        return own
+
+    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Locations:
+        own = frozenset({made(node)})
+        self.cells.store(own, ELEMENTS, self.of(node.value if isinstance(node, ast.DictComp) else node.elt))
+        return own
+
+    def _either(self, node: ast.IfExp | ast.BoolOp) -> Locations:
+        return frozenset().union(
+            *map(self.of, node.values if isinstance(node, ast.BoolOp) else (node.body, node.orelse))
+        )
+
+    def _arithmetic(self, node: ast.BinOp) -> Locations:
+        """Something new, which may hold what its operands do: `[s] * 2`."""
+        own = frozenset({made(node)})
+        for each in (node.left, node.right):
+            self.cells.store(own, ELEMENTS, self.cells.load(self.of(each), ELEMENTS))
+        word, left, right = _OPERATORS[type(node.op)], self.of(node.left), self.of(node.right)
+        ours = [self.run(each, node, {0: left, 1: right}) for each in self.operators.get(f"__{word}__", ())]
+        ours += [self.run(each, node, {0: right, 1: left}) for each in self.operators.get(f"__r{word}__", ())]
+        return own.union(*ours)
+
+    def _call(self, node: ast.Call) -> Locations:
+        return self.result(node)
+
+    def _lambda(self, node: ast.Lambda) -> Locations:
+        self.kept(node, node)
+        return frozenset({made(node)})
+
+    # -- effects
+
+    def _expression(self, node: ast.expr) -> None:
+        self.of(node)
+
+    def _assignment(self, node: ast.Assign | ast.AnnAssign) -> None:
+        if node.value is not None:
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                self._store(node, target, node.value, ())
+
+    def _store(self, node: ast.AST, target: ast.expr, source: ast.expr, steps: tuple[Step, ...]) -> None:
+        """Store the part of `source` that `steps` lead to into an attribute or items; names are SSA values."""
+        if isinstance(target, ast.Tuple | ast.List):
+            parts = source.elts if isinstance(source, ast.Tuple | ast.List) and not steps else []
+            for index, each in enumerate(target.elts):
+                if len(parts) == len(target.elts):
+                    self._store(node, each, parts[index], ())
+                else:
+                    self._store(node, each, source, (*steps, index))
+        elif isinstance(target, ast.Starred):
+            self._store(node, target.value, source, (*steps[:-1], "part"))
+        elif isinstance(target, ast.Attribute):
+            self.bind_attribute(node, self.of(target.value), target.attr, self._part(self.of(source), source, steps))
+        elif isinstance(target, ast.Subscript):
+            base = self.of(target.value)
+            self.write(node, base)
+            if self.program.value(target.value).kind not in ARRAYS:
+                self.cells.store(base, ELEMENTS, self._part(self.of(source), source, steps))
+
+    def _augmented(self, node: ast.AugAssign) -> None:
+        target = node.target
+        value = self.program.value(target)
+        if value.kind in PLAIN and value.sure:
+            return
+        if isinstance(target, ast.Name):
+            definition = self.graph.value(target)
+            old = definition.updates if isinstance(definition, Definition) else None
+            objects = NOWHERE if old is None else self.held(old)
+            self.cells.store(objects, ELEMENTS, self.items_of(node.value))
+        elif isinstance(target, ast.Attribute):
+            base = self.of(target.value)
+            objects = self.cells.load(base, target.attr)
+            self.write(node, base, attribute=target.attr)
+        else:
+            assert isinstance(target, ast.Subscript)
+            objects = self.of(target.value) | self.items_of(target.value)
+        for each in self.operators.get(f"__i{_OPERATORS[type(node.op)]}__", ()):
+            self.run(each, node, {0: objects, 1: self.of(node.value)})
+        self.write(node, objects)
+
+    def _deletion(self, node: ast.Delete) -> None:
+        for target in node.targets:
+            if isinstance(target, ast.Subscript):
+                self.write(node, self.of(target.value))
+
+    def _looped(self, node: ast.For | ast.AsyncFor | ast.comprehension) -> None:
+        self._store(node, node.target, node.iter, ("each",))
+
+    def _manager(self, node: ast.withitem) -> None:
+        """What a context manager does when it is left."""
+        if node.optional_vars is not None:
+            self._store(node, node.optional_vars, node.context_expr, ("enter",))
+        if not self.is_library(node.context_expr):
+            self.write(node, self.of(node.context_expr), deep=True)
+
+    def _raised(self, node: ast.Raise) -> None:
+        if node.exc is not None:
+            self.cells.store([made(self.graph.scope)], ANY, self.cells.reach(self.of(node.exc)))
+
+    def _suspended(self, node: ast.Yield | ast.YieldFrom | ast.Await) -> None:
+        """Other code runs here: it may write to all that it was given, and to what lies outside."""
+        given = self.of(node.value) if node.value is not None else NOWHERE
+        roots = {each for bindings in self._bindings.values() for value in bindings for each in self._of_caller(value)}
+        self.write(node, given | roots, deep=True)
+
+    def _of_caller(self, value: Definition) -> Locations:
+        return self._parameter(value.node) if isinstance(value.node, ast.arg) else NOWHERE
+
+    def _inner_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        """A function that is more than called may be kept by somebody, and run at any time."""
+        value = self.graph.value(node)
+        uses = value.uses if value is not None else []
+        calls = all(
+            self.program.callee(call) is node for use in uses if isinstance(call := self.program.parent(use), ast.Call)
+        )
+        is_only_called = calls and all(
+            isinstance(call := self.program.parent(use), ast.Call) and call.func is use for use in uses
+        )
+        if not is_only_called or node.name in self.graph.captured or node.decorator_list:
+            self.kept(node, node)
+
+
+def _outer(name: str) -> Location:
+    return Location(Origin.OUTER, name)
+
+
+_OPERATORS: dict[type[ast.operator], str] = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.MatMult: "matmul",
+    ast.Div: "truediv",
+    ast.FloorDiv: "floordiv",
+    ast.Mod: "mod",
+    ast.Pow: "pow",
+    ast.LShift: "lshift",
+    ast.RShift: "rshift",
+    ast.BitOr: "or",
+    ast.BitXor: "xor",
+    ast.BitAnd: "and",
+}
+_EXPRESSIONS: dict[type[ast.AST], Callable[..., Locations]] = {
+    ast.Name: PointsTo._name,
+    ast.Attribute: PointsTo._attribute,
+    ast.Subscript: PointsTo._subscript,
+    ast.Starred: lambda self, node: self.items_of(node.value),
+    ast.List: PointsTo._display,
+    ast.Tuple: PointsTo._display,
+    ast.Set: PointsTo._display,
+    ast.Dict: PointsTo._mapping,
+    ast.ListComp: PointsTo._comprehension,
+    ast.SetComp: PointsTo._comprehension,
+    ast.GeneratorExp: PointsTo._comprehension,
+    ast.DictComp: PointsTo._comprehension,
+    ast.IfExp: PointsTo._either,
+    ast.BoolOp: PointsTo._either,
+    ast.NamedExpr: lambda self, node: self.of(node.value),
+    ast.Await: lambda self, node: self.of(node.value) | {ANYWHERE},
+    ast.Yield: lambda self, node: frozenset({ANYWHERE}),
+    ast.YieldFrom: lambda self, node: frozenset({ANYWHERE}),
+    ast.BinOp: PointsTo._arithmetic,
+    ast.UnaryOp: lambda self, node: frozenset({made(node)}),
+    ast.Compare: lambda self, node: frozenset({made(node)}),
+    ast.Call: PointsTo._call,
+    ast.Lambda: PointsTo._lambda,
+}
+_EFFECTS: dict[type[ast.AST], Callable[..., None]] = {
+    ast.Call: PointsTo._expression,
+    ast.Lambda: PointsTo._expression,
+    ast.BinOp: PointsTo._expression,
+    ast.Attribute: lambda self, node: self.of(node) if isinstance(node.ctx, ast.Load) else None,
+    ast.Assign: PointsTo._assignment,
+    ast.AnnAssign: PointsTo._assignment,
+    ast.AugAssign: PointsTo._augmented,
+    ast.Delete: PointsTo._deletion,
+    ast.For: PointsTo._looped,
+    ast.AsyncFor: PointsTo._looped,
+    ast.withitem: PointsTo._manager,
+    ast.Raise: PointsTo._raised,
+    ast.Yield: PointsTo._suspended,
+    ast.YieldFrom: PointsTo._suspended,
+    ast.Await: PointsTo._suspended,
+    ast.FunctionDef: PointsTo._inner_function,
+    ast.AsyncFunctionDef: PointsTo._inner_function,
+}
