@@ -26,9 +26,9 @@ What is offered, by the question that a rule asks:
   `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`.
 - *How is it mended?* `rewrite` takes `Replace`, `ReplaceStatements`, `InsertBefore`, `InsertAfter`, `AddKeywords`
   (where `takes_keywords` allows), `AddName` and `Decorate`, each a `CodeChange`, with new code by `expression`,
-  `statement`, `statements`, `call_like` and `number`; `Codemod` takes a function on
-  the libcst tree, for which `matchers` are libcst's. Whole remedies: `joined_behind`, `time_loop_remedy` (a `Remedy`),
-  `host_reads` (of each `Sync`), `add_guard` (`Guarding`).
+  `statement`, `statements`, `call_like` and `number`; `Codemod` takes a function on the libcst tree, for which
+  `matchers` are libcst's. Whole remedies: `joined_behind`, `time_loop_remedy` (a `Remedy`), `host_reads` (of each
+  `Sync`), `add_guard` (`Guarding`).
 - *Where is it reported?* `call_span`, `head_span`, and `Program.span`; `comments` are what a fix must keep.
 
 Positions are characters of the program's text, `[start, end)`. What isn't known is None, empty, or of `Kind.UNKNOWN`;

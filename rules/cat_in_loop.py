@@ -39,9 +39,9 @@ A buffer of tokens is allocated once for all steps, and filled: `tokens[:, step]
 
 `exact`: the parts go into a list, also the tensor that the loop starts with, and are joined once behind the loop, after
 no iteration, too. Where a part is an index or a slice of another tensor, all of that stays in memory until then:
-`behaviour`. It is assumed that all parts are of one type, and that modules give new tensors. There is no fix where
-other code may see the variable meanwhile, where the loop leaves with it, for attributes, where a part isn't known to be
-made anew in each iteration or is written to in place behind it, and where the parts are joined below a `with`.
+`behaviour`. It is assumed that all parts are of one type, and that modules give new tensors. There is no fix for
+attributes, where others may look at the variable, or know a part or the first tensor, where the loop leaves with it,
+and where they are joined below a `with`. A part is nobody else's where all else that is done with it only reads it.
 
 ## Measured
 
