@@ -32,6 +32,8 @@ def check_aliases(program: Program, loop: PlainLoop) -> None:
             if not (write.deep or is_made or _is_seen(program, points, graph, loop, write)):
                 raise Blocked("a step writes through an alias to a tensor that it did not make", write.node)
         elif is_made and write.to in held and (write.deferred or graph.runs_after(write.node, loop)):
+            if _names_result(program, graph, loop, write):
+                continue  # which each of the rewritings looks at itself
             raise Blocked("what a step made is kept, and written to in place when the loop is over", write.node)
 
 
@@ -41,7 +43,7 @@ def _is_made_in(graph: Graph, loop: PlainLoop, place: Location) -> bool:
 
 def _is_seen(program: Program, points: PointsTo, graph: Graph, loop: PlainLoop, write: Write) -> bool:
     """Is it a write to a container, or in plain sight: to a variable that the step finds as it is?"""
-    if not isinstance(write.node, ast.stmt | ast.expr) or _fills(write.node):
+    if not isinstance(write.node, ast.stmt | ast.expr) or _fills(write.node) or _is_container(write.to):
         return True
     for name in in_place(program, program.statement_of(write.node)):
         value = graph.value(name)
@@ -57,3 +59,16 @@ def _fills(node: ast.AST) -> bool:
         return False
     operation = torch_ops.of_method(node.func.attr)
     return (operation is None or not operation.writes) and node.func.attr in FILLS
+
+
+def _is_container(place: Location) -> bool:
+    root = place.root.left if isinstance(place.root, ast.BinOp) else place.root
+    return isinstance(root, ast.List | ast.ListComp | ast.Dict | ast.DictComp | ast.Set | ast.SetComp)
+
+
+def _names_result(program: Program, graph: Graph, loop: PlainLoop, write: Write) -> bool:
+    """Is it a write to a variable that the loop itself gives its value?"""
+    if not isinstance(write.node, ast.stmt | ast.expr):
+        return False
+    values = [each for name in in_place(program, program.statement_of(write.node)) for each in graph.definitions(name)]
+    return any(isinstance(each, Definition) and graph.is_within(each.node, loop) for each in values)
