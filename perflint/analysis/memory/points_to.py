@@ -117,7 +117,16 @@ class PointsTo(Calls):
 
     def held(self, value: Value) -> Locations:
         """The locations that a variable may hold while it has this SSA value."""
-        return frozenset().union(*map(self._defined, sources_of(value)))
+        found: set[Location] = set()
+        pending, seen = [value], set[Value]()
+        while pending:
+            for each in sources_of(pending.pop()):
+                if each not in seen:
+                    seen.add(each)
+                    found |= self._defined(each)
+                    if isinstance(each, Definition) and each.updates is not None:
+                        pending.append(each.updates)
+        return frozenset(found)
 
     def _defined(self, value: Value) -> Locations:
         """What a variable is given where it is bound."""
@@ -135,7 +144,7 @@ class PointsTo(Calls):
         if value.source is None:
             return NOWHERE
         if value.updates is not None:
-            return self.held(value.updates) | {made(value.node)}
+            return frozenset({made(value.node)})
         return self._part(self.of(value.source), value.source, value.steps)
 
     def _parameter(self, node: ast.arg) -> Locations:
