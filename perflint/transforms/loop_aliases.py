@@ -67,8 +67,10 @@ def _is_container(place: Location) -> bool:
 
 
 def _names_result(program: Program, graph: Graph, loop: PlainLoop, write: Write) -> bool:
-    """Is it a write to a variable that the loop itself gives its value?"""
+    """Is it a write to a variable that the loop itself binds, or to an item of one that it fills?"""
     if not isinstance(write.node, ast.stmt | ast.expr):
         return False
-    values = [each for name in in_place(program, program.statement_of(write.node)) for each in graph.definitions(name)]
-    return any(isinstance(each, Definition) and graph.is_within(each.node, loop) for each in values)
+    names = in_place(program, program.statement_of(write.node))
+    values = {value for name in names for value in graph.definitions(name) if isinstance(value, Definition)}
+    uses = (use for value in values for use in value.uses)
+    return any(graph.is_within(node, loop) for node in (*(value.node for value in values), *uses))
