@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
@@ -73,6 +73,11 @@ class PointsTo(Calls):
         """Each `forward` of this file that `layer(...)` or `self.layers[i](...)` may run."""
         is_module = self.program.value(call.func).kind in (Kind.MODULE, Kind.UNKNOWN)
         return forwards(self.program.get(Flow), call) if is_module else ()
+
+    @property
+    def names(self) -> Collection[str]:
+        """The variables that this scope binds."""
+        return self._bindings.keys()
 
     def outer(self, name: str) -> Locations:
         """What a function inside of this scope finds under `name` at any time."""
