@@ -33,12 +33,9 @@ dtype that they are converted to. No fix for ranges of floats, leaves that get g
 
 ## Measured
 
-One H200, torch 2.11.0, 2026-11-22, before and after `perflint fix`, bitwise the same results (interleaved pairs;
-`tests/gpu/measure.py`): 64 training steps of a two-layer LSTM that makes its states, positions and mask on the host
-(batch 128, 32 steps, width 512), 398 ms to 366 ms (median of 21 ratios 1.06x) and, in another process, 446 ms to 423 ms
-(of 61 ratios 1.04x): no gain beyond the noise, as the same program against itself varied from 0.51x to 1.73x. The same
-steps with batch 512 and width 1,024 took 917 ms before and 680 ms after (of 15 ratios 1.33x; against itself 0.88x to
-1.14x).
+One H200, torch 2.11.0, 2026-11-22, bitwise the same results (`tests/gpu/measure.py`): 64 training steps of an LSTM that
+makes states, positions and mask on the host, batch 128, width 512: 398 ms to 366 ms (1.06x), no gain beyond the noise
+(against itself 0.51x to 1.73x); with batch 512 and width 1,024, 917 ms to 680 ms (1.33x; against itself 0.88x to 1.14x).
 """
 
 from __future__ import annotations
