@@ -3,9 +3,9 @@
 ## What it does
 
 Reports `.to(device)`, `.to(x)`, `.cuda()`, `.type_as(x)` and `.type(torch.cuda.FloatTensor)` of what `torch.zeros`,
-`ones`, `full` and the like (*constant*), `arange`, `linspace` (*range*), `rand`, `randn`, `randint` (*random*) have just
-made on the host, in every step, with views, casts and operations with numbers in between. Left alone are tensors made
-of data, which are on the host anyway, buffers that are made once, pinned memory, and tensors without items.
+`ones`, `full` and the like (*constant*), `arange`, `linspace` (*range*), `rand`, `randn`, `randint` (*random*) have
+just made on the host, in every step, with views, casts and operations with numbers in between. Left alone are tensors
+made of data, which are on the host anyway, buffers that are made once, pinned memory, and empty tensors.
 
 ## Why it is slow
 
@@ -33,7 +33,7 @@ dtype that they are converted to. No fix for ranges of floats, leaves that get g
 
 One H200, torch 2.11.0, 2026-11-22, bitwise the same results (`tests/gpu/measure.py`): 64 training steps of an LSTM that
 makes states, positions and mask on the host, batch 128, width 512: 398 ms to 366 ms (1.06x), no gain beyond the noise
-(against itself 0.51x to 1.73x); with batch 512 and width 1,024, 917 ms to 680 ms (1.33x; against itself 0.88x to 1.14x).
+(against itself 0.51x to 1.73x); with batch 512 and width 1,024, 917 ms to 680 ms (1.33x; against itself 0.88 to 1.14).
 """
 
 from __future__ import annotations
