@@ -11,8 +11,8 @@ What is offered, by the question that a rule asks:
 - *What is this value?* `Program.value` gives a `Value` of a `Kind`, with its `Place`; `is_integer` proves it whole.
 - *What does this call do?* `operation` gives the `TorchCall`: torch's canonical name, the tensor, and the `Operation`
   with its traits; `move` gives the `Move` to the device; `bind` and `Program.arguments` give what is handed over,
-  `Bound` to parameters; `torch_function` and `torch_method` look up a name; `CONCATENATIONS`, `CONVERSIONS`, `VIEWS`,
-  `WRAPPERS` are groups.
+  `Bound` to parameters; `torch_function` and `torch_method` look up a name,
+  `torch_does` asks for a trait and `torch_name` for the canonical name; `converts`, `is_view`, `joins` and `WRAPPERS`.
 - *Where does it come from, and where does it go?* `flow` gives the `Flow` of definitions to uses; `carrying_loop`
   tells what a loop carries; `occurrences` and `seen_elsewhere` tell who looks at a variable; `reading` gives all that
   becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`; `may_show_writes` asks the alias analysis whether
@@ -26,9 +26,9 @@ What is offered, by the question that a rule asks:
   `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`.
 - *How is it mended?* `rewrite` takes `Replace`, `ReplaceStatements`, `InsertBefore`, `InsertAfter`, `AddKeywords`
   (where `takes_keywords` allows), `AddName` and `Decorate`, each a `CodeChange`, with new code by `expression`,
-  `statement`, `statements`, `call_like` and `number`; `Codemod` takes a function on
-  the libcst tree, for which `matchers` are libcst's. Whole remedies: `joined_behind`, `time_loop_remedy` (a `Remedy`),
-  `host_reads` (of each `Sync`), `add_guard` (`Guarding`).
+  `statement`, `statements`, `call_like` and `number`; `Codemod` takes a function on the libcst tree, for which
+  `matchers` are libcst's. Whole remedies: `joined_behind`, `time_loop_remedy` (a `Remedy`), `host_reads` (of each
+  `Sync`), `add_guard` (`Guarding`).
 - *Where is it reported?* `call_span`, `head_span`, and `Program.span`; `comments` are what a fix must keep.
 
 Positions are characters of the program's text, `[start, end)`. What isn't known is None, empty, or of `Kind.UNKNOWN`;
@@ -55,7 +55,7 @@ from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.occurrences import occurrences, seen_elsewhere
 from perflint.analysis.links import Likelihood
-from perflint.analysis.memory.consumers import CONCATENATIONS, CONVERSIONS, VIEWS, WRAPPERS, Consumer, Reading, Role
+from perflint.analysis.memory.consumers import WRAPPERS, Consumer, Reading, Role, converts, is_view, joins
 from perflint.analysis.memory.consumers import reading as _reading
 from perflint.analysis.memory.view_writes import may_show_writes
 from perflint.analysis.program import Heat, Kind, LoopKind, Place, Program, Value
@@ -70,7 +70,7 @@ from perflint.engine.rule import Finding, Option, Options, Rule, Severity
 from perflint.syntax.arguments import Bound, bind
 from perflint.syntax.edits import Edit, Fix, Safety
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, PlainLoop, own_nodes, path_of
-from perflint.torch_ops import Operation
+from perflint.torch_ops import Operation, Trait
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.guard import Guarding, add_guard, is_notebook
 from perflint.transforms.operations import (
@@ -89,12 +89,9 @@ from perflint.transforms.rewrite import Codemod, rewrite
 from perflint.transforms.template import call_like, expression, number, statement, statements
 
 __all__ = [
-    "CONCATENATIONS",
-    "CONVERSIONS",
     "FUNCTIONS",
     "LOOPS",
     "MEASURED",
-    "VIEWS",
     "WRAPPERS",
     "AddKeywords",
     "AddName",
@@ -149,6 +146,7 @@ __all__ = [
     "call_span",
     "carrying_loop",
     "comments",
+    "converts",
     "dataset",
     "expression",
     "first_process_start",
@@ -159,7 +157,9 @@ __all__ = [
     "integer",
     "is_integer",
     "is_notebook",
+    "is_view",
     "joined_behind",
+    "joins",
     "loaders",
     "makes_rare",
     "matchers",
@@ -182,8 +182,10 @@ __all__ = [
     "statements",
     "takes_keywords",
     "time_loop_remedy",
+    "torch_does",
     "torch_function",
     "torch_method",
+    "torch_name",
     "tried",
 ]  # fmt: skip
 
@@ -196,6 +198,16 @@ Given = ParamSpec("Given")
 def torch_function(qualified: str) -> Operation | None:
     """What the table of torch says of a function by its public name, such as "torch.cat"; None where it has none."""
     return torch_ops.of_function(qualified)
+
+
+def torch_does(name: str, trait: Trait) -> bool:
+    """Whether torch's operation of that last name has the trait, be it called as a method or as a function."""
+    return torch_ops.does(name, trait)
+
+
+def torch_name(qualified: str) -> str:
+    """The one short name of torch's function and its aliases, "cat" for torch.concat; "" if it is not known."""
+    return torch_ops.canonical(qualified)
 
 
 def torch_method(name: str) -> Operation | None:

@@ -39,13 +39,17 @@ A buffer of tokens is allocated once for all steps, and filled: `tokens[:, step]
 
 `exact`: the parts go into a list, also the tensor that the loop starts with, and are joined once behind the loop, after
 no iteration, too. Where a part is an index or a slice of another tensor, all of that stays in memory until then:
-`behaviour`. It is assumed that all parts are of one type, and that modules give new tensors. There is no fix where
-other code may see the variable meanwhile, where the loop leaves with it, for attributes, where a part isn't known to be
-made anew in each iteration or is written to in place behind it, and where the parts are joined below a `with`.
+`behaviour`. It is assumed that all parts are of one type, and that modules give new tensors. There is no fix for
+attributes, where others may look at the variable, or know a part or the first tensor, where the loop leaves with it,
+and where they are joined below a `with`. A part is nobody else's where all else that is done with it only reads it.
 
 ## Measured
 
-Not measured yet (`tests/gpu/measure.py` has the program).
+One H200, torch 2.11.0, 2026-11-22, before and after `perflint fix`, bitwise the same results (medians of 21 interleaved
+pairs; `tests/gpu/measure.py`): the scores of 400 batches, 256 by 1,000 each, put together as they come, 53.2 ms to
+11.5 ms (4.7x; by hand, with a buffer, 11.4 ms); in another process of that day 53.4 ms to 14.6 ms (3.7x). In a process
+of its own the first run made torch reserve 75 GiB of the GPU's memory before, and 1.2 GiB after; of what tensors
+occupied at once, the peak rose from 1,017 MiB to 1,145 MiB.
 """
 
 from __future__ import annotations
@@ -56,7 +60,6 @@ from collections.abc import Iterator
 from perflint import api
 from perflint.api import Finding, Loop, LoopKind, Options, Program, Rule, Severity, TorchCall
 
-_JOINS = frozenset({"cat", "hstack", "vstack", "dstack", "column_stack"})
 _FEW = 4  # iterations
 _MESSAGES = {
     "collected": "`{}` is copied as a whole in every iteration, to get one part more",
@@ -93,7 +96,7 @@ def _growing(program: Program, statement: ast.Assign) -> Iterator[tuple[TorchCal
         parts = node.args[0] if path and isinstance(node, ast.Call) and node.args else None
         for own in parts.elts if isinstance(parts, ast.List | ast.Tuple) else ():
             found = api.operation(program, node) if api.path_of(own) == path else None
-            if found is not None and found.name in _JOINS:
+            if found is not None and "joining" in found.traits and found.name != "stack":
                 yield found, own
 
 

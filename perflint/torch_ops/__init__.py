@@ -18,19 +18,23 @@ from perflint.torch_ops.operation import (
     UNKNOWN,
     Argument,
     Operation,
+    Trait,
     Variant,
 )
 from perflint.torch_ops.table import (
     PATH,
     canonical,
     class_kind,
+    does,
     exports,
     of_attribute,
     of_distribution,
     of_forward,
     of_function,
     of_method,
+    of_name,
     short_name,
+    writes_in_place,
 )
 
 __all__ = [
@@ -47,14 +51,18 @@ __all__ = [
     "UNKNOWN",
     "Argument",
     "Operation",
+    "Trait",
     "Variant",
     "canonical",
     "class_kind",
+    "does",
     "exports",
     "of_attribute",
     "of_distribution",
     "of_forward",
     "of_function",
     "of_method",
+    "of_name",
     "short_name",
+    "writes_in_place",
 ]

@@ -6,14 +6,59 @@ import ast
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 UNKNOWN = "unknown"
 RESULTS = (  # besides UNKNOWN; tuple and tensors are a tuple and a list of tensors, list is Python data
     *("tensor", "tuple", "tensors", "list", "number", "bool", "size"),
     *("str", "device", "dtype", "none", "numpy", "other"),
 )
-CALL_TRAITS = frozenset(["pointwise", "reduction", "view", "random", "factory", "like"])  # arguments may decide
-TRAITS = CALL_TRAITS | {"cast", "move"}
+Trait = Literal[
+    "pointwise",  # elementwise, its tensors broadcast
+    "reduction",
+    "view",  # computes nothing: the same numbers in memory that it shares where their layout allows it
+    "random",  # draws from a generator
+    "factory",  # makes a tensor out of none
+    "like",  # makes a tensor where its input lies
+    "loss",  # of a batch, with an argument `reduction`
+    "cast",  # the same numbers in another type
+    "move",  # in another place
+    "to_device",  # may take the tensor to the device
+    "copying",  # gives its tensor's numbers, or a constant: bitwise the same on every device
+    "to_host",  # copies to the host, or reads there
+    "counting",  # waits for the device since the values decide how many, or whether
+    "keeping",  # computes nothing: the same numbers in another layout, type or place
+    "measuring",  # tells of the tensor what neither its values nor its layout decide
+    "restriding",  # a view whatever the layout
+    "permuting",  # a view with the axes in another order
+    "parting",  # several views, of parts
+    "joining",  # one tensor of several
+    "matmul",
+    "indexing",  # reads or writes at indices, or where a mask is set
+    "repeating",  # the same numbers several times
+    "distance",  # compares two tensors, which broadcast
+    "choosing",  # by the greatest, or by chance
+    "pairing",  # gives values and indices, at least with a `dim`
+    "same_shape",  # as its tensor
+    "sized",  # makes a tensor of a given size, or of another's, without looking at numbers
+    "filling",  # with one number
+    "of_data",  # makes a tensor of Python data
+    "line",  # makes one axis of numbers
+    "updating",  # in place, it changes some elements, or adds to them
+    "replacing",  # in place, it changes all of them
+    "taking_sizes",  # its arguments are sizes, counts, bounds or shifts
+    "making_floats",  # whatever it is given
+    "making_reals",  # even of complex numbers, or fails
+    "making_longs",  # of integers and bools, however narrow they are
+    "combining",  # two tensors to one of their kind
+    "shaping",  # its arguments, one by one, say something of each axis of the result
+    "narrowing",  # a cast to floats of 16 bits
+    "same_kind",  # floats of floats, integers of integers
+    "unmistakable",  # no other type has a method of that name
+]
+TRAITS: tuple[Trait, ...] = get_args(Trait)
+CALL_TRAITS = frozenset(["pointwise", "reduction", "view", "random", "factory", "like"])  # arguments may decide them
+_METADATA = frozenset(["number", "bool", "size", "device", "dtype", "str"])
 
 NUMBER, TENSOR, TRUE, FALSE, NONE, OTHER = "number", "tensor", "true", "false", "none", "other"  # kinds of arguments
 RECEIVER = "self"  # the name of the argument that a method is called on
@@ -80,11 +125,8 @@ class Operation:
         result: one of RESULTS, or UNKNOWN.
         dtype: "bool" or "int" (int64) where every result is that unless a `dtype` argument says otherwise, else "".
         syncs: whether the host waits for the device because the result depends on values there.
-        traits: as of this list:
-            pointwise: elementwise, its tensors broadcast; reduction;
-            view: computes nothing, gives the same numbers in memory that it shares where their layout allows it;
-            random: draws from a generator; factory: makes a tensor out of none; like: makes it where its input lies;
-            cast: gives the same numbers in another type; move: in another place.
+        traits: those of TRAITS that hold, to be asked for by `does`.
+        dim: where the number of an axis goes; None if nowhere.
         views: the arguments whose memory the result always shows; written `out` and `self` are among them.
         may_return: the arguments whose memory the result may show or that it may be, depending on their layout, type
             or place, as of `contiguous` and `to`.
@@ -97,10 +139,20 @@ class Operation:
     dtype: str = ""
     syncs: bool = False
     traits: frozenset[str] = frozenset()
+    dim: Argument | None = None
     views: tuple[Argument, ...] = ()
     may_return: tuple[Argument, ...] = ()
     writes: tuple[Argument, ...] = ()
     variants: tuple[Variant, ...] = ()
+
+    def does(self, trait: Trait) -> bool:
+        """Whether the operation has this trait."""
+        return trait in self.traits
+
+    @property
+    def is_metadata(self) -> bool:
+        """Whether it tells something of the tensor that the host knows, as its sizes or its type."""
+        return self.result in _METADATA and not self.syncs
 
     @property
     def shares(self) -> bool:
@@ -140,7 +192,8 @@ class Operation:
             )
             for each in self.variants
         )
-        return replace(self, views=views, may_return=may_return, writes=writes, variants=variants)
+        dim = None if self.dim is None else _shifted(self.dim)
+        return replace(self, dim=dim, views=views, may_return=may_return, writes=writes, variants=variants)
 
 
 @dataclass(frozen=True, slots=True)

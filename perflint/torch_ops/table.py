@@ -12,14 +12,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from perflint.torch_ops.operation import CALL_TRAITS, TRAITS, Argument, Operation, Variant
+from perflint.torch_ops.operation import CALL_TRAITS, TRAITS, Argument, Operation, Trait, Variant
 
 PATH = Path(__file__).with_name("torch_table.json")
 
+_TRAITS = frozenset(TRAITS)
 METHODS = "torch.Tensor."  # what qualified names of methods begin with
 _UNNAMED = ("torch.nn.functional.", "torch.functional.", METHODS, "torch.")  # what short names go without
 
 
+@functools.cache
 def of_function(qualified: str) -> Operation | None:
     """What a function does, by its public name, as "torch.cat", "torch.nn.functional.relu" or "torch.Tensor.add"."""
     if qualified.startswith(METHODS):
@@ -28,11 +30,13 @@ def of_function(qualified: str) -> Operation | None:
     return _operation("functions", qualified)
 
 
+@functools.cache
 def of_method(name: str) -> Operation | None:
     """What a method of torch.Tensor does."""
     return _operation("methods", name)
 
 
+@functools.cache
 def of_attribute(name: str) -> Operation | None:
     """What reading a property of torch.Tensor gives, as "shape" or "T"."""
     return _operation("attributes", name)
@@ -49,6 +53,28 @@ def of_forward(qualified: str) -> Operation | None:
     if text is None or " " not in text:
         return None
     return _decode(text.partition(" ")[2], qualified)
+
+
+@functools.cache
+def of_name(name: str) -> Operation | None:
+    """What a method or function of torch does by its last name alone, for where it is not known which it is."""
+    return of_method(name) or of_function(f"torch.{name}") or of_function(f"torch.nn.functional.{name}")
+
+
+@functools.cache
+def does(name: str, trait: Trait) -> bool:
+    """Whether the operation of that last name has the trait, be it called as a method or as a function."""
+    operation = of_name(name)
+    return operation is not None and operation.does(trait)
+
+
+@functools.cache
+def writes_in_place(method: str) -> bool:
+    """Whether a method of that name changes its object; of what is none of a tensor's, as torch's convention has it."""
+    operation = of_method(method)
+    if operation is not None:
+        return operation.in_place
+    return method.endswith("_") and not method.startswith("_")
 
 
 def canonical(qualified: str) -> str:
@@ -88,7 +114,6 @@ def _operation(section: str, name: str) -> Operation | None:
     return None if text is None else _decode(text, name)
 
 
-@functools.cache
 def _decode(text: str, name: str) -> Operation:
     """Read `result [key=value]... [syncs] trait... | keyword@position:wants result ...`."""
     base, *others = text.split(" | ")
@@ -107,7 +132,8 @@ def _decode_one(text: str, base: Operation) -> Operation:
         result=result,
         dtype=stated.get("dtype", ""),
         syncs="syncs" in words,
-        traits=TRAITS.intersection(words) | (base.traits - CALL_TRAITS),
+        traits=_TRAITS.intersection(words) | (base.traits - CALL_TRAITS),
+        dim=_decode_argument(stated["dim"]) if "dim" in stated else base.dim,
         views=views + tuple(each for each in writes if each.name == "out" and each not in views),
         may_return=_decode_arguments(stated["may"]) if "may" in stated else base.may_return,
         writes=writes,

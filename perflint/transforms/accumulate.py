@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from perflint import torch_ops
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.occurrences import occurrences, start_region
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from perflint.analysis.program import Program
 
 _NO_DOUBLES = re.compile(r"\b(mps|xpu|accelerator)\b")  # devices without 64-bit floats, and what may be one
-_GIVE_LONG = frozenset({"sum", "prod", "count_nonzero", "argmax", "argmin", "long"})  # of integers, and of bools
 _GIVE_NUMBERS = frozenset({"builtins.float", "builtins.int", "builtins.len"})  # and no bool
 _ORDER = [Safety.EXACT, Safety.ROUNDING, Safety.BEHAVIOUR]
 
@@ -152,7 +152,8 @@ def _is_long(program: Program, node: ast.expr) -> bool:
     if not isinstance(node, ast.Call) or any(keyword.arg in ("dtype", "out") for keyword in node.keywords):
         return False
     name = node.func.attr if isinstance(node.func, ast.Attribute) else program.qualified(node.func)
-    return name.rpartition(".")[2] in _GIVE_LONG
+    name = name.rpartition(".")[2]
+    return name == "long" or torch_ops.does(name, "making_longs")
 
 
 def _starting_values(program: Program, found: Accumulator) -> list[int | float]:

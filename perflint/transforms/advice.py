@@ -68,14 +68,7 @@ _BUILTINS = {
     "max": _SILENT["max"],
     "min": _SILENT["min"],
 }
-_CREATE = frozenset("zeros ones empty rand randn randint randperm arange eye".split())  # and take but sizes and bounds
-_SHAPE = frozenset(  # a tensor by sizes, counts or shifts
-    "new_zeros new_ones new_empty view reshape repeat expand narrow split chunk roll unfold tile topk".split()
-)
 _SIZE_WORDS = frozenset("size n m start end step low high k length chunks split_size shifts dims".split())
-_FILLS = {"full": 1, "full_like": 1, "new_full": 1}  # and the position of the number
-_BUILDERS = frozenset("tensor as_tensor FloatTensor LongTensor new_tensor".split())
-_COPIES = frozenset({"cpu", "tolist", "numpy"})
 
 
 def advice(program: Program, sync: Sync) -> str:
@@ -112,7 +105,7 @@ def _of_call(program: Program, sync: Sync, call: ast.Call, argument: ast.AST) ->
     """What to do where the value, or what is computed of it, is an argument of `call`."""
     name, qualified = _name(call), program.qualified(call.func)
     head, _, rest = qualified.partition(".")
-    what = "a copy on the host" if sync.kind in _COPIES else "a Python number"
+    what = "a copy on the host" if sync.kind != "item" and torch_ops.does(sync.kind, "to_host") else "a Python number"
     if head in ("math", "cmath"):
         return _of_math(program, call)
     if _reports(program, call):
@@ -124,8 +117,8 @@ def _of_call(program: Program, sync: Sync, call: ast.Call, argument: ast.AST) ->
     if _is_meter(program, call):
         return f"`{ast.unparse(call.func)}` gets {what}: hand it the detached tensor, and convert where it reports"
     if head == "torch" or _owner(program, call) is Kind.TENSOR:
-        told = _of_builder(program, sync, call, argument) if name in _BUILDERS else _of_sizes(call, head, argument)
-        if told and (what == "a Python number" or name in _BUILDERS):
+        told = _of_builder(program, sync, call, argument) if _builds(name) else _of_sizes(call, head, argument)
+        if told and (what == "a Python number" or _builds(name)):
             return told
     return f"`{ast.unparse(call.func)}` gets {what} in every iteration: hand it the tensor, if it can work with one"
 
@@ -155,19 +148,27 @@ def _of_builder(program: Program, sync: Sync, call: ast.Call, argument: ast.AST)
     return _STACKED if isinstance(argument, ast.List | ast.Tuple | ast.ListComp) else ""
 
 
+def _builds(name: str) -> bool:
+    """Does a function of that name make a tensor of Python data?"""
+    return name in ("FloatTensor", "LongTensor") or torch_ops.does(name, "of_data")
+
+
 def _of_sizes(call: ast.Call, head: str, argument: ast.AST) -> str:
     """What to do where a function of torch, or a tensor's method, takes no tensor there; empty where it may."""
     name, word = _name(call), argument.arg if isinstance(argument, ast.keyword) else None
-    if name in _FILLS:
-        is_fill = word == "fill_value" if word else argument in call.args[_FILLS[name] :]
+    operation = torch_ops.of_name(name)
+    if operation is not None and operation.does("filling") and not operation.in_place:
+        is_fill = word == "fill_value" if word else argument in call.args[1:]
         if is_fill:
             return "a tensor of one number, expanded to that shape, stays on the device"
         return _SIZE if name != "full_like" and (word in (None, "size")) else ""
     if name == "pad":
         return _SIZE if word == "pad" or argument in call.args[1:2] else ""
-    takes_tensor = head == "torch" and name in _SHAPE
+    if operation is None or not operation.does("taking_sizes"):
+        return ""
+    takes_tensor = head == "torch" and not operation.does("factory")
     is_size = word in _SIZE_WORDS if word else argument in call.args[takes_tensor:]
-    return _SIZE if is_size and name in _CREATE | _SHAPE else ""
+    return _SIZE if is_size else ""
 
 
 def _reports(program: Program, call: ast.Call) -> bool:

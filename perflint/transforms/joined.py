@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.occurrences import occurrences, start_region
 from perflint.analysis.loops.calls import is_metadata
-from perflint.analysis.values.operations import TorchCall
+from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, PlainLoop, own_nodes, path_of
 from perflint.transforms.accumulator import alone_in
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.ownership import is_new, memory_of
-from perflint.transforms.capture.sharing import ELSEWHERE, sharing
 from perflint.transforms.names import taken_around
 from perflint.transforms.operations import InsertAfter, InsertBefore, ReplaceStatements, new, standing_for
 from perflint.transforms.rewrite import rewrite
@@ -58,7 +58,7 @@ def joined_behind(program: Program, growing: TorchCall) -> Fix:
     _check_plain(program, update.statement, loop)
     _check_same_each_time(program, growing.call, loop)
     for part in update.parts:
-        _check_kept(program, part, update.statement, inner, loop)
+        _check_own(program, part, inner, update.statement, loop)
     kept = taken_around(program, loop).fresh(f"{update.name}_parts")
     change = rewrite(
         program,
@@ -153,13 +153,13 @@ def _start(program: Program, update: _Update, loop: PlainLoop, kept: str) -> Ins
     if isinstance(first, ast.Assign) and plain and unread and alone:
         if update.starts is not None:
             return ReplaceStatements((first,), (standing_for(statement("{kept} = []", kept=kept), first),))
-        _check_start(program, first.value, update.statement, loop)
+        _check_own(program, first.value, program.function_of(loop) or program.tree, update.statement, loop)
         made = statement("{kept} = [{start}]", kept=kept, start=first.value)
         return ReplaceStatements((first,), (standing_for(made, first),))
-    parameters = {each.arg for each in getattr(getattr(program.function_of(loop), "args", None), "args", ())}
-    if update.starts is not None or (region is None and update.name not in parameters):
-        raise Blocked(f"it isn't known what `{update.name}` is when the loop starts")
-    _check_start(program, ast.copy_location(ast.Name(update.name, ast.Load()), loop), update.statement, loop)
+    if update.starts is not None or first is None:
+        raise Blocked(f"`{update.name}` may be a tensor that others know when the loop starts")
+    name = next(each for each in occurrences(first, update.name) if isinstance(each.ctx, ast.Store))
+    _check_own(program, name, program.function_of(loop) or program.tree, update.statement, loop)
     return InsertBefore(loop, (statement("{kept} = [{name}]", kept=kept, name=update.name),))
 
 
@@ -176,84 +176,89 @@ def _join(update: _Update, kept: str) -> ast.stmt:
     return statement(template, name=update.name, joined=joined, kept=kept)
 
 
-def _check_kept(program: Program, part: ast.expr, update: ast.stmt, inner: Loop, loop: PlainLoop) -> None:
-    """Raise Blocked unless each iteration makes `part` anew, and nothing writes to it before the loop is over."""
-    if not _is_own(program, part, inner, _DEPTH):
-        raise Blocked(f"`{program.segment(part)}` isn't known to be another tensor in each iteration")
-    _check_only_read(program, part, update, loop, behind=True)
+def _check_own(program: Program, node: ast.expr, within: ast.AST, update: ast.stmt, loop: Loop) -> None:
+    """Raise Blocked unless `within` makes `node` anew whenever it runs, and nothing else in there may change it."""
+    if not _Owned(program, within, update, loop.end_lineno or loop.lineno).holds(node):
+        raise Blocked(f"`{program.segment(node)}` isn't known to be a tensor of its own, which nothing else changes")
 
 
-def _check_start(program: Program, start: ast.expr, update: ast.stmt, loop: PlainLoop) -> None:
-    """Raise Blocked where what the loop starts with may be written to before it is over."""
-    if isinstance(memory_of(program, start), ast.Attribute):
-        raise Blocked(f"`{program.segment(start)}`, which it starts with, may be written to in the meantime")
-    _check_only_read(program, start, update, loop)
+@dataclass(frozen=True)
+class _Owned:
+    """Follows values to where the code of `within` makes them; `update` may hold them, and all behind line `until`."""
 
+    program: Program
+    within: ast.AST
+    update: ast.stmt | None = None
+    until: float = math.inf
+    depth: int = _DEPTH
 
-def _check_only_read(
-    program: Program, node: ast.expr, update: ast.stmt, loop: PlainLoop, *, behind: bool = False
-) -> None:
-    """Raise Blocked unless the loop, or what is `behind` the update, only reads what may share the memory of `node`."""
-    names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)} if not is_new(program, node) else set()
-    shared = names.union(*(sharing(program, loop, name) for name in names))
-    if ELSEWHERE in shared:
-        raise Blocked(f"`{program.segment(node)}` may be kept elsewhere, and written to")
-    inside, last = set(ast.walk(update)), (update.end_lineno or update.lineno) if behind else 0
-    for each in own_nodes(loop):
-        if not isinstance(each, ast.Name) or each.id not in shared or each.lineno <= last or each in inside:
-            continue
-        if not _only_reads(program, each):
-            raise Blocked(f"`{each.id}` may be written to before the loop is over", each)
+    def holds(self, node: ast.expr) -> bool:
+        """Is the memory of `node` made anew whenever that code runs, and only read by the rest of it?"""
+        program, source = self.program, memory_of(self.program, node)
+        if isinstance(source, ast.IfExp):
+            return self.holds(source.body) and self.holds(source.orelse)
+        if isinstance(source, ast.Name):
+            definitions = program.get(Flow).definitions(source) or frozenset({source})
+            made = self.depth > 0 and all(map(self._defines, definitions))
+            return made and self._is_only_read(source, definitions)
+        if not isinstance(source, ast.Call):
+            return isinstance(source, ast.expr) and is_new(program, source)
+        if is_new(program, source) or program.value(source.func).kind is Kind.MODULE:
+            return True
+        callee = program.callee(source)
+        if isinstance(callee, ast.FunctionDef):
+            given = [each.value for each in own_nodes(callee) if isinstance(each, ast.Return)]
+            inner = _Owned(program, callee, depth=self.depth - 1)
+            return self.depth > 0 and bool(given) and all(each is not None and inner.holds(each) for each in given)
+        found = operation(program, source)
+        return found is not None and found.tensor is not None and "random" not in found.traits and self._moved(found)
 
+    def _moved(self, found: TorchCall) -> bool:
+        return bool({"cast", "move", "view"} & found.traits) and found.tensor is not None and self.holds(found.tensor)
 
-def _only_reads(program: Program, name: ast.Name) -> bool:
-    """Does what stands around the name compute something new of it?"""
-    around = program.parent(name)
-    if isinstance(name.ctx, ast.Store):
-        return not isinstance(around, ast.AugAssign)
-    if isinstance(around, ast.BinOp | ast.Compare | ast.FormattedValue):
-        return True
-    if isinstance(around, ast.Attribute):
-        call = program.parent(around)
-        if not isinstance(call, ast.Call) or call.func is not around:
-            return is_metadata(around)
-        return is_new(program, call) or program.value(call).kind in (Kind.NUMBER, Kind.SEQUENCE)
-    if not isinstance(around, ast.Call):
-        return False
-    function = program.value(around.func)
-    is_loss = function.kind is Kind.MODULE and torch_ops.class_kind(function.name) == "loss"
-    return is_loss or program.qualified(around.func) in _READERS or is_new(program, around)
+    def _defines(self, definition: ast.AST) -> bool:
+        program = self.program
+        around = next((e for e in program.ancestors(definition) if e is self.within or isinstance(e, FUNCTIONS)), None)
+        if around is not self.within or isinstance(definition, ast.arg):
+            return False
+        parent = program.parent(definition)
+        if isinstance(parent, ast.Tuple):
+            parent = program.parent(parent)
+        if isinstance(parent, ast.For):
+            return parent is self.within and program.value(parent.iter).kind is Kind.LOADER
+        return isinstance(parent, ast.Assign) and replace(self, depth=self.depth - 1).holds(parent.value)
 
+    def _is_only_read(self, name: ast.Name, definitions: Collection[ast.AST]) -> bool:
+        """Does all that the code does with the variable, until it is joined, compute something new of it?"""
+        bindings = self.program.get(Flow).bindings(name)
+        inside = set(ast.walk(self.update)) if self.update is not None else set()
+        uses = [use for each in definitions for use in bindings.uses.get(each, ()) if use not in inside]
+        return name.id not in bindings.shared and all(use.lineno > self.until or self._reads(use) for use in uses)
 
-def _is_own(program: Program, node: ast.expr, within: ast.AST, depth: int) -> bool:
-    """Is the memory of `node` made anew whenever the code of `within` runs?"""
-    source = memory_of(program, node)
-    if isinstance(source, ast.IfExp):
-        return all(_is_own(program, each, within, depth) for each in (source.body, source.orelse))
-    if isinstance(source, ast.Name):
-        definitions = program.get(Flow).definitions(source)
-        return depth > 0 and bool(definitions) and all(_is_made(program, e, within, depth - 1) for e in definitions)
-    if not isinstance(source, ast.Call):
-        return isinstance(source, ast.expr) and is_new(program, source)
-    if is_new(program, source) or program.value(source.func).kind is Kind.MODULE:
-        return True
-    callee = program.callee(source)
-    if isinstance(callee, ast.FunctionDef):
-        given = [each.value for each in own_nodes(callee) if isinstance(each, ast.Return)]
-        return depth > 0 and bool(given) and all(e and _is_own(program, e, callee, depth - 1) for e in given)
-    moved = isinstance(source.func, ast.Attribute) and program.value(source).kind is Kind.TENSOR
-    is_method = moved and not program.qualified(source.func) and program.value(source.func).kind is Kind.METHOD
-    return is_method and isinstance(source.func, ast.Attribute) and _is_own(program, source.func.value, within, depth)
-
-
-def _is_made(program: Program, definition: ast.AST, within: ast.AST, depth: int) -> bool:
-    """Does the code of `within` define the name anew, by a value of its own?"""
-    around = next((e for e in program.ancestors(definition) if e is within or isinstance(e, FUNCTIONS)), None)
-    parent = program.parent(definition)
-    if around is not within or isinstance(definition, ast.arg):
-        return False
-    if isinstance(parent, ast.Tuple):
-        parent = program.parent(parent)
-    if isinstance(parent, ast.For):
-        return parent is within and program.value(parent.iter).kind is Kind.LOADER
-    return isinstance(parent, ast.Assign) and _is_own(program, parent.value, within, depth)
+    def _reads(self, name: ast.Name) -> bool:
+        program, around = self.program, self.program.parent(name)
+        if isinstance(name.ctx, ast.Store):
+            return not isinstance(around, ast.AugAssign)
+        if isinstance(around, ast.BinOp | ast.Compare):  # other classes may define their own
+            parts = (around.left, *([around.right] if isinstance(around, ast.BinOp) else around.comparators))
+            return {program.value(each).kind for each in parts} <= {Kind.TENSOR, Kind.NUMBER}
+        if isinstance(around, ast.FormattedValue):
+            return True
+        if isinstance(around, ast.Return):
+            return self.update is None
+        if isinstance(around, ast.Attribute):
+            call = program.parent(around)
+            if not isinstance(call, ast.Call) or call.func is not around:
+                return is_metadata(around)
+            around = call
+        if not isinstance(around, ast.Call):
+            return False
+        function = program.value(around.func)
+        if program.qualified(around.func) in _READERS:
+            return True
+        if function.kind is Kind.MODULE and torch_ops.class_kind(function.name) == "loss":
+            return True
+        found = operation(program, around)
+        if found is None or found.does.writes or found.does.shares:
+            return False
+        return found.does.result in ("number", "bool", "size") or bool(found.traits & {"pointwise", "reduction"})

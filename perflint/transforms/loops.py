@@ -11,6 +11,7 @@ from perflint.syntax.walk import PlainLoop
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.candidate import graphed
 from perflint.transforms.capture.captured import is_captured
+from perflint.transforms.loop_aliases import check_aliases
 from perflint.transforms.remedy import Remedy
 from perflint.transforms.vectorize.branches import lifted_or_divided
 
@@ -42,6 +43,7 @@ def remedy(program: Program, loop: PlainLoop, kind: str, because: str) -> Remedy
 
 def _try(program: Program, loop: PlainLoop, way: Way) -> Fix | Blocked:
     try:
+        check_aliases(program, loop)
         return way(program, loop)
     except Blocked as blocked:
         return blocked

@@ -6,13 +6,10 @@ import ast
 from dataclasses import dataclass
 
 from perflint import api
-from perflint.api import WRAPPERS, Flow, Kind, Program
+from perflint.api import WRAPPERS, Flow, Kind, Program, converts
 
 MATERIALISING = frozenset({"contiguous", "clone"})
-MOVES = frozenset("to cuda float double half bfloat16 long int bool type type_as".split())
 _DEPTH = 4
-_REPEATS = frozenset({"repeat", "tile", "repeat_interleave"})
-_TENSOR_ONLY = frozenset("unsqueeze view permute expand detach float long cuda to contiguous".split())
 
 
 @dataclass(frozen=True)
@@ -46,9 +43,9 @@ def recognise(program: Program, flow: Flow, call: ast.Call) -> Copy | None:
     if not isinstance(call.func, ast.Attribute):
         return None
     name, source = call.func.attr, call.func.value
-    if name in _REPEATS:
+    if api.torch_does(name, "repeating"):
         return _of_method(program, flow, call, name, source)
-    if name in MATERIALISING | MOVES:
+    if name in MATERIALISING or converts(name):
         expanded = _expansion(program, flow, source)
         return Copy(call, "expanded", expanded) if expanded is not None else None
     return None
@@ -77,14 +74,15 @@ def _of_function(program: Program, flow: Flow, call: ast.Call, qualified: str) -
         )
     if name == "repeat_interleave":
         return _interleaved(call, call.args[0], call.args[1:])
-    if name in ("cat", "concat", "concatenate", "stack"):
+    joined = api.torch_name(qualified)
+    if joined in ("cat", "stack"):
         times = _times(call.args[0])
         dim = (
             _keyword(call, "dim") or _keyword(call, "axis") or (call.args[1] if len(call.args) > 1 else ast.Constant(0))
         )
         if times is None or len(call.keywords) + len(call.args) > 2:
             return None
-        return Copy(call, "stack" if name == "stack" else "cat", times[0], (times[1],), api.integer(dim))
+        return Copy(call, joined, times[0], (times[1],), api.integer(dim))
     return None
 
 
@@ -190,6 +188,11 @@ def _is_tensor(program: Program, node: ast.expr, counts: int) -> bool:
     """Is it a tensor, for sure or by what is done to it? Arrays take at most two arguments in `repeat`."""
     kind = program.value(node).kind
     if kind is Kind.UNKNOWN:
-        call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _TENSOR_ONLY
+        call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_of_tensors(node.func.attr)
         return counts > 2 or call
     return kind is Kind.TENSOR
+
+
+def _is_of_tensors(method: str) -> bool:
+    """Does no array have that method, or none that gives one?"""
+    return method in ("view", "contiguous") or converts(method) or api.torch_does(method, "restriding")

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint import api
-from perflint.api import CONCATENATIONS, Consumer, Flow, Program, Reading, Role, Shapes
+from perflint.api import Consumer, Flow, Program, Reading, Role, Shapes, joins
 
 from .verdict import other_operands
 
@@ -56,7 +56,7 @@ def _repeated_axes(shapes: Shapes, consumer: Consumer, symbol: str) -> list[int]
 
 def _joins(program: Program, shapes: Shapes, consumer: Consumer, symbol: str) -> bool:
     call = consumer.node
-    if not (isinstance(call, ast.Call) and program.qualified(call.func) in CONCATENATIONS):
+    if not (isinstance(call, ast.Call) and joins(program.qualified(call.func))):
         return False
     parts = call.args[0].elts if isinstance(call.args[0], ast.Tuple | ast.List) else []
     dim = next(

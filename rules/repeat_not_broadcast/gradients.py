@@ -38,8 +38,8 @@ def _is_constant(program: Program, flow: Flow, node: ast.expr, depth: int) -> bo
             return not any(keyword.arg == "requires_grad" for keyword in node.keywords)
         if (
             isinstance(node.func, ast.Attribute)
-            and not node.func.attr.endswith("_")
-            and api.torch_method(node.func.attr) is not None
+            and (method := api.torch_method(node.func.attr)) is not None
+            and not method.in_place
         ):
             others = [] if node.func.attr == "expand_as" else node.args
             alone = not any(program.value(each).kind is Kind.TENSOR for each in others)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import ast
 
 from perflint import api
-from perflint.api import CONVERSIONS, Consumer, Flow, Kind, Program, Reading, Role
+from perflint.api import Consumer, Flow, Kind, Program, Reading, Role, converts, is_view
 
 from .copies import Copy
 from .verdict import other_operands
 
-_PERMUTING = frozenset("transpose permute t swapaxes swapdims movedim moveaxis T mT".split())
-_KEEPING = CONVERSIONS | frozenset({"unsqueeze", "squeeze", "detach", "expand"})
 _DEPTH = 6
 
 
@@ -53,15 +51,17 @@ def _is_permuted(program: Program, flow: Flow, node: ast.expr, depth: int) -> bo
             for each in values
         )
     if isinstance(node, ast.Attribute):
-        return node.attr in _PERMUTING
+        return node.attr in ("T", "mT")
     if isinstance(node, ast.Subscript):
         return _is_permuted(program, flow, node.value, depth - 1)
     if isinstance(node, ast.BinOp):
         return _is_permuted(program, flow, node.left, depth - 1) or _is_permuted(program, flow, node.right, depth - 1)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        if node.func.attr in _PERMUTING:
+        if api.torch_does(node.func.attr, "permuting"):
             return True
         entry = api.torch_method(node.func.attr)
-        stays = node.func.attr in _KEEPING or (entry is not None and "pointwise" in entry.traits)
+        stays = (
+            converts(node.func.attr) or is_view(node.func.attr) or (entry is not None and "pointwise" in entry.traits)
+        )
         return stays and _is_permuted(program, flow, node.func.value, depth - 1)
     return False

@@ -6,9 +6,9 @@ import ast
 from dataclasses import dataclass
 
 from perflint import api
-from perflint.api import Fix, Flow, Kind, Program, Reading, Role, Safety, Shapes
+from perflint.api import Fix, Flow, Kind, Program, Reading, Role, Safety, Shapes, converts
 
-from .copies import MOVES, Copy
+from .copies import Copy
 from .gradients import may_have_gradient
 from .layout import lays_out_differently
 from .proof import Repeated, unproved_rank
@@ -57,10 +57,10 @@ def patch(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Rea
 
 def _cast(program: Program, copy: Copy) -> ast.Call | None:
     """The move or cast of what is repeated, in the same expression: that writes it out, whatever is done before."""
-    if copy.form == "expanded" and _method(copy.call) in MOVES:
+    if copy.form == "expanded" and converts(_method(copy.call)):
         return copy.call
     method = program.parent(copy.call)
-    around = program.parent(method) if isinstance(method, ast.Attribute) and method.attr in MOVES else None
+    around = program.parent(method) if isinstance(method, ast.Attribute) and converts(method.attr) else None
     return around if isinstance(around, ast.Call) and around.func is method else None
 
 
@@ -130,7 +130,7 @@ def _safety_of_cast(program: Program, flow: Flow, copy: Copy, cast: ast.Call) ->
 def _may_narrow(program: Program, call: ast.Call, name: str) -> bool:
     """May the cast be one to a type of fewer bits?"""
     if name not in ("to", "type"):
-        return name in ("half", "bfloat16", "type_as")
+        return name == "type_as" or api.torch_does(name, "narrowing")
     given = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg in ("dtype", "other"))]
     return any(not _is_device(program, each) for each in given if not isinstance(each, ast.Constant))
 

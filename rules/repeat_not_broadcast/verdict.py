@@ -9,7 +9,6 @@ from perflint import api
 from perflint.api import (
     FUNCTIONS,
     LOOPS,
-    VIEWS,
     Consumer,
     Flow,
     Heat,
@@ -20,6 +19,7 @@ from perflint.api import (
     Reading,
     Role,
     Shapes,
+    is_view,
 )
 
 from .copies import MATERIALISING, Copy
@@ -140,7 +140,7 @@ def _is_real(program: Program, flow: Flow, copy: Copy, reading: Reading) -> bool
     name = copy.call.func.attr
     if name == "long":
         return not _counts_up(program, flow, copy.source)
-    if name in MATERIALISING or name not in ("to", "cuda", "type", "type_as"):
+    if name in MATERIALISING or not api.torch_does(name, "to_device"):
         return True
     assert isinstance(copy.source, ast.Call) and isinstance(copy.source.func, ast.Attribute)
     value = program.value(copy.source.func.value)
@@ -153,6 +153,11 @@ def _is_real(program: Program, flow: Flow, copy: Copy, reading: Reading) -> bool
         and not _is_device(program, copy.call)
         and not api.path_of(_base(copy.source)).startswith("self.")
     )
+
+
+def _keeps_integers(method: str) -> bool:
+    operation = api.torch_method(method)
+    return is_view(method) or method in ("cuda", "long") or (operation is not None and operation.does("view"))
 
 
 def _counts_up(program: Program, flow: Flow, node: ast.expr) -> bool:
@@ -171,7 +176,7 @@ def _counts_up(program: Program, flow: Flow, node: ast.expr) -> bool:
         elif program.qualified(node.func) in ("torch.arange", "torch.randperm"):
             fractions = any(isinstance(getattr(each, "value", None), float) for each in node.args)
             return not fractions and all(keyword.arg != "dtype" for keyword in node.keywords)
-        elif isinstance(node.func, ast.Attribute) and node.func.attr in VIEWS | {"view", "reshape", "cuda", "long"}:
+        elif isinstance(node.func, ast.Attribute) and _keeps_integers(node.func.attr):
             node = node.func.value
         else:
             return False

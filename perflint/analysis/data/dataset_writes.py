@@ -6,6 +6,7 @@ import ast
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
+from perflint import torch_ops
 from perflint.analysis.data.writes import written
 from perflint.analysis.facts import Program
 from perflint.analysis.heat.scale import Heat
@@ -39,7 +40,7 @@ def tensor_write_while_read(program: Program, name: ast.expr) -> str:
         func = call.func
         if not path or not isinstance(func, ast.Attribute) or path_of(func.value) != path:
             continue
-        if func.attr.endswith("_") and not func.attr.endswith("__") and program.heat(call) is not Heat.ONCE:
+        if torch_ops.writes_in_place(func.attr) and program.heat(call) is not Heat.ONCE:
             return f"line {call.lineno} changes `{path}` while batches are read"
     return ""
 

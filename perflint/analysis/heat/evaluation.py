@@ -6,13 +6,13 @@ import ast
 import re
 from collections.abc import Sequence
 
+from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.values.inference.methods import MODULE_SELF
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import Loop, assigned_values, own_nodes
 
 _BATCH = re.compile(r"(^|_)batch$")
-_BRINGS_HOME = frozenset({"cpu", "item", "numpy", "tolist"})
 _NUMBERS = frozenset({"builtins.float", "builtins.int"})
 _PASSES_ON = re.compile(r"builtins\.enumerate$|tqdm")
 _DEPTH = 2  # of calls through which a model is looked for
@@ -121,5 +121,5 @@ def _brings_home(program: Program, node: ast.AST) -> bool:
     if not isinstance(node, ast.Call):
         return False
     if isinstance(node.func, ast.Attribute):
-        return node.func.attr in _BRINGS_HOME and program.value(node.func.value).on_device
+        return torch_ops.does(node.func.attr, "to_host") and program.value(node.func.value).on_device
     return bool(node.args) and program.qualified(node.func) in _NUMBERS and program.value(node.args[0]).on_device

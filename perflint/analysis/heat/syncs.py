@@ -14,20 +14,11 @@ from perflint.analysis.values.values import GUESSED, Kind, Place, Value
 from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import COMPREHENSIONS
 
-_COPIES = frozenset({"tolist", "cpu", "numpy"})
-_DATA_DEPENDENT = frozenset(
-    {"nonzero", "masked_select", "argwhere", "unique", "unique_consecutive", "is_nonzero", "allclose", "equal"}
-)
 _CONVERSIONS = frozenset({"float", "int", "bool", "complex"})
 _COMPARING = frozenset({"max", "min", "sorted"})
-_OF_ARRAYS = frozenset({"numpy", "tolist", "item"})  # what is called on a copy on the host, and on no module
 _BUILDERS = re.compile(r"torch\.(tensor|as_tensor|(\w+\.)?\w*Tensor)$")
 
 _HOST_MODULES = ("math.", "cmath.")
-# Steps which the same storage goes through on its way to the host.
-_SAME_VALUE = frozenset(
-    {"detach", "cpu", "numpy", "item", "tolist", "data", "cuda", "contiguous", "squeeze", "clone", "float", "double"}
-)
 
 
 class Sync(NamedTuple):
@@ -76,11 +67,7 @@ def _is_read(value: Value, *, explicit: bool) -> bool:
 def storage_of(node: ast.expr) -> ast.expr:
     """The expression behind `.detach().cpu().numpy()` and the like: what is read, by whichever way."""
     while True:
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr in (*_SAME_VALUE, "to")
-        ):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _keeps_value(node.func.attr):
             node = node.func.value
         elif isinstance(node, ast.Attribute) and node.attr == "data":
             node = node.value
@@ -102,7 +89,7 @@ def _of_call(program: Program, call: ast.Call) -> Iterator[Sync]:
     head, _, rest = name.partition(".")
     if head == "torch":
         last = rest.rpartition(".")[2]
-        is_waiting = last in _DATA_DEPENDENT and bool(call.args) and _waits(torch_ops.of_function(name))
+        is_waiting = torch_ops.does(last, "counting") and bool(call.args) and _waits(torch_ops.of_function(name))
         if call.args and _BUILDERS.match(name):
             yield from _of_builder(program, call)
         if is_waiting and program.value(call.args[0]).on_device:  # for certain: the function takes nothing but tensors
@@ -179,15 +166,15 @@ def _elements(node: ast.expr) -> ast.expr:
 
 def _of_method(program: Program, call: ast.Call, func: ast.Attribute) -> Iterator[Sync]:
     name, owner = func.attr, program.value(func.value)
-    if name == "item" and not call.args and not call.keywords:
-        kind = "item"
-    elif name in _COPIES and not call.args:
+    if name == "item" and (call.args or call.keywords):
+        return  # of a mapping
+    if torch_ops.does(name, "to_host") and not call.args:
         kind = name
     elif name == "to" and _is_asynchronous(call):
         return
     elif name == "to" and (_names_host(call) if owner.is_blank else _is_brought_home(program, call, owner)):
         kind = "cpu"
-    elif name in _DATA_DEPENDENT:
+    elif torch_ops.does(name, "counting"):
         if _waits(torch_ops.of_method(name)):
             yield from _at_method(program, call, func, name, explicit=False)
         return
@@ -223,10 +210,20 @@ def _is_copied(program: Program, call: ast.Call, owner: Value) -> bool:
     """Is it `x.cpu().numpy()` of an unknown x? It is a tensor, and on the device: why else should it say so?"""
     node: ast.AST | None = program.parent(call)
     while isinstance(node, ast.Attribute | ast.Call) and owner.is_blank and not program.is_host_only:
-        if isinstance(node, ast.Attribute) and node.attr in _OF_ARRAYS:
+        if isinstance(node, ast.Attribute) and _leaves_torch(node.attr):
             return True
         node = program.parent(node)
     return False
+
+
+def _keeps_value(name: str) -> bool:
+    """Does the tensor go through that method on its way to the host, its values being the same?"""
+    return torch_ops.does(name, "to_host") or name == "squeeze" or torch_ops.does(name, "same_shape")
+
+
+def _leaves_torch(name: str) -> bool:
+    """Is the method called on a copy on the host, and on no module?"""
+    return name != "cpu" and torch_ops.does(name, "to_host")
 
 
 def _waits(entry: torch_ops.Operation | None) -> bool:

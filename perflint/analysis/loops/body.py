@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.loops.dataflow import LoopFlow, TimeSlice
 from perflint.analysis.loops.expressions import Expressions
@@ -15,24 +16,6 @@ from perflint.analysis.loops.writes import is_fixed, last_writes, root_path, ste
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, path_of
-
-_ADDS = frozenset(
-    {
-        "add_",
-        "sub_",
-        "index_add_",
-        "index_fill_",
-        "scatter_add_",
-        "index_put_",
-        "scatter_",
-        "index_copy_",
-        "masked_fill_",
-        "masked_scatter_",
-        "scatter_reduce_",
-    }
-)
-
-_REPLACES = frozenset({"copy_", "fill_", "zero_"})
 
 
 def loop_flow(program: Program, loop: Loop, header: Header) -> LoopFlow:
@@ -142,13 +125,7 @@ class Body(Expressions):
         ):
             other = value.right if path_of(value.left) == path else value.left
             return ("append" if self._is_list(other) else "sum"), [other]
-        if isinstance(value, ast.Call) and self.program.qualified(value.func) in (
-            "torch.cat",
-            "torch.concat",
-            "torch.hstack",
-            "torch.vstack",
-            "torch.stack",
-        ):
+        if isinstance(value, ast.Call) and _joins(self.program.qualified(value.func)):
             parts = value.args[0].elts if value.args and isinstance(value.args[0], ast.Tuple | ast.List) else []
             if any(path_of(part) == path for part in parts):
                 return "cat", [part for part in parts if path_of(part) != path]
@@ -232,10 +209,14 @@ class Body(Expressions):
             if node.value is not None:
                 self.collect("yield", "yield", node, self.trace(node.value))
             return
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_"):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and torch_ops.writes_in_place(node.func.attr)
+        ):
             base = root_path(node.func.value)
             if base in self.written:
-                quiet = node.func.attr in _ADDS or node.func.attr in _REPLACES
+                quiet = any(torch_ops.does(node.func.attr, trait) for trait in ("updating", "replacing"))
                 given = arguments_of(node)
                 trace = merged(self.trace(each) for each in given) if quiet else self.trace(node)
                 self._changed_in_place(node, node.func, base, trace)
@@ -243,12 +224,12 @@ class Body(Expressions):
         self.trace(node)
 
     def _changed_in_place(self, node: ast.Call, function: ast.Attribute, base: str, trace: Trace) -> None:
-        if function.attr in _ADDS and base not in self.env:
+        if torch_ops.does(function.attr, "updating") and base not in self.env:
             self.collect(base, "sum", node, trace)
             return
         if isinstance(function.value, ast.Subscript):
             self._assign_part(function.value, trace)
-        elif function.attr in _ADDS:
+        elif torch_ops.does(function.attr, "updating"):
             self.env[base] = merged((self.env[base], trace))
         else:
             self.env[base] = trace
@@ -297,3 +278,8 @@ class Body(Expressions):
         for name, trace in before.items():
             self.env[name] = merged((trace, self.env.get(name, INVARIANT)))
         self.block(node.orelse)
+
+
+def _joins(qualified: str) -> bool:
+    operation = torch_ops.of_function(qualified)
+    return operation is not None and operation.does("joining")

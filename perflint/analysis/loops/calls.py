@@ -11,38 +11,12 @@ from perflint.analysis.loops.header import called
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.walk import Function, own_nodes, path_of
 
-CHOICES = frozenset({"argmax", "multinomial", "topk", "sample", "gumbel_softmax", "argsort", "nlargest"})
+_CHOICES = frozenset({"sample", "nlargest"})  # besides those of torch
 _RANKS = frozenset({"sort", "sorted"})
-VIEWS = frozenset(
-    "squeeze unsqueeze view reshape transpose permute detach clone contiguous to cuda cpu float long double half type"
-    " type_as requires_grad_ detach_ flatten expand t data chunk split unbind narrow select squeeze_ unsqueeze_ numpy"
-    " Variable".split()
-)
+_TYPES = frozenset({"LongTensor", "FloatTensor"})
 _CONTAINER_METHODS = frozenset(name for cls in (list, dict, set, str) for name in dir(cls))
 LISTS = frozenset({"append", "appendleft", "extend", "insert", "add", "push", "update"})
 _RESIZES = ("interpolate", "upsample", "max_pool", "avg_pool", "adaptive_avg_pool", "grid_sample", "pixel_shuffle")
-_SIZES = frozenset(
-    {
-        "size",
-        "dim",
-        "numel",
-        "__len__",
-        "get_device",
-        "is_contiguous",
-        "element_size",
-        "nelement",
-        "ndimension",
-        "stride",
-    }
-)
-_METADATA = frozenset({"shape", "device", "dtype", "ndim", "is_cuda", "requires_grad", "layout"})
-_FACTORIES = frozenset(
-    "zeros ones empty full rand randn zeros_like ones_like empty_like full_like rand_like randn_like new_zeros new_ones"
-    " new_empty new_full".split()
-)
-_FACTORY_VALUES = frozenset(
-    {"full", "full_like", "tensor", "fill_", "as_tensor", "LongTensor", "FloatTensor", "new_full", "new_tensor"}
-)
 _HOST_LIBRARIES = (
     "numpy",
     "math",
@@ -66,18 +40,19 @@ _HOST_LIBRARIES = (
 def is_metadata(node: ast.expr) -> bool:
     """Does it read a tensor's shape, device or type rather than its data?"""
     if isinstance(node, ast.Attribute):
-        return node.attr in _METADATA
-    return called(node) in _SIZES or called(node) in ("len", "isinstance", "hasattr", "range", "xrange", "print")
+        operation = torch_ops.of_attribute(node.attr)
+        return operation is not None and operation.is_metadata
+    return _measures(called(node)) or called(node) in ("len", "isinstance", "hasattr", "range", "xrange", "print")
 
 
 def is_factory(node: ast.Call) -> bool:
     """Does it make a tensor that has a given size, or the size of its first argument?"""
-    return called(node) in _FACTORIES
+    return torch_ops.does(called(node), "sized")
 
 
 def makes_a_value(node: ast.Call) -> bool:
     """Does it make a tensor of a number?"""
-    return called(node) in _FACTORY_VALUES
+    return called(node) in _TYPES or any(torch_ops.does(called(node), trait) for trait in ("filling", "of_data"))
 
 
 def rnn_kind(program: Program, function: ast.expr) -> str:
@@ -97,7 +72,7 @@ def sort_of(program: Program, node: ast.Call) -> CallSort:
 
 def _sort_of(program: Program, node: ast.Call) -> CallSort:
     name, value, result = called(node), program.value(node.func), program.value(node)
-    choice = name in CHOICES | _RANKS or (name == "max" and _has_axis(program, node))
+    choice = is_choice(name) or name in _RANKS or (name == "max" and _has_axis(program, node))
     is_tensor = result.kind is Kind.TENSOR or _holds_tensors(result)
     rnn = bool(rnn_kind(program, node.func))
     callee = program.callee(node)
@@ -114,11 +89,26 @@ def _sort_of(program: Program, node: ast.Call) -> CallSort:
     if value.kind is Kind.METHOD and value.owner is not None and not _is_unseen(value.owner):
         return _method(value.owner, name, choice, is_tensor)
     known = torch_ops.of_method(name) is not None and isinstance(node.func, ast.Attribute)
-    if known or name in VIEWS:
-        return CallSort(choice=choice, view=name in VIEWS, launches=is_tensor and name not in VIEWS)
+    if known or keeps_numbers(name):
+        return CallSort(choice=choice, view=keeps_numbers(name), launches=is_tensor and not keeps_numbers(name))
     if isinstance(node.func, ast.Attribute) and name in _CONTAINER_METHODS:
         return CallSort()
-    return CallSort(model=name not in LISTS | CHOICES, unsure=True, choice=choice, launches=is_tensor)
+    return CallSort(model=name not in LISTS and not is_choice(name), unsure=True, choice=choice, launches=is_tensor)
+
+
+def keeps_numbers(name: str) -> bool:
+    """Does an operation of that name compute nothing, and give the same numbers in another layout, type or place?"""
+    return name in ("data", "Variable") or torch_ops.does(name, "keeping")
+
+
+def is_choice(name: str) -> bool:
+    """Does an operation of that name choose by the greatest, or by chance?"""
+    return name in _CHOICES or torch_ops.does(name, "choosing")
+
+
+def _measures(name: str) -> bool:
+    operation = torch_ops.of_method(name)
+    return operation is not None and operation.is_metadata
 
 
 def _library(qualified: str, name: str, choice: bool, is_tensor: bool) -> CallSort:
@@ -129,9 +119,9 @@ def _library(qualified: str, name: str, choice: bool, is_tensor: bool) -> CallSo
         resize = name.startswith(_RESIZES)
         return CallSort(
             choice=choice,
-            cat=name in ("cat", "concat"),
+            cat=entry is not None and entry.name == "cat",
             resize=resize,
-            view=name in VIEWS,
+            view=keeps_numbers(name),
             launches=is_tensor and not quiet and name != "Variable",
         )
     if head == "builtins" or head in _HOST_LIBRARIES:
@@ -141,7 +131,7 @@ def _library(qualified: str, name: str, choice: bool, is_tensor: bool) -> CallSo
 
 def _method(owner: Value, name: str, choice: bool, is_tensor: bool) -> CallSort:
     if owner.kind is Kind.TENSOR:
-        return CallSort(choice=choice, view=name in VIEWS, launches=is_tensor and name not in VIEWS)
+        return CallSort(choice=choice, view=keeps_numbers(name), launches=is_tensor and not keeps_numbers(name))
     if owner.kind is Kind.MODULE:
         return CallSort(model=True, unsure=True, choice=choice, launches=is_tensor)
     if owner.kind is Kind.OTHER and owner.name == "distribution":
@@ -207,7 +197,7 @@ def _may_be_a_module(program: Program, node: ast.Call) -> bool:
         and value.owner is not None
         and value.owner.kind in (Kind.UNKNOWN, Kind.METHOD, Kind.MODULE)
     )
-    is_method = torch_ops.of_method(called(node)) is not None or called(node) in LISTS | VIEWS
+    is_method = torch_ops.of_method(called(node)) is not None or called(node) in LISTS or keeps_numbers(called(node))
     dots = path_of(node.func).count(".")
     return (
         unknown
@@ -223,7 +213,7 @@ def chooses(program: Program, function: Function, depth: int) -> bool:
     for node in own_nodes(function):
         if isinstance(node, ast.Call):
             inner = program.callee(node)
-            if called(node) in CHOICES or (called(node) == "max" and _has_axis(program, node)):
+            if is_choice(called(node)) or (called(node) == "max" and _has_axis(program, node)):
                 return True
             if called(node) == "sort" and program.qualified(node.func) == "torch.sort":
                 return True

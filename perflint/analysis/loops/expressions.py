@@ -6,7 +6,7 @@ import ast
 from dataclasses import replace
 
 from perflint import torch_ops
-from perflint.analysis.loops.calls import LISTS, VIEWS, is_factory, is_metadata, makes_a_value, sort_of
+from perflint.analysis.loops.calls import LISTS, is_factory, is_metadata, keeps_numbers, makes_a_value, sort_of
 from perflint.analysis.loops.dataflow import Call, CallSort, Collected
 from perflint.analysis.loops.header import called
 from perflint.analysis.loops.index import steps_taken
@@ -173,7 +173,9 @@ class Expressions(Steps):
             is_object = value.kind in (Kind.MODULE, Kind.INSTANCE) or any(
                 path_of(member) == root for member in self.header.members
             )
-            is_method = called(node) in LISTS | VIEWS or torch_ops.of_method(called(node)) is not None
+            is_method = (
+                called(node) in LISTS or keeps_numbers(called(node)) or torch_ops.of_method(called(node)) is not None
+            )
             if value.kind is Kind.UNKNOWN and root in self._elements() and not is_method:
                 is_object = True  # an element with methods of its own is no step
             if is_object and owner.varies and not owner.carried:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.loops.found import Element, Header
 from perflint.analysis.values.inference.iteration import element_of
@@ -18,8 +19,6 @@ _MEMBERS = frozenset(
     " param_groups unique nonzero".split()
 )
 RANGES = frozenset({"range", "trange", "xrange"})
-_SPLITS = frozenset({"split", "chunk", "unbind", "tensor_split"})
-
 _NOT_SEQUENCES = frozenset(
     {Kind.MODULE, Kind.MAPPING, Kind.STRING, Kind.NUMPY, Kind.LOADER, Kind.DATASET, Kind.OPTIMIZER, Kind.NUMBER}
 )
@@ -170,7 +169,7 @@ def _read_sequence(program: Program, target: ast.expr, iterated: ast.expr, heade
         return
     base = iterated
     axis: int | None = 0
-    if name in _SPLITS and isinstance(iterated, ast.Call):
+    if torch_ops.does(name, "parting") and isinstance(iterated, ast.Call):
         size = split_size(iterated)
         if isinstance(size, ast.Constant):
             is_chunk = name != "unbind" and (name == "chunk" or size.value != 1)
@@ -182,7 +181,7 @@ def _read_sequence(program: Program, target: ast.expr, iterated: ast.expr, heade
     if value.kind in _NOT_SEQUENCES or (value.kind is Kind.SEQUENCE and element_of(value).kind in _NOT_SEQUENCES):
         header.members.append(target)
         return
-    is_tensor = value.kind is Kind.TENSOR or (name in _SPLITS and element_of(value).kind is Kind.TENSOR)
+    is_tensor = value.kind is Kind.TENSOR or (torch_ops.does(name, "parting") and element_of(value).kind is Kind.TENSOR)
     header.elements.append(Element(target, path_of(base) or ast.unparse(base), iterated, is_tensor, axis))
 
 

@@ -11,10 +11,11 @@ from perflint.analysis.heat.evaluation import evaluates
 from perflint.analysis.heat.freshness import brings_data, steps_an_environment
 from perflint.analysis.loops.found import LoopKind, TimeLoop
 from perflint.analysis.loops.timeloops.recognition import time_loop
+from perflint.analysis.loops.training import runs_backward
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, body_of, children, own_nodes
 
-_TRAINING = re.compile(r"\.(backward|manual_backward|zero_grad|step)\(")
+_TRAINING = re.compile(r"\b(backward|manual_backward)\(|\.(zero_grad|step)\(")
 
 
 class Loops:
@@ -129,11 +130,11 @@ def _zeroes(node: ast.AST) -> bool:
 
 def is_training_call(program: Program, node: ast.Call) -> bool:
     """Is it `loss.backward()`, `optimizer.step()`, `optimizer.zero_grad()`, or what stands in their place?"""
+    if runs_backward(program, node):
+        return True
     if not isinstance(node.func, ast.Attribute):
         return False
     name, owner = node.func.attr, program.value(node.func.value)
-    if name in ("backward", "manual_backward"):
-        return owner.kind is not Kind.LIBRARY
     if name == "step":
         return owner.kind is Kind.OPTIMIZER
     return name == "zero_grad"

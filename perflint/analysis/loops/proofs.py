@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import ast
 
+from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.loops.header import called
 from perflint.analysis.loops.indices import spans_an_axis
 from perflint.syntax.walk import Loop, own_nodes, path_of
-
-_TENSORS_ONLY = frozenset(
-    {"size", "float", "long", "double", "half", "unsqueeze", "detach", "cuda", "expand_as", "type_as", "view_as"}
-)
 
 
 def proven_tensors(program: Program, loop: Loop) -> frozenset[str]:
@@ -23,7 +20,11 @@ def proven_tensors(program: Program, loop: Loop) -> frozenset[str]:
         elif isinstance(node, ast.Call) and called(node).endswith("_like") and node.args:
             if program.qualified(node.func).startswith("torch."):
                 found.add(_sequence(node.args[0]))
-        elif isinstance(node, ast.Call) and called(node) in _TENSORS_ONLY and isinstance(node.func, ast.Attribute):
+        elif (
+            isinstance(node, ast.Call)
+            and torch_ops.does(called(node), "unmistakable")
+            and isinstance(node.func, ast.Attribute)
+        ):
             found.add(_sequence(node.func.value))
     return frozenset(found - {""})
 

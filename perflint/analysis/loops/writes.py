@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from perflint import torch_ops
 from perflint.syntax.walk import Loop, nodes_of_body, path_of
 
 _GROWS = frozenset({"append", "extend", "appendleft", "insert"})
@@ -52,8 +53,7 @@ def changed_in_place(node: ast.AST) -> ast.expr | None:
     """What `node` changes, if it is a call of a method such as `x.add_(y)`."""
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
         return None
-    name = node.func.attr
-    return node.func.value if name.endswith("_") and name[0] != "_" and name != "requires_grad_" else None
+    return node.func.value if torch_ops.writes_in_place(node.func.attr) else None
 
 
 def root_path(node: ast.expr) -> str:

@@ -45,7 +45,7 @@ _WRITES_FIRST = frozenset(  # of numpy, and of Python's modules of functions
     "copyto put place putmask fill_diagonal put_along_axis shuffle at heappush heappop insort setitem delitem".split()
 )
 _HOLDS = frozenset({"get", "items", "keys", "values", "copy"})
-_FILLS = frozenset("append appendleft extend extendleft insert add update setdefault put push register".split())
+FILLS = frozenset("append appendleft extend extendleft insert add update setdefault put push register".split())
 _TAKES = frozenset("pop popleft popitem clear remove discard sort reverse fill partition itemset resize".split())
 
 
@@ -307,7 +307,7 @@ class Calls(ABC):
             self.write(call, [*receiver, ANYWHERE], deep=True)
             return NOWHERE
         if value.kind in (Kind.SEQUENCE, Kind.MAPPING) or (
-            func.attr in _FILLS | _TAKES | _HOLDS and value.kind is not Kind.TENSOR
+            func.attr in FILLS | _TAKES | _HOLDS and value.kind is not Kind.TENSOR
         ):
             return self._of_container(call, func.attr, receiver)
         if operation is not None and value.kind is not Kind.MODULE:
@@ -320,7 +320,7 @@ class Calls(ABC):
     def _of_container(self, call: ast.Call, name: str, receiver: Locations) -> Locations:
         """`items.append(x)`, `items.pop()`, `names.items()`."""
         given = self._given(call)
-        if name in _FILLS or name in _TAKES or name.startswith("__"):
+        if name in FILLS or name in _TAKES or name.startswith("__"):
             self.write(call, receiver)
         self.cells.store(receiver, ELEMENTS, given | self._inside(given))
         items = self.cells.load(receiver, ELEMENTS)

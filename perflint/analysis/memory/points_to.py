@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
@@ -74,6 +74,11 @@ class PointsTo(Calls):
         is_module = self.program.value(call.func).kind in (Kind.MODULE, Kind.UNKNOWN)
         return forwards(self.program.get(Flow), call) if is_module else ()
 
+    @property
+    def names(self) -> Collection[str]:
+        """The variables that this scope binds."""
+        return self._bindings.keys()
+
     def outer(self, name: str) -> Locations:
         """What a function inside of this scope finds under `name` at any time."""
         bindings = self._bindings.get(name, ())
@@ -117,7 +122,16 @@ class PointsTo(Calls):
 
     def held(self, value: Value) -> Locations:
         """The locations that a variable may hold while it has this SSA value."""
-        return frozenset().union(*map(self._defined, sources_of(value)))
+        found: set[Location] = set()
+        pending, seen = [value], set[Value]()
+        while pending:
+            for each in sources_of(pending.pop()):
+                if each not in seen:
+                    seen.add(each)
+                    found |= self._defined(each)
+                    if isinstance(each, Definition) and each.updates is not None:
+                        pending.append(each.updates)
+        return frozenset(found)
 
     def _defined(self, value: Value) -> Locations:
         """What a variable is given where it is bound."""
@@ -135,7 +149,7 @@ class PointsTo(Calls):
         if value.source is None:
             return NOWHERE
         if value.updates is not None:
-            return self.held(value.updates) | {made(value.node)}
+            return frozenset({made(value.node)})
         return self._part(self.of(value.source), value.source, value.steps)
 
     def _parameter(self, node: ast.arg) -> Locations:

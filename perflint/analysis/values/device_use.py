@@ -19,7 +19,7 @@ _DEVICE = re.compile(
 )
 _BUILDS = re.compile(r"DataLoader\(|\bnn\b")
 # Each by itself, which is found faster than all at once.
-_TRAINS = tuple(map(re.compile, (r"\.backward\(", r"DataLoader\(", r"\.zero_grad\(", r"\.step\(")))
+_TRAINS = tuple(map(re.compile, (r"\bbackward\(", r"DataLoader\(", r"\.zero_grad\(", r"\.step\(")))
 _EVALUATES = re.compile(r"(hub\.load|load_state_dict|\.from_pretrained)\((?s:.*)\.eval\(\)")
 _SCRIPTS = tuple(f".jit.{name}" for name in "script script_method script_if_tracing trace trace_module freeze".split())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
@@ -12,26 +13,32 @@ from perflint.syntax.walk import own_nodes, path_of
 
 FLOAT, INTEGER, UNKNOWN = "float", "integer", ""
 
-_MAKES_FLOATS = frozenset(
-    "mean std var norm float double half bfloat16 softmax log_softmax sigmoid tanh exp log"
-    " log2 log10 sqrt rsqrt logsumexp"
-    " true_divide cosine_similarity sin cos erf log_prob entropy".split()
-)
-_KEEPS = frozenset(
-    "sum max min amax amin detach cpu cuda abs squeeze unsqueeze view reshape flatten contiguous clone data prod"
-    " clamp relu neg t transpose permute expand mul add sub".split()
-)
-_WIDENS = frozenset("sum prod argmax argmin count_nonzero".split())  # 64 bits, however narrow the integers are
-_LOSSES = "torch.nn.functional."
 _COMPLEX = re.compile(r"(.*_)?complex(\d+|_.*)?|c(half|float|double|single)|polar|stft|i?[rh]?fft[2n]?|eig(vals)?")
-_MAKES_REAL = frozenset(
-    "abs norm real imag angle std var float double half bfloat16 softmax log_softmax cosine_similarity erf log_prob"
-    " entropy view_as_real int len size numel max min amax amin clamp relu".split()  # complex numbers have no order
-)
-_KEEPS_REAL = (_KEEPS | _MAKES_FLOATS | {"item"}) - {"add", "mul", "sub"}  # which combine it with what may be complex
-_REAL_PARTS = frozenset({"real", "imag", "shape"})
 _OF_PYTHON = frozenset({"builtins.abs", "builtins.float", "builtins.int", "builtins.len"})
+_OF_DISTRIBUTIONS = frozenset({"entropy", "log_prob"})
 _DEPTH = 6
+
+
+def _makes_floats(name: str) -> bool:
+    return name in _OF_DISTRIBUTIONS or torch_ops.does(name, "making_floats")
+
+
+def _makes_reals(name: str) -> bool:
+    return name in _OF_DISTRIBUTIONS or name in ("int", "len") or torch_ops.does(name, "making_reals")
+
+
+def _keeps_kind(name: str) -> bool:
+    return name == "data" or torch_ops.does(name, "same_kind")
+
+
+def _keeps_reals(name: str) -> bool:
+    """Does it give real numbers where its tensor holds them, without combining it with what may be complex?"""
+    return name == "item" or (_keeps_kind(name) and not torch_ops.does(name, "combining")) or _makes_floats(name)
+
+
+def _is_real_part(attribute: str) -> bool:
+    operation = torch_ops.of_attribute(attribute)
+    return operation is not None and (operation.result == "size" or operation.does("making_reals"))
 
 
 def number_kind(program: Program, node: ast.expr, depth: int = _DEPTH) -> str:
@@ -40,7 +47,7 @@ def number_kind(program: Program, node: ast.expr, depth: int = _DEPTH) -> str:
         return INTEGER
     if depth == 0:
         return UNKNOWN
-    if isinstance(node, ast.Call) and _makes(program, node, _MAKES_FLOATS):
+    if isinstance(node, ast.Call) and _makes(program, node, _makes_floats):
         return FLOAT
     if isinstance(node, ast.BinOp):
         return _of_operation(program, node, depth)
@@ -48,7 +55,7 @@ def number_kind(program: Program, node: ast.expr, depth: int = _DEPTH) -> str:
         return FLOAT if isinstance(node.value, float) else INTEGER if isinstance(node.value, int) else UNKNOWN
     if isinstance(node, ast.Name):
         return _of_path(program, node, depth)
-    operand = _kept(program, node, _KEEPS)
+    operand = _kept(program, node, _keeps_kind)
     return number_kind(program, operand, depth - 1) if operand is not None else UNKNOWN
 
 
@@ -61,8 +68,8 @@ def is_wide_integer(program: Program, node: ast.expr, depth: int = _DEPTH) -> bo
             return False
         is_function = program.qualified(node.func).startswith("torch.")
         operand = node.func.value if not is_function else node.args[0] if node.args else None
-        kept = operand is not None and node.func.attr in _KEEPS and is_wide_integer(program, operand, depth - 1)
-        return node.func.attr in _WIDENS or kept
+        kept = operand is not None and _keeps_kind(node.func.attr) and is_wide_integer(program, operand, depth - 1)
+        return torch_ops.does(node.func.attr, "making_longs") or kept
     if isinstance(node, ast.Subscript):
         return is_wide_integer(program, node.value, depth - 1)
     values = assigned(program, node) if isinstance(node, ast.Name) else None
@@ -88,9 +95,9 @@ def _is_real(program: Program, node: ast.expr, depth: int) -> bool:
         return True
     if depth == 0:
         return False
-    if isinstance(node, ast.Call) and _makes(program, node, _MAKES_REAL):
+    if isinstance(node, ast.Call) and _makes(program, node, _makes_reals):
         return True
-    if isinstance(node, ast.Attribute) and node.attr in _REAL_PARTS:
+    if isinstance(node, ast.Attribute) and _is_real_part(node.attr):
         return program.value(node.value).kind is Kind.TENSOR
     if isinstance(node, ast.BinOp):
         return _is_real(program, node.left, depth - 1) and _is_real(program, node.right, depth - 1)
@@ -98,17 +105,17 @@ def _is_real(program: Program, node: ast.expr, depth: int) -> bool:
         values = assigned(program, node)
         known = bool(values) and all(_is_real(program, value, depth - 1) for value in values or ())
         return known or (_is_bound_once(program, node) and _has_gradient(program, node))
-    operand = _kept(program, node, _KEEPS_REAL)
+    operand = _kept(program, node, _keeps_reals)
     return operand is not None and _is_real(program, operand, depth - 1)
 
 
-def _makes(program: Program, node: ast.Call, words: frozenset[str]) -> bool:
+def _makes(program: Program, node: ast.Call, makes: Callable[[str], bool]) -> bool:
     """Does the call give a loss, or is it of one of these functions and methods?"""
-    return _is_loss(program, node) or _called(program, node)[0] in words
+    return _is_loss(program, node) or makes(_called(program, node)[0])
 
 
-def _kept(program: Program, node: ast.expr, keeping: frozenset[str]) -> ast.expr | None:
-    """The part of `node` that holds numbers of the same kind; a call's, where it is of one of those `keeping` it."""
+def _kept(program: Program, node: ast.expr, keeps: Callable[[str], bool]) -> ast.expr | None:
+    """The part of `node` that holds numbers of the same kind; a call's, where it `keeps` it."""
     if isinstance(node, ast.UnaryOp):
         return node.operand
     if isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr == "data"):
@@ -116,7 +123,7 @@ def _kept(program: Program, node: ast.expr, keeping: frozenset[str]) -> ast.expr
     if not isinstance(node, ast.Call) or _sets_type(program, node):
         return None
     word, operand = _called(program, node)
-    return operand if word in keeping else None
+    return operand if keeps(word) else None
 
 
 def _sets_type(program: Program, node: ast.Call) -> bool:
@@ -132,7 +139,8 @@ def _is_loss(program: Program, node: ast.Call) -> bool:
     if callee.kind is Kind.MODULE and torch_ops.class_kind(callee.name) == "loss":
         return True
     name = program.qualified(node.func)
-    return name.startswith(_LOSSES) and (name.endswith(("_loss", "kl_div")) or "cross_entropy" in name)
+    operation = torch_ops.of_function(name)
+    return operation is not None and operation.does("loss")
 
 
 def _called(program: Program, node: ast.Call) -> tuple[str, ast.expr | None]:

@@ -6,12 +6,12 @@ import ast
 import re
 from dataclasses import dataclass
 
+from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import bind
 from perflint.syntax.walk import path_of
 
-_MOVES = frozenset({"to", "cuda", "type", "type_as"})
 _DEVICE = re.compile(r"(?i)dev|cuda|gpu|rank")  # what people call one
 
 
@@ -34,7 +34,9 @@ class Move:
 
 def move(program: Program, node: ast.AST) -> Move | None:
     """`node` as `.to(device)`, `.to(x)`, `.cuda()`, `.type_as(x)` or `.type(torch.cuda.FloatTensor)`; else None."""
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in _MOVES:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return None
+    if not torch_ops.does(node.func.attr, "to_device"):
         return None
     given = bind(node, ("device", "dtype", "non_blocking"))
     target, tensor, method = given.get("device", "other"), node.func.value, node.func.attr

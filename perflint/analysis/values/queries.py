@@ -6,13 +6,13 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.loops.found import LoopKind
 from perflint.analysis.values.values import GUESSED, Kind, Place
 from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, own_nodes, path_of
 
-_READING_METHODS = frozenset({"item", "cpu", "numpy", "tolist"})
 _READING_FUNCTIONS = frozenset(f"builtins.{name}" for name in "float int bool max min sorted print str".split())
 _OPEN = frozenset({Kind.UNKNOWN, Kind.METHOD, Kind.TENSOR, Kind.SEQUENCE, Kind.MAPPING})  # what may be a tensor
 
@@ -73,7 +73,7 @@ def _read_by(program: Program, node: ast.AST) -> list[ast.expr]:
     if isinstance(node, ast.If | ast.While):
         return [] if path_of(node.test).startswith("self.") else [node.test]  # which is a flag
     assert isinstance(node, ast.Call)
-    if isinstance(node.func, ast.Attribute) and node.func.attr in _READING_METHODS:
+    if isinstance(node.func, ast.Attribute) and torch_ops.does(node.func.attr, "to_host"):
         return [node.func.value]
     return node.args if program.qualified(node.func) in _READING_FUNCTIONS else []
 

@@ -74,8 +74,14 @@ OPERATORS = {
     "div": "div",
 }
 
-# Functions which share their name with a method that does something else.
-NAMES = {"torch.nn.functional.unfold": "im2col", "torch.nn.functional.fold": "col2im"}
+# Functions which share their name with others, or their documentation, and do something else.
+NAMES = {
+    "torch.nn.functional.unfold": "im2col",
+    "torch.nn.functional.fold": "col2im",
+    "torch.true_divide": "true_divide",  # which never rounds, as div is documented to be able to
+    "torch.Tensor.true_divide": "true_divide",
+    "torch.Tensor.true_divide_": "true_divide",
+}
 
 # What is known of results' memory and of writes beyond schemas and calls on small tensors on the CPU.
 MEMORY = {
@@ -159,13 +165,63 @@ MEMORY = {
     "torch.distributed.reduce_scatter_tensor": "writes=output@0",
 }
 
+# Attributes that are tensors of their own, and show no memory of the tensor that has them.
+OWN_TENSORS = frozenset(["grad"])
+
 # In place by their name, but no value, shape or type that another name of the tensor would show changes.
 WRITES_NO_VALUES = frozenset(["torch.Tensor.requires_grad_", "torch.Tensor.share_memory_"])
 
-# Traits of operations that nothing in torch tells, by canonical names.
+_CASTS = "to type type_as float double half bfloat16 long int short char byte bool cfloat cdouble chalf"
+_MOVES = "to cuda cpu xpu ipu pin_memory"
+_LIKE = "zeros_like ones_like rand_like randn_like empty_like full_like"
+_FLOATS = "float double half bfloat16 softmax log_softmax cosine_similarity erf"
+
+# Traits of operations that nothing in torch tells, by canonical names; operation.py says what each means.
 TRAITS = {
-    # Another type of the same numbers.
-    "cast": "to type type_as float double half bfloat16 long int short char byte bool cfloat cdouble chalf".split(),
-    # Another place of the same numbers.
-    "move": "to cuda cpu xpu ipu pin_memory".split(),
+    trait: frozenset(names.split())
+    for trait, names in {
+        "cast": _CASTS,
+        "move": _MOVES,
+        "to_device": "to cuda type type_as",
+        "copying": "clone repeat triu tril fill zero_",
+        "to_host": "cpu item numpy tolist",
+        "counting": "nonzero masked_select argwhere unique unique_consecutive is_nonzero allclose equal",
+        "keeping": f"{_CASTS} {_MOVES} squeeze unsqueeze view view_as reshape flatten unflatten ravel transpose permute"
+        " t movedim narrow select expand expand_as detach clone contiguous requires_grad_ chunk split unbind numpy",
+        "measuring": "shape dtype device ndim is_cuda size dim numel get_device",
+        "restriding": "unsqueeze squeeze transpose permute t movedim narrow select expand expand_as detach diagonal",
+        "permuting": "transpose permute t movedim",
+        "parting": "chunk split unbind tensor_split",
+        "joining": "cat stack hstack vstack dstack column_stack",
+        "matmul": "matmul bmm mm baddbmm einsum",
+        "indexing": "gather take_along_dim masked_select index_select scatter scatter_add scatter_reduce index_add"
+        " index_copy masked_scatter",
+        "repeating": "repeat tile repeat_interleave",
+        "distance": "mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits"
+        " kl_div cosine_similarity pairwise_distance margin_ranking_loss gaussian_nll_loss poisson_nll_loss",
+        "choosing": "argmax multinomial topk argsort gumbel_softmax",
+        "pairing": "max min median mode kthvalue cummax cummin sort topk",
+        "same_shape": f"{_CASTS} {_MOVES} {_LIKE} contiguous clone detach requires_grad_ softmax log_softmax cumsum"
+        " cumprod logcumsumexp triu tril flip roll normalize dropout",
+        "sized": f"zeros ones empty full rand randn {_LIKE} new_zeros new_ones new_empty new_full",
+        "filling": "full full_like new_full fill",
+        "of_data": "tensor as_tensor asarray new_tensor",
+        "line": "arange linspace logspace randperm",
+        "updating": "add sub index_add index_fill scatter_add index_put scatter index_copy masked_fill masked_scatter"
+        " scatter_reduce",
+        "replacing": "copy_ fill zero_",
+        "taking_sizes": "zeros ones empty rand randn randint randperm arange eye new_zeros new_ones new_empty view"
+        " reshape repeat expand narrow split chunk roll unfold tile topk",
+        "making_floats": f"{_FLOATS} mean std var norm sigmoid tanh exp log log2 log10 sqrt rsqrt logsumexp true_divide"
+        " sin cos",
+        "making_reals": f"{_FLOATS} abs norm real imag angle std var view_as_real size numel max min amax amin clamp"
+        " relu",
+        "combining": "add mul sub",
+        "shaping": "repeat view reshape",
+        "narrowing": "half bfloat16",
+        "making_longs": "sum prod argmax argmin count_nonzero",
+        "same_kind": "sum max min amax amin detach cpu cuda abs squeeze unsqueeze view reshape flatten contiguous clone"
+        " data prod clamp relu neg t transpose permute expand mul add sub",
+        "unmistakable": "size float long double half unsqueeze detach cuda expand_as type_as view_as",
+    }.items()
 }

@@ -65,7 +65,8 @@ def functions_and_methods(torch: Any) -> tuple[dict[str, str], dict[str, str]]:
             words = [f"is={names[name]}"] if names[name] != short_name(name) else []
             if name.removeprefix(METHODS) in by_hand.SYNCING_METHODS and "syncs" not in text.split():
                 words.append("syncs")
-            words += sorted(trait for trait, has in by_hand.TRAITS.items() if names[name] in has)
+            words += traits_of(names[name]) + (["loss"] if _is_loss(name, member.function) else [])
+            words += dim_words(member.overloads, is_method=name.startswith(METHODS))
             words += memory.of_member(
                 torch, name, member.function, schemas(torch, member.operator), member.overloads
             ).words
@@ -105,6 +106,30 @@ def _methods(torch: Any) -> dict[str, _Member]:
     return found
 
 
+def traits_of(name: str) -> list[str]:
+    """The traits that are known by hand, of an operation of that canonical name."""
+    return sorted(trait for trait, names in by_hand.TRAITS.items() if name in names)
+
+
+def dim_words(overloads: Sequence[Overload], *, is_method: bool) -> list[str]:
+    """Where the number of an axis goes; nothing where overloads don't agree."""
+    places = {
+        f"dim={parameter.name}" if parameter.keyword_only else f"dim={parameter.name}@{index - is_method}"
+        for overload in overloads
+        for index, parameter in enumerate(overload.parameters)
+        if parameter.name in ("dim", "axis")
+    }
+    named = sorted(places, key=lambda each: "@" not in each)  # one by position is by name as well
+    return named[:1] if len({each for each in places if "@" in each}) <= 1 else []
+
+
+def _is_loss(name: str, function: Any) -> bool:
+    """Whether a function of torch.nn.functional says how the losses of a batch become one."""
+    if not name.startswith("torch.nn.functional.") or not inspect.isfunction(function):
+        return False
+    return "reduction" in inspect.signature(function).parameters
+
+
 def with_words(text: str, words: Sequence[str]) -> str:
     """An entry's text with words more about the call as a whole."""
     base, bar, variants = text.partition(" | ")
@@ -119,7 +144,8 @@ def attributes(torch: Any) -> dict[str, str]:
     for name, annotation in properties.items():
         result = result_kind(annotation)
         if name[0] != "_" and result != "unknown":
-            found[name] = f"{result} views=self" if result == "tensor" else result
+            words = traits_of(name) + (["views=self"] if result == "tensor" and name not in by_hand.OWN_TENSORS else [])
+            found[name] = with_words(result, words)
     return found
 
 

@@ -25,7 +25,7 @@ def canonical_names(members: Mapping[str, Callable[..., Any]]) -> dict[str, str]
     targets = set()
     for name, member in members.items():
         group = {plain[name]}
-        alias = _ALIAS.search(str(getattr(member, "__doc__", "") or ""))
+        alias = None if name in by_hand.NAMES else _ALIAS.search(str(getattr(member, "__doc__", "") or ""))
         if alias and (target := _plain(short_name("torch." + alias[1]), members)) in plain.values():
             targets.add(target)
             group.add(target)

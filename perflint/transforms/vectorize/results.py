@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from perflint.analysis.ir.occurrences import occurrences
-from perflint.analysis.memory.consumers import CONVERSIONS, WRAPPERS
+from perflint.analysis.memory.consumers import WRAPPERS
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import PlainLoop, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
@@ -20,11 +20,6 @@ from perflint.transforms.vectorize.seen import is_only_joined, is_written, start
 from perflint.transforms.vectorize.slices import item_code, spread, step_range
 from perflint.transforms.vectorize.steps import Steps, indexed
 from perflint.transforms.vectorize.widths import keeps_type
-
-_MAY_RETURN_IT = CONVERSIONS | frozenset(
-    "cpu char short chalf cfloat cdouble positive sum_to_size resolve_conj resolve_neg to_dense coalesce".split()
-)
-_SHARING = frozenset(f"torch.{name}" for name in "as_tensor asarray from_numpy frombuffer from_dlpack".split())
 
 
 @dataclass(frozen=True)
@@ -214,12 +209,12 @@ def _is_new(scope: Scope, value: ast.expr | None) -> bool:
     name = scope.program.qualified(value.func)
     if name in WRAPPERS and value.args:
         return _is_new(scope, value.args[0])
-    if isinstance(value.func, ast.Attribute) and value.func.attr in _MAY_RETURN_IT:
-        return _is_new(scope, value.func.value)
     entry = call_entry(scope, value)
-    if entry is None or name in _SHARING:
+    if entry is None or any(each.name != "out" for each in entry.views):
         return False
-    return bool(entry.traits & {"factory", "like"}) or not (entry.shares or "random" in entry.traits)
+    if not all(_is_new(scope, each) for argument in entry.may_return for each in argument.of(value)):
+        return False
+    return bool(entry.traits & {"factory", "like"}) or not entry.does("random")
 
 
 def _is_measure(scope: Scope, node: ast.AST) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 
+from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.loops.dataflow import LoopFlow
 from perflint.analysis.loops.header import called
 from perflint.syntax.walk import Loop, own_nodes, path_of
 
-_JOINS = frozenset({"stack", "cat", "concat", "hstack", "vstack", "pad_sequence", "column_stack"})
 _DEPTH = 2  # functions that hand the list on
 
 
@@ -32,7 +32,7 @@ def _joins_in(program: Program, call: ast.Call, name: str, depth: int) -> bool:
     for argument in call.args:
         if not any(path_of(part) == name for part in ast.walk(argument) if isinstance(part, ast.Name | ast.Attribute)):
             continue
-        if called(call) in _JOINS:
+        if called(call) == "pad_sequence" or torch_ops.does(called(call), "joining"):
             return True
         callee = program.callee(call) if depth and path_of(argument) == name else None
         given = program.arguments(call, callee).given if callee is not None else {}

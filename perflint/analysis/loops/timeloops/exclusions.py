@@ -10,13 +10,12 @@ from perflint.analysis.heat.test_files import imports_framework
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.loops.found import Header
 from perflint.analysis.loops.header import called, split_size
+from perflint.analysis.loops.training import runs_backward
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import Function, Loop, nodes_of_body, own_nodes, path_of
 
-_TRAINS = frozenset({"backward", "manual_backward", "zero_grad"})
 _GRADIENTS = frozenset({"torch.autograd.grad", "autograd.grad"})
 _SETUP = frozenset({"__init__", "__getitem__"})
-_TO_HOST = frozenset({"item", "cpu", "numpy", "tolist", "float", "int"})
 _DEPTH = 4  # calls inside of calls
 
 
@@ -46,8 +45,8 @@ def _has_another_end(program: Program, node: ast.AST, header: Header) -> bool:
 
 
 def _trains(program: Program, node: ast.Call, depth: int) -> bool:
-    """Does it train, differentiate or wait for an answer, itself or in the functions that it reaches?"""
-    if isinstance(node.func, ast.Attribute) and node.func.attr in _TRAINS:
+    """Does it train or differentiate, itself or in the functions that it reaches?"""
+    if runs_backward(program, node) or (isinstance(node.func, ast.Attribute) and node.func.attr == "zero_grad"):
         return True
     if path_of(node.func) in _GRADIENTS:
         return True
@@ -77,7 +76,9 @@ def _fills_array(program: Program, node: ast.Assign) -> bool:
     """Is an array of numpy given what nothing brings to the host, and what is there already, therefore?"""
     targets = [each.value for each in node.targets if isinstance(each, ast.Subscript)]
     calls = {called(each) for each in ast.walk(node.value) if isinstance(each, ast.Call)}
-    return any(program.value(each).kind is Kind.NUMPY for each in targets) and calls.isdisjoint(_TO_HOST)
+    return any(program.value(each).kind is Kind.NUMPY for each in targets) and not any(
+        name in ("float", "int") or torch_ops.does(name, "to_host") for name in calls
+    )
 
 
 def walks_objects(loop: Loop, header: Header) -> bool:

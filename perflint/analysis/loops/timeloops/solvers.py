@@ -5,15 +5,14 @@ from __future__ import annotations
 import ast
 import re
 
+from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.loops.dataflow import TimeSlice
 from perflint.analysis.loops.found import Header
 from perflint.analysis.loops.header import RANGES, called
 from perflint.syntax.walk import Loop, assigned_values, nodes_of_body, own_nodes, path_of
 
-_GRIDS = frozenset({"linspace", "arange", "logspace"})
 _GRID_NAME = re.compile(r"^(time_?(steps|points|grid|span|range)|(sigmas|betas)(_\w+)?)$")
-_FILLS = frozenset({"full", "full_like", "new_full"})
 
 
 def solves(loop: Loop) -> bool:
@@ -28,7 +27,7 @@ def solves(loop: Loop) -> bool:
 def numbers_noise(loop: Loop, header: Header) -> bool:
     """Does each step fill a tensor with its number, as samplers tell a denoiser the level of the noise?"""
     numbers = header.indices | {path_of(each.target) for each in header.elements} | set(map(path_of, header.members))
-    fills = (node for node in nodes_of_body(loop) if isinstance(node, ast.Call) and called(node) in _FILLS)
+    fills = (node for node in nodes_of_body(loop) if isinstance(node, ast.Call) and _fills(called(node)))
     return any(path_of(argument) in numbers for node in fills for argument in node.args)
 
 
@@ -38,7 +37,7 @@ def is_grid(program: Program, step: TimeSlice) -> bool:
     attributes = (node for node in own_nodes(scope) if isinstance(node, ast.Attribute))
     if any(node.attr in ("expand", "repeat") and node.value is step.node for node in attributes):
         return True
-    return any(called(value) in _GRIDS for value in assigned_values(scope, step.base))
+    return any(_is_line(called(value)) for value in assigned_values(scope, step.base))
 
 
 def _sequences(node: ast.expr) -> list[ast.expr]:
@@ -48,3 +47,13 @@ def _sequences(node: ast.expr) -> list[ast.expr]:
         given = [] if called(node) in RANGES else [*owner, *node.args]
         return [part for each in given for part in _sequences(each)]
     return _sequences(node.value) if isinstance(node, ast.Subscript) else [node]
+
+
+def _fills(name: str) -> bool:
+    operation = torch_ops.of_name(name)
+    return operation is not None and operation.does("filling") and not operation.in_place
+
+
+def _is_line(name: str) -> bool:
+    operation = torch_ops.of_name(name)
+    return operation is not None and operation.does("line") and not operation.does("random")

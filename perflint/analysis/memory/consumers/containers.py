@@ -6,7 +6,7 @@ import ast
 from dataclasses import replace
 
 from perflint.analysis.memory.consumers.following import Follower, Steps
-from perflint.analysis.memory.consumers.roles import CONCATENATIONS, OutOfSight, Role
+from perflint.analysis.memory.consumers.roles import OutOfSight, Role, joins
 from perflint.analysis.memory.consumers.trace import Key, Trace
 
 _ONLY_LOOK = frozenset({"builtins.len", "builtins.isinstance", "builtins.print", "builtins.type", "builtins.range"})
@@ -71,7 +71,7 @@ def _argument(follower: Follower, call: ast.Call, node: ast.expr, trace: Trace) 
         raise OutOfSight
     if callee is not None:
         follower.into(callee, call, node, trace, "")
-    elif name in CONCATENATIONS and len(trace.inside) == 1 and trace.tensor is not None:
+    elif joins(name) and len(trace.inside) == 1 and trace.tensor is not None:
         follower.consume(call, trace.tensor, Role.READ)
     elif name in _SAME_ITEMS:
         follower.follow(call, trace)

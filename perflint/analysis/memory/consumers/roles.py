@@ -49,25 +49,6 @@ class OutOfSight(Exception):
     """Something happens to the tensor of which too little is known."""
 
 
-VIEWS = frozenset(
-    "unsqueeze squeeze transpose permute t swapaxes swapdims movedim moveaxis narrow select expand expand_as detach "
-    "diagonal".split()
-)
-SEVERAL_VIEWS = frozenset("chunk split unbind tensor_split".split())
-VIEW_ATTRIBUTES = frozenset({"T", "mT", "data"})
-CONVERSIONS = frozenset("to cuda float double half bfloat16 long int bool byte type type_as".split())
-CONCATENATIONS = frozenset(
-    f"torch.{name}" for name in "cat concat concatenate stack hstack vstack dstack column_stack".split()
-)
-MATMULS = frozenset("matmul bmm mm baddbmm einsum".split())
-READERS = frozenset(
-    "gather take_along_dim masked_select index_select scatter scatter_add scatter_reduce index_add "
-    "repeat tile repeat_interleave".split()
-)
-DISTANCES = frozenset(
-    "mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits kl_div "
-    "cosine_similarity pairwise_distance margin_ranking_loss gaussian_nll_loss poisson_nll_loss".split()
-)
 DISTANCE_MODULES = frozenset(
     "MSELoss L1Loss SmoothL1Loss HuberLoss BCELoss BCEWithLogitsLoss KLDivLoss CosineSimilarity PairwiseDistance "
     "MarginRankingLoss GaussianNLLLoss PoissonNLLLoss".split()
@@ -80,9 +61,26 @@ DISTRIBUTIONS = frozenset(
 ) | {"torch.distributions.log_normal.LogNormal"}
 WRAPPERS = frozenset({"torch.autograd.Variable", "torch.autograd.variable.Variable"})
 COPIES = frozenset({"clone"})  # pointwise in the table, and the end of every saving
-_WRITING_READERS = frozenset(
-    f"{name}_" for name in "scatter scatter_add scatter_reduce index_add index_copy copy masked_scatter".split()
-)
+
+
+def joins(qualified: str) -> bool:
+    """Does torch's function of that name make one tensor of several?"""
+    operation = torch_ops.of_function(qualified)
+    return operation is not None and operation.does("joining")
+
+
+def is_view(name: str) -> bool:
+    """Does an operation of that name give one view, whatever the layout?"""
+    return torch_ops.does(name, "restriding")
+
+
+def converts(name: str) -> bool:
+    """Does a method of that name move the tensor, or cast it?"""
+    return torch_ops.does(name, "cast") or torch_ops.does(name, "move")
+
+
+def _reads(operation: torch_ops.Operation) -> bool:
+    return operation.does("indexing") or operation.does("repeating")
 
 
 def role_of_method(name: str, *, receiver: bool) -> Role:
@@ -90,9 +88,9 @@ def role_of_method(name: str, *, receiver: bool) -> Role:
     entry = torch_ops.of_method(name)
     if entry is None or name in COPIES or (receiver and entry.in_place):
         raise OutOfSight
-    if name in MATMULS:
+    if entry.does("matmul"):
         return Role.MATMUL
-    if name in READERS or (not receiver and name in _WRITING_READERS):
+    if _reads(entry) or (not receiver and entry.name == "copy_"):
         return Role.READ
     if "pointwise" in entry.traits:
         return Role.ELEMENTWISE
@@ -109,7 +107,7 @@ def role_of_function(name: str, call: ast.Call, node: ast.expr, keyword: str) ->
         return Role.READ, False
     if entry is None or short in COPIES or any(each.arg in ("out", "inplace") for each in call.keywords):
         raise OutOfSight
-    if short in MATMULS:
+    if entry.does("matmul"):
         return Role.MATMUL, False
     if short == "scaled_dot_product_attention" and (keyword == "attn_mask" or call.args[3:4] == [node]):
         return Role.READ, False
@@ -119,9 +117,9 @@ def role_of_function(name: str, call: ast.Call, node: ast.expr, keyword: str) ->
         return Role.ELEMENTWISE, True
     if "pointwise" in entry.traits or (name == "torch.where" and len(call.args) > 1):
         return Role.ELEMENTWISE, False
-    if short in READERS:
+    if _reads(entry):
         return Role.READ, False
-    if "reduction" in entry.traits or short in DISTANCES:
+    if "reduction" in entry.traits or entry.does("distance"):
         return Role.REDUCTION, False
     if "like" not in entry.traits:
         raise OutOfSight

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import ast
 
+from perflint import torch_ops
 from perflint.analysis.memory.consumers.following import Follower, Steps
 from perflint.analysis.memory.consumers.modules import forwards
 from perflint.analysis.memory.consumers.roles import (
-    CONCATENATIONS,
-    CONVERSIONS,
     DISTANCE_MODULES,
     ELEMENTWISE_MODULES,
-    SEVERAL_VIEWS,
-    VIEW_ATTRIBUTES,
-    VIEWS,
     WRAPPERS,
     OutOfSight,
     Role,
+    converts,
+    is_view,
+    joins,
     role_of_function,
     role_of_method,
 )
 from perflint.analysis.memory.consumers.trace import Trace
 from perflint.analysis.values.values import Kind, Value
 
-_MEASURES = frozenset("shape dtype device ndim is_cuda size dim numel nelement ndimension get_device".split())
 _LAYOUTS = frozenset("view_as expand_as reshape_as type_as to".split())  # of which a tensor may be the pattern
 _ONLY_LOOK = frozenset({"builtins.len", "builtins.isinstance", "builtins.print", "builtins.type", "builtins.id"})
 _PASSING = WRAPPERS | {"torch.nn.functional.dropout"}
@@ -37,19 +35,24 @@ def _attribute(follower: Follower, parent: ast.Attribute, node: ast.expr, trace:
     name = parent.attr
     if not isinstance(parent.ctx, ast.Load):
         raise OutOfSight
-    if name in _MEASURES:
-        follower.measured |= name in ("shape", "size", "numel", "nelement")
+    if _measures(name):
+        follower.measured |= name == "shape" or torch_ops.canonical(f"torch.Tensor.{name}") in ("size", "numel")
     elif not isinstance(call, ast.Call) or call.func is not parent:
-        if name not in VIEW_ATTRIBUTES:
+        if name not in ("T", "mT", "data"):
             raise OutOfSight
         follower.follow(parent, trace)
-    elif name in VIEWS | CONVERSIONS:
-        follower.converted |= name in CONVERSIONS
+    elif is_view(name) or converts(name):
+        follower.converted |= converts(name)
         follower.follow(call, trace)
-    elif name in SEVERAL_VIEWS:
+    elif torch_ops.does(name, "parting"):
         follower.follow(call, trace.into(None, call))
     else:
         follower.consume(call, parent.value, role_of_method(name, receiver=True))
+
+
+def _measures(name: str) -> bool:
+    operation = torch_ops.of_attribute(name) or torch_ops.of_method(name)
+    return operation is not None and operation.does("measuring")
 
 
 def _argument(follower: Follower, call: ast.Call, node: ast.expr, trace: Trace) -> None:
@@ -83,7 +86,7 @@ def _given(follower: Follower, call: ast.Call, node: ast.expr, trace: Trace, key
             follower.measured = True
         else:
             role = role_of_method(name, receiver=False)
-            follower.consume(call, node, role, in_place=name.endswith("_"))
+            follower.consume(call, node, role, in_place=torch_ops.writes_in_place(name))
     elif isinstance(call.func, ast.Attribute) and call.func.attr in _ADDING and isinstance(call.func.value, ast.Name):
         follower.put(call.func.value, node, None, trace)
     else:
@@ -115,14 +118,14 @@ def _library(follower: Follower, call: ast.Call, node: ast.expr, trace: Trace, k
     program = follower.program
     name = program.qualified(call.func)
     short = name.rpartition(".")[2]
-    if name in CONCATENATIONS:
+    if joins(name):
         follower.consume(call, node, Role.READ)
     elif name in _PASSING:
         follower.follow(call, trace)
-    elif name.startswith("torch.") and short in VIEWS | SEVERAL_VIEWS:
+    elif name.startswith("torch.") and (is_view(short) or torch_ops.does(short, "parting")):
         if node is not call.args[0]:
             raise OutOfSight
-        follower.follow(call, trace.into(None, call) if short in SEVERAL_VIEWS else trace)
+        follower.follow(call, trace.into(None, call) if torch_ops.does(short, "parting") else trace)
     elif name in _EXTREMA and all(program.value(each).kind is Kind.TENSOR for each in call.args) and call.args[1:]:
         follower.consume(call, node, Role.ELEMENTWISE)
     elif name not in _ONLY_LOOK and (reads := role_of_function(name, call, node, keyword)) is not None:

@@ -6,21 +6,28 @@ import ast
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
-from perflint.analysis.memory.consumers import CONCATENATIONS, CONVERSIONS
 from perflint.analysis.values.shapes.modules import keeps_rank
 from perflint.analysis.values.shapes.shape import NOTHING, Shape, Sizing, integer, known, product, sizes_of, swapped
 from perflint.analysis.values.values import Kind
 
-_SAME = CONVERSIONS | frozenset(
-    "contiguous clone detach requires_grad_ pin_memory softmax log_softmax cumsum Variable Parameter triu tril flip "
-    "roll".split()
-)
-_SAME_AS_FIRST = frozenset("zeros_like ones_like rand_like randn_like empty_like full_like normalize dropout".split())
-_PAIRS = frozenset("max min median mode kthvalue cummax cummin".split())  # with a dim: values and indices
-_SORTED = frozenset({"sort", "topk"})  # values and indices
-_REDUCTIONS = frozenset("sum mean max min amax amin norm prod std var logsumexp all any argmax argmin median".split())
-_SIZED = frozenset("zeros ones empty rand randn".split())
-_LINES = frozenset("arange linspace logspace randperm".split())
+
+def _keeps_shape(name: str) -> bool:
+    return name in ("Variable", "Parameter") or torch_ops.does(name, "same_shape")
+
+
+def _reduces(name: str) -> bool:
+    return name == "median" or torch_ops.does(name, "reduction")
+
+
+def _takes_sizes(name: str) -> bool:
+    """Is it a function that is given nothing but sizes, one by one?"""
+    operation = torch_ops.of_function(f"torch.{name}")
+    return operation is not None and operation.name != "full" and operation.does("sized") and operation.does("factory")
+
+
+def _joins(qualified: str) -> bool:
+    operation = torch_ops.of_function(qualified)
+    return operation is not None and operation.does("joining")
 
 
 def called(shapes: Sizing, program: Program, node: ast.Call) -> Shape:
@@ -28,11 +35,11 @@ def called(shapes: Sizing, program: Program, node: ast.Call) -> Shape:
     name, receiver, arguments = _operation(program, node)
     if receiver is None:
         return _made(shapes, name, node) if name else shapes.returned(node) or _of_module(shapes, program, node)
-    if name in _SAME or name in _SAME_AS_FIRST:
+    if _keeps_shape(name):
         return shapes.shape(receiver)
-    if name in _SORTED:
+    if name in ("sort", "topk"):
         return _sorted(shapes, shapes.shape(receiver), name, node, arguments)
-    if name in _REDUCTIONS:
+    if _reduces(name):
         return _reduced(shapes.shape(receiver), node, arguments)
     if name in _LAYOUTS:
         return _LAYOUTS[name](shapes, shapes.shape(receiver), arguments)
@@ -43,7 +50,7 @@ def called(shapes: Sizing, program: Program, node: ast.Call) -> Shape:
             return shapes.shape(receiver)
         return (
             shapes.broadcast(receiver, tensors[0])
-            if len(tensors) == 1 and not name.endswith("_")
+            if len(tensors) == 1 and not entry.in_place
             else shapes.shape(receiver)
         )
     return NOTHING
@@ -54,8 +61,8 @@ def is_pair(program: Program, node: ast.expr) -> bool:
     if not isinstance(node, ast.Call):
         return False
     name, receiver, arguments = _operation(program, node)
-    always = name in _SORTED
-    return receiver is not None and (always or (name in _PAIRS and bool(arguments or node.keywords)))
+    always = name in ("sort", "topk")
+    return receiver is not None and (always or (torch_ops.does(name, "pairing") and bool(arguments or node.keywords)))
 
 
 def _operation(program: Program, node: ast.Call) -> tuple[str, ast.expr | None, list[ast.expr]]:
@@ -63,14 +70,8 @@ def _operation(program: Program, node: ast.Call) -> tuple[str, ast.expr | None, 
     qualified = program.qualified(node.func)
     if qualified:
         name = qualified.rpartition(".")[2]
-        takes_tensor = (
-            name in _LAYOUTS
-            or name in _SAME
-            or name in _SAME_AS_FIRST
-            or name in _REDUCTIONS | _SORTED
-            or torch_ops.of_method(name) is not None
-        )
-        if qualified.startswith("torch") and takes_tensor and node.args and qualified not in CONCATENATIONS:
+        takes_tensor = name in _LAYOUTS or _keeps_shape(name) or torch_ops.of_method(name) is not None
+        if qualified.startswith("torch") and takes_tensor and node.args and not _joins(qualified):
             return name, node.args[0], node.args[1:]
         return (qualified if qualified.startswith("torch") else ""), None, node.args
     is_module = program.value(node.func).kind is Kind.MODULE
@@ -81,10 +82,10 @@ def _operation(program: Program, node: ast.Call) -> tuple[str, ast.expr | None, 
 
 def _made(shapes: Sizing, qualified: str, node: ast.Call) -> Shape:
     name = qualified.rpartition(".")[2]
-    if name in _LINES:
+    if torch_ops.does(name, "line"):
         return known((shapes.size(node.args[0]) if name == "arange" and len(node.args) == 1 else "",))
-    if name in _SIZED or name in ("FloatTensor", "LongTensor", "Tensor"):
-        return shapes.from_sizes(node.args, made=True) if name in _SIZED or len(node.args) > 1 else NOTHING
+    if _takes_sizes(name) or name in ("FloatTensor", "LongTensor", "Tensor"):
+        return shapes.from_sizes(node.args, made=True) if _takes_sizes(name) or len(node.args) > 1 else NOTHING
     if name == "randint":
         return _drawn(shapes, node)
     if name == "full":
@@ -93,7 +94,7 @@ def _made(shapes: Sizing, qualified: str, node: ast.Call) -> Shape:
         return known((shapes.size(node.args[0]), shapes.size(node.args[min(1, len(node.args) - 1)])))
     if name in ("tensor", "as_tensor") and node.args and isinstance(node.args[0], ast.List):
         return _nested(node.args[0])
-    if qualified in CONCATENATIONS and node.args:
+    if _joins(qualified) and node.args:
         return _joined(shapes, name, node)
     return NOTHING
 
@@ -110,7 +111,7 @@ def _joined(shapes: Sizing, name: str, node: ast.Call) -> Shape:
     axis = integer(dims[0]) if dims else 0
     parts = [shapes.shape(each) for each in shapes.elements(node.args[0])]
     ranks = {part.rank for part in parts if part.rank is not None}
-    if not parts or len(ranks) != 1 or name not in ("cat", "concat", "concatenate", "stack"):
+    if not parts or len(ranks) != 1 or torch_ops.canonical(f"torch.{name}") not in ("cat", "stack"):
         return known(("",) * ranks.pop()) if len(ranks) == 1 and name != "stack" else NOTHING
     rank = ranks.pop()
     same = [max({part.size(i) for part in parts if part.rank}, key=_worth) for i in range(rank)]

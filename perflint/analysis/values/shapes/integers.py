@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.values.shapes.infer import Shapes, axis_of
 from perflint.analysis.values.shapes.shape import integer
@@ -29,7 +30,8 @@ def is_integer(program: Program, shapes: Shapes, node: ast.expr, depth: int = _D
 
 
 def _is_count_of_tensor(node: ast.Call) -> bool:
-    return isinstance(node.func, ast.Attribute) and node.func.attr in ("numel", "dim", "nelement", "ndimension")
+    operation = torch_ops.of_method(node.func.attr) if isinstance(node.func, ast.Attribute) else None
+    return operation is not None and operation.name in ("numel", "dim")
 
 
 def _defines_integer(program: Program, shapes: Shapes, definition: ast.AST, depth: int) -> bool:

@@ -12,14 +12,7 @@ from perflint.analysis.values.shapes.shape import integer
 from perflint.analysis.values.values import Kind
 
 _DEPTH = 10
-_BY_AXIS = frozenset(
-    "size sum mean prod max min argmax argmin softmax log_softmax cumsum norm std var logsumexp all any amax amin "
-    "select narrow index_select gather chunk split unbind topk sort argsort flip diff squeeze transpose".split()
-)
-_KEEPING = frozenset(
-    "contiguous clone detach to cuda float double half bfloat16 long int bool byte type type_as softmax log_softmax "
-    "cumsum flip transpose permute expand".split()
-)
+_SAME_RANK: tuple[torch_ops.Trait, ...] = ("same_shape", "permuting", "pointwise")
 
 
 class Ranks:
@@ -73,16 +66,17 @@ class Ranks:
     def _by_method(self, call: ast.Call, method: ast.Attribute, depth: int) -> int:
         if self._program.qualified(method) or self._program.callee(call) is not None:
             return 0
-        name, axis = method.attr, _axis(call)
+        name = method.attr
+        entry = torch_ops.of_method(name)
+        axis = _axis(entry, call)
         if name == "unsqueeze" and axis is not None:
             return max(self.least(method.value, depth) + 1, _needed(axis))
-        if name in ("sum", "mean", "max", "min", "amax", "amin") and axis is not None:
+        if entry is not None and entry.does("reduction") and axis is not None:
             kept = any(each.arg == "keepdim" and getattr(each.value, "value", 0) is True for each in call.keywords)
             return max(self.least(method.value, depth), _needed(axis)) - (not kept)
-        if name in ("repeat", "view", "reshape") and len(call.args) > 1:
+        if entry is not None and entry.does("shaping") and len(call.args) > 1:
             return len(call.args) if not any(isinstance(each, ast.Starred) for each in call.args) else 0
-        entry = torch_ops.of_method(name)
-        if name in _KEEPING or (entry is not None and "pointwise" in entry.traits):
+        if entry is not None and (any(map(entry.does, _SAME_RANK)) or entry.name == "expand"):
             return self.least(method.value, depth)
         return 0
 
@@ -119,21 +113,20 @@ class Ranks:
             return 3
         if parent.attr == "permute" and len(around.args) > 1:
             return len(around.args)
-        axes = around.args[:2] if parent.attr == "transpose" else [*around.args[:1], *_named(around)]
-        known = [integer(each) for each in axes] if parent.attr in _BY_AXIS else []
+        operation = torch_ops.of_method(parent.attr)
+        if operation is None or operation.name == "unsqueeze":  # which counts the axes of its result
+            return 0
+        axes = around.args[:2] if operation.name == "transpose" else operation.dim.of(around) if operation.dim else ()
+        known = [integer(each) for each in axes]
         return max((_needed(axis) for axis in known if axis is not None), default=0)
 
     def _is_number(self, node: ast.expr) -> bool:
         return integer(node) is not None or self._program.value(node).kind is Kind.NUMBER
 
 
-def _axis(call: ast.Call) -> int | None:
-    axes = [*call.args[:1], *_named(call)]
+def _axis(operation: torch_ops.Operation | None, call: ast.Call) -> int | None:
+    axes = operation.dim.of(call) if operation is not None and operation.dim is not None else ()
     return integer(axes[0]) if axes else None
-
-
-def _named(call: ast.Call) -> list[ast.expr]:
-    return [keyword.value for keyword in call.keywords if keyword.arg in ("dim", "axis")]
 
 
 def _needed(axis: int) -> int:
