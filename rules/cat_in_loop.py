@@ -45,11 +45,9 @@ and where they are joined below a `with`. A part is nobody else's where all else
 
 ## Measured
 
-One H200, torch 2.11.0, 2026-11-22, before and after `perflint fix`, bitwise the same results (medians of 21 interleaved
-pairs; `tests/gpu/measure.py`): the scores of 400 batches, 256 by 1,000 each, put together as they come, 53.2 ms to
-11.5 ms (4.7x; by hand, with a buffer, 11.4 ms); in another process of that day 53.4 ms to 14.6 ms (3.7x). In a process
-of its own the first run made torch reserve 75 GiB of the GPU's memory before, and 1.2 GiB after; of what tensors
-occupied at once, the peak rose from 1,017 MiB to 1,145 MiB.
+One H200, torch 2.11.0, 2026-11-22, bitwise the same (`tests/gpu/measure.py`): scores of 400 batches, 256 by 1,000 each,
+53.2 ms to 11.5 ms (4.7x; by hand 11.4 ms), in another process 53.4 ms to 14.6 ms (3.7x); torch reserved 75 GiB before,
+1.2 GiB after; the peak of what tensors occupied rose from 1,017 MiB to 1,145 MiB.
 """
 
 from __future__ import annotations

@@ -3,15 +3,13 @@
 ## What it does
 
 Reports `.to(device)`, `.to(x)`, `.cuda()`, `.type_as(x)` and `.type(torch.cuda.FloatTensor)` of what `torch.zeros`,
-`ones`, `empty`, `full`, `eye` (*constant*), `arange`, `linspace` (*range*), `rand`, `randn`, `randint` or `randperm`
-(*random*) has just made on the host, at places that run in every step, with views, casts, fills, triangles and
-operations with numbers in between. Left alone are tensors made of data, which are on the host anyway, buffers that are
-made once (or kept in an attribute until their size changes), pinned memory, and tensors without items.
+`ones`, `full` and the like (*constant*), `arange`, `linspace` (*range*), `rand`, `randn`, `randint` (*random*) have
+just made on the host, in every step, with views, casts and operations with numbers in between. Left alone are tensors
+made of data, which are on the host anyway, buffers that are made once, pinned memory, and empty tensors.
 
 ## Why it is slow
 
-The host fills the tensor, and copies it by way of a buffer, for which it waits; with `device=` it launches one kernel
-and goes on.
+The host fills the tensor, copies it, and waits for that; with `device=` it launches one kernel and goes on.
 
 ## Example
 
@@ -33,12 +31,9 @@ dtype that they are converted to. No fix for ranges of floats, leaves that get g
 
 ## Measured
 
-One H200, torch 2.11.0, 2026-11-22, before and after `perflint fix`, bitwise the same results (interleaved pairs;
-`tests/gpu/measure.py`): 64 training steps of a two-layer LSTM that makes its states, positions and mask on the host
-(batch 128, 32 steps, width 512), 398 ms to 366 ms (median of 21 ratios 1.06x) and, in another process, 446 ms to 423 ms
-(of 61 ratios 1.04x): no gain beyond the noise, as the same program against itself varied from 0.51x to 1.73x. The same
-steps with batch 512 and width 1,024 took 917 ms before and 680 ms after (of 15 ratios 1.33x; against itself 0.88x to
-1.14x).
+One H200, torch 2.11.0, 2026-11-22, bitwise the same results (`tests/gpu/measure.py`): 64 training steps of an LSTM that
+makes states, positions and mask on the host, batch 128, width 512: 398 ms to 366 ms (1.06x), no gain beyond the noise
+(against itself 0.51x to 1.73x); with batch 512 and width 1,024, 917 ms to 680 ms (1.33x; against itself 0.88 to 1.14).
 """
 
 from __future__ import annotations
@@ -55,7 +50,7 @@ _KEYWORDS = frozenset("size fill_value n m start end step steps low high dtype r
 
 @dataclass(frozen=True)
 class _Made:
-    """A tensor that `call` makes on the host; `is_plain`: nothing but views of it are taken before it is moved."""
+    """A tensor that `call` makes on the host; `is_plain`: only views of it are taken before it is moved."""
 
     call: ast.Call
     name: str
@@ -97,8 +92,7 @@ def _made(program: Program, node: ast.expr) -> _Made | None:
         return _Made(node, "", "constant") if node.args and sizes else None
     if isinstance(node, ast.Call) and name.endswith(".Variable") and len(node.args) == 1:
         return _made(program, node.args[0])
-    found = api.operation(program, node)
-    if found is not None and (kind := _kind(found)):
+    if (found := api.operation(program, node)) is not None and (kind := _kind(found)):
         nothing = len(found.arguments) == 1 and api.integer(found.arguments[0]) == 0
         told = {each.arg for each in found.call.keywords} - _KEYWORDS  # where, or of which numbers
         safety = Safety.BEHAVIOUR if kind == "random" else Safety.EXACT
@@ -125,10 +119,9 @@ def _kind(found: TorchCall) -> str:
 
 def _then(below: _Made | None, safety: Safety) -> _Made | None:
     """What is made of it by an operation which gives, on the device, what `safety` promises."""
-    if below is None:
-        return None
-    safety = max(below.safety, safety, key=list(Safety).index)
-    return replace(below, safety=safety, kind="random" if safety is Safety.BEHAVIOUR else below.kind, is_plain=False)
+    worst = max(below.safety, safety, key=list(Safety).index) if below is not None else safety
+    kind = "random" if worst is Safety.BEHAVIOUR or below is None else below.kind
+    return replace(below, safety=worst, kind=kind, is_plain=False) if below is not None else None
 
 
 def _fix(program: Program, move: Move, made: _Made) -> Fix:
@@ -144,15 +137,13 @@ def _fix(program: Program, move: Move, made: _Made) -> Fix:
         (not move.is_certain, f"`{program.segment(move.device or move.call)}` isn't known to be a device"),
         (move.like is not None and not api.path_of(move.like), "what it is converted to would be computed twice"),
     ]
-    for stands_in_the_way, reason in obstacles:
-        if stands_in_the_way:
-            raise Blocked(reason)
+    if reason := next((reason for stands_in_the_way, reason in obstacles if stands_in_the_way), ""):
+        raise Blocked(reason)
     keywords = [("device", move.device or api.expression("'cuda'"))]
     folds = made.kind == "constant" and made.name != "full" and made.is_plain and "dtype" not in given
     if move.like is not None:
         keywords = [("device", api.expression("{like}.device", like=move.like))]
         keywords += [("dtype", api.expression("{like}.dtype", like=move.like))] if folds else []
     moved = [] if move.like is not None and not folds else [api.Replace(move.call, move.tensor)]
-    title = ", ".join(f"{name}={ast.unparse(value)}" for name, value in keywords)
-    change = api.rewrite(program, api.AddKeywords(made.call, tuple(keywords)), *moved)
-    return Fix(f"make it on the device: {title}", made.safety, change)
+    title = "make it on the device: " + ", ".join(f"{name}={ast.unparse(value)}" for name, value in keywords)
+    return Fix(title, made.safety, api.rewrite(program, api.AddKeywords(made.call, tuple(keywords)), *moved))

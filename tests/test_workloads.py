@@ -29,7 +29,7 @@ DEFECTS = {
     "context": {"repeat-not-broadcast"},
     "greedy": {"decode-loop", "sync-in-loop"},
     "images": {"dataloader-defaults"},
-    "seq2seq": {"decode-loop", "repeat-not-broadcast"},
+    "seq2seq": {"cat-in-loop", "decode-loop", "repeat-not-broadcast"},
     "unguarded": {"missing-main-guard"},
 }
 NOTHING_TO_GAIN = ("finetune", "reinforce")

@@ -7,13 +7,15 @@ import ast
 from perflint import torch_ops
 from perflint.analysis.ir.graph import Definition, Graph
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.memory.calls import FILLS
 from perflint.analysis.memory.locations import Location, Write
 from perflint.analysis.memory.points_to import PointsTo
+from perflint.analysis.memory.python import FILLS
 from perflint.analysis.program import Program
 from perflint.syntax.walk import PlainLoop
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.written import in_place
+
+_COPY = "write to a copy, made by `.clone()`"
 
 
 def check_aliases(program: Program, loop: PlainLoop) -> None:
@@ -30,11 +32,13 @@ def check_aliases(program: Program, loop: PlainLoop) -> None:
             continue
         if graph.is_within(write.node, loop):
             if not (write.deep or is_made or _is_seen(program, points, graph, loop, write)):
-                raise Blocked("a step writes through an alias to a tensor that it did not make", write.node)
+                raise Blocked(f"a step writes through an alias to a tensor that it did not make: {_COPY}", write.node)
         elif is_made and write.to in held and (write.deferred or graph.runs_after(write.node, loop)):
             if _names_result(program, graph, loop, write):
                 continue  # which each of the rewritings looks at itself
-            raise Blocked("what a step made is kept, and written to in place when the loop is over", write.node)
+            raise Blocked(
+                f"what a step made is kept, and written to in place when the loop is over: {_COPY}", write.node
+            )
 
 
 def _is_made_in(graph: Graph, loop: PlainLoop, place: Location) -> bool:

@@ -43,7 +43,8 @@ def remedy(program: Program, loop: PlainLoop, kind: str, because: str) -> Remedy
 
 def _try(program: Program, loop: PlainLoop, way: Way) -> Fix | Blocked:
     try:
+        fix = way(program, loop)
         check_aliases(program, loop)
-        return way(program, loop)
+        return fix
     except Blocked as blocked:
         return blocked

@@ -22,6 +22,16 @@ from perflint.analysis.memory.locations import (
     Write,
     made,
 )
+from perflint.analysis.memory.python import (
+    CONTAINERS_OF,
+    FILLS,
+    HOLDS,
+    NEW,
+    PURE_PACKAGES,
+    SEE_ALL,
+    TAKES,
+    WRITES_FIRST,
+)
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, Function
 from perflint.torch_ops import Argument, Operation
@@ -30,23 +40,6 @@ PLAIN = frozenset({Kind.NUMBER, Kind.STRING, Kind.NONE, Kind.DEVICE})
 _CONTAINERS = frozenset({Kind.SEQUENCE, Kind.MAPPING})
 ARRAYS = frozenset({Kind.TENSOR, Kind.NUMPY})
 VARIABLE = "="  # the cell of a variable of an outer scope
-
-# Python's and numpy's: what their functions do with what they are given
-_NEW = frozenset(  # something that shares nothing
-    "abs all any bool bytes callable chr complex divmod float format hasattr hash help hex id input int isinstance"
-    " issubclass len oct open ord pow print range repr round str type delattr".split()
-)
-_CONTAINERS_OF = frozenset("list tuple dict set frozenset sorted enumerate zip".split())  # new ones, of the same items
-_PURE_PACKAGES = frozenset(
-    "builtins math random time os sys logging warnings typing collections itertools functools copy re json dataclasses"
-    " enum abc contextlib pathlib datetime types string numpy tqdm einops operator".split()
-)
-_WRITES_FIRST = frozenset(  # of numpy, and of Python's modules of functions
-    "copyto put place putmask fill_diagonal put_along_axis shuffle at heappush heappop insort setitem delitem".split()
-)
-_HOLDS = frozenset({"get", "items", "keys", "values", "copy"})
-FILLS = frozenset("append appendleft extend extendleft insert add update setdefault put push register".split())
-_TAKES = frozenset("pop popleft popitem clear remove discard sort reverse fill partition itemset resize".split())
 
 
 class Calls(ABC):
@@ -128,6 +121,8 @@ class Calls(ABC):
         if dispatched := self.dispatched(call):
             return frozenset().union(*(self._called(call, each) for each in dispatched))
         name = self.program.qualified(call.func)
+        if name in SEE_ALL:
+            self.write(call, [ANYWHERE], deferred=True)
         if name == "builtins.setattr":
             return self._set_attribute(call)
         operation = torch_ops.of_function(name) if name.startswith("torch.") else None
@@ -135,7 +130,7 @@ class Calls(ABC):
             return self._operation(call, operation)
         if name.startswith("torch.") and torch_ops.class_kind(name) is not None:
             return self._kept(call)
-        if name and name.partition(".")[0] in (*_PURE_PACKAGES, "torch"):
+        if name and name.partition(".")[0] in (*PURE_PACKAGES, "torch"):
             return self._of_library(call, name)
         if self.program.value(call.func).kind is Kind.MODULE:
             return self._of_module(call)
@@ -146,12 +141,11 @@ class Calls(ABC):
     def is_library(self, node: ast.expr) -> bool:
         """Is it a call of a library's function, which writes to nothing later on?"""
         name = self.program.qualified(node.func) if isinstance(node, ast.Call) else ""
-        return name.partition(".")[0] in (*_PURE_PACKAGES, "torch")
+        return name.partition(".")[0] in (*PURE_PACKAGES, "torch")
 
     def kept(self, node: ast.AST, function: Function) -> None:
         """Somebody may call the inner function at any later time."""
-        summary = self.summary_of(function)
-        for write in summary.writes:
+        for write in self.summary_of(function).writes:
             if write.to.origin is Origin.OUTER:
                 places = self._mapped(write.to, function, {})
                 self.write(node, places, deep=write.deep, deferred=True, attribute=write.attribute)
@@ -233,7 +227,8 @@ class Calls(ABC):
             self.write(node, places, deep=write.deep, attribute=write.attribute,
                          deferred=write.deferred or summary.is_generator)  # fmt: skip
         for place, name, what in summary.keeps:
-            self.cells.store(self._mapped(place, function, given), name, self._mapped(what, function, given))
+            places = frozenset({place}) if name == VARIABLE else self._mapped(place, function, given)
+            self.cells.store(places, name, self._mapped(what, function, given))
         own = frozenset({made(node)})
         held = frozenset().union(*(self._mapped(each, function, given) for each in summary.holds))
         self.cells.store(own, ANY, held)
@@ -307,7 +302,7 @@ class Calls(ABC):
             self.write(call, [*receiver, ANYWHERE], deep=True)
             return NOWHERE
         if value.kind in (Kind.SEQUENCE, Kind.MAPPING) or (
-            func.attr in FILLS | _TAKES | _HOLDS and value.kind is not Kind.TENSOR
+            func.attr in FILLS | TAKES | HOLDS and value.kind is not Kind.TENSOR
         ):
             return self._of_container(call, func.attr, receiver)
         if operation is not None and value.kind is not Kind.MODULE:
@@ -320,7 +315,7 @@ class Calls(ABC):
     def _of_container(self, call: ast.Call, name: str, receiver: Locations) -> Locations:
         """`items.append(x)`, `items.pop()`, `names.items()`."""
         given = self._given(call)
-        if name in FILLS or name in _TAKES or name.startswith("__"):
+        if name in FILLS or name in TAKES or name.startswith("__"):
             self.write(call, receiver)
         self.cells.store(receiver, ELEMENTS, given | self._inside(given))
         items = self.cells.load(receiver, ELEMENTS)
@@ -336,11 +331,11 @@ class Calls(ABC):
         if self._applies(call):
             return self._unknown(call)
         first = self.of(call.args[0]) if call.args else NOWHERE
-        if last in _WRITES_FIRST or (name.startswith("operator.i") and last not in ("index", "indexOf", "invert")):
+        if last in WRITES_FIRST or (name.startswith("operator.i") and last not in ("index", "indexOf", "invert")):
             self.write(call, first | self._inside(first))
-        if name == "copy.deepcopy" or (name.startswith("builtins.") and last in _NEW):
+        if name == "copy.deepcopy" or (name.startswith("builtins.") and last in NEW):
             return frozenset({made(call)})
-        if name.startswith("builtins.") and last in _CONTAINERS_OF:
+        if name.startswith("builtins.") and last in CONTAINERS_OF:
             self._kept(call)
             return frozenset({made(call)})
         return self._kept(call) | self._inside(self._given(call))
@@ -387,7 +382,7 @@ class Calls(ABC):
             return any(not write.attribute for write in self.summary_of(function).writes)
         if value.kind is Kind.LIBRARY:
             operation = torch_ops.of_function(value.name) if value.name.startswith("torch.") else None
-            is_known = operation is not None or value.name.partition(".")[0] in (*_PURE_PACKAGES, "torch")
+            is_known = operation is not None or value.name.partition(".")[0] in (*PURE_PACKAGES, "torch")
             return bool(operation.writes) if operation is not None else not is_known
         return value.kind in (Kind.METHOD, Kind.MODULE)
 

@@ -82,7 +82,8 @@ class PointsTo(Calls):
     def outer(self, name: str) -> Locations:
         """What a function inside of this scope finds under `name` at any time."""
         bindings = self._bindings.get(name, ())
-        return frozenset().union(*map(self._defined, bindings)) if bindings else self.outside(name)
+        found = frozenset().union(*map(self._defined, bindings)) if bindings else NOWHERE
+        return found | (self.outside(name) if not bindings or name in self.graph.shared else NOWHERE)
 
     def summary(self) -> Summary:
         """What a call of this function does to its callers."""
@@ -316,7 +317,8 @@ class PointsTo(Calls):
         is_only_called = calls and all(
             isinstance(call := self.program.parent(use), ast.Call) and call.func is use for use in uses
         )
-        if not is_only_called or node.name in self.graph.captured or node.decorator_list:
+        is_method = isinstance(self.program.parent(node), ast.ClassDef)
+        if is_method or not is_only_called or node.name in self.graph.captured or node.decorator_list:
             self.kept(node, node)
 
 

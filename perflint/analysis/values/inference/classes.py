@@ -129,3 +129,16 @@ class ClassInfo:
     def is_a(self, kind: str) -> bool:
         """Does this class, or a base in this file, derive from a library class of that kind?"""
         return any(info.kind == kind for info in self.lineage())
+
+
+def joined(environments: list[dict[str, Value]]) -> dict[str, Value]:
+    """What is known where several paths meet."""
+    result = dict(environments[0])
+    for env in environments[1:]:
+        for name, value in env.items():
+            known = result.get(name)
+            if known is None:
+                result[name] = value
+            elif known is not value:
+                result[name] = join(known, value)
+    return result

@@ -12,7 +12,7 @@ from perflint.analysis.values.call_targets import arguments_of
 from perflint.analysis.values.inference.arguments import Arguments, received
 from perflint.analysis.values.inference.calls import call_value
 from perflint.analysis.values.inference.choices import moved_by_choice
-from perflint.analysis.values.inference.classes import ClassInfo, Frame, FunctionInfo
+from perflint.analysis.values.inference.classes import ClassInfo, Frame, FunctionInfo, joined
 from perflint.analysis.values.inference.evaluate import Evaluator, is_vague
 from perflint.analysis.values.inference.iteration import element_of, parts_of
 from perflint.analysis.values.inference.operators import arithmetic
@@ -356,19 +356,6 @@ class Executor(Evaluator):
         self.frame.outer.update(node.names)
 
     _run_nonlocal = _run_global
-
-
-def joined(environments: list[dict[str, Value]]) -> dict[str, Value]:
-    """What is known where several paths meet."""
-    result = dict(environments[0])
-    for env in environments[1:]:
-        for name, value in env.items():
-            known = result.get(name)
-            if known is None:
-                result[name] = value
-            elif known is not value:
-                result[name] = join(known, value)
-    return result
 
 
 def _may_be_on_device(value: Value) -> bool:

@@ -1,0 +1,182 @@
+"""The blocks, edges, bindings and reads of an IR while it is being built."""
+
+from __future__ import annotations
+
+import ast
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from perflint.analysis.ir.graph import Block, Definition, Graph, Outer, Phi, Region, Scope, Step, Value
+from perflint.analysis.ir.ssa import Variables
+
+
+@dataclass(eq=False)
+class Finally:
+    """A `finally` that jumps pass through: those that do leave it for their targets."""
+
+    entry: Block
+    targets: set[Block] = field(default_factory=set)
+
+
+@dataclass(eq=False)
+class Loop:
+    """Where `break` and `continue` of a loop go, and how many `finally` blocks stand around the loop."""
+
+    breaks: Block
+    continues: Block
+    depth: int
+
+
+class Building(ABC):
+    """What the lowering of statements and expressions stands on."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.graph = graph = Graph(scope)
+        self._variables = Variables(graph)
+        self._region: Region | None = None
+        self._loops: list[Loop] = []
+        self._finals: list[Finally] = []
+        self._handlers: list[Block] = []
+        self._private: list[dict[str, str]] = []  # names of class bodies and comprehensions, which others don't see
+        self._comprehensions = 0  # from where on these are comprehensions', whose walruses bind further out
+        self._reads: list[tuple[ast.AST, Value]] = []
+        self._exit = Block(-1)
+        self._dead: set[Block] = set()  # what no path from the entry reaches
+        self._block = self._new()
+        self._variables.seal(self._block)
+        self._count = 0
+
+    @abstractmethod
+    def _visit(self, node: ast.AST) -> None:
+        """Lower an expression."""
+
+    def _finish(self) -> None:
+        graph, current = self.graph, self._variables.current
+        for phi in (phi for phis in graph.phis.values() for phi in phis):
+            phi.operands = {block: current(value) for block, value in phi.operands.items()}
+            phi.users = []
+        for phi in (phi for phis in graph.phis.values() for phi in phis):
+            for value in phi.operands.values():
+                if isinstance(value, Phi):
+                    value.users.append(phi)
+        for node, value in self._reads:
+            graph.values[node] = value = current(value)
+            if isinstance(node, ast.Name):
+                value.uses.append(node)
+        for value in graph.values.values():
+            if isinstance(value, Definition) and value.updates is not None:
+                value.updates = current(value.updates)
+
+    # -- blocks
+
+    def _new(self) -> Block:
+        block = Block(len(self.graph.blocks))
+        self.graph.blocks.append(block)
+        region = self._region
+        while region is not None:
+            region.blocks.add(block)
+            region = region.outer
+        return block
+
+    def _edge(self, start: Block, end: Block) -> None:
+        if end not in start.successors and start not in self._dead:
+            start.successors.append(end)
+            end.predecessors.append(start)
+
+    def _enter(self, block: Block, *, sealed: bool = True) -> None:
+        if sealed:
+            self._variables.seal(block)
+        if not block.predecessors:
+            self._dead.add(block)
+        self._block = block
+
+    def _go(self, block: Block, *, sealed: bool = True) -> None:
+        """Fall through into `block`."""
+        self._edge(self._block, block)
+        self._enter(block, sealed=sealed)
+
+    def _jump(self, target: Block, depth: int = 0) -> None:
+        """Leave for `target`, through the `finally` blocks that stand inside of `depth` others."""
+        for final in self._finals[depth:]:
+            final.targets.add(target)
+            target = final.entry
+        if target is not self._exit:
+            self._edge(self._block, target)
+        self._enter(self._new())  # what stands behind can't be reached
+
+    def _split(self) -> None:
+        """Within `try`: begin a block, so that its handlers also find what holds at this point."""
+        if self._handlers:
+            for handler in self._handlers:
+                self._edge(self._block, handler)
+            self._go(self._new())
+
+    def _begin_loop(self, node: ast.AST) -> Region:
+        """Go into the header of a loop, which is sealed when the last iteration has come back to it."""
+        region = Region(node, Block(-1), self._region)
+        before, self._region = self._block, region
+        region.header = self._new()
+        self._edge(before, region.header)
+        self._enter(region.header, sealed=False)
+        self.graph.regions[node] = region
+        return region
+
+    def _end_loop(self, region: Region) -> None:
+        """Come back to the header."""
+        self._edge(self._block, region.header)
+        self._variables.seal(region.header)
+        self._region = region.outer
+
+    # -- variables
+
+    def _local(self, name: str) -> str:
+        return next((names[name] for names in reversed(self._private) if name in names), name)
+
+    def _define(
+        self,
+        name: str,
+        node: ast.AST,
+        source: ast.expr | None = None,
+        steps: tuple[Step, ...] = (),
+        updates: Value | None = None,
+    ) -> None:
+        value = Definition(name, node=node, source=source, steps=steps, updates=updates)
+        self.graph.values[node] = value
+        self._place(node)
+        local = self._local(name)
+        if local not in self.graph.shared:
+            self._variables.write(local, self._block, value)
+
+    def _read(self, name: ast.Name) -> Value:
+        local = self._local(name.id)
+        value = Outer(name.id) if local in self.graph.shared else self._variables.read(local, self._block)
+        self._reads.append((name, value))
+        return value
+
+    def _place(self, node: ast.AST) -> None:
+        self._count += 1
+        self.graph.places[node] = self._block, self._count
+
+    def _assign(self, target: ast.expr, source: ast.expr | None, steps: tuple[Step, ...] = ()) -> None:
+        """Bind `target` to the part of `source` that `steps` lead to."""
+        if isinstance(target, ast.Name):
+            self._define(target.id, target, source, steps)
+        elif isinstance(target, ast.Tuple | ast.List):
+            self._place(target)
+            self._unpack(target.elts, source, steps)
+        elif isinstance(target, ast.Starred):
+            self._place(target)
+            self._assign(target.value, source, (*steps[:-1], "part"))
+        else:
+            self._visit(target)
+
+    def _unpack(self, targets: Sequence[ast.expr], source: ast.expr | None, steps: tuple[Step, ...]) -> None:
+        starred = any(isinstance(each, ast.Starred) for each in targets)
+        parts = source.elts if isinstance(source, ast.Tuple | ast.List) and not steps else []
+        if len(parts) == len(targets) and not starred and not any(isinstance(each, ast.Starred) for each in parts):
+            for target, part in zip(targets, parts, strict=True):
+                self._assign(target, part)
+            return
+        for index, target in enumerate(targets):
+            self._assign(target, source, (*steps, "part" if starred else index))
