@@ -1,4 +1,4 @@
-"""A loader prepares its batches in the training process, or hands them over in memory that is not pinned.
+"""A loader prepares its batches in the training process, or in memory that is not pinned.
 
 ## What it does
 

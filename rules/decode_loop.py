@@ -6,19 +6,19 @@ torch operations in each step. The kind says, by data flow, what may be done abo
 
 - *vectorizable*: a step needs nothing of the step before, or only the state that `nn.LSTM`, `nn.GRU`, `nn.RNN` or one
   of their Cells carries through a sequence by itself;
-- *autoregressive*: a step consumes what the step before put out;
+- *autoregressive*: a step consumes the output of the step before;
 - *mixed*: whether a step gets the given sequence or the loop's own output is decided at run time (teacher forcing);
-- *recurrence*: a given sequence goes in, but a state is carried through more than such an RNN: attention, a cell of
-  one's own, masks, discounted returns.
+- *recurrence*: a given sequence goes in, but the loop-carried state passes through more than such an RNN: attention, a
+  custom cell, masks, discounted returns.
 
-It assumes that a loop over time is one in which steps of a tensor, or of a list of tensors, meet a carried state, or in
-which a model's output goes back into the model. The state may be kept inside of what is called: in attributes of a
-module, or in an object that is set up before the loop. Where no module of yours carries the state, or nothing is
-carried at all, an axis only passes for time if the program says so: by the name of the loop's variable or its bound, by
-running over the whole of the axis that it indexes, or backwards, by a sequence that was built from its end, that an RNN
-gave or into which sequences were padded, or by another loop over time that runs the same model. Loops over
-layers, heads, scales, classes, chunks, tiles, codebooks, batches and samples, loops that train or step an environment,
-samplers, solvers of differential equations, refinements of a whole sequence, host arrays and tests are left alone.
+A time loop is one in which steps of a tensor, or of a list of tensors, are combined with a loop-carried state, or in
+which a model's output goes back into the model. The state may be held by the callee: in attributes of a module, or in
+an object that is set up before the loop. Where no module of yours carries the state, or nothing is
+carried at all, there must be other evidence of a time axis: a loop variable called `t`, a bound called a length,
+a range over the whole indexed axis, a reversed range, a sequence that was built from its end, that an RNN returned or
+that was padded, or another loop over time that runs the same model. Loops over layers, batches and samples, loops that
+train or step an environment, samplers, solvers of differential equations, refinements of a whole sequence, host arrays
+and test files are left alone.
 
 ## Why it is slow
 Each step launches a handful of kernels which are small: the GPU finishes them faster than Python can launch the next,
@@ -73,8 +73,8 @@ that does nothing but compute on the device is decorated with `cuda_graph`, belo
 reads back, prints, keeps, draws or makes on the host stands in the way, also in the functions of the same file that it
 calls; so do modules that other files define, and calls that differ each time. Under `torch.no_grad()`, a loop that ends
 by a test of what it made becomes a call of `graphed_loop`: the test is read once in several steps, and what was
-computed past the end is dropped; `last_state=False` says that what a step hands to the next isn't read behind the loop,
-and need not be kept. The loop may count by `range`, by a counter of its own, or by the length of a list; its results
+computed past the end is dropped; `last_state=False` says that the loop-carried state is dead after the loop, and need
+not be kept. The loop may count by `range`, by a counter of its own, or by the length of a list; its results
 may go into lists that are stacked, lists of numbers, a tensor that grows by `torch.cat`, or one that is written in
 place. What a step writes to in place is copied first, so that what is past the end leaves no trace: it must be known to
 no one else.

@@ -3,11 +3,11 @@
 ## What it does
 
 Reports `.item()` on a device tensor where it runs in every step of training or evaluation, or in every time step: in
-the loop itself, or in a function that the loop calls. It says nothing of reads that happen now and then (below
-`if step % n == 0`, at the last step, once an epoch or rollout), of values that are on the host anyway, of programs that
-never leave the CPU, of branches that only an export takes (`if self.onnx_trace`), or only tensors on the CPU
-(`if x.is_cpu`) where nothing is moved, of full-batch training, of actions that an environment's `step` needs, and of a
-second read of a value that the same iteration has read before.
+the loop itself, or in a function that the loop calls. It does not report reads that are rare (below
+`if step % n == 0`, `if should_log`, at the last step, once an epoch or rollout), values that are on the host anyway,
+programs that run on the CPU alone, branches that only an export takes (`if self.onnx_trace`), or only CPU tensors
+(`if x.is_cpu`) where nothing is moved, full-batch training, actions that an environment's `step` needs, and the
+second read of a value in one iteration.
 
 ## Why it is slow
 
@@ -35,21 +35,21 @@ for images, labels in loader:
 total = float(total)
 ```
 
-What decides, prints or calculates on the host in every iteration has no such form: report every few steps, hand meters
-the detached tensor, choose with `torch.where`.
+Values that control flow, output or host arithmetic need in every iteration have no such form: report every few steps,
+pass the detached tensor to meters, choose with `torch.where`.
 
 ## Fix safety
 
 A sum is kept on the device and read once behind the loop, where the variable becomes the Python number that it was,
-also after no iteration at all. Floats are added in 64 bits, as Python does: `exact`. It is `rounding` where the program
-speaks of a device without 64-bit floats, or of whatever accelerator there is, where the value is divided on its way,
-and where it is added to a float tensor. It is `behaviour` where the value may be an integer that would become a float.
+also after zero iterations. Floats are added in 64 bits, as Python does: `exact`. It is `rounding` if the program
+mentions a device without 64-bit floats, or any accelerator, if the value is divided before it is added,
+or if it is added to a float tensor. It is `behaviour` if the value may be an integer that would become a float.
 What is appended to an empty list is cloned and read in one go behind the loop: `exact`; the values stay in the device's
-memory until then. Reads below a periodic guard are converted there. There is no fix where other code may see the
-variable meanwhile, an attribute also by a hook that the file registers, where another read of the same value in the
-same iteration remains, or where the value may be complex in a file that computes with such numbers. It is assumed that
+memory until then. Reads below a periodic guard are converted there. There is no fix if the variable escapes before the
+loop ends, an attribute also through a hook that the file registers, if another read of the same value remains in the
+same iteration, or if the value may be complex in a file that computes with complex numbers. The fix assumes that
 what has `.item()` and was computed from device tensors is a tensor, that all additions to one variable come from one
-device, that integers stay below 2**63, and that nobody but code in sight looks at an attribute before the loop is over,
+device, that integers stay below 2**63, and that no code outside of the file reads an attribute before the loop ends,
 or after an error.
 
 ## Measured

@@ -3,14 +3,13 @@
 ## What it does
 
 Reports the first statement at module level that iterates over a `DataLoader` which has workers, or may have, or
-starts processes in another way (`multiprocessing`, `torch.multiprocessing.spawn`, a process pool, a vector of
-environments), itself or through the functions that it calls, in other files of the run too, and does not stand under
-`if __name__ == "__main__":`, or another test of `__name__`. It is reported once a file. Building a loader starts
-nothing; iterating over it does.
+starts processes in another way (`multiprocessing`, `torch.multiprocessing.spawn`, a process pool), itself or through
+the functions that it calls, in other files of the run too, and is not under `if __name__ == "__main__":`, or another
+test of `__name__`. It is reported once a file. Building a loader starts nothing; iterating over it does.
 
-*certain*: the number of workers stands in the program. *possible*: it comes from the command line, from a
+*certain*: the program contains the number of workers. *possible*: it comes from the command line, from a
 configuration or from a caller; or the script passes its loaders, a function that starts some, a number of workers, or
-all options of its command line with one for workers among them, to code in another file that trains, or runs it.
+its parsed command line with an option for workers, to a function called `train...` or `fit...` in another file.
 
 Left alone: loaders without workers, `subprocess`, notebooks, modules that import their siblings relatively (they
 cannot be run as scripts), and programs that ask for the start method `fork`.
@@ -18,7 +17,7 @@ cannot be run as scripts), and programs that ask for the start method `fork`.
 ## Why it is slow
 
 It is not slow, it breaks. On Windows and macOS, and on Linux from Python 3.14, a worker is a fresh interpreter that
-first imports the script again. Without a guard it comes upon the same statement there, and the program ends with
+first imports the script again. Without a guard it runs the same statement there, and the program ends with
 `RuntimeError: An attempt has been made to start a new process before the current process has finished its
 bootstrapping phase`. Scripts like that stay at `num_workers=0`, where the GPU waits for every batch.
 

@@ -1,18 +1,17 @@
-"""The host reads a device tensor in a hot loop, openly or without a word, and waits for it in every step.
+"""The host reads a device tensor in a hot loop, explicitly or implicitly, and waits for it in every step.
 
 ## What it does
 
 Reports, at places that run every step or time step, what reads values of device tensors other than by `.item()`: the
-copies `.cpu()`, `.to("cpu")`, `.tolist()`; the conversions `float(t)`, `int(t)`, `bool(t)`; the truth of a
-tensor in `if`, `while`, `assert`, `and`, `not` and comprehensions; printing and formatting; `math` functions;
-Python's `max`, `min` and `sorted`, which compare; sizes that depend on values (`nonzero`, `masked_select`, reading with
-a boolean mask, `unique`); indices (slices, `range` and Python's lists with a tensor); tensors made of device scalars;
-and `loss.data[0]`, which was `.item()` before PyTorch 0.4. The silent ones are reported only where
-the value is certainly a tensor on the device. `x[mask] = 0.0`, masks that are integer indices,
-`torch.where(t.any(), ...)`, lengths for `pack_padded_sequence`, copies with `non_blocking=True`, actions for an
-environment, and reads that happen now and then are left alone. So are branches that only an export takes
-(`if self.onnx_trace`), and those that name the host (`if x.device.type == "cpu"`), unless they move something or assign
-what was tested. Python's `sum`, and walking over a tensor's rows, launch work but read nothing.
+copies `.cpu()`, `.to("cpu")`, `.tolist()`; the conversions `float(t)`, `int(t)`, `bool(t)`; the truth of a tensor in
+`if`, `while`, `assert`, `and`, `not` and comprehensions; printing and formatting; `math` functions; Python's `max`,
+`min` and `sorted`, which compare; sizes that depend on values (`nonzero`, `masked_select`, reading with a boolean
+mask, `unique`); indices (slices, `range` and Python's lists with a tensor); and tensors made of device scalars. The
+implicit ones are reported only where the value is certainly a tensor on the device. `x[mask] = 0.0`, masks that are
+integer indices, `torch.where(t.any(), ...)`, lengths for `pack_padded_sequence`, copies with `non_blocking=True`,
+actions for an environment, and reads that happen now and then are left alone. So are branches that only an export
+takes (`if self.onnx_trace`), and those that name the host (`if x.device.type == "cpu"`), unless they move something
+or assign what was tested. Python's `sum`, and walking over a tensor's rows, launch work but read nothing.
 
 ## Why it is slow
 

@@ -1,8 +1,8 @@
-"""A tensor is written out several times although what reads it would broadcast, or would take a view.
+"""A tensor is copied several times although its readers would broadcast it, or accept a view.
 
 ## What it does
 
-Finds tensors that are written out several times (`x.repeat(...)`, `repeat_interleave`, `tile`, `torch.cat([x] * n)`,
+Reports tensors that are copied several times (`x.repeat(...)`, `repeat_interleave`, `tile`, `torch.cat([x] * n)`,
 `torch.stack([x] * n)`, and `expand(...)` or `expand_as(...)` made real by `.contiguous()`, `.clone()`, `.to(...)`,
 `.cuda()` or a cast) and follows them to everything that reads them: through names, branches, views, lists, tuples and
 mappings, into the functions of the file and back to their callers. There are two kinds:

@@ -26,7 +26,7 @@ from .copies import MATERIALISING, Copy
 from .gradients import may_have_gradient
 
 _DEPTH = 12
-_SETUP = re.compile(r"^_*(init|reset|setup|build_model|main|test_|post_init|__init__|__post_init__|register)")
+_SETUP = re.compile(r"^_*(init|test_)")
 
 
 def is_one_time(program: Program, call: ast.Call) -> bool:

@@ -256,7 +256,7 @@ def test_a_call_that_chooses_and_gives_back_all_that_it_was_given_generates() ->
             self.model = model
 
         def search(self, tokens: torch.Tensor, memory, scores: torch.Tensor):
-            for step in range(self.max_steps):
+            for step in range(self.max_length):
                 tokens, memory, scores = self.advance(tokens, memory, scores, step)
                 if (tokens == self.end).all():
                     break
@@ -310,30 +310,6 @@ def test_a_choice_among_own_outputs_that_is_joined_with_a_state_may_stand_for_wh
             return torch.stack(outputs, dim=1)
     """
     assert _kinds(code) == ["mixed"]
-
-
-def test_groups_within_a_step_are_no_steps() -> None:
-    code = """
-    def search(model: nn.Module, table, states, args, seq_length, group_size):
-        for t in range(seq_length):
-            for group in range(group_size):
-                scores = model(table[group], states[group], table)
-                table[group] = torch.topk(scores, 3)[1]
-        return table
-    """
-    assert _kinds(code)[1] == ""
-
-
-def test_a_function_that_is_called_after_a_test_and_returns_something_is_none() -> None:
-    code = """
-    def test_epoch(x: torch.Tensor, h: torch.Tensor):
-        cell = nn.GRUCell(8, 8)
-        for t in range(x.size(1)):
-            h = cell(x[:, t], h)
-        {end}
-    """
-    assert _kinds(code.format(end="return h")) == ["vectorizable"]
-    assert _kinds(code.format(end="assert h.sum() > 0")) == [""]
 
 
 def test_windows_that_hand_on_a_state_are_no_steps_of_the_loop_that_generates() -> None:

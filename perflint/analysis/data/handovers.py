@@ -15,11 +15,8 @@ from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import FUNCTIONS, Function, own_nodes
 
-_VERB = re.compile(
-    r"^_*(fit|train|test|validat\w*|valid|eval\w*|predict\w*|exec\w*|run|main|learn|infer\w*|lr_find|tune|launch|do_\w+)(_|$|[A-Z])|_(epoch|loop|model)$"
-)
-_RUNS_FUNCTION = re.compile(r"^(Fire|agent|fmin|\w*launch|(\w+_)?(optimi[sz]e|minimi[sz]e))$")
-_WORKER_OPTION = re.compile(r"^(data_?|data_?loader_?)?(num_?|n_?)?(workers?|jobs|cpus?|threads)(_num)?$")
+_VERB = re.compile(r"^_*(fit|train)(_|$|[A-Z])")
+_WORKER_OPTION = re.compile(r"^(data_?|data_?loader_?)?(num_?|n_?)?workers?$")
 _WORKERS_OF_LOADERS = re.compile(r"^(data_?|data_?loader_?)?(num_?|n_?)workers$")
 _LIBRARIES = frozenset(
     "torch torchvision torchaudio builtins numpy scipy math os sys time random json re logging"
@@ -53,9 +50,9 @@ class Handovers:
         return imported and isinstance(call.func, ast.Name) and bool(_VERB.search(call.func.id))
 
     def functions_run(self, call: ast.Call) -> Iterator[Function]:
-        """The functions of this file that code out of sight is given to run, as by `fire.Fire(main)`."""
+        """The functions of this file that are passed to a call that trains by its name."""
         name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        if _VERB.search(name) or _RUNS_FUNCTION.match(name):
+        if _VERB.search(name):
             for argument in arguments_of(call):
                 value = self._program.value(argument)
                 if value.kind is Kind.FUNCTION and isinstance(value.node, FUNCTIONS):

@@ -11,7 +11,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.links import Summary
 
 # Without one of these words nothing is started.
-_MARKS = ("workers", "multiprocessing", "ProcessPool", "SubprocVec", "AsyncVector", "num_proc")
+_MARKS = ("workers", "multiprocessing", "ProcessPool", "num_proc")
 
 
 def with_starts(program: Program, summary: Summary, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Summary:

@@ -24,7 +24,6 @@ _ITERATES = frozenset(
 )
 _STARTS = re.compile(
     r"(torch\.)?multiprocessing\.(\w+\.)?(Pool|Manager|spawn|start_processes)|torch\.multiprocessing\.spawn\.spawn"
-    r"|gym(nasium)?\.vector\.AsyncVectorEnv|.*\.SubprocVecEnv"
 )
 _EXECUTOR = re.compile(r"concurrent\.futures\.(process\.)?ProcessPoolExecutor")  # starts them when it gets work
 _PROCESS = re.compile(r"(torch\.)?multiprocessing\.(\w+\.)?Process")

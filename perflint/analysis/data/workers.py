@@ -22,9 +22,7 @@ _WRAPS = re.compile(
 )
 _WRAPPING_METHODS = frozenset({"prepare", "tqdm", "track"})
 _MAPPINGS = frozenset({"builtins.dict", "collections.OrderedDict"})
-_WORKER_WORDS = re.compile(
-    r"^(data_?|loader_|dataloader_)?(num_?|n_)?(workers?|jobs|cpus?|threads|procs?)$|^n_?jobs$|^num_?jobs$"
-)
+_WORKER_WORDS = re.compile(r"^(data_?|loader_|dataloader_)?(num_?|n_)?workers?$")
 
 _Wanted = tuple[ast.AST, bool]  # a node, and whether what it holds is meant, at any depth
 

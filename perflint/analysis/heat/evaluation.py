@@ -10,10 +10,9 @@ from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.values.inference.methods import MODULE_SELF
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import Loop, assigned_values, own_nodes, path_of
+from perflint.syntax.walk import Loop, assigned_values, own_nodes
 
-_BATCH = re.compile(r"(^|_)(mini_?)?batch(ed)?(_data)?$")
-_BATCHES = re.compile(r"(^|[._])(mini_?)?batch(es)?(_(iter|gen|generator|iterator))?$")
+_BATCH = re.compile(r"(^|_)batch$")
 _NUMBERS = frozenset({"builtins.float", "builtins.int"})
 _PASSES_ON = re.compile(r"builtins\.enumerate$|tqdm")
 _DEPTH = 2  # of calls through which a model is looked for
@@ -34,7 +33,7 @@ def evaluates(program: Program, loop: Loop, nodes: Sequence[ast.AST]) -> bool:
     """
     if not isinstance(loop, ast.For):
         return False
-    if _names_batch(program, loop.target) or _names_batches(program, loop.iter):
+    if _names_batch(program, loop.target):
         return any(_runs_model(program, node) for node in nodes)
     if not any(_brings_home(program, node) for node in nodes):
         return False
@@ -53,12 +52,6 @@ def evaluates_each(program: Program, comprehension: ast.AST, generator: ast.comp
 def _names_batch(program: Program, target: ast.expr) -> bool:
     names = [node for node in ast.walk(target) if isinstance(node, ast.Name) and _BATCH.search(node.id)]
     return any(program.value(name).kind is not Kind.NUMBER for name in names)
-
-
-def _names_batches(program: Program, iterated: ast.expr) -> bool:
-    """Is it a call of what is named after the batches that it gives, such as `data.get_batches(8)`?"""
-    iterated = _passed_on(program, iterated)
-    return isinstance(iterated, ast.Call) and bool(_BATCHES.search(path_of(iterated.func)))
 
 
 def _fetches(program: Program, node: ast.AST) -> bool:

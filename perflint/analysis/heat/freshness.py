@@ -12,8 +12,6 @@ from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import Function, Loop, own_nodes
 
 _DEPTH = 3  # of calls through which the number of an iteration is followed
-_DRAWING_METHODS = ("sample", "batch", "next", "pop", "get_data", "fetch", "choice", "recv")
-_READING_METHODS = frozenset({"read", "readline"})  # of a camera, a video, a file
 
 
 def brings_data(program: Program, loop: Loop, nodes: Sequence[ast.AST]) -> bool:
@@ -53,15 +51,11 @@ def _receivers(program: Program, callee: Function, node: ast.Call, given: Sequen
 
 def steps_an_environment(program: Program, node: ast.AST) -> bool:
     """Is it `env.step(action)`?"""
-    if not (
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("step", "async_step")
-    ):
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step"):
         return False
     owner = program.value(node.func.value)
     name = ast.unparse(node.func.value).lower()
-    is_stepper = owner.kind in (Kind.OPTIMIZER, Kind.MODULE) or any(
-        word in name for word in ("optim", "sched", "scaler")
-    )
+    is_stepper = owner.kind in (Kind.OPTIMIZER, Kind.MODULE) or "sched" in name
     return bool(node.args) and not is_stepper
 
 
@@ -139,8 +133,7 @@ def _draws_data(program: Program, node: ast.Call) -> bool:
     if function is not None:
         return callee.kind is not Kind.MODULE and draws(program, function, 2)
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    is_drawing = name in _READING_METHODS or any(word in name for word in _DRAWING_METHODS)
-    return is_drawing or steps_an_environment(program, node)
+    return "sample" in name or "next" in name or steps_an_environment(program, node)
 
 
 def draws(program: Program, function: Function, depth: int = 3) -> bool:

@@ -11,13 +11,7 @@ from perflint.analysis.heat.host_branches import stays_on_host
 from perflint.analysis.values.values import LIKELY_HOST_TENSOR, Kind
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, assigned_values, path_of, stores
 
-_RARE_NAME = re.compile(
-    r"(^|_)(should|every|interval|freq|debug|debugging|visuali[sz]e)(_|$)|^is_(first|last)|(^|_)(done|terminated|truncated)_?$"
-)
-_EXPORTS = frozenset(  # of a model that is written out, not run
-    "onnx_trace onnx_export onnx_exporting export_onnx in_onnx_export is_in_onnx_export is_onnx_export exporting"
-    " is_exporting is_tracing is_jit_tracing is_scripting is_jit_scripting".split()
-)
+_RARE_NAME = re.compile(r"(^|_)(should|debug)(_|$)|^onnx_trace$")
 _FEW = 10  # steps
 _COMPILING = frozenset({"torch.jit.is_scripting", "torch.jit.is_tracing", "torch.onnx.is_in_onnx_export"})
 _CLOCKS = frozenset({"time.time", "time.perf_counter", "time.monotonic", "timeit.default_timer"})
@@ -218,9 +212,8 @@ def _terms(node: ast.expr) -> Iterator[str]:
 
 
 def _names_a_rarity(path: str) -> bool:
-    """Is it what people call a test that passes now and then, at an episode's end, or but to debug or export?"""
-    name = path.rpartition(".")[2]
-    return bool(_RARE_NAME.search(name)) or name.lstrip("_") in _EXPORTS
+    """Does the name say that the test rarely passes: `should_log`, or only to debug or to export?"""
+    return bool(_RARE_NAME.search(path.rpartition(".")[2]))
 
 
 def _is_rare_flag(program: Program, test: ast.expr) -> bool:

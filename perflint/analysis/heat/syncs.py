@@ -12,13 +12,12 @@ from perflint.analysis.facts import Program
 from perflint.analysis.values.inference.iteration import contains_tensor
 from perflint.analysis.values.values import GUESSED, Kind, Place, Value
 from perflint.syntax.arguments import arguments_of
-from perflint.syntax.walk import COMPREHENSIONS, path_of
+from perflint.syntax.walk import COMPREHENSIONS
 
 _CONVERSIONS = frozenset({"float", "int", "bool", "complex"})
 _COMPARING = frozenset({"max", "min", "sorted"})
 _BUILDERS = re.compile(r"torch\.(tensor|as_tensor|(\w+\.)?\w*Tensor)$")
-_SCALAR = re.compile(r"(^|[._])(\w*loss|cost|err|error)(_[a-z]{0,5}|\d+)*$")
-_LIST = re.compile(r"(^|\.)(itos|(idx|id|ids|index|ix|ind)_?(2|to)_?[a-z]+)$")  # of a vocabulary
+
 _HOST_MODULES = ("math.", "cmath.")
 
 
@@ -52,7 +51,7 @@ def syncs(program: Program) -> Iterator[Sync]:
                 yield from _implicit(program, bound, "index")
     for subscript in program.of_type(ast.Subscript):
         yield from _of_subscript(program, subscript)
-        yield from _of_old_form(program, subscript)
+
         yield from _of_lookup(program, subscript)
 
 
@@ -260,22 +259,9 @@ def _of_subscript(program: Program, node: ast.Subscript) -> Iterator[Sync]:
         yield Sync(node, node, "mask", start, end, False)
 
 
-def _of_old_form(program: Program, node: ast.Subscript) -> Iterator[Sync]:
-    """`loss.data[0]`, which was `loss.item()` before PyTorch 0.4."""
-    if not (isinstance(node.value, ast.Attribute) and node.value.attr == "data" and isinstance(node.ctx, ast.Load)):
-        return
-    tensor, index = node.value.value, node.slice
-    is_scalar = _SCALAR.search(path_of(tensor)) and isinstance(index, ast.Constant) and index.value == 0
-    if is_scalar and _is_read(program.value(tensor), explicit=True):
-        start, end = program.span(node)
-        yield Sync(node, tensor, "data[0]", start, end, True)
-
-
 def _of_lookup(program: Program, node: ast.Subscript) -> Iterator[Sync]:
     """A scalar on the device as index of a list, which has to know it."""
-    base = program.value(node.value)
-    is_list = base.kind is Kind.SEQUENCE or (base.is_blank and bool(_LIST.search(path_of(node.value))))
-    if is_list and not isinstance(node.slice, ast.Slice):
+    if program.value(node.value).kind is Kind.SEQUENCE and not isinstance(node.slice, ast.Slice):
         yield from _implicit(program, node.slice, "index")
 
 

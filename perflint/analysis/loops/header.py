@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -14,13 +13,12 @@ from perflint.analysis.values.inference.iteration import element_of
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import Loop, own_nodes, path_of, stores
 
-_WRAPPERS = frozenset({"reversed", "list", "tuple", "iter", "tqdm", "trange", "track", "islice", "progress_bar"})
+_WRAPPERS = frozenset({"reversed", "list", "tuple", "iter", "tqdm", "trange", "islice"})
 _MEMBERS = frozenset(
     "parameters named_parameters buffers named_buffers modules named_modules children named_children items keys"
     " param_groups unique nonzero".split()
 )
 RANGES = frozenset({"range", "trange", "xrange"})
-_BATCHES = re.compile(r"(iterator|loader|batches|batched)$", re.IGNORECASE)
 _NOT_SEQUENCES = frozenset(
     {Kind.MODULE, Kind.MAPPING, Kind.STRING, Kind.NUMPY, Kind.LOADER, Kind.DATASET, Kind.OPTIMIZER, Kind.NUMBER}
 )
@@ -132,11 +130,6 @@ def _only_binding(program: Program, node: ast.expr) -> ast.expr | None:
     return None
 
 
-def _gives_batches(program: Program, iterated: ast.expr) -> bool:
-    """Was it made by something that is called an iterator or a loader, each element of which has many steps?"""
-    return bool(_BATCHES.search(called(_only_binding(program, iterated) or iterated)))
-
-
 def _read_range(program: Program, node: ast.Call, target: ast.expr, header: _Draft) -> None:
     header.indices.update(filter(None, [path_of(target)]))
     header.bounds.extend(node.args[:2])
@@ -171,7 +164,6 @@ def _read_sequence(program: Program, target: ast.expr, iterated: ast.expr, heade
         name in _MEMBERS
         or value.kind in (Kind.LOADER, Kind.MODULE, Kind.MAPPING)
         or element_of(value).kind is Kind.MODULE
-        or _gives_batches(program, iterated)
     ):
         header.is_other = True
         return
@@ -179,8 +171,12 @@ def _read_sequence(program: Program, target: ast.expr, iterated: ast.expr, heade
     axis: int | None = 0
     if torch_ops.does(name, "parting") and isinstance(iterated, ast.Call):
         size = split_size(iterated)
-        if name in ("split", "tensor_split") and not (isinstance(size, ast.Constant) and size.value == 1):
-            header.is_other |= value.kind is not Kind.STRING  # chunks, micro-batches
+        if isinstance(size, ast.Constant):
+            is_chunk = name != "unbind" and (name == "chunk" or size.value != 1)
+        else:
+            is_chunk = name in ("split", "tensor_split")
+        if is_chunk:
+            header.is_other |= value.kind is not Kind.STRING  # micro-batches
         base, axis = split_base(iterated), split_axis(iterated)
     if value.kind in _NOT_SEQUENCES or (value.kind is Kind.SEQUENCE and element_of(value).kind in _NOT_SEQUENCES):
         header.members.append(target)

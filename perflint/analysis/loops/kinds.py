@@ -13,11 +13,7 @@ from perflint.analysis.loops.found import LoopKind, TimeLoop
 from perflint.analysis.loops.timeloops.recognition import time_loop
 from perflint.analysis.loops.training import runs_backward
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, body_of, children, own_nodes, path_of
-
-_ITERATOR = re.compile(r"(^|[._])(train|val|valid|dev|test|eval)_iter(ator)?$")
-_PASSES_ON = frozenset({"builtins.enumerate", "builtins.iter", "tqdm.tqdm", "tqdm.auto.tqdm"})
-
+from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, body_of, children, own_nodes
 
 _TRAINING = re.compile(r"\b(backward|manual_backward)\(|\.(zero_grad|step)\(")
 
@@ -44,9 +40,7 @@ class Loops:
         return self._time_loops.get(loop) if self.kind(loop) is LoopKind.TIME else None
 
     def _classify(self, loop: Loop) -> LoopKind:
-        if isinstance(loop, ast.For) and (
-            self._program.value(loop.iter).kind is Kind.LOADER or _names_batches(self._program, loop.iter)
-        ):
+        if isinstance(loop, ast.For) and self._program.value(loop.iter).kind is Kind.LOADER:
             return LoopKind.STEP
         found = time_loop(self._program, loop)
         if found is not None:
@@ -130,14 +124,6 @@ class Loops:
         )
 
 
-def _names_batches(program: Program, iterated: ast.expr) -> bool:
-    """Is it an iterator that is called after the data of which it yields batches, as torchtext's are?"""
-    while isinstance(iterated, ast.Call) and iterated.args and program.qualified(iterated.func) in _PASSES_ON:
-        iterated = iterated.args[0]
-    is_known = program.value(iterated).kind not in (Kind.UNKNOWN, Kind.METHOD)
-    return not is_known and bool(_ITERATOR.search(path_of(iterated)))
-
-
 def _zeroes(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "zero_grad"
 
@@ -150,6 +136,5 @@ def is_training_call(program: Program, node: ast.Call) -> bool:
         return False
     name, owner = node.func.attr, program.value(node.func.value)
     if name == "step":
-        path = path_of(node.func.value).lower()
-        return owner.kind is Kind.OPTIMIZER or (("optim" in path or "scaler" in path) and "sched" not in path)
+        return owner.kind is Kind.OPTIMIZER
     return name == "zero_grad"

@@ -17,7 +17,7 @@ _DEVICE = re.compile(
     r"|ightning|abric|gpu|GPU|DataParallel|horovod|deepspeed"
     r"|\.to\((?!dtype=|torch\.(?:u?int|float|bfloat|double|half|long|bool)|[\w.]+\.dtype)"
 )
-_BUILDS = re.compile(r"DataLoader\(|\bnn\b|\boptim\b|Optim|torchvision|\bSGD\b|\bAdam")
+_BUILDS = re.compile(r"DataLoader\(|\bnn\b")
 # Each by itself, which is found faster than all at once.
 _TRAINS = tuple(map(re.compile, (r"\bbackward\(", r"DataLoader\(", r"\.zero_grad\(", r"\.step\(")))
 _EVALUATES = re.compile(r"(hub\.load|load_state_dict|\.from_pretrained)\((?s:.*)\.eval\(\)")

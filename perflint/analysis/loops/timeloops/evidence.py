@@ -50,8 +50,7 @@ class Evidence:
     @cached_property
     def given_tensors(self) -> frozenset[str]:
         """Those that are tensors; lists of them where a tensor, or a model's state, that is carried shows it."""
-        if naming.walks_rewards(self.flow) and any(self._meets_steps(name) for name in self.states):
-            return self.given
+
         if self.counts_time and self.has_carrier and self.replaced:
             return self.given
         return self.given & {each.base for each in self.flow.slices if each.is_tensor}
@@ -181,11 +180,6 @@ class Evidence:
             if isinstance(parts, ast.Tuple | ast.List) and len(parts.elts) == 2:
                 yield parts.elts
 
-    def _meets_steps(self, name: str) -> bool:
-        """Is the state surely a tensor, which operations join with the steps?"""
-        surely = any(self.program.value(read).kind is Kind.TENSOR for read, _ in self._reads(name))
-        return surely and ARITHMETIC in self.flow.ends[name].ops and bool(self.flow.ends[name].slices)
-
     def _is_keyed(self, name: str) -> bool:
         """Is it a dictionary: read by keys that are strings, or one that makes its own entries?"""
         scope = self.program.function_of(self.loop) or self.program.tree
@@ -214,12 +208,6 @@ class Evidence:
     def is_carried_by_rnn(self, name: str) -> bool:
         """Is it the state of an RNN and nothing else?"""
         return is_carried_by_rnn(self.program, self.flow, name)
-
-    @cached_property
-    def may_hide_state(self) -> bool:
-        """Is a model handed a cache, which carries what it saw from call to call?"""
-        keywords = [keyword.arg or "" for call in self.models for keyword in call.node.keywords]
-        return any("cache" in keyword or "past" in keyword for keyword in keywords)
 
     # -- what comes out
 
@@ -261,12 +249,7 @@ class Evidence:
     @cached_property
     def is_named_time(self) -> bool:
         """Does the program call what it walks through time, or build it from its end?"""
-        return (
-            self.counts_time
-            or naming.takes_named_steps(self.header)
-            or naming.walks_rewards(self.flow)
-            or self.is_prepended
-        )
+        return self.counts_time or self.is_prepended
 
     @cached_property
     def spans_sequence(self) -> bool:
@@ -299,7 +282,7 @@ class Evidence:
 
     @cached_property
     def counts_rounds(self) -> bool:
-        """Does the program call what it counts iterations of an optimisation, epochs, layers or windows?"""
+        """Does the program call what it counts batches, iterations of an optimisation or layers?"""
         return naming.counts_rounds(self.header)
 
     @cached_property
@@ -312,7 +295,7 @@ class Evidence:
 
     @cached_property
     def names_another_axis(self) -> bool:
-        """Does the program call what it counts or walks through batches, classes, layers or the like?"""
+        """Does the program call what it counts or walks through batches, iterations or layers?"""
         return naming.names_another_axis(self.header, self.flow)
 
     @cached_property

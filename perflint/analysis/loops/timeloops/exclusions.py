@@ -10,21 +10,17 @@ from perflint.analysis.heat.test_files import imports_framework
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.loops.found import Header
 from perflint.analysis.loops.header import called, split_size
-from perflint.analysis.loops.timeloops.answers import awaits_an_answer
 from perflint.analysis.loops.training import runs_backward
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import Function, Loop, nodes_of_body, own_nodes, path_of
 
 _GRADIENTS = frozenset({"torch.autograd.grad", "autograd.grad"})
-_STEPS = frozenset({"step", "async_step", "reset"})
-_SETUP = frozenset(
-    "__init__ reset_parameters _reset_parameters init_weights _init_weights __getitem__ collate_fn collate".split()
-)
+_SETUP = frozenset({"__init__", "__getitem__"})
 _DEPTH = 4  # calls inside of calls
 
 
 def never_over_time(program: Program, loop: Loop, header: Header) -> bool:
-    """Does the loop train, differentiate, step an environment, or wait for one, or stand where a program is set up?"""
+    """Does the loop train, differentiate or step an environment, or stand in setup code or a test?"""
     function = program.function_of(loop)
     if imports_framework(program.tree) or (function is not None and _is_setup(program, function)):
         return True
@@ -32,11 +28,9 @@ def never_over_time(program: Program, loop: Loop, header: Header) -> bool:
 
 
 def _is_setup(program: Program, function: Function) -> bool:
-    """Does it set up a model, serve a dataset or an optimizer, or test?"""
+    """Does it construct an object, or belong to a dataset or an optimizer?"""
     owner, name = program.class_of(function), getattr(function, "name", "")
-    if name in _SETUP or (owner is not None and (owner.is_a("dataset") or owner.is_a("optimizer"))):
-        return True
-    return name.startswith("test_") and not _is_used(program, function) and not _returns(function)
+    return name in _SETUP or (owner is not None and (owner.is_a("dataset") or owner.is_a("optimizer")))
 
 
 def _has_another_end(program: Program, node: ast.AST, header: Header) -> bool:
@@ -45,33 +39,26 @@ def _has_another_end(program: Program, node: ast.AST, header: Header) -> bool:
         return _fills_array(program, node)
     if not isinstance(node, ast.Call):
         return False
-    if _steps_env(node) or path_of(node.func) == "DataLoader" or _trains(program, node, _DEPTH):
+    if _trains(program, node, _DEPTH):
         return True
     return _steps(program, node) and not _is_told_the_step(node, header)
 
 
 def _trains(program: Program, node: ast.Call, depth: int) -> bool:
-    """Does it train, differentiate or wait for an answer, itself or in the functions that it reaches?"""
+    """Does it train or differentiate, itself or in the functions that it reaches?"""
     if runs_backward(program, node) or (isinstance(node.func, ast.Attribute) and node.func.attr == "zero_grad"):
         return True
-    if path_of(node.func) in _GRADIENTS or awaits_an_answer(program, node):
+    if path_of(node.func) in _GRADIENTS:
         return True
     callee = program.callee(node) if depth else None
     calls = () if callee is None else own_nodes(callee)
     return any(_trains(program, each, depth - 1) for each in calls if isinstance(each, ast.Call))
 
 
-def _steps_env(node: ast.Call) -> bool:
-    """Is it `env.step_async(x)` or `step_env(env, x)`: what steps a thing that is called an environment?"""
-    owner = [node.func.value] if isinstance(node.func, ast.Attribute) else []
-    names = {path_of(each).rpartition(".")[2].lstrip("_").removesuffix("s") for each in (*owner, *node.args)}
-    return "step" in called(node) and bool(names & {"env", "environment"})
-
-
 def _steps(program: Program, node: ast.Call) -> bool:
     """Does it step an environment, an optimizer or a scheduler, rather than a module of this file?"""
     function = node.func
-    if not isinstance(function, ast.Attribute) or function.attr not in _STEPS:
+    if not isinstance(function, ast.Attribute) or function.attr != "step":
         return False
     if program.value(function.value).kind is Kind.MODULE:
         return False
@@ -92,17 +79,6 @@ def _fills_array(program: Program, node: ast.Assign) -> bool:
     return any(program.value(each).kind is Kind.NUMPY for each in targets) and not any(
         name in ("float", "int") or torch_ops.does(name, "to_host") for name in calls
     )
-
-
-def _is_used(program: Program, function: Function) -> bool:
-    """Does the program evaluate with it: is it called by a function that is no test itself?"""
-    callers = (program.function_of(site) for site in program.call_sites(function))
-    return any(not getattr(caller, "name", "").startswith("test_") for caller in callers if caller is not None)
-
-
-def _returns(function: Function) -> bool:
-    """Does it return a value, which no test does?"""
-    return any(isinstance(node, ast.Return) and node.value is not None for node in own_nodes(function))
 
 
 def walks_objects(loop: Loop, header: Header) -> bool:

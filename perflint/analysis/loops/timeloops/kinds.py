@@ -145,7 +145,7 @@ def independent(loop: Evidence) -> Verdict | None:
     flow = loop.flow
     if loop.states or not flow.operations or not flow.slices or not flow.collected or flow.forced:
         return None
-    if flow.chunks or all(each.offset is None for each in flow.slices) or loop.may_hide_state:
+    if flow.chunks or all(each.offset is None for each in flow.slices):
         return None
     is_named = loop.counts_time and loop.walks_tensors and not loop.names_another_axis
     if not (loop.runs_along_time or loop.is_prepended or is_named):

@@ -3,48 +3,29 @@
 from __future__ import annotations
 
 import ast
-import re
 
 from perflint.analysis.loops.dataflow import LoopFlow
 from perflint.analysis.loops.found import Header
 from perflint.analysis.loops.timeloops.extents import sizes
-from perflint.analysis.loops.timeloops.words import COUNTED, ROUNDS, TIME, WALKED, any_of
-
-_TIME_INDEX = re.compile(r"^(t|ti|ts|tt|time\w*|(\w+_)?step(_?(i|id|idx|index))?|frame\w*)$")
-_SURELY_TIME = re.compile(r"^(t|time\w*)$")
-_TIME_SIZE = re.compile(r"^T(_|$)")
-_TIME_ELEMENT = re.compile(r"^(\w+_t|word|char|tok(en)?|reward)$")
-_REWARDS = re.compile(r"(^|[._])rewards?$")
+from perflint.analysis.loops.timeloops.words import OTHER_AXES, TIME, any_of
 
 
 def counts_time(header: Header) -> bool:
     """Does the program call what it counts, or the bound, steps of time?"""
     bounds = _counted(header) - header.indices
-    return any(map(_TIME_INDEX.search, header.indices)) or any(map(_TIME_SIZE.search, bounds)) or any_of(bounds, TIME)
-
-
-def takes_named_steps(header: Header) -> bool:
-    """Does the program call the elements that it walks through steps of time, tokens or rewards?"""
-    names = {part.id for each in header.elements for part in ast.walk(each.target) if isinstance(part, ast.Name)}
-    return any(_TIME_INDEX.search(name) or _TIME_ELEMENT.search(name) for name in names)
-
-
-def walks_rewards(flow: LoopFlow) -> bool:
-    """Does the program call what it walks through rewards, of which there is one for each step of an episode?"""
-    return any(_REWARDS.search(each.base) for each in flow.slices)
+    return "t" in header.indices or any_of(bounds, TIME)
 
 
 def names_another_axis(header: Header, flow: LoopFlow) -> bool:
-    """Does the program call what it counts or walks through batches, classes, layers or the like?"""
-    if any(map(_SURELY_TIME.search, header.indices)):
-        return False
+    """Does the program call what it counts or walks through batches, iterations or layers?"""
+
     lists = {each.base.rpartition(".")[2] for each in flow.slices if not each.is_tensor and _is_name(each.base)}
-    return any_of(_counted(header), COUNTED) or any_of(_walked(header) | lists, WALKED)
+    return any_of(_counted(header) | _walked(header) | lists, OTHER_AXES)
 
 
 def counts_rounds(header: Header) -> bool:
-    """Does the program call what it counts iterations of an optimisation, epochs, layers or windows?"""
-    return any_of(_counted(header), ROUNDS)
+    """Does the program call what it counts batches, iterations of an optimisation or layers?"""
+    return any_of(_counted(header), OTHER_AXES)
 
 
 def _counted(header: Header) -> set[str]:

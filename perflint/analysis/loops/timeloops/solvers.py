@@ -12,24 +12,16 @@ from perflint.analysis.loops.found import Header
 from perflint.analysis.loops.header import RANGES, called
 from perflint.syntax.walk import Loop, assigned_values, nodes_of_body, own_nodes, path_of
 
-_GRID_NAME = re.compile(
-    r"^(time_?(steps|points|grid|span|range)|t_?(span|grid)|sigmas?|betas(_\w+)?|noise_levels?|(noise_)?schedule(s|r)?)$"
-)
-_SOLVER_NAME = re.compile(
-    r"^(time_?(steps|points|grid|span|range)|t_span|(sigmas|betas)(_\w+)?|noise_levels|noise_schedule)$"
-)
+_GRID_NAME = re.compile(r"^(time_?(steps|points|grid|span|range)|(sigmas|betas)(_\w+)?)$")
 
 
 def solves(loop: Loop) -> bool:
-    """Does it walk through, or read, what is called such a grid, or call what is called a solver?"""
+    """Does it walk through, or read, what is named after the times or noise levels of a solver?"""
     walked = [] if isinstance(loop, ast.While) else _sequences(loop.iter)
     read = [
         each.value for each in nodes_of_body(loop) if isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Load)
     ]
-    if any(_SOLVER_NAME.search(path_of(node).rpartition(".")[2]) for node in (*walked, *read)):
-        return True
-    calls = (node for node in nodes_of_body(loop) if isinstance(node, ast.Call))
-    return any(called(node).startswith("odeint") or "solver" in path_of(node.func).split(".") for node in calls)
+    return any(_GRID_NAME.search(path_of(node).rpartition(".")[2]) for node in (*walked, *read))
 
 
 def numbers_noise(loop: Loop, header: Header) -> bool:
@@ -40,9 +32,7 @@ def numbers_noise(loop: Loop, header: Header) -> bool:
 
 
 def is_grid(program: Program, step: TimeSlice) -> bool:
-    """Is the sequence a grid of numbers rather than data: called so, made so, or each repeated for the batch?"""
-    if _GRID_NAME.search(step.base.rpartition(".")[2]):
-        return True
+    """Is the sequence a grid of numbers rather than data: made so, or each repeated for the batch?"""
     scope = program.function_of(step.node) or program.tree
     attributes = (node for node in own_nodes(scope) if isinstance(node, ast.Attribute))
     if any(node.attr in ("expand", "repeat") and node.value is step.node for node in attributes):

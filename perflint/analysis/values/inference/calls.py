@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 
 from perflint import torch_ops
 from perflint.analysis.values.call_targets import targets_of
@@ -25,8 +24,6 @@ from perflint.analysis.values.values import (
     tensor,
 )
 from perflint.syntax.walk import path_of
-
-_SHOWS_PROGRESS = re.compile(r"(?i)progress_?(bar|meter)?$|pbar$")  # of what is iterated through it
 
 
 def call_value(evaluator: Evaluator, node: ast.Call) -> Value:
@@ -62,8 +59,7 @@ def apply(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Argume
         if info is not None:
             return _call_function(evaluator, Value(Kind.FUNCTION, node=info.node, owner=callee), node, arguments)
     result = derived(arguments)
-    if callee.kind is Kind.UNKNOWN and _SHOWS_PROGRESS.search(callee.name) and arguments.positional:
-        return arguments.positional[0] if arguments.positional[0].kind is Kind.LOADER else result
+
     if callee.kind is Kind.UNKNOWN and result.kind is Kind.UNKNOWN and callee.name.rpartition(".")[2][:1].isupper():
         return callee  # an instance of that class, whatever it is; with tensors, it is the instance that is called
     return result

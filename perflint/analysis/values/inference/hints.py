@@ -12,7 +12,7 @@ from perflint import torch_ops
 from perflint.analysis.values.values import LIKELY_LOADER, UNKNOWN, Kind, Place, Value, tensor
 from perflint.syntax.walk import Function, own_nodes, path_of
 
-_LOADER = re.compile(r"(^|_)(data_?)?(loaders?|dl)(_(train|val|valid|test|eval))?$|dataloader$|DataLoader$")
+_LOADER = re.compile(r"(^|_)(data_?)?(loaders?|dl)$")
 _MODULE_ONLY = frozenset(
     {"parameters", "named_parameters", "state_dict", "load_state_dict", "named_modules", "train", "eval", "modules"}
 )
@@ -50,8 +50,7 @@ def looks_like_loader(name: str) -> bool:
 @lru_cache(maxsize=1024)
 def by_name(name: str) -> Value | None:
     """What something likely is that people call `name`."""
-    if name == "xp":
-        return Value(Kind.LIBRARY, sure=False, name="numpy")  # or cupy, or what else follows the array API
+
     return LIKELY_LOADER if looks_like_loader(name) else None
 
 
