@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from perflint.engine.catalogue import rules_by_name
 from perflint.engine.check import FRAME_CONTEXT, FRAME_LIMIT, check_bytes, check_path, check_text
 from perflint.engine.problems import InternalProblem, RuleCrash
 from perflint.engine.results import FileResult
@@ -164,3 +165,23 @@ def test_the_compiler_s_warnings_are_not_ours_to_give() -> None:
 @pytest.mark.parametrize("text", ["", "\n", "# only a comment", "\ufeffimport torch\n", "import torch\r\neval(x)\r\n"])
 def test_small_and_odd_files_are_checked(text: str) -> None:
     assert checked(text).problem is None
+
+
+def test_a_write_to_a_copy_by_keywords_alone_is_out_of_sight() -> None:
+    text = (
+        "import torch\nfrom torch.nn import init\n\n\ndef forward(x, s):\n    r = s[:, None].repeat(1, 3, 1)\n"
+        "    init.constant_(tensor=r, val=3)\n    return x + r\n"
+    )
+    rule = rules_by_name()["repeat-not-broadcast"]
+    assert list(check_text(text, [rule], {rule.name: {}})) == []
+
+
+def test_a_state_that_a_with_binds_in_parts_is_no_choice() -> None:
+    text = (
+        "import torch\n\n\nclass M(torch.nn.Module):\n    def forward(self, x, h):\n        out = []\n"
+        "        for t in range(x.size(1)):\n            with self.held(h) as (z, _):\n"
+        "                h, z = self.choose(x[:, t], h, z)\n            out.append(h)\n"
+        "        return torch.stack(out)\n"
+    )
+    rule = rules_by_name()["decode-loop"]
+    assert [finding.rule for finding in check_text(text, [rule], {rule.name: {}})] == ["decode-loop"]

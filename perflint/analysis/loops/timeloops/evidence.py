@@ -125,6 +125,7 @@ class Evidence:
         definitions = self.flow.ends[name].definitions
         for call in self.models:
             given = {each for each, _ in call.direct if (id(call.node), None) not in definitions}
+            given &= self.flow.ends.keys()  # without names that the loop binds in another way, as by `with`
             parts = {each for each in given if any(key == id(call.node) for key, _ in self.flow.ends[each].definitions)}
             if call.sort.choice and self.counts_time and not call.trace.slices and {name} < parts:
                 return True

@@ -112,7 +112,7 @@ def role_of_function(name: str, call: ast.Call, node: ast.expr, keyword: str) ->
     if short == "scaled_dot_product_attention" and (keyword == "attn_mask" or call.args[3:4] == [node]):
         return Role.READ, False
     if entry.in_place:
-        if node is call.args[0]:
+        if any(node in each.of(call) for each in entry.writes):
             raise OutOfSight
         return Role.ELEMENTWISE, True
     if "pointwise" in entry.traits or (name == "torch.where" and len(call.args) > 1):
