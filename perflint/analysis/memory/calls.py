@@ -117,7 +117,7 @@ class Calls(ABC):
         """What a call may evaluate to. Its writes and stores are noted."""
         function = self._callee(call)
         if function is not None:
-            return self._called(call, function)
+            return self._unknown(call) if self._is_decorated(function) else self._called(call, function)
         if dispatched := self.dispatched(call):
             return frozenset().union(*(self._called(call, each) for each in dispatched))
         name = self.program.qualified(call.func)
@@ -130,7 +130,7 @@ class Calls(ABC):
             return self._operation(call, operation)
         if name.startswith("torch.") and torch_ops.class_kind(name) is not None:
             return self._kept(call)
-        if name and name.partition(".")[0] in (*PURE_PACKAGES, "torch"):
+        if name and name.partition(".")[0] in (*PURE_PACKAGES, "torch") and not name.startswith("torch.ops."):
             return self._of_library(call, name)
         if self.program.value(call.func).kind is Kind.MODULE:
             return self._of_module(call)
@@ -138,9 +138,13 @@ class Calls(ABC):
             return self._method(call, call.func)
         return self._unknown(call)
 
+    def _is_decorated(self, function: Function) -> bool:
+        """May a decorator out of sight make something else of the function?"""
+        return not all(map(self.is_library, getattr(function, "decorator_list", ())))
+
     def is_library(self, node: ast.expr) -> bool:
-        """Is it a call of a library's function, which writes to nothing later on?"""
-        name = self.program.qualified(node.func) if isinstance(node, ast.Call) else ""
+        """Is it a library's function, or a call of one, which writes to nothing later on?"""
+        name = self.program.qualified(getattr(node, "func", node))
         return name.partition(".")[0] in (*PURE_PACKAGES, "torch")
 
     def kept(self, node: ast.AST, function: Function) -> None:
@@ -365,10 +369,9 @@ class Calls(ABC):
         given = self._given(call) | self.of(func)
         if isinstance(func, ast.Attribute):
             given |= self.of(func.value)
-        own = frozenset({made(call)})
         self.write(call, given, deep=True)
-        self.cells.store([*given, *own], ANY, given)
-        return self.cells.reach(given) | own | frozenset(each.part(ANY) for each in given if each.is_outside)
+        self.cells.store([*given, made(call)], ANY, given)
+        return self.cells.reach(given) | {made(call)} | frozenset(each.part(ANY) for each in given if each.is_outside)
 
     def _applies(self, call: ast.Call) -> bool:
         """Is the call given a function, to apply to its other arguments, that may write to something?"""

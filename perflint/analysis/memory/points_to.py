@@ -186,7 +186,8 @@ class PointsTo(Calls):
         return found
 
     def _subscript(self, node: ast.Subscript) -> Locations:
-        return self.items_of(node.value)
+        whole = self.of(node.value) if isinstance(node.slice, ast.Slice) else NOWHERE
+        return whole | self.items_of(node.value)
 
     def _display(self, node: ast.List | ast.Tuple | ast.Set) -> Locations:
         own = frozenset({made(node)})
@@ -361,7 +362,7 @@ _EXPRESSIONS: dict[type[ast.AST], Callable[..., Locations]] = {
     ast.Yield: lambda self, node: frozenset({ANYWHERE}),
     ast.YieldFrom: lambda self, node: frozenset({ANYWHERE}),
     ast.BinOp: PointsTo._arithmetic,
-    ast.UnaryOp: lambda self, node: frozenset({made(node)}),
+    ast.UnaryOp: lambda self, node: self.of(node.operand) | {made(node)},  # `+x` is `x`
     ast.Compare: lambda self, node: frozenset({made(node)}),
     ast.Call: PointsTo._call,
     ast.Lambda: PointsTo._lambda,
