@@ -33,11 +33,6 @@ class Memory:
         """The locations and writes of the scope whose own code holds `node`."""
         return self._of(self._program.function_of(node) or self._program.tree)
 
-    def may_alias(self, one: ast.expr, other: ast.expr) -> bool:
-        """May both, of one scope, be the same object or show the same memory?"""
-        points = self.points_to(one)
-        return any(a.may_be(b) for a in points.of(one) for b in points.of(other))
-
     def writes_after(self, node: ast.expr, point: ast.AST) -> Iterator[Write]:
         """The writes that may run after `point` in its scope, and may change what `node` evaluates to there."""
         points = self.points_to(node)
