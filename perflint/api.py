@@ -59,17 +59,17 @@ from perflint.analysis.memory.consumers import WRAPPERS, Consumer, Reading, Role
 from perflint.analysis.memory.consumers import reading as _reading
 from perflint.analysis.memory.view_writes import may_show_writes
 from perflint.analysis.program import Heat, Kind, LoopKind, Place, Program, Value
+from perflint.analysis.values.integers import is_integer as _is_integer
 from perflint.analysis.values.moves import Move, move
 from perflint.analysis.values.operations import TorchCall, operation
-from perflint.analysis.values.shapes.infer import Shapes
-from perflint.analysis.values.shapes.integers import is_integer as _is_integer
-from perflint.analysis.values.shapes.ranks import Ranks
-from perflint.analysis.values.shapes.shape import Shape, integer
+from perflint.analysis.values.ranks import Ranks
+from perflint.analysis.values.shape import Shape
+from perflint.analysis.values.shapes import Shapes
 from perflint.engine.proof import comments as _comments
 from perflint.engine.rule import Finding, Option, Options, Rule, Severity
 from perflint.syntax.arguments import Bound, bind
 from perflint.syntax.edits import Edit, Fix, Safety
-from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, PlainLoop, own_nodes, path_of
+from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, PlainLoop, integer, own_nodes, path_of
 from perflint.torch_ops import Operation, Trait
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.guard import Guarding, add_guard, is_notebook

@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.values.shapes.infer import Shapes
+from perflint.analysis.values.shapes import Shapes
 from perflint.syntax.scopes import local_names
 from perflint.syntax.walk import FUNCTIONS, PlainLoop, own_nodes, path_of
 from perflint.transforms.blocked import Blocked

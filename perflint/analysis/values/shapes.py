@@ -6,11 +6,11 @@ import ast
 
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.values.shapes.calls import called, is_pair
-from perflint.analysis.values.shapes.shape import NOTHING, Shape, integer, known, product, sizes_of, swapped
-from perflint.analysis.values.shapes.unpacked import unpacked_rank
+from perflint.analysis.values.shape import NOTHING, Shape, known, product, sizes_of, swapped
+from perflint.analysis.values.shape_calls import called, is_pair
+from perflint.analysis.values.unpacked import unpacked_rank
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import own_nodes, path_of
+from perflint.syntax.walk import integer, own_nodes, path_of
 
 _SHOWN = 6  # so many axes of a tensor of unknown rank get a symbol, from either end
 _DEPTH = 24

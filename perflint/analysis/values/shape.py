@@ -84,14 +84,6 @@ def product(left: Shape, right: Shape) -> Shape:
     return known((*batches.first[:-2], left.size(-2), right.size(-1)))
 
 
-def integer(node: ast.AST | None) -> int | None:
-    """The value of an integer written out."""
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        value = integer(node.operand)
-        return None if value is None else -value
-    return node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
-
-
 def sizes_of(arguments: list[ast.expr]) -> list[ast.expr]:
     """Sizes given as arguments, or as one tuple or list of them."""
     if len(arguments) == 1 and isinstance(arguments[0], ast.Tuple | ast.List):

@@ -7,9 +7,9 @@ import ast
 from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.values.shapes.infer import Shapes
-from perflint.analysis.values.shapes.shape import integer
+from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import integer
 
 _DEPTH = 10
 _SAME_RANK: tuple[torch_ops.Trait, ...] = ("same_shape", "permuting", "pointwise")

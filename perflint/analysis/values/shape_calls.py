@@ -6,9 +6,10 @@ import ast
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
-from perflint.analysis.values.shapes.modules import keeps_rank
-from perflint.analysis.values.shapes.shape import NOTHING, Shape, Sizing, integer, known, product, sizes_of, swapped
+from perflint.analysis.values.rank_keeping import keeps_rank
+from perflint.analysis.values.shape import NOTHING, Shape, Sizing, known, product, sizes_of, swapped
 from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import integer
 
 
 def _keeps_shape(name: str) -> bool:

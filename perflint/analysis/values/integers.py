@@ -6,8 +6,8 @@ import ast
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
-from perflint.analysis.values.shapes.infer import Shapes, axis_of
-from perflint.analysis.values.shapes.shape import integer
+from perflint.analysis.values.shapes import Shapes, axis_of
+from perflint.syntax.walk import integer
 
 _COUNTS = frozenset({"builtins.len", "builtins.int"})
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)
