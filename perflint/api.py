@@ -17,8 +17,7 @@ What is offered, by the question that a rule asks:
   tells what a loop carries; `occurrences` and `seen_elsewhere` tell who looks at a variable; `reading` gives all that
   becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`; `may_show_writes` asks the alias analysis whether
   a view may stand for a copy.
-- *How large is it?* `shapes` gives the `Shapes`, each a `Shape`; `ranks` the `Ranks`, the axes that there are at
-  least.
+- *How large is it?* `shapes` gives the `Shapes`, each a `Shape`, and how many axes a tensor has at least.
 - *How often does it run?* `Program.heat` gives a `Heat`, `Program.loop_kind` a `LoopKind`; `runs_often` leaves out
   what is kept, `makes_rare` tells what makes code rare.
 - *What of the data?* `loaders` gives each `LoaderCall`, whose options are `Setting`s in a `State`; `dataset` gives
@@ -59,10 +58,9 @@ from perflint.analysis.memory.consumers import WRAPPERS, Consumer, Reading, Role
 from perflint.analysis.memory.consumers import reading as _reading
 from perflint.analysis.memory.view_writes import may_show_writes
 from perflint.analysis.program import Heat, Kind, LoopKind, Place, Program, Value
-from perflint.analysis.values.integers import is_integer as _is_integer
+from perflint.analysis.values.dtypes import is_integer
 from perflint.analysis.values.moves import Move, move
 from perflint.analysis.values.operations import TorchCall, operation
-from perflint.analysis.values.ranks import Ranks
 from perflint.analysis.values.shape import Shape
 from perflint.analysis.values.shapes import Shapes
 from perflint.engine.proof import comments as _comments
@@ -122,7 +120,6 @@ __all__ = [
     "Place",
     "PlainLoop",
     "Program",
-    "Ranks",
     "Reading",
     "Remedy",
     "Replace",
@@ -172,7 +169,6 @@ __all__ = [
     "order_changed",
     "own_nodes",
     "path_of",
-    "ranks",
     "reading",
     "rewrite",
     "runs_often",
@@ -272,21 +268,7 @@ def _is_kept(guard: ast.If) -> bool:
 
 def shapes(program: Program) -> Shapes:
     """What is known of the sizes of tensors: numbers, and the expressions that sizes are the same as."""
-    return program.get(_shapes)
-
-
-def _shapes(program: Program) -> Shapes:
-    return Shapes(program, flow(program))
-
-
-def is_integer(program: Program, node: ast.expr) -> bool:
-    """Is `node` certainly an integer of Python: a size, a count, arithmetic on them?"""
-    return _is_integer(program, shapes(program), node)
-
-
-def ranks(program: Program) -> Ranks:
-    """How many axes tensors have at least, by what is done to them."""
-    return Ranks(program, shapes(program), flow(program))
+    return program.get(Shapes)
 
 
 # -- loaders and processes

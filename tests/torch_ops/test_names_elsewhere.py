@@ -34,7 +34,7 @@ _ALLOWED = {
     "perflint/analysis/values/library.py": "what is special about a call, by function",
     "perflint/analysis/values/methods.py": "methods of modules, and names of types",
     "perflint/analysis/values/call_targets.py": "methods that objects of all kinds have",
-    "perflint/analysis/values/shape_calls.py": "the shape of a result, by operation",
+    "perflint/analysis/values/shape_rules.py": "the shape of a result, by operation",
     "perflint/transforms/advice.py": "messages, by kind of sync",
     "perflint/transforms/host_reads.py": "links of a chain that an edit takes apart",
     "perflint/verify/agent/dice.py": "functions that seed generators",

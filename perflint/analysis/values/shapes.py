@@ -1,26 +1,30 @@
-"""Infers the rank of a tensor, and the sizes of its axes."""
+"""Infers the rank of tensors and the sizes of their axes, by their SSA definitions and by what is done to them."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator, Sequence
 
+from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.values.shape import NOTHING, Shape, known, product, sizes_of, swapped
-from perflint.analysis.values.shape_calls import called, is_pair
-from perflint.analysis.values.unpacked import unpacked_rank
+from perflint.analysis.ir.graph import Definition, Value, sources_of
+from perflint.analysis.values.shape import NOTHING, Shape, axes_for, either, known, product
+from perflint.analysis.values.shape_rules import ShapeRules, sized
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import integer, own_nodes, path_of
 
 _SHOWN = 6  # so many axes of a tensor of unknown rank get a symbol, from either end
-_DEPTH = 24
+_DEPTH = 48
+_LEAVES = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 
 
-class Shapes:
+class Shapes(ShapeRules):
     """Shapes of expressions and sizes of numbers in one program."""
 
-    def __init__(self, program: Program, flow: Flow) -> None:
-        self._program, self.flow = program, flow
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        self._flow = program.get(Flow)
         self._known: dict[ast.AST, Shape] = {}
         self._depth = 0
 
@@ -35,154 +39,145 @@ class Shapes:
         shape = self._infer(node)
         self._depth -= 1
         if shape.rank is None:
+            least = max(shape.least, self._needed(node))
             shape = self._completed(node, shape) if shape.first or shape.last else self._opaque(node)
+            shape = shape.at_least(least)
         self._known[node] = shape
         return shape
+
+    def least(self, node: ast.expr) -> int:
+        """How many axes the tensor has at least: what is done to it counts, for it would fail with fewer."""
+        return self.shape(node).least
 
     def size(self, node: ast.expr) -> str:
         """The symbol of a number."""
         if isinstance(node, ast.Constant):
             return str(node.value)
         measured = axis_of(node)
-        if measured is not None:
-            return self.shape(measured[0]).size(measured[1])
-        if isinstance(node, ast.Name):
-            definitions = self.flow.definitions(node)
-            if len(definitions) == 1:
-                value = self.assigned(next(iter(definitions)))
-                if isinstance(value, ast.expr) and not isinstance(value, ast.Call) and self._depth < _DEPTH:
-                    self._depth += 1
-                    size = self.size(value)
-                    self._depth -= 1
-                    return size
-                if isinstance(value, tuple):
-                    return self.shape(value[0]).size(value[1])
-                if isinstance(value, ast.expr) and (measured := axis_of(value)) is not None:
-                    return self.shape(measured[0]).size(measured[1])
-        return self._symbol(node)
+        definitions = self._definitions(node)
+        if measured is None and len(definitions) == 1:
+            (definition,) = definitions
+            measured = self._measured(definition)
+            value = self._assigned(definition) if measured is None else None
+            if value is not None and not isinstance(value, ast.Call) and self._depth < _DEPTH:
+                self._depth += 1
+                size = self.size(value)
+                self._depth -= 1
+                return size
+        return self.shape(measured[0]).size(measured[1]) if measured is not None else self._symbol(node)
 
     def _symbol(self, node: ast.expr) -> str:
         """Equal for expressions of the same value, as far as that is plain."""
         if isinstance(node, ast.Name):
-            definitions = self.flow.definitions(node)
-            places = sorted((each.lineno, each.col_offset) for each in definitions)  # type: ignore[attr-defined]
+            places = sorted((each.lineno, each.col_offset) for each in self._flow.definitions(node))  # type: ignore[attr-defined]
             return f"{node.id}{places}"
-        if path_of(node):
-            return path_of(node)
-        return f"({node.lineno}:{node.col_offset})"
+        return path_of(node) or f"({node.lineno}:{node.col_offset})"
 
     def _opaque(self, node: ast.expr) -> Shape:
-        symbol = self._symbol(node)
-        rank = unpacked_rank(self._program, self.flow, node)
+        symbol, rank = self._symbol(node), self._unpacked_rank(node)
         if rank is not None:
             return known(tuple(f"{symbol}.{axis}" for axis in range(rank)))
-        return Shape(
-            None,
-            tuple(f"{symbol}.{axis}" for axis in range(_SHOWN)),
-            tuple(f"{symbol}.{axis}" for axis in range(-_SHOWN, 0)),
-        )
+        axes = range(-_SHOWN, _SHOWN)
+        sizes = tuple(f"{symbol}.{axis}" for axis in axes)
+        return Shape(None, sizes[_SHOWN:], sizes[:_SHOWN])
 
     def _completed(self, node: ast.expr, shape: Shape) -> Shape:
         """`shape` with the number of axes that its unpacking tells: `b, n, c = x.shape`."""
-        rank = unpacked_rank(self._program, self.flow, node)
+        rank = self._unpacked_rank(node)
         if rank is None:
             return shape
         return known(tuple(shape.size(axis) or shape.size(axis - rank) for axis in range(rank)))
 
-    def assigned(self, definition: ast.AST) -> ast.expr | tuple[ast.expr, int] | None:
-        """What a name is assigned: an expression, or the n-th size of a tensor."""
-        if isinstance(definition, ast.arg):
-            return self._argument(definition)
-        parent = self._program.parent(definition)
-        if isinstance(parent, ast.Assign | ast.AnnAssign | ast.NamedExpr):
-            return parent.value
-        if isinstance(parent, ast.Tuple):
-            statement = self._program.parent(parent)
-            position = next(i for i, each in enumerate(parent.elts) if each is definition)
-            if isinstance(statement, ast.Assign):
-                value = statement.value
-                if isinstance(value, ast.Tuple) and len(value.elts) == len(parent.elts):
-                    return value.elts[position]
-                tensor = _sized(value)
-                if tensor is not None and not any(isinstance(each, ast.Starred) for each in parent.elts[:position]):
-                    return tensor, position
-                if is_pair(self._program, value):
-                    return value
-                returned = self._returned_values(value) if isinstance(value, ast.Call) else []
-                if (
-                    len(returned) == 1
-                    and isinstance(returned[0], ast.Tuple)
-                    and len(returned[0].elts) == len(parent.elts)
-                ):
-                    return returned[0].elts[position]
-        return None
+    # -- where tensors and sizes come from
+
+    def _definitions(self, node: ast.expr) -> set[Value]:
+        """What may reach a name; a path on which it isn't bound ends where it is read."""
+        value = self._flow.graph(node).value(node) if isinstance(node, ast.Name) else None
+        found = set(sources_of(value)) if value is not None else set()
+        return {each for each in found if isinstance(each, Definition)} or found
+
+    def _assigned(self, value: Value) -> ast.expr | None:
+        """The expression that a name is assigned, or stands for a part of it that has the same shape."""
+        if not isinstance(value, Definition):
+            return None
+        if isinstance(value.node, ast.arg):
+            return self._argument(value.node)
+        if value.source is None or not value.steps or value.updates is not None:
+            return None if value.updates is not None else value.source
+        if len(value.steps) > 1 or not isinstance(value.steps[0], int):
+            return None
+        if self.is_pair(value.source):
+            return value.source
+        returned = self._returned(value.source) if isinstance(value.source, ast.Call) else []
+        parts = returned[0].elts if len(returned) == 1 and isinstance(returned[0], ast.Tuple) else []
+        return parts[value.steps[0]] if value.steps[0] < len(parts) else None
+
+    def _measured(self, value: Value) -> tuple[ast.expr, int] | None:
+        """The tensor, and the axis of it, whose size a name is given."""
+        if not isinstance(value, Definition) or value.source is None or value.updates is not None:
+            return None
+        if not value.steps:
+            return axis_of(value.source)
+        tensor, axis = sized(value.source), value.steps[0]
+        return (tensor, axis) if tensor is not None and isinstance(axis, int) and len(value.steps) == 1 else None
 
     def _argument(self, parameter: ast.arg) -> ast.expr | None:
         """What the one call in this file hands to a parameter."""
-        function = self._program.function_of(parameter) or self._program.parent(
-            self._program.parent(parameter) or parameter
-        )
-        if not isinstance(function, ast.FunctionDef):
+        function = next((each for each in self.program.ancestors(parameter) if isinstance(each, ast.FunctionDef)), None)
+        sites = self.program.call_sites(function) if function is not None else []
+        site = sites[0] if len(set(sites)) == 1 else None
+        if function is None or not isinstance(site, ast.Call) or self.program.callee(site) is not function:
             return None
-        sites = [site for site in self._program.call_sites(function) if isinstance(site, ast.Call)]
-        if len(set(sites)) != 1 or self._program.callee(sites[0]) is not function:
-            return None
-        return self._program.arguments(sites[0], function).get(parameter.arg)
+        return self.program.arguments(site, function).get(parameter.arg)
 
     def _infer(self, node: ast.expr) -> Shape:
         if isinstance(node, ast.Name):
-            return self._name(node)
+            values = [(each, self._assigned(each)) for each in self._definitions(node)]
+            shapes = {
+                NOTHING if value is None else self._seen_from(node, value, returned=not _is_parameter(each))
+                for each, value in values
+            }
+            return either(shapes)
         if isinstance(node, ast.Attribute):
             return self._attribute(node)
         if isinstance(node, ast.Subscript):
             return self._indexed(node)
         if isinstance(node, ast.Call):
-            return called(self, self._program, node)
+            shape = either({self._seen_from(node, each, returned=True) for each in self._returned(node)})
+            return shape if shape.rank is not None else self.of_call(node).at_least(shape.least)
         if isinstance(node, ast.UnaryOp):
             return self.shape(node.operand)
         if isinstance(node, ast.BinOp):
             if isinstance(node.op, ast.MatMult):
                 return product(self.shape(node.left), self.shape(node.right))
             return self.broadcast(node.left, node.right)
-        if isinstance(node, ast.Compare):
-            return self.broadcast(node.left, node.comparators[0])
-        return NOTHING
-
-    def _name(self, node: ast.Name) -> Shape:
-        shapes = set()
-        for definition in self.flow.definitions(node):
-            value = self.assigned(definition)
-            if not isinstance(value, ast.expr):
-                return NOTHING
-            shapes.add(self._seen_from(node, value, returned=not isinstance(definition, ast.arg)))
-        return shapes.pop() if len(shapes) == 1 else NOTHING
+        return self.broadcast(node.left, node.comparators[0]) if isinstance(node, ast.Compare) else NOTHING
 
     def _seen_from(self, node: ast.expr, value: ast.expr, *, returned: bool) -> Shape:
-        """The shape of `value`, without sizes that mean nothing, or something else, where `node` stands."""
+        """The shape of `value`, without sizes that mean nothing, or something else, where `node` stands.
+
+        What is local to one call means the same in functions that it calls.
+        """
         shape = self.shape(value)
-        here, there = self._program.function_of(node), self._program.function_of(value)
+        here, there = self.program.function_of(node), self.program.function_of(value)
         if here is there or there is None:
             return shape
-        home = self._program.class_of(there)
-        of_self = home is not None and here is not None and self._program.class_of(here) is home
-        first, last = (
-            tuple(size if _is_known_outside(size, of_self=of_self, local=not returned) else "" for size in sizes)
-            for sizes in (shape.first, shape.last)
+        home = self.program.class_of(there)
+        of_self = home is not None and here is not None and self.program.class_of(here) is home
+        return shape.with_sizes(
+            lambda size: (
+                size.isdigit()
+                or (not returned and ("[" in size or "(" in size))
+                or (of_self and size.lstrip("x").startswith("self."))
+            )
         )
-        return Shape(shape.rank, first, last)
 
-    def returned(self, node: ast.Call) -> Shape | None:
-        """The shape that a function of this file returns."""
-        values = self._returned_values(node)
-        shapes = {self._seen_from(node, value, returned=True) for value in values}
-        shape = shapes.pop() if len(shapes) == 1 else NOTHING
-        return shape if shape.rank is not None else None
-
-    def _returned_values(self, node: ast.Call) -> list[ast.expr]:
-        callee = self._program.callee(node)
+    def _returned(self, node: ast.Call) -> list[ast.expr]:
+        """What a function of this file may return; empty where it is none, or that isn't all in sight."""
+        callee = self.program.callee(node)
         if not isinstance(callee, ast.FunctionDef) or callee.decorator_list or callee.name == "__init__":
             return []
-        own = list(own_nodes(callee))
+        own = own_nodes(callee)
         if any(isinstance(each, ast.Yield | ast.YieldFrom) for each in own):
             return []
         returned = [each.value for each in own if isinstance(each, ast.Return)]
@@ -204,111 +199,168 @@ class Shapes:
             return [node.elt]
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
             return self.elements(node.left)
-        definitions = self.flow.definitions(node) if isinstance(node, ast.Name) else frozenset()
         found = []
-        for definition in definitions:
-            value = self.assigned(definition)
+        for definition in self._definitions(node):
+            value = self._assigned(definition)
             if isinstance(value, ast.Tuple | ast.List | ast.ListComp | ast.BinOp):
                 found += self.elements(value)
-            for use in self.flow.bindings(node).uses.get(definition, []):
-                call = self._program.parent(self._program.parent(use) or use)
+            uses = self._flow.bindings(node).uses if isinstance(definition, Definition) else {}
+            for use in uses.get(definition.node, []) if isinstance(definition, Definition) else ():
+                call = self.program.parent(self.program.parent(use) or use)
                 if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "append":
                     found += call.args[:1] if call.func.value is use else []
         return found
 
     def _attribute(self, node: ast.Attribute) -> Shape:
-        if node.attr in ("data", "real") or (node.attr in ("values", "indices") and is_pair(self._program, node.value)):
+        if node.attr in ("data", "real") or (node.attr in ("values", "indices") and self.is_pair(node.value)):
             return self.shape(node.value)
         if node.attr in ("T", "mT"):
-            return swapped(self.shape(node.value), -1, -2)
-        if node.attr == "weight" and self._program.value(node.value).name in ("torch.nn.Embedding", "torch.nn.Linear"):
+            return self.shape(node.value).swapped(-1, -2)
+        if node.attr == "weight" and self.program.value(node.value).name in ("torch.nn.Embedding", "torch.nn.Linear"):
             return known(("", ""))
-        function = self._program.function_of(node)
-        owner = self._program.class_of(function) if function is not None else None
-        if owner is None or path_of(node) != f"self.{node.attr}":
+        function = self.program.function_of(node)
+        owner = self.program.class_of(function) if function is not None else None
+        path = f"self.{node.attr}"
+        if owner is None or path_of(node) != path:
             return NOTHING
-        values = [
-            each.value for each in ast.walk(owner.node)
-            if isinstance(each, ast.Assign) and any(path_of(target) == f"self.{node.attr}" for target in each.targets)
-        ]  # fmt: skip
-        values += [
-            each.args[1] for each in ast.walk(owner.node)
-            if isinstance(each, ast.Call) and path_of(each.func) == "self.register_buffer" and len(each.args) > 1
-            and isinstance(each.args[0], ast.Constant) and each.args[0].value == node.attr
-        ]  # fmt: skip
+        values = []
+        for each in ast.walk(owner.node):
+            if isinstance(each, ast.Assign) and any(path_of(target) == path for target in each.targets):
+                values.append(each.value)
+            elif isinstance(each, ast.Call) and path_of(each.func) == "self.register_buffer" and len(each.args) > 1:
+                values += each.args[1:2] if getattr(each.args[0], "value", None) == node.attr else []
         return self.shape(values[0]) if len(values) == 1 else NOTHING
-
-    def broadcast(self, left: ast.expr, right: ast.expr) -> Shape:
-        """The shape of an elementwise result."""
-        if self._program.value(right).kind is Kind.NUMBER or isinstance(right, ast.Constant):
-            return self.shape(left)
-        if self._program.value(left).kind is Kind.NUMBER or isinstance(left, ast.Constant):
-            return self.shape(right)
-        one, other = self.shape(left), self.shape(right)
-        if one.rank is None or other.rank is None:
-            return NOTHING
-        sizes = []
-        for axis in range(-max(one.rank, other.rank), 0):
-            pair = {one.size(axis) if -axis <= one.rank else "1", other.size(axis) if -axis <= other.rank else "1"}
-            rest = pair - {"1"}
-            sizes.append("1" if not rest else rest.pop() if len(rest) == 1 else "")
-        return known(tuple(sizes))
 
     def _indexed(self, node: ast.Subscript) -> Shape:
         shape = self.shape(node.value)
-        indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        if is_pair(self._program, node.value):
+        if self.is_pair(node.value):
             return shape
-        if not all(_is_basic(index) or self._program.value(index).kind is Kind.NUMBER for index in indices):
+        indices = _indices(node)
+        if not all(_is_basic(index) or self._is_number(index) for index in indices):
             return NOTHING
-        dots = next(
-            (i for i, index in enumerate(indices) if isinstance(index, ast.Constant) and index.value is ...),
-            len(indices),
-        )
+        dots = next((at for at, each in enumerate(indices) if _is(each, ...)), len(indices))
         front, taken = _walk(indices[:dots], shape.first)
         back, cut = _walk(indices[dots + 1 :][::-1], shape.last[::-1])
         if shape.rank is not None:
             return known((*front, *shape.first[taken : shape.rank - cut], *back[::-1]))
+        least = max(shape.least - taken - cut, 0) + len(front) + len(back)
         if dots == len(indices):
-            return Shape(None, (*front, *shape.first[taken:]), ())
-        return Shape(None, (*front, *shape.first[taken:]), (*shape.last[: len(shape.last) - cut], *back[::-1]))
+            return Shape(None, (*front, *shape.first[taken:]), (), least)
+        last = (*shape.last[: len(shape.last) - cut], *back[::-1])
+        return Shape(None, (*front, *shape.first[taken:]), last, least)
 
-    def from_sizes(self, arguments: list[ast.expr], *, made: bool = False) -> Shape:
-        """The shape that sizes ask for: one by one, in a tuple or list, or all those of another tensor.
+    def _is_number(self, node: ast.expr) -> bool:
+        return integer(node) is not None or self.program.value(node).kind is Kind.NUMBER
 
-        A single argument of which nothing is known is one size where a tensor is `made`.
-        """
-        if len(arguments) != 1 or isinstance(arguments[0], ast.Tuple | ast.List | ast.Starred):
-            return self.expand(sizes_of(arguments)) if arguments else NOTHING
-        like = _sized(arguments[0])
-        if like is not None:
-            return self.shape(like)
-        return self.expand(arguments) if self._is_size(arguments[0], likely=made) else NOTHING
+    # -- what is done to a tensor
 
-    def _is_size(self, node: ast.expr, *, likely: bool) -> bool:
-        """Is it a number, or, where `likely` is enough, something unknown whose name doesn't speak of several?"""
-        kind = self._program.value(node).kind
-        if kind is not Kind.UNKNOWN or not likely:
-            return kind is Kind.NUMBER or integer(node) is not None
-        if isinstance(node, ast.BinOp):
-            return self._is_size(node.left, likely=True) and self._is_size(node.right, likely=True)
-        word = path_of(node).rpartition(".")[2]
-        return word not in ("", "size", "sizes", "dims") and "shape" not in word
+    def _uses(self, node: ast.expr) -> Sequence[ast.expr]:
+        """The places that read this very value, here or elsewhere in the function."""
+        value = self._flow.graph(node).value(node) if isinstance(node, ast.Name) else None
+        return value.uses if value is not None and value.uses else [node]
 
-    def expand(self, sizes: list[ast.expr]) -> Shape:
-        """The shape that a list of sizes asks for; -1 and what follows a star are unknown."""
-        if any(isinstance(each, ast.Starred) for each in sizes):
-            star = next(i for i, each in enumerate(sizes) if isinstance(each, ast.Starred))
-            behind = sizes[star + 1 :] if not any(isinstance(each, ast.Starred) for each in sizes[star + 1 :]) else []
-            return Shape(None, tuple(map(self.size, sizes[:star])), tuple(map(self.size, behind)))
-        return known(tuple("" if _is_minus_one(each) else self.size(each) for each in sizes))
+    def _needed(self, node: ast.expr) -> int:
+        """The axes that the uses of a value need, but under conditions that need not hold for `node` as well."""
+        around = set(self.program.ancestors(node))
+        tried = (ast.If, ast.IfExp, ast.Try)
+        return max(
+            (
+                self._required(use)
+                for use in self._uses(node)
+                if use is node or not any(isinstance(a, tried) and a not in around for a in self.program.ancestors(use))
+            ),
+            default=0,
+        )
+
+    def _required(self, use: ast.expr) -> int:
+        """The axes that this use needs."""
+        parent = self.program.parent(use)
+        if isinstance(parent, ast.Subscript) and parent.value is use:
+            return sum(isinstance(each, ast.Slice) or self._is_number(each) for each in _indices(parent))
+        if not isinstance(parent, ast.Attribute):
+            return 0
+        around = self.program.parent(parent)
+        if parent.attr == "shape" and isinstance(around, ast.Subscript):
+            axis = integer(around.slice)
+            return axes_for(axis) if axis is not None else 0
+        if not isinstance(around, ast.Call) or around.func is not parent:
+            return 0
+        if parent.attr in ("bmm", "baddbmm"):
+            return 3
+        if parent.attr == "permute" and len(around.args) > 1:
+            return len(around.args)
+        does = torch_ops.of_method(parent.attr)
+        if does is None or does.name == "unsqueeze":  # which counts the axes of its result
+            return 0
+        axes = around.args[:2] if does.name == "transpose" else does.dim.of(around) if does.dim else ()
+        return max((axes_for(axis) for each in axes if (axis := integer(each)) is not None), default=0)
+
+    def _unpacked_rank(self, node: ast.expr) -> int | None:
+        """The number of names that take the sizes of this very value whenever `node` is read; None where none do."""
+        for use in self._uses(node) if isinstance(node, ast.Name) else ():
+            unpacking = self._unpacking(use)
+            if unpacking is not None and self._runs_with(unpacking, node):
+                names = unpacking.targets[0]
+                return len(names.elts) if isinstance(names, ast.Tuple) else None
+        return None
+
+    def _unpacking(self, tensor: ast.AST) -> ast.Assign | None:
+        """The statement that gives each size of `tensor` a name."""
+        around = self.program.ancestors(tensor)
+        sizes = next(around)
+        if isinstance(sizes, ast.Attribute) and sizes.attr == "size":
+            sizes = next(around)
+        parent = next(around, None)
+        if not isinstance(parent, ast.Assign) or not isinstance(sizes, ast.expr) or sized(sizes) is not tensor:
+            return None
+        names = parent.targets[0]
+        is_plain = isinstance(names, ast.Tuple) and not any(isinstance(name, ast.Starred) for name in names.elts)
+        return parent if is_plain else None
+
+    def _runs_with(self, unpacking: ast.stmt, node: ast.expr) -> bool:
+        """Has `unpacking` run whenever `node` does, or will it in any case?"""
+        block = self.program.block_of(unpacking)
+        beside = next((each for each in self._around(node) if each in block), None)
+        if beside is None:
+            return False
+        between = block[block.index(beside) : block.index(unpacking)]  # empty where it has run
+        return not any(isinstance(part, _LEAVES) for each in between for part in own_nodes(each))
+
+    def _around(self, node: ast.expr) -> Iterator[ast.stmt]:
+        """The statements that `node` is part of, from the inside out."""
+        return (each for each in self.program.ancestors(node) if isinstance(each, ast.stmt))
+
+
+def axis_of(node: ast.expr) -> tuple[ast.expr, int] | None:
+    """`x` and the axis of `x.shape[0]`, `x.size(0)`, `x.size()[0]`, `len(x)`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size" and node.args:
+        axis, tensor = integer(node.args[0]), node.func.value
+    elif isinstance(node, ast.Subscript) and (of := sized(node.value)) is not None:
+        axis, tensor = integer(node.slice), of
+    elif isinstance(node, ast.Call) and path_of(node.func) == "len" and len(node.args) == 1:
+        axis, tensor = 0, node.args[0]
+    else:
+        return None
+    return None if axis is None else (tensor, axis)
+
+
+def _is_parameter(value: Value) -> bool:
+    return isinstance(value, Definition) and isinstance(value.node, ast.arg)
+
+
+def _indices(node: ast.Subscript) -> list[ast.expr]:
+    return node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+
+
+def _is(node: ast.expr, constant: object) -> bool:
+    return isinstance(node, ast.Constant) and node.value is constant
 
 
 def _walk(indices: list[ast.expr], sizes: tuple[str, ...]) -> tuple[list[str], int]:
     """The sizes that basic indices leave, and how many axes they take."""
     left, axis = [], 0
     for index in indices:
-        if isinstance(index, ast.Constant) and index.value is None:
+        if _is(index, None):
             left.append("1")
         elif isinstance(index, ast.Slice):
             whole = index.lower is None and index.upper is None and index.step is None
@@ -333,39 +385,3 @@ def _is_basic(index: ast.expr) -> bool:
     return isinstance(index, ast.Slice) or (
         isinstance(index, ast.Constant) and (index.value in (None, ...) or isinstance(index.value, int))
     )
-
-
-def _is_minus_one(node: ast.expr) -> bool:
-    return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
-
-
-def _is_known_outside(size: str, *, of_self: bool, local: bool) -> bool:
-    """Does a size say the same in another function? What is `local` to one call is, in functions that it calls."""
-    if size.isdigit():
-        return True
-    return (local and ("[" in size or "(" in size)) or (of_self and size.lstrip("x").startswith("self."))
-
-
-def _sized(node: ast.expr) -> ast.expr | None:
-    """`x` of `x.shape` or `x.size()`."""
-    if (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "size"
-        and not node.args
-    ):
-        return node.func.value
-    return node.value if isinstance(node, ast.Attribute) and node.attr == "shape" else None
-
-
-def axis_of(node: ast.expr) -> tuple[ast.expr, int] | None:
-    """`x` and the axis of `x.shape[0]`, `x.size(0)`, `x.size()[0]`, `len(x)`."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size" and node.args:
-        axis, tensor = integer(node.args[0]), node.func.value
-    elif isinstance(node, ast.Subscript) and (sized := _sized(node.value)) is not None:
-        axis, tensor = integer(node.slice), sized
-    elif isinstance(node, ast.Call) and path_of(node.func) == "len" and len(node.args) == 1:
-        axis, tensor = 0, node.args[0]
-    else:
-        return None
-    return None if axis is None else (tensor, axis)
