@@ -54,8 +54,8 @@ from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.occurrences import occurrences, seen_elsewhere
 from perflint.analysis.links import Likelihood
-from perflint.analysis.memory.consumers import WRAPPERS, Consumer, Reading, Role, converts, is_view, joins
-from perflint.analysis.memory.consumers import reading as _reading
+from perflint.analysis.memory.consumers import reading
+from perflint.analysis.memory.roles import WRAPPERS, Consumer, Reading, Role, converts, is_view, joins
 from perflint.analysis.memory.view_writes import may_show_writes
 from perflint.analysis.program import Heat, Kind, LoopKind, Place, Program, Value
 from perflint.analysis.values.dtypes import is_integer
@@ -217,14 +217,6 @@ def torch_method(name: str) -> Operation | None:
 def flow(program: Program) -> Flow:
     """Which assignments reach which uses of a name: definitions and uses, scope by scope."""
     return program.get(Flow)
-
-
-def reading(program: Program, node: ast.expr) -> Reading | None:
-    """All that becomes of the tensor `node`: through names, branches, views, containers and the file's functions.
-
-    None where that isn't all in sight, or the tensor is written to.
-    """
-    return _reading(flow(program), node)
 
 
 def carrying_loop(program: Program, use: ast.Name, definition: ast.Name) -> Loop | None:

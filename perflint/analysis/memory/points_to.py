@@ -10,7 +10,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Graph, Outer, Step, Value, sources_of
 from perflint.analysis.memory.calls import ARRAYS, PLAIN, VARIABLE, Calls
-from perflint.analysis.memory.consumers.modules import forwards
+from perflint.analysis.memory.dispatch import forwards
 from perflint.analysis.memory.locations import (
     ANY,
     ANYWHERE,
