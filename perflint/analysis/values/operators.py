@@ -112,9 +112,7 @@ def subscript(base: Value, index: Value, node: ast.expr) -> Value:
     if base.kind is Kind.SEQUENCE:
         return _sequence_part(base, index, node)
     if base.kind is Kind.MAPPING:
-        if index.is_literal and index.literal in base.keys and base.items is not None:
-            return base.items[base.keys.index(index.literal)]
-        return base.item or UNKNOWN
+        return base.entry(index)
     if base.kind is Kind.MODULE:
         return base.item or Value(Kind.MODULE, sure=False)
     if base.kind is Kind.DATASET:

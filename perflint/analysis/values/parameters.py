@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 
-from perflint.analysis.values.calls import instance_of
 from perflint.analysis.values.classes import FunctionInfo
 from perflint.analysis.values.evaluate import Evaluator
 from perflint.analysis.values.hints import kind_by_usage, looks_like_loader, usage
@@ -58,7 +57,7 @@ def parameter_values(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Valu
     if info.owner is not None and is_bound:
         first = parameters[0].arg
         if first not in info.arguments:
-            values[first] = instance_of(evaluator, info.owner.node)
+            values[first] = info.owner.instance
     if arguments.vararg is not None:
         values[arguments.vararg.arg] = sequence_of(UNKNOWN)
     if arguments.kwarg is not None:
