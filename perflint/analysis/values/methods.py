@@ -57,7 +57,7 @@ def method_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: 
     if owner.kind is Kind.SEQUENCE:
         return _on_sequence(evaluator, owner, name, node, arguments)
     if owner.kind in (Kind.STRING, Kind.NUMPY):
-        plain = owner._replace(is_literal=False, literal=None)
+        plain = owner.varying
         return sequence_of(plain) if name in ("split", "tolist") else plain
     if owner.kind is Kind.OTHER:
         return _on_other(owner, name)

@@ -72,6 +72,11 @@ class Value(NamedTuple):
         return (self.kind is Kind.UNKNOWN and not self.name) or (self.kind is Kind.METHOD and not self.sure)
 
     @property
+    def varying(self) -> Value:
+        """Another value like this one."""
+        return self._replace(is_literal=False, literal=None)
+
+    @property
     def entries(self) -> dict[Constant, Value]:
         """The known entries of a mapping."""
         return dict(zip(self.keys, self.items or (), strict=False))
@@ -235,7 +240,7 @@ def element_of(value: Value) -> Value:
     if value.kind is Kind.DATASET:
         return LIKELY_HOST_TENSOR
     if value.kind in (Kind.STRING, Kind.NUMPY):
-        return value._replace(is_literal=False, literal=None)
+        return value.varying
     return UNKNOWN
 
 
