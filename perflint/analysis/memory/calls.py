@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from perflint import torch_ops
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.memory.consumers.modules import forwards
+from perflint.analysis.memory.dispatch import forwards
 from perflint.analysis.memory.library import LibraryCalls
 from perflint.analysis.memory.locations import (
     ANY,
