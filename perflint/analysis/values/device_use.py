@@ -63,7 +63,7 @@ def _of_place(program: Module) -> Says:
 
 
 def trains(program: Module) -> bool:
-    """Does the file build a loader, or call or define what trains: a backward pass, a step, the zeroing of gradients?"""
+    """Does the file build a loader, or call or define what trains: a backward pass, a step, zeroing gradients?"""
     if not any(word in program.text for word in _TRAINING):
         return False
     called = (path_of(each.func) or f".{getattr(each.func, 'attr', '')}" for each in program.of_type(ast.Call))
