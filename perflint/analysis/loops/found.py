@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 from enum import Enum
 
-from perflint.analysis.loops.dataflow import LoopFlow
+from perflint.analysis.loops.flow import LoopFlow
 
 VECTORIZABLE, AUTOREGRESSIVE, MIXED, RECURRENCE = "vectorizable", "autoregressive", "mixed", "recurrence"
 

@@ -6,7 +6,7 @@ import ast
 
 from perflint.analysis.facts import Program
 from perflint.analysis.loops.calls import is_metadata, rnn_kind
-from perflint.analysis.loops.dataflow import LoopFlow
+from perflint.analysis.loops.flow import LoopFlow
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import Function, own_nodes, path_of
 
