@@ -24,6 +24,7 @@ METHODS = {
     "__len__": "number",
     "__repr__": "str",
     "backward": "none",
+    "data_ptr": "other",  # a number through which the memory is read and written
     "is_shared": "bool",
     "item": "number",
     "norm": "tensor reduction",
@@ -52,7 +53,7 @@ FUNCTIONS = {
 }
 
 # Elementwise operators which torch has not tagged pointwise.
-POINTWISE_OPERATORS = frozenset(["aten::floor_divide", "aten::masked_fill", "aten::rsub"])
+POINTWISE_OPERATORS = frozenset(["aten::floor_divide", "aten::log_sigmoid_forward", "aten::masked_fill", "aten::rsub"])
 
 # Operators that read a status from the device to raise an error, without a tag that says so.
 CHECKING_OPERATORS = frozenset(["aten::_linalg_check_errors"])
@@ -121,6 +122,9 @@ MEMORY = {
     "torch.split": "views=tensor@0",
     "torch.functional.split": "views=tensor@0",
     "torch.Tensor.split": "views=self",
+    "torch.Tensor.unflatten": "views=self",
+    # A tensor of another class on the same memory.
+    "torch.Tensor.as_subclass": "views=self",
     # What the index is decides between a view and a copy.
     "torch.Tensor.__getitem__": "may=self",
     "torch.Tensor.__setitem__": "writes=self",
@@ -130,6 +134,7 @@ MEMORY = {
     "torch.Tensor.__array__": "may=self",
     "torch.Tensor.__dlpack__": "views=self",
     "torch.Tensor.untyped_storage": "views=self",
+    "torch.Tensor.data_ptr": "views=self",
     "torch.from_numpy": "views=ndarray@0",
     "torch.frombuffer": "views=buffer@0",
     "torch.from_dlpack": "views=ext_tensor@0",
@@ -142,12 +147,14 @@ MEMORY = {
     "torch.nn.functional.dropout2d": "may=input@0",
     "torch.nn.functional.dropout3d": "may=input@0",
     "torch.nn.functional.feature_alpha_dropout": "may=input@0",
+    "torch.nn.Unflatten": "views=input@0",
     # Permuting letters only is a view.
     "torch.einsum": "may=operands@1*",
     # They change gradients, or the parameters themselves.
     "torch.nn.utils.clip_grad_norm_": "writes=parameters@0[]",
     "torch.nn.utils.clip_grad_value_": "writes=parameters@0[]",
     "torch.nn.utils.clip_grads_with_norm_": "writes=parameters@0[]",
+    "torch.utils.swap_tensors": "writes=t1@0,t2@1",
     "torch.nn.utils.vector_to_parameters": "writes=parameters@1[]",
     # Collectives write what they receive.
     "torch.distributed.all_reduce": "writes=tensor@0",
@@ -183,6 +190,8 @@ TRAITS = {
         "cast": _CASTS,
         "move": _MOVES,
         "to_device": "to cuda type type_as",
+        "adopting": "set_ swap_tensors",
+        "applying": "apply_ map_ map2_",
         "copying": "clone repeat triu tril fill zero_",
         "to_host": "cpu item numpy tolist",
         "counting": "nonzero masked_select argwhere unique unique_consecutive is_nonzero allclose equal",
@@ -202,7 +211,7 @@ TRAITS = {
         "choosing": "argmax multinomial topk argsort gumbel_softmax",
         "pairing": "max min median mode kthvalue cummax cummin sort topk",
         "same_shape": f"{_CASTS} {_MOVES} {_LIKE} contiguous clone detach requires_grad_ softmax log_softmax cumsum"
-        " cumprod logcumsumexp triu tril flip roll normalize dropout",
+        " cumprod logcumsumexp triu tril flip roll normalize dropout Identity",
         "sized": f"zeros ones empty full rand randn {_LIKE} new_zeros new_ones new_empty new_full",
         "filling": "full full_like new_full fill",
         "of_data": "tensor as_tensor asarray new_tensor",
