@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import NamedTuple
 
 from perflint import torch_ops
@@ -69,7 +69,7 @@ class Place(NamedTuple):
 WHOLE = Place("")
 
 
-def place(index: ast.expr, indices: frozenset[str]) -> Place:
+def place(index: ast.expr, indices: Set[str]) -> Place:
     """Where `index` picks."""
     text = ast.unparse(index)
     for axis, part in enumerate(index.elts if isinstance(index, ast.Tuple) else [index]):
@@ -81,7 +81,7 @@ def place(index: ast.expr, indices: frozenset[str]) -> Place:
     return Place(text)
 
 
-def _offset(node: ast.expr, indices: frozenset[str]) -> int | None:
+def _offset(node: ast.expr, indices: Set[str]) -> int | None:
     if path_of(node) in indices:
         return 0
     if (
