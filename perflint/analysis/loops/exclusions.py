@@ -1,20 +1,21 @@
-"""What around a loop, or called in it, rules out a time axis."""
+"""What around a loop, or in it, rules out a time axis: training, set-up code, objects, chunks, solvers."""
 
 from __future__ import annotations
 
 import ast
+import re
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.heat.test_files import imports_framework
-from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.loops.found import Header
-from perflint.analysis.loops.header import called, split_size
-from perflint.analysis.loops.training import runs_backward
+from perflint.analysis.loops.header import RANGES, called
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import Function, Loop, nodes_of_body, own_nodes, path_of
 
+_BACKWARD = frozenset({"backward", "manual_backward"})  # of tensors, and of accelerators, fabrics and their like
 _GRADIENTS = frozenset({"torch.autograd.grad", "autograd.grad"})
+_GRID_NAME = re.compile(r"^(time_?(steps|points|grid|span|range)|(sigmas|betas)(_\w+)?)$")
 _SETUP = frozenset({"__init__", "__getitem__"})
 _DEPTH = 4  # calls inside of calls
 
@@ -81,25 +82,29 @@ def _fills_array(program: Program, node: ast.Assign) -> bool:
     )
 
 
-def walks_objects(loop: Loop, header: Header) -> bool:
-    """Are the elements that it walks through objects with attributes of their own, rather than steps?"""
-    names = {path_of(each.target) for each in header.elements if not each.is_tensor}
-    return any(
-        isinstance(node, ast.Attribute)
-        and path_of(node.value) in names
-        and not is_metadata(node)
-        and torch_ops.of_method(node.attr) is None
-        for node in nodes_of_body(loop)
-    )
+def runs_backward(program: Program, node: ast.Call) -> bool:
+    """Is it `loss.backward()`, `torch.autograd.backward(loss)`, `accelerator.backward(loss)` or the like?"""
+    if program.qualified(node.func) == "torch.autograd.backward":
+        return True
+    func = node.func
+    if not isinstance(func, ast.Attribute) or func.attr not in _BACKWARD:
+        return False
+    return program.value(func.value).kind is not Kind.LIBRARY
 
 
-def walks_chunks(program: Program, loop: Loop, header: Header) -> bool:
-    """Are the elements that it walks through pieces of many steps, split off before the loop?"""
-    bases = {each.base for each in header.elements}
-    for node in own_nodes(program.function_of(loop) or program.tree):
-        if isinstance(node, ast.Assign) and called(node.value) == "split" and isinstance(node.value, ast.Call):
-            targets = {path_of(part) for each in node.targets for part in ast.walk(each) if isinstance(part, ast.expr)}
-            size = split_size(node.value)
-            if bases & targets - {""} and not (isinstance(size, ast.Constant) and size.value == 1):
-                return True
-    return False
+def solves(loop: Loop) -> bool:
+    """Does it walk through, or read, what is named after the times or noise levels of a solver?"""
+    walked = [] if isinstance(loop, ast.While) else _sequences(loop.iter)
+    read = [
+        each.value for each in nodes_of_body(loop) if isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Load)
+    ]
+    return any(_GRID_NAME.search(path_of(node).rpartition(".")[2]) for node in (*walked, *read))
+
+
+def _sequences(node: ast.expr) -> list[ast.expr]:
+    """What `zip(x[1:], enumerate(y))` walks through: x and y; not the bound of a range."""
+    if isinstance(node, ast.Call):
+        owner = [node.func.value] if isinstance(node.func, ast.Attribute) else []
+        given = [] if called(node) in RANGES else [*owner, *node.args]
+        return [part for each in given for part in _sequences(each)]
+    return _sequences(node.value) if isinstance(node, ast.Subscript) else [node]

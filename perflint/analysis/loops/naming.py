@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterable, Iterator
 
-from perflint.analysis.loops.dataflow import LoopFlow
+from perflint.analysis.loops.flow import LoopFlow
 from perflint.analysis.loops.found import Header
-from perflint.analysis.loops.timeloops.extents import sizes
-from perflint.analysis.loops.timeloops.words import OTHER_AXES, TIME, any_of
+from perflint.analysis.loops.header import called
+from perflint.syntax.walk import path_of
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_GLUED = re.compile(r"^(?:num|n|max|mini|micro|multi|sub|up|down)?([a-z]{3,}?)(?:size|sz|num|idx|id)?$")
+_PLURAL = re.compile(r"(?<=\w\w)(?:(?<=x|s|h)es|(?<!s)s)$")
+
+TIME = frozenset({"len", "length", "seq", "sequence"})
+OTHER_AXES = frozenset({"batch", "image", "iter", "layer", "order", "subdivision"})
 
 
 def counts_time(header: Header) -> bool:
@@ -43,3 +52,29 @@ def _walked(header: Header) -> set[str]:
 
 def _is_name(base: str) -> bool:
     return base.replace(".", "").isidentifier()
+
+
+def words(name: str) -> set[str]:
+    """The words of a name, as they are and in the singular, and without what is glued to them: nlayers, batchsize."""
+    plain = {word.lower() for word in _WORD.findall(name)}
+    cores = plain | {match[1] for word in plain if (match := _GLUED.match(word))}
+    return cores | {_PLURAL.sub("", word) for word in cores}
+
+
+def any_of(names: Iterable[str], vocabulary: frozenset[str]) -> bool:
+    """Does one of the names contain one of the words?"""
+    return any(not vocabulary.isdisjoint(words(name)) for name in names)
+
+
+def sizes(node: ast.expr) -> Iterator[ast.Name | ast.Attribute]:
+    """The variables that a bound is computed from, not those whose size it is."""
+    if isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and path_of(node)):
+        yield node
+    elif isinstance(node, ast.BinOp):
+        yield from sizes(node.left)
+        yield from sizes(node.right)
+    elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+        yield node.value
+    elif isinstance(node, ast.Call) and called(node) in ("int", "min", "max"):
+        for argument in node.args:
+            yield from sizes(argument)

@@ -7,23 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from perflint import torch_ops
 from perflint.analysis.facts import Program
-from perflint.analysis.loops.calls import rnn_kind
-from perflint.analysis.loops.dataflow import Call, LoopFlow
+from perflint.analysis.loops import naming
+from perflint.analysis.loops.flow import ARITHMETIC, CHOICE, MODEL, RNN, Call, LoopFlow, Trace
 from perflint.analysis.loops.found import Header
-from perflint.analysis.loops.header import called, read_header
-from perflint.analysis.loops.indices import is_rest, place
-from perflint.analysis.loops.state import is_carried_by_rnn, rnn_name, unseen_name
-from perflint.analysis.loops.timeloops import naming
-from perflint.analysis.loops.timeloops.collecting import is_collected
-from perflint.analysis.loops.timeloops.exclusions import walks_objects
-from perflint.analysis.loops.timeloops.extents import covers_an_axis, runs_backwards
-from perflint.analysis.loops.timeloops.sequences import is_prepended, runs_along_time
-from perflint.analysis.loops.timeloops.solvers import is_grid
-from perflint.analysis.loops.timeloops.twins import has_twin
-from perflint.analysis.loops.trace import ARITHMETIC, CHOICE, MODEL, RESIZE, RNN, Trace
+from perflint.analysis.loops.header import called
+from perflint.analysis.loops.indices import is_rest
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import Loop, PlainLoop, assigned_values, path_of
+from perflint.syntax.walk import Loop, assigned_values, own_nodes, path_of
+
+_DEPTH = 2  # functions that hand on a list of results
 
 
 @dataclass(frozen=True)
@@ -39,18 +33,21 @@ class Evidence:
     flow: LoopFlow
     states: dict[str, Trace]
 
+    @property
+    def scope(self) -> ast.AST:
+        """The function around the loop."""
+        return self.program.function_of(self.loop) or self.program.tree
+
     # -- what goes in
 
     @cached_property
     def given(self) -> frozenset[str]:
         """The sequences of data, steps of which go into the states."""
-        grids = {each.base for each in self.flow.slices if is_grid(self.program, each)}
-        return self.flow.truth() - grids - self.flow.host
+        return self.flow.truth() - self.flow.host
 
     @cached_property
     def given_tensors(self) -> frozenset[str]:
         """Those that are tensors; lists of them where a tensor, or a model's state, that is carried shows it."""
-
         if self.counts_time and self.has_carrier and self.replaced:
             return self.given
         return self.given & {each.base for each in self.flow.slices if each.is_tensor}
@@ -103,11 +100,6 @@ class Evidence:
         return any(RNN in end.ops for end in self.states.values())
 
     @cached_property
-    def has_cell(self) -> bool:
-        """Is one of torch's Cells called?"""
-        return any(rnn_kind(self.program, call.node.func) == "rnn-cell" for call in self.flow.calls)
-
-    @cached_property
     def has_carrier(self) -> bool:
         """Is a state handed to what is certainly a model?"""
         return any(not call.sort.unsure and call.trace.carried & set(self.states) for call in self.models)
@@ -119,17 +111,6 @@ class Evidence:
         taken = [call for call in self.models if any(given == name for given, _ in call.direct)]
         definitions = self.flow.ends[name].definitions
         return any(made == id(call.node) for call in taken for made, _ in definitions)
-
-    def is_chosen_inside(self, name: str) -> bool:
-        """Does one call choose, and give back both this state and another one that it was given?"""
-        definitions = self.flow.ends[name].definitions
-        for call in self.models:
-            given = {each for each, _ in call.direct if (id(call.node), None) not in definitions}
-            given &= self.flow.ends.keys()  # without names that the loop binds in another way, as by `with`
-            parts = {each for each in given if any(key == id(call.node) for key, _ in self.flow.ends[each].definitions)}
-            if call.sort.choice and self.counts_time and not call.trace.slices and {name} < parts:
-                return True
-        return False
 
     def replaces_parts(self, name: str) -> bool:
         """Is the state a whole sequence, parts of which each iteration replaces, rather than one step after another?"""
@@ -150,41 +131,22 @@ class Evidence:
     def reads_all_before(self, name: str) -> bool:
         """Is everything read that was written so far, as `x[: i + 1]` is to make a row orthogonal to the others?"""
         parts = [part for read in self._subscripts(name) for part in ast.walk(read.slice)]
-        prefixes = [part for part in parts if isinstance(part, ast.Slice) and part.lower is None]
-        return any(part.upper is not None and self._mentions_index(part.upper) for part in prefixes)
-
-    def reads_step_before(self, name: str) -> bool:
-        """Is it a tensor with a step for each iteration, of which the last one is read, behind the batch axis?"""
-        slots = {each.name for each in self.flow.collected if each.how == "slot"}
-        places = (place(read, self.header.indices) for read in self._subscripts(name))
-        return name in slots and any(axis is not None and axis >= 1 and offset == -1 for axis, offset in places)
-
-    def lengthens(self, name: str) -> bool:
-        """Is it all that a model gave, and one piece more: `x = torch.cat([start, y], dim=1)`?"""
-        return any(
-            path_of(part) and path_of(part) not in self.flow.ends for parts in self._joined(name) for part in parts
-        )
+        ends = [part.upper for part in parts if isinstance(part, ast.Slice) and part.lower is None and part.upper]
+        return any(path_of(part) in self.header.indices for end in ends for part in ast.walk(end))
 
     def slides(self, name: str) -> bool:
         """Does each step move a window on, as `x = torch.cat([x[:, 1:], y], dim=1)` does?"""
-        olds = [parts[0] for parts in self._joined(name)]
-        return any(isinstance(old, ast.Subscript) and path_of(old.value) == name and is_rest(old.slice) for old in olds)
-
-    def _mentions_index(self, node: ast.expr) -> bool:
-        return any(path_of(part) in self.header.indices for part in ast.walk(node) if isinstance(part, ast.Name))
-
-    def _joined(self, name: str) -> Iterator[list[ast.expr]]:
-        """The two parts of which it is a cat."""
         made = {call for call, part in self.flow.ends[name].definitions if part is None}
         for call in self.flow.calls:
             parts = call.node.args[0] if call.sort.cat and id(call.node) in made and call.node.args else None
-            if isinstance(parts, ast.Tuple | ast.List) and len(parts.elts) == 2:
-                yield parts.elts
+            old = parts.elts[0] if isinstance(parts, ast.Tuple | ast.List) and len(parts.elts) == 2 else None
+            if isinstance(old, ast.Subscript) and path_of(old.value) == name and is_rest(old.slice):
+                return True
+        return False
 
     def _is_keyed(self, name: str) -> bool:
         """Is it a dictionary: read by keys that are strings, or one that makes its own entries?"""
-        scope = self.program.function_of(self.loop) or self.program.tree
-        if any(called(value) == "defaultdict" for value in assigned_values(scope, name)):
+        if any(called(value) == "defaultdict" for value in assigned_values(self.scope, name)):
             return True
         return any(self.program.value(read.slice).kind is Kind.STRING for read in self._subscripts(name))
 
@@ -194,28 +156,16 @@ class Evidence:
     def _subscripts(self, name: str) -> Iterator[ast.Subscript]:
         return (parent for _, parent in self._reads(name) if isinstance(parent, ast.Subscript))
 
-    # -- what carries it
-
-    @property
-    def carrier(self) -> str:
-        """How the program calls the module that carries the state."""
-        return rnn_name(self.flow)
-
-    @property
-    def unseen_carrier(self) -> str:
-        """How the program calls what carries the state, where the file does not define it."""
-        return unseen_name(self.program, self.flow)
-
-    def is_carried_by_rnn(self, name: str) -> bool:
-        """Is it the state of an RNN and nothing else?"""
-        return is_carried_by_rnn(self.program, self.flow, name)
-
     # -- what comes out
 
     @cached_property
     def is_collected(self) -> bool:
-        """Do the steps' results become one tensor?"""
-        return is_collected(self.program, self.loop, self.flow)
+        """Do the steps' results become one tensor: by slots, yields, a growing cat, or a stack behind the loop?"""
+        varying = [each for each in self.flow.collected if each.trace.varies]
+        if any(each.how in ("slot", "cat", "yield") for each in varying):
+            return True
+        lists = {each.name for each in varying if each.how == "append"}
+        return any(_joins(self.program, self.scope, name, _DEPTH) for name in lists)
 
     @cached_property
     def launches(self) -> bool:
@@ -223,17 +173,6 @@ class Evidence:
         targets = (each.node.value for each in self.flow.collected if isinstance(each.node, ast.Subscript))
         nodes = (*(call.node for call in self.flow.calls), *targets)
         return bool(self.flow.operations) or any(self.program.value(node).kind is Kind.TENSOR for node in nodes)
-
-    @cached_property
-    def writes_columns(self) -> bool:
-        """Is what a model gives written behind the batch's axis, where the number of the iteration says?"""
-        slots = [each for each in self.flow.collected if each.how == "slot" and MODEL in each.trace.ops]
-        nodes = (each.node for each in slots if isinstance(each.node, ast.Subscript))
-        return any((place(node, self.header.indices)[0] or 0) >= 1 for node in nodes)
-
-    def only_adds_up(self, name: str) -> bool:
-        """Is what the models give only ever added to the state?"""
-        return any(each.name == name and each.how == "sum" for each in self.flow.collected)
 
     # -- what shows time
 
@@ -244,8 +183,11 @@ class Evidence:
 
     @cached_property
     def is_prepended(self) -> bool:
-        """Was what it walks through built from its end?"""
-        return any(is_prepended(self.program, self.loop, each.base) for each in self.flow.slices)
+        """Was what it walks through built from its end to its beginning, as returns are?"""
+        bases = {each.base for each in self.flow.slices}
+        values = [value for base in bases for value in assigned_values(self.scope, base)]
+        names = bases | {part.id for value in values for part in ast.walk(value) if isinstance(part, ast.Name)}
+        return any(path in names for path in map(_prepended, own_nodes(self.scope)))
 
     @cached_property
     def is_named_time(self) -> bool:
@@ -255,24 +197,39 @@ class Evidence:
     @cached_property
     def spans_sequence(self) -> bool:
         """Does the loop run over the whole of an axis of what it walks through, backwards over it, or over time?"""
-        if self.is_named_time or runs_backwards(self.loop):
+        if self.is_named_time or self._runs_backwards:
             return True
-        return covers_an_axis(self.program, self.loop, self.header, self.flow)
+        axes = {each.axis for each in self.flow.slices if each.axis is not None}
+        return bool(axes.intersection(self._covered_axes()))
 
-    @cached_property
-    def runs_along_time(self) -> bool:
-        """Is one of the axes that it walks time by where the tensor comes from?"""
-        return any(runs_along_time(self.program, self.loop, each) for each in self.flow.slices)
+    @property
+    def _runs_backwards(self) -> bool:
+        calls = () if isinstance(self.loop, ast.While) else ast.walk(self.loop.iter)
+        return any(called(part) == "reversed" for part in calls if isinstance(part, ast.Call))
+
+    def _covered_axes(self) -> Iterator[int]:
+        """The axes whose sizes bound the loop."""
+        names = [path_of(part) for bound in self.header.bounds for part in naming.sizes(bound)]
+        bounds = [self.loop.test] if isinstance(self.loop, ast.While) else [*self.header.bounds]
+        bounds += [value for name in names for value in assigned_values(self.scope, name)]
+        yield from (axis for bound in bounds for part in ast.walk(bound) if (axis := _sized_axis(part)) is not None)
+        for node in own_nodes(self.scope):  # batch, length, width = x.shape
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and _is_shape(node.value):
+                yield from (axis for axis, part in enumerate(node.targets[0].elts) if path_of(part) in names)
 
     @cached_property
     def walks_tensors(self) -> bool:
-        """Is something that it walks through surely a tensor?"""
+        """Is one of the sequences that it walks through certainly a tensor?"""
         return any(each.is_tensor for each in self.flow.slices)
 
     @cached_property
     def has_twin(self) -> bool:
-        """Does a loop over time elsewhere hand the same models a state?"""
-        return has_twin(self.program, self.loop, self.flow)
+        """Does another loop of the class, or of the file, hand the same models a state in the same place, over time?"""
+        handed, program = _handed(self.flow), self.program
+        related = {*program.ancestors(self.loop), *ast.walk(self.loop)}
+        others = (each for each in program.plain_loops() if each not in related) if handed else ()
+        near = (each for each in others if _class_around(program, each) is _class_around(program, self.loop))
+        return any(handed & _handed(other.flow) for each in near if (other := program.time_loop(each)))
 
     @cached_property
     def walks_columns(self) -> bool:
@@ -292,32 +249,65 @@ class Evidence:
         if not self.header.strides:
             return False
         hands_on_its_place = any(call.trace.is_index for call in self.flow.calls)
-        return self.flow.chunks or hands_on_its_place or not (self.counts_time or self.runs_along_time)
+        return self.flow.chunks or hands_on_its_place or not self.counts_time
 
     @cached_property
     def names_another_axis(self) -> bool:
         """Does the program call what it counts or walks through batches, iterations or layers?"""
         return naming.names_another_axis(self.header, self.flow)
 
-    @cached_property
-    def walks_objects(self) -> bool:
-        """Are the elements that it walks through objects with attributes of their own?"""
-        return walks_objects(self.loop, self.header)
-
-    @cached_property
-    def is_within_time(self) -> bool:
-        """Does it stand in a loop that counts time?"""
-        around = [each for each in self.program.ancestors(self.loop) if isinstance(each, PlainLoop)]
-        inside = [each for each in around if self.program.function_of(each) is self.program.function_of(self.loop)]
-        return any(naming.counts_time(read_header(self.program, each)) for each in inside)
-
-    @cached_property
-    def is_resized(self) -> bool:
-        """Does a state change its size, as feature maps do from scale to scale?"""
-        return any(RESIZE in end.ops for end in self.states.values())
-
     def is_on_host(self, end: Trace) -> bool:
         """Do the given steps that go into it go to numpy, and to no model as they are?"""
         taken = (argument for call in self.models if call.trace.slices for argument in call.node.args)
         is_given = any(self.program.value(argument).kind is Kind.TENSOR for argument in taken)
         return bool(end.slices) and end.slices <= self.flow.host and not is_given
+
+
+def _joins(program: Program, scope: ast.AST, name: str, depth: int) -> bool:
+    """Is the list called `name` made into a tensor in `scope`, or in a function that gets it?"""
+    for call in (node for node in own_nodes(scope) if isinstance(node, ast.Call)):
+        given = [each for each in call.args if name in map(path_of, ast.walk(each))]
+        if given and (called(call) == "pad_sequence" or torch_ops.does(called(call), "joining")):
+            return True
+        callee = program.callee(call) if given and depth else None
+        bound = program.arguments(call, callee).given if callee is not None else {}
+        parameters = [each for each, value in bound.items() if value in given and path_of(value) == name]
+        if callee is not None and any(_joins(program, callee, each, depth - 1) for each in parameters):
+            return True
+    return False
+
+
+def _prepended(node: ast.AST) -> str:
+    """The list that `node` puts something in front of, by `insert(0, x)` or `appendleft(x)`."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
+        return ""
+    is_first = isinstance(node.args[0], ast.Constant) and node.args[0].value == 0
+    is_prepended = node.func.attr == "appendleft" or (node.func.attr == "insert" and is_first)
+    return path_of(node.func.value) if is_prepended else ""
+
+
+def _handed(flow: LoopFlow) -> set[tuple[str, int]]:
+    """The models that get a state as it is, and at which position."""
+    models = [call for call in flow.calls if call.sort.model and path_of(call.node.func)]
+    return {(path_of(call.node.func), position) for call in models for _, position in call.direct}
+
+
+def _class_around(program: Program, node: ast.AST) -> ast.ClassDef | None:
+    return next((each for each in program.ancestors(node) if isinstance(each, ast.ClassDef)), None)
+
+
+def _sized_axis(node: ast.AST) -> int | None:
+    """The axis whose size `x.size(1)`, `x.shape[1]` or `len(x)` is."""
+    if isinstance(node, ast.Call) and called(node) in ("len", "numel"):
+        return 0
+    if isinstance(node, ast.Call) and called(node) == "size" and node.args:
+        index = node.args[0]
+    elif isinstance(node, ast.Subscript) and _is_shape(node.value):
+        index = node.slice
+    else:
+        return None
+    return index.value if isinstance(index, ast.Constant) and isinstance(index.value, int) else None
+
+
+def _is_shape(node: ast.expr) -> bool:
+    return called(node) == "size" or (isinstance(node, ast.Attribute) and node.attr == "shape")

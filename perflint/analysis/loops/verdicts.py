@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from perflint.analysis.loops.evidence import Evidence
+from perflint.analysis.loops.flow import CHOICE, MODEL
 from perflint.analysis.loops.found import AUTOREGRESSIVE, MIXED, RECURRENCE, VECTORIZABLE
-from perflint.analysis.loops.timeloops.evidence import Evidence
-from perflint.analysis.loops.trace import CHOICE, MODEL, RESIZE
+from perflint.analysis.loops.state import is_carried_by_rnn, rnn_name, unseen_name
 
 Verdict = tuple[str, str]  # a kind, and because of what
 
 
 def generation(loop: Evidence) -> Verdict | None:
     """A choice from a model's output, or the output itself, goes back into the model."""
-    if loop.counts_rounds or (loop.names_another_axis and loop.is_within_time):
+    if loop.counts_rounds:
         return None
     found = (because for name in loop.states if (because := _generated(loop, name)))
     because = next(found, "")
@@ -29,15 +30,13 @@ def _generated(loop: Evidence, name: str) -> str:
         return ""
     if name in flow.painted and loop.is_tensor(name):
         return ""
-    if RESIZE not in end.ops and loop.launches:
-        if CHOICE in end.ops and (not loop.hands_back(name) or loop.is_chosen_inside(name)):
+    if loop.launches:
+        if CHOICE in end.ops and not loop.hands_back(name):
             return f"{name!r} is built from what the step before chose, and goes back into the model"
         if any(each.name == name and each.how == "cat" for each in flow.collected):
             return f"{name!r} grows by each step's output, and goes back into the model"
     if end.slices or loop.names_another_axis:
         return ""
-    if loop.counts_time and name in loop.replaced and loop.lengthens(name):
-        return f"{name!r} is as long as each step's output and one piece more, and goes back into the model"
     if loop.slides(name):
         return f"each step's output enters the window {name!r}, which goes back into the model"
     return ""
@@ -45,12 +44,10 @@ def _generated(loop: Evidence, name: str) -> str:
 
 def recurrence(loop: Evidence) -> Verdict | None:
     """Steps of a given sequence go in, and a state is carried."""
-    if not loop.states or not loop.given or loop.is_resized or (loop.flow.chunks and not loop.has_cell):
-        return None
-    if not loop.has_carrier and loop.walks_objects:
+    if not loop.states or not loop.given or loop.flow.chunks:
         return None
     states = _carried(loop)
-    columns = loop.walks_columns and (bool(loop.returned) or loop.writes_columns)
+    columns = loop.walks_columns and bool(loop.returned)
     if not states or loop.names_another_axis or not (loop.has_carrier or columns or loop.spans_sequence):
         return None
     if loop.flow.forced and loop.computed:
@@ -80,9 +77,7 @@ def _carried(loop: Evidence) -> set[str]:
 
 def _is_solver(loop: Evidence, states: set[str]) -> bool:
     """Does it look like a sampler, or a solver of differential equations, rather than a model that reads a sequence?"""
-    if loop.flow.index_as_data and not (loop.writes_columns or any(map(loop.reads_step_before, states))):
-        return True
-    if all(map(loop.only_adds_up, loop.computed & states)):
+    if loop.flow.index_as_data:
         return True
     return not (loop.is_collected or loop.is_named_time or (loop.has_carrier and loop.replaced >= states))
 
@@ -98,16 +93,17 @@ def _filtered(loop: Evidence, states: set[str]) -> set[str]:
 def _by_carrier(loop: Evidence, states: set[str]) -> Verdict:
     """What kind it is by what carries the state."""
     given = f"steps of {_names(loop.given)} go in"
-    if all(map(loop.is_carried_by_rnn, states)):
-        return VECTORIZABLE, f"{given}, and all that is carried is {_names(states)}, the state of {loop.carrier}"
-    unseen = loop.unseen_carrier
+    if all(is_carried_by_rnn(loop.program, loop.flow, each) for each in states):
+        carrier = rnn_name(loop.flow)
+        return VECTORIZABLE, f"{given}, and all that is carried is {_names(states)}, the state of {carrier}"
+    unseen = unseen_name(loop.program, loop.flow)
     through = f"{unseen}, which this file does not define" if unseen else "more than a torch RNN"
     return RECURRENCE, f"{given}, and the state {_names(states)} is carried through {through}"
 
 
 def rollout(loop: Evidence) -> Verdict | None:
     """Nothing given goes in; what comes out is kept as one tensor."""
-    if not loop.states or loop.flow.index_as_data or loop.is_resized or loop.flow.truth():
+    if not loop.states or loop.flow.index_as_data or loop.flow.truth():
         return None
     if loop.flow.chunks or loop.names_another_axis or not loop.launches:
         return None
@@ -148,7 +144,7 @@ def independent(loop: Evidence) -> Verdict | None:
     if flow.chunks or all(each.offset is None for each in flow.slices):
         return None
     is_named = loop.counts_time and loop.walks_tensors and not loop.names_another_axis
-    if not (loop.runs_along_time or loop.is_prepended or is_named):
+    if not (loop.is_prepended or is_named):
         return None
     used = {each.base for each in flow.slices}
     return VECTORIZABLE, f"each step only reads its own part of {_names(used)}; nothing is carried"
