@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import ast
 import functools
-from typing import TYPE_CHECKING
 
+from perflint.analysis.program import Program
 from perflint.analysis.values.dtypes import INTEGER, number_kind
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import PlainLoop, own_nodes
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import check_call
 from perflint.transforms.capture.course import Exit
-from perflint.transforms.capture.reads import VERDICTS, may_read
+from perflint.transforms.capture.obstacles import VERDICTS, may_read
 from perflint.transforms.operations import derived
 from perflint.transforms.shown import shown
 from perflint.transforms.template import expression
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _SMALL = 128
 _PLAIN = (ast.Compare, ast.Name, ast.Constant, ast.BinOp, ast.operator, ast.cmpop, ast.expr_context)

@@ -5,22 +5,18 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from perflint.analysis.program import Program
 from perflint.analysis.values.shapes.shape import integer
 from perflint.syntax.walk import PlainLoop
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.capture.carried import Names, set_by
 from perflint.transforms.capture.course import Course
 from perflint.transforms.capture.end_test import tensor_test
-from perflint.transforms.capture.reads import VERDICTS
-from perflint.transforms.capture.results import Collected
-from perflint.transforms.capture.stacks import Stacks, stacks_of
+from perflint.transforms.capture.obstacles import VERDICTS
+from perflint.transforms.capture.results import Collected, Stacks, stacks_of
+from perflint.transforms.capture.state import State
 from perflint.transforms.template import assignment, expression, reference, statement
 from perflint.transforms.vectorize.slices import shifted
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 
 @dataclass(frozen=True)
@@ -44,14 +40,14 @@ class Outputs:
         return self.stacks.dim if self.stacks is not None else "0"
 
 
-def outputs_of(program: Program, loop: PlainLoop, course: Course, found: Sequence[Collected], names: Names) -> Outputs:
+def outputs_of(program: Program, loop: PlainLoop, course: Course, found: Sequence[Collected], names: State) -> Outputs:
     """The outputs of a step of `loop`."""
     return _Choice(program, loop, course, found, names).outputs()
 
 
 class _Choice:
     def __init__(
-        self, program: Program, loop: PlainLoop, course: Course, found: Sequence[Collected], names: Names
+        self, program: Program, loop: PlainLoop, course: Course, found: Sequence[Collected], names: State
     ) -> None:
         self._program, self._loop, self._course, self._found, self._names = program, loop, course, found, names
         self._late = {each.name for each in found if self._is_late(each)}
@@ -104,7 +100,7 @@ class _Choice:
         code = tensor_test(self._program, end, self._loop)
         own = self._names.stored | {self._course.index}
         read = {node.id for node in ast.walk(end.test) if isinstance(node, ast.Name)} & own
-        late = {name for each in self._course.late(self._loop) for name in set_by(self._program, each)}
+        late = {name for each in self._course.late(self._loop) for name in self._names.set_by(each)}
         if end.place is None or not read & late:
             return code, read
         name = self._names.taken.fresh("is_over")

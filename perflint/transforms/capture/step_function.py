@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from perflint import torch_ops
+from perflint.analysis.program import Program
 from perflint.analysis.values.shapes.shape import integer
+from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import PlainLoop, own_nodes
+from perflint.transforms.aliases import aliases, written_names
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.capture.carried import Names, carried
-from perflint.transforms.capture.course import Course, Exit, course_of
-from perflint.transforms.capture.guarded import check_guarded
+from perflint.transforms.capture.calls import entry_of
+from perflint.transforms.capture.course import Course, Exit, check_guarded, course_of
 from perflint.transforms.capture.obstacles import Obstacles
 from perflint.transforms.capture.outputs import outputs_of
 from perflint.transforms.capture.results import Collected, collected
-from perflint.transforms.capture.skipped import check_skipped
-from perflint.transforms.capture.written import carried_and_written, check_written_behind
+from perflint.transforms.capture.state import State
 from perflint.transforms.names import check_alone
 from perflint.transforms.operations import (
     FIT,
@@ -27,10 +28,8 @@ from perflint.transforms.operations import (
     new,
     standing_for,
 )
+from perflint.transforms.shown import shown
 from perflint.transforms.template import assignment, expression, reference, statement
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 
 def stepped(program: Program, loop: PlainLoop, end: Exit, name: str) -> tuple[Operation, ...]:
@@ -51,13 +50,14 @@ def stepped(program: Program, loop: PlainLoop, end: Exit, name: str) -> tuple[Op
         if is_super or isinstance(node, ast.Break | ast.Continue | ast.Return):
             raise Blocked("it is left, or goes on, at several places: end it by one test", node)
     found = collected(program, loop, course.exits)
-    check_skipped(program, loop, course, found)
+    state = State(program, loop)
+    _check_skipped(program, loop, course, found)
     gone = {each.statement: each.value for each in found}
-    copied = carried_and_written(program, loop, gone)
+    copied = state.copied(gone)
     kept = [each for each in loop.body if each not in (*course.exits, *course.counting)]
-    obstacles = Obstacles(program, quiet=True, strict=True, owned=frozenset(copied))
+    obstacles = Obstacles(program, quiet=True, strict=True, owned=state.memory_of(copied))
     obstacles.check([gone.get(each, each) for each in kept], loop)
-    return tuple(_Rewriting(program, loop, course, found, copied, name).operations())
+    return tuple(_Rewriting(program, loop, course, found, state, copied, name).operations())
 
 
 def _is_quiet(program: Program, node: ast.AST, seen: set[ast.AST]) -> bool:
@@ -70,18 +70,57 @@ def _is_quiet(program: Program, node: ast.AST, seen: set[ast.AST]) -> bool:
     return bool(sites) and all(_is_quiet(program, site, seen) for site in sites)
 
 
+def _check_skipped(program: Program, loop: PlainLoop, course: Course, found: Sequence[Collected]) -> None:
+    """Raise Blocked where what the last step skips, the statements behind the test, leaves more than unread values."""
+    seen = {each.name for each in found} | {node.id for node in ast.walk(course.end.test) if isinstance(node, ast.Name)}
+    for late in course.late(loop):
+        if late in course.counting:
+            continue
+        for node in own_nodes(late):
+            if isinstance(node, ast.Name) and node.id == course.index:
+                raise Blocked(f"`{node.id}` may be too large behind the test: use it before the test", node)
+            if isinstance(node, ast.Call) and _draws(program, node, set()):
+                reason = "draws random numbers, which the last step doesn't: draw them before the test"
+                raise Blocked(f"{shown(program, node)} {reason}", node)
+        for place, name in written_names(program, late):
+            if (aliases(program, name, frozenset({place})) | {name.id}) & seen:
+                reason = "is written to in place behind the test, which the last step doesn't: do that before the test"
+                raise Blocked(f"`{name.id}` {reason}", name)
+
+
+def _draws(program: Program, call: ast.Call, seen: set[ast.AST]) -> bool:
+    """May the call draw random numbers?"""
+    callee, value = program.callee(call), program.value(call.func)
+    if callee is not None:
+        if callee in seen:
+            return False
+        seen.add(callee)
+        return any(isinstance(node, ast.Call) and _draws(program, node, seen) for node in own_nodes(callee))
+    if value.kind is Kind.MODULE:
+        kind = torch_ops.class_kind(value.name) if value.name else None
+        may_hold = kind not in ("module", "rnn-cell", "loss") and "dropout" in program.text.lower()
+        return kind == "dropout" or may_hold
+    entry = entry_of(program, call)
+    return entry is not None and entry.does("random")
+
+
 class _Rewriting:
     """The loop's body becomes a function of one step, at the same place and as deep as it was."""
 
     def __init__(
-        self, program: Program, loop: PlainLoop, course: Course, found: list[Collected], copied: list[str], name: str
+        self,
+        program: Program,
+        loop: PlainLoop,
+        course: Course,
+        found: list[Collected],
+        names: State,
+        copied: list[str],
+        name: str,
     ) -> None:
         self._program, self._loop, self._course, self._name = program, loop, course, name
-        self._names = Names(program, loop)
-        self._state = carried(program, loop, course, found, self._names)
-        self._copied = copied
-        collected_names = {each.name for each in found}
-        check_written_behind(program, loop, self._names.stored | collected_names, self._names.behind)
+        self._names, self._copied = names, copied
+        self._state = names.carried(course, found)
+        names.check_writes_behind({each.name for each in found})
         self._carried = self._names.taken.fresh("carried")
         self._outputs = outputs_of(program, loop, course, found, self._names)
 
