@@ -59,6 +59,8 @@ def aliases(program: Program, node: ast.AST, places: Locations) -> set[str]:
     ELSEWHERE is among them if what is no name of the function may hold one.
     """
     points = program.get(Memory).points_to(node)
+    if not points.is_known:
+        return {ELSEWHERE, *points.names}
     holders = {place for (place, _), held in points.cells.held.items() if not places.isdisjoint(held)}
     found = {ELSEWHERE} if any(place.is_outside for place in (*places, *holders)) else set()
     for name in points.names:
@@ -75,6 +77,8 @@ def check_aliases(program: Program, loop: PlainLoop) -> None:
     """
     memory = program.get(Memory)
     points, graph = memory.points_to(loop), memory.graph(loop)
+    if not points.is_known:
+        raise Blocked("the function around the loop is too large for its aliases to be told apart", loop)
     held = frozenset().union(*points.cells.held.values())
     for write in points.writes:
         if write.attribute:
