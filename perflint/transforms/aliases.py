@@ -34,8 +34,8 @@ def is_made_in(graph: Graph, region: ast.AST, place: Location) -> bool:
 
 
 def written_names(program: Program, part: ast.AST) -> Iterator[tuple[Location, ast.Name]]:
-    """The tensors to which statements of `part` write in place, and the names by which they reach them."""
-    points = program.get(Memory).points_to(part)
+    """The tensors to which `part`, a function or statement, writes in place, and the names by which it reaches them."""
+    points = program.get(Memory).points_to(part.body[0] if isinstance(part, ast.FunctionDef) else part)
     nodes = set(own_nodes(part))
     for write in points.writes:
         if write.node in nodes and not (write.attribute or write.deep or _fills(program, write.node)):

@@ -187,12 +187,12 @@ class State:
         The one name would show what was written by the other; results that are copied apart would not.
         """
         graph, loop = self._graph, self._loop
-        function = self._program.function_of(loop) or self._program.tree
-        for place, name in written_names(self._program, function):
+        function = self._program.function_of(loop)
+        for place, name in written_names(self._program, function) if function is not None else ():
             if graph.is_within(name, loop) or not graph.runs_after(name, loop):
                 continue
             known = aliases(self._program, name, frozenset({place})) | {name.id}
-            if known & (self.stored | collected) and (others := known & self.behind - {name.id}):
+            if known & (self.stored | collected) and (others := known & (self.behind | collected) - {name.id}):
                 shared = f"`{min(others)}` may share its memory"
                 raise Blocked(f"`{name.id}` is written to in place when the loop is over, and {shared}", name)
 
