@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
 from perflint import torch_ops
 from perflint.analysis.heat.syncs import Sync
+from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS
 from perflint.transforms.host_reads import read_of
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _PRINTERS = frozenset(
     {

@@ -5,14 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from perflint.analysis.heat.syncs import Sync
+from perflint.analysis.program import Program
 from perflint.transforms.operations import Replace
 from perflint.transforms.template import expression
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _LINKS = frozenset({"detach", "cpu", "item", "numpy"})
 _CONVERSIONS = ("builtins.float", "builtins.int")
