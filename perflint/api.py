@@ -13,10 +13,10 @@ What is offered, by the question that a rule asks:
   with its traits; `move` gives the `Move` to the device; `bind` and `Program.arguments` give what is handed over,
   `Bound` to parameters; `torch_function` and `torch_method` look up a name,
   `torch_does` asks for a trait and `torch_name` for the canonical name; `converts`, `is_view`, `joins` and `WRAPPERS`.
-- *Where does it come from, and where does it go?* `flow` gives the `Flow` of definitions to uses, `assigned`
-  what a variable may have its value of; `carrying_loop` tells what a loop carries; `occurrences` and `seen_elsewhere` tell who looks at a variable; `reading` gives all that
-  becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`; `may_show_writes` asks the alias analysis whether
-  a view may stand for a copy.
+- *Where does it come from, and where does it go?* `flow` gives the `Flow` of definitions to uses, `assigned` what a
+  variable may have its value of; `carrying_loop` tells what a loop carries; `occurrences` and `seen_elsewhere` tell
+  who looks at a variable; `reading` gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`;
+  `may_show_writes` asks the alias analysis whether a view may stand for a copy.
 - *How large is it?* `shapes` gives the `Shapes`, each a `Shape`; `ranks` the `Ranks`, the axes that there are at
   least.
 - *How often does it run?* `Program.heat` gives a `Heat`, `Program.loop_kind` a `LoopKind`; `runs_often` leaves out

@@ -236,16 +236,14 @@ def _converted(program: Program, node: ast.Name | ast.Attribute, path: str, conv
 
 
 def _follows(program: Program, node: ast.expr, found: Accumulator) -> bool:
-    """Does one of the additions stand before `node` in the block of a statement around it?"""
-    around = [program.statement_of(node), *(each for each in program.ancestors(node) if isinstance(each, ast.stmt))]
-    for addition in found.additions:
-        block = program.block_of(addition)
-        here = next((index for index, each in enumerate(block) if each in around), None)
-        if here is not None and block.index(addition) < here:
-            between = block[block.index(addition) + 1 : here + 1]
-            uses = (use for each in between for use in occurrences(each, found.path))
-            return all(use.lineno >= node.lineno for use in uses if isinstance(use.ctx, ast.Store))
-    return False
+    """Has one of the additions run in any case when `node` does, since the variable was last set?"""
+    graph = program.get(Flow).graph(node)
+    stores = (each for each in occurrences(found.loop, found.path) if isinstance(each.ctx, ast.Store))
+    resets = [each for each in stores if program.statement_of(each) not in found.additions]
+    return any(
+        graph.dominates(each, node) and not any(graph.reaches(reset, node, avoiding=each) for reset in resets)
+        for each in found.additions
+    )
 
 
 def _check_other_additions(program: Program, found: Accumulator, statement: ast.stmt, kind: str) -> None:

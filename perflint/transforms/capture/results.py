@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.program import Program
-from perflint.analysis.values.operations import operation
+from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import COMPREHENSIONS, PlainLoop, nodes_of_body, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
@@ -205,22 +205,30 @@ def _is_always_behind(program: Program, call: ast.Call, loop: PlainLoop, name: s
     return isinstance(statement, ast.Return | ast.Assign | ast.AnnAssign | ast.Expr)
 
 
+def _joins(program: Program, loop: PlainLoop, each: Collected) -> Iterator[TorchCall]:
+    """The calls behind the loop that put all of the list together, whenever the list isn't empty."""
+    graph = program.get(Flow).graph(loop)
+    for use in (use for made in _lists(program, each) for use in made.uses if not graph.is_within(use, loop)):
+        found = operation(program, program.parent(use) or use)
+        if found is not None and found.tensor is use and _is_always_behind(program, found.call, loop, each.name):
+            yield found
+
+
+def _lists(program: Program, each: Collected) -> Sequence[Definition]:
+    """What makes the list that is added to."""
+    call = each.statement.value if isinstance(each.statement, ast.Expr) else None
+    name = call.func.value if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
+    return _given(program, name) or () if isinstance(name, ast.Name) else ()
+
+
 def _check_forms(program: Program, loop: PlainLoop, each: Collected) -> None:
     """Tensors of a list that is stacked have one form; else a step might give more than another."""
-    function = program.function_of(loop) or program.tree
-    for node in own_nodes(function):
-        if not isinstance(node, ast.Call) or node.lineno <= (loop.end_lineno or loop.lineno) or not node.args:
-            continue
-        if path_of(node.args[0]) != each.name or not _is_always_behind(program, node, loop, each.name):
-            continue
-        found = operation(program, node)
-        name = found.name if found is not None else ""
-        if name == "stack" or (name == "cat" and _is_one_along(program, each.value, _dimension(program, node))):
+    for found in _joins(program, loop, each):
+        dim = _dimension(program, found.call)
+        if found.name == "stack" or (found.name == "cat" and _is_one_along(program, each.value, dim)):
             return
-    what = f"`{each.name}` is not stacked after the loop"
-    raise Blocked(
-        f"{what}, and what steps append to it may differ in shape: stack it, or append `.item()`", each.statement
-    )
+    reason = "and what steps append to it may differ in shape: stack it, or append `.item()`"
+    raise Blocked(f"`{each.name}` is not stacked after the loop, {reason}", each.statement)
 
 
 def stacks_of(program: Program, loop: PlainLoop, found: Sequence[Collected]) -> Stacks | None:
@@ -228,13 +236,10 @@ def stacks_of(program: Program, loop: PlainLoop, found: Sequence[Collected]) -> 
     names = {each.name for each in found}
     empty, undone, dims = dict[ast.stmt, None](), list[Operation](), set[str]()
     for each in found:
-        func = each.statement.value.func if each.how == "append" else None  # type: ignore[attr-defined]
-        made = _given(program, func.value) if func is not None else None
-        if made is None or len(made) != 1:
-            return None
-        statement = program.statement_of(made[0].node)
+        made = _lists(program, each) if each.how == "append" else ()
+        stack = _stack(program, loop, each, made[0]) if len(made) == 1 else None
         block = program.block_of(loop)
-        stack = _stack(program, loop, each, made[0])
+        statement = program.statement_of(made[0].node) if stack is not None else None
         if stack is None or statement not in block[: block.index(loop)] or not _only_makes_lists(statement, names):
             return None
         empty[statement] = None
@@ -261,18 +266,15 @@ def _stack(program: Program, loop: PlainLoop, each: Collected, made: Definition)
     """Puts the name in the place of the call that stacks the list behind the loop, and says along which dimension."""
     graph = program.get(Flow).graph(loop)
     uses = [use for use in made.uses if program.statement_of(use) is not each.statement]
-    joined = any(made in phi.operands.values() for phis in graph.phis.values() for phi in phis)
-    if len(uses) != 1 or joined or each.name in graph.captured or each.name in graph.shared:
-        return None
-    call = program.parent(uses[0])
-    found = operation(program, call) if call is not None else None
-    if found is None or found.name != "stack" or found.tensor is not uses[0]:
+    is_joined = any(made in phi.operands.values() for phis in graph.phis.values() for phi in phis)
+    found = next(_joins(program, loop, each), None)
+    if found is None or found.name != "stack" or uses != [found.tensor] or is_joined or each.name in graph.captured:
         return None
     dim = _dimension(program, found.call)
     if not dim or not _is_always_behind(program, found.call, loop, ""):
         return None
     statement = program.statement_of(found.call)
-    targets = statement.targets if isinstance(statement, ast.Assign) and statement.value is call else []
+    targets = statement.targets if isinstance(statement, ast.Assign) and statement.value is found.call else []
     if [path_of(target) for target in targets] == [each.name]:
         check_alone(program, statement)
         return ReplaceStatements((statement,), ()), dim
