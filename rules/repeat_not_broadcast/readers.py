@@ -18,6 +18,7 @@ from perflint.api import (
     Reading,
     Role,
     Shapes,
+    Write,
     converts,
     is_view,
 )
@@ -209,10 +210,10 @@ def _base(node: ast.expr) -> ast.expr:
             return node
 
 
-def source_changes(program: Program, copy: Copy, reading: Reading) -> bool:
-    """May the source be written to while the copy is in use, so that a view would show the change?"""
+def shown_writes(program: Program, copy: Copy, reading: Reading) -> list[Write]:
+    """The writes that may change the source while the copy is in use, so that a view would show the change."""
     backward = may_have_gradient(program, copy)
-    return api.may_show_writes(program, copy.call, copy.source, reading, backward=backward)
+    return list(api.shown_writes(program, copy.call, copy.source, reading, backward=backward))
 
 
 def may_have_gradient(program: Program, copy: Copy) -> bool:
