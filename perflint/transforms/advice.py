@@ -12,21 +12,8 @@ from perflint.syntax.walk import FUNCTIONS
 from perflint.transforms.host_reads import read_of
 
 _PRINTERS = frozenset(
-    {
-        "print",
-        "info",
-        "debug",
-        "warning",
-        "write",
-        "log",
-        "set_postfix",
-        "set_description",
-        "set_postfix_str",
-        "set_description_str",
-        "add_scalar",
-        "add_scalars",
-        "log_dict",
-    }
+    "print info debug warning write log set_postfix set_description set_postfix_str set_description_str add_scalar"
+    " add_scalars log_dict".split()
 )
 _METERS = frozenset({"update", "append", "update_state"})
 _COMPUTING = frozenset({"torch", "numpy", "cupy", "scipy"})  # their log() reports nothing

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
+from perflint import torch_ops
 from perflint.analysis.ir.graph import Definition, Outer, Value, sources_of
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.locations import Locations
@@ -14,9 +15,11 @@ from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import PlainLoop, own_nodes
 from perflint.transforms.aliases import ELSEWHERE, aliases, written_names
 from perflint.transforms.blocked import Blocked
+from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.course import Course
 from perflint.transforms.capture.results import Collected
 from perflint.transforms.names import taken_around
+from perflint.transforms.shown import shown
 from perflint.transforms.vectorize.facts import shapes_of
 
 _SKIPPED = "by what the test skips in the last step: set it before the test"
@@ -33,10 +36,11 @@ class State:
     which it writes to tensors in place.
     """
 
-    def __init__(self, program: Program, loop: PlainLoop) -> None:
+    def __init__(self, program: Program, loop: PlainLoop, course: Course, found: Sequence[Collected]) -> None:
         if not isinstance(program.function_of(loop), ast.FunctionDef):
             raise Blocked("it is in no plain function: put the loop into a `def`", loop)
-        self._program, self._loop = program, loop
+        self._program, self._loop, self._course = program, loop, course
+        self._collected = {each.name: each.statement for each in found}
         self._graph = graph = program.get(Memory).graph(loop)
         self.taken = taken_around(program, loop)
         self.written = {each: [name for _, name in written_names(program, each)] for each in loop.body}
@@ -75,13 +79,14 @@ class State:
         sources = (each for each in sources_of(value) if isinstance(each, Definition))
         return any(self._graph.is_within(each.node, self._loop) for each in sources)
 
-    def carried(self, course: Course, found: Sequence[Collected]) -> list[str]:
+    @cached_property
+    def carried(self) -> list[str]:
         """The names that a step finds as the one before left them, in order; raises Blocked if graphs can't pass them.
 
         Those in which steps count are left out, and those of what they collect.
         """
-        body, loop = self._loop.body, self._loop
-        gone = {each.name for each in found} | {course.index, course.counter}
+        body, loop, course = self._loop.body, self._loop, self._course
+        gone = {*self._collected, course.index, course.counter}
         exposed = {name: values for name, values in self._exposed().items() if name not in gone}
         if not exposed:
             raise Blocked("no step needs what the one before computed, as far as names tell", loop)
@@ -95,7 +100,7 @@ class State:
             reason = "which counts the steps, is set in them, and read after: use another name"
             raise Blocked(f"`{course.index}`, {reason}", _first(body, course.index))
         late = course.late(loop)
-        skipped = {name for each in late for name in self.set_by(each)} - {each.name for each in found}
+        skipped = {name for each in late for name in self.set_by(each)} - self._collected.keys()
         for name in sorted((self.stored - exposed.keys() - gone | skipped) & self.behind):
             reason = (
                 "by what the test skips in the last step: set it before the test" if name in skipped else _ONLY_LOCAL
@@ -121,15 +126,15 @@ class State:
         value = self._read(name)
         return None if isinstance(value, Definition) and self._graph.is_within(value.node, self._loop) else value
 
-    def copied(self, apart: Container[ast.stmt]) -> list[str]:
-        """The names that a step writes to as the step before left them, in order.
+    @cached_property
+    def copied(self) -> list[str]:
+        """The names that a step writes to as the step before left them, in order, but for what it collects.
 
-        Such a step may work on a copy instead, if nobody else knows the tensor; raises Blocked if somebody may. What
-        the statements `apart` do is left out.
+        Such a step may work on a copy instead, if nobody else knows the tensor; raises Blocked if somebody may.
         """
         found: dict[str, None] = {}
         for statement, names in self.written.items():
-            for name in names if statement not in apart else ():
+            for name in names if statement not in self._collected.values() else ():
                 if self._found(name) is not None:
                     self._check_own(name)
                     self._check_small(name)
@@ -181,8 +186,8 @@ class State:
                 reason = "which is filled step by step, may be too large to copy in each"
                 raise Blocked(f"`{name.id}`, {reason}: {_LISTED}", name)
 
-    def check_writes_behind(self, collected: set[str]) -> None:
-        """Raise Blocked if what the loop leaves by two names, the `collected` ones included, is written to later.
+    def check_writes_behind(self) -> None:
+        """Raise Blocked if what the loop leaves by two names, or collects, is written to later.
 
         The one name would show what was written by the other; results that are copied apart would not.
         """
@@ -192,9 +197,44 @@ class State:
             if graph.is_within(name, loop) or not graph.runs_after(name, loop):
                 continue
             known = aliases(self._program, name, frozenset({place})) | {name.id}
+            collected = self._collected.keys()
             if known & (self.stored | collected) and (others := known & (self.behind | collected) - {name.id}):
                 shared = f"`{min(others)}` may share its memory"
                 raise Blocked(f"`{name.id}` is written to in place when the loop is over, and {shared}", name)
+
+    def check_skipped(self) -> None:
+        """Raise Blocked where what the last step skips, behind the test, leaves more than values that nobody reads."""
+        program, course = self._program, self._course
+        seen = {*self._collected, *(node.id for node in _names(course.end.test))}
+        for late in course.late(self._loop):
+            if late in course.counting:
+                continue
+            for node in own_nodes(late):
+                if isinstance(node, ast.Name) and node.id == course.index:
+                    raise Blocked(f"`{node.id}` may be too large behind the test: use it before the test", node)
+                if isinstance(node, ast.Call) and _draws(program, node, set()):
+                    reason = "draws random numbers, which the last step doesn't: draw them before the test"
+                    raise Blocked(f"{shown(program, node)} {reason}", node)
+            for place, name in written_names(program, late):
+                if (aliases(program, name, frozenset({place})) | {name.id}) & seen:
+                    reason = "behind the test, which the last step doesn't: do that before the test"
+                    raise Blocked(f"`{name.id}` is written to in place {reason}", name)
+
+
+def _draws(program: Program, call: ast.Call, seen: set[ast.AST]) -> bool:
+    """May the call draw random numbers?"""
+    callee, value = program.callee(call), program.value(call.func)
+    if callee is not None:
+        if callee in seen:
+            return False
+        seen.add(callee)
+        return any(isinstance(node, ast.Call) and _draws(program, node, seen) for node in own_nodes(callee))
+    if value.kind is Kind.MODULE:
+        kind = torch_ops.class_kind(value.name) if value.name else None
+        may_hold = kind not in ("module", "rnn-cell", "loss") and "dropout" in program.text.lower()
+        return kind == "dropout" or may_hold
+    entry = entry_of(program, call)
+    return entry is not None and entry.does("random")
 
 
 def _first(body: list[ast.stmt], name: str) -> ast.AST:
