@@ -174,7 +174,8 @@ def _is_bounded(program: Program, node: ast.expr, depth: int = 6) -> bool:
     if "cast" in found.traits:
         types = [*found.arguments, *(each.value for each in found.call.keywords)]
         named = {program.qualified(each).removeprefix("torch.") for each in types} - {""} if types else {found.name}
-        return bool(named - {"long", "int64"}) or _is_bounded(program, found.tensor, depth)
+        floats = {name for name in named if "float" in name or torch_ops.does(name, "making_floats")}
+        return bool(named - floats - {"long", "int64"}) or _is_bounded(program, found.tensor, depth)
     if "making_longs" in found.traits and "same_kind" not in found.traits:
         return True  # indices, and how many there are
     return "same_kind" in found.traits and all(

@@ -12,7 +12,7 @@ from perflint.analysis.memory.points_to import PointsTo
 from perflint.analysis.memory.python import FILLS
 from perflint.analysis.program import Program
 from perflint.analysis.values.operations import operation
-from perflint.syntax.walk import FUNCTIONS, PlainLoop, own_nodes
+from perflint.syntax.walk import FUNCTIONS, PlainLoop, own_nodes, root_of
 from perflint.transforms.blocked import Blocked
 
 ELSEWHERE = "<elsewhere>"  # stands for all that is no name of the function
@@ -20,10 +20,15 @@ _COPY = "write to a copy, made by `.clone()`"
 
 
 def is_own(program: Program, region: ast.AST, node: ast.expr, besides: Locations = NOWHERE) -> bool:
-    """Is the memory of `node` made by the function, or in each iteration of the loop, `region`, or one of `besides`?"""
-    memory = program.get(Memory)
-    places = memory.points_to(node).of(node) - besides
-    return all(is_made_in(memory.graph(node), region, place) for place in places)
+    """Is the memory of `node` made by the function, or in the same iteration of the loop, `region`, or in `besides`?"""
+    points, graph = program.get(Memory).points_to(node), program.get(Memory).graph(node)
+    carried = frozenset().union(*map(points.held, graph.carried(region)))
+    values = graph.definitions(root_of(node))
+    given = {part for value in values if isinstance(value, Definition) for part in (value.source, value.node)}
+    return all(
+        is_made_in(graph, region, place) and (place not in carried or place.root in given)
+        for place in points.of(node) - besides
+    )
 
 
 def is_made_in(graph: Graph, region: ast.AST, place: Location) -> bool:
@@ -39,10 +44,10 @@ def written_names(program: Program, part: ast.AST) -> Iterator[tuple[Location, a
     nodes = set(own_nodes(part))
     for write in points.writes:
         if write.node in nodes and not (write.attribute or write.deep or _fills(program, write.node)):
-            yield from ((write.to, name) for name in _names_of(program, points, write))
+            yield from ((write.to, name) for name in names_of(program, points, write))
 
 
-def _names_of(program: Program, points: PointsTo, write: Write) -> Iterator[ast.Name]:
+def names_of(program: Program, points: PointsTo, write: Write) -> Iterator[ast.Name]:
     """The names by which the statement of a write reaches what it writes to."""
     if isinstance(write.node, ast.stmt | ast.expr):
         statement = program.statement_of(write.node)
@@ -88,7 +93,7 @@ def check_aliases(program: Program, loop: PlainLoop) -> None:
             if not (write.deep or is_made or _is_seen(program, points, graph, loop, write)):
                 raise Blocked(f"a step writes through an alias to a tensor that it did not make: {_COPY}", write.node)
         elif is_made and write.to in held and (write.deferred or graph.runs_after(write.node, loop)):
-            if any(_is_of_loop(graph, loop, name) for name in _names_of(program, points, write)):
+            if any(_is_of_loop(graph, loop, name) for name in names_of(program, points, write)):
                 continue  # which each of the rewritings looks at itself
             raise Blocked(
                 f"what a step made is kept, and written to in place when the loop is over: {_COPY}", write.node
@@ -99,7 +104,7 @@ def _is_seen(program: Program, points: PointsTo, graph: Graph, loop: PlainLoop, 
     """Is it a write to a container, or in plain sight: to a variable that the step finds as it is?"""
     if not isinstance(write.node, ast.stmt | ast.expr) or _fills(program, write.node) or _is_container(write.to):
         return True
-    for name in _names_of(program, points, write):
+    for name in names_of(program, points, write):
         value = graph.value(name)
         is_bound_here = isinstance(value, Definition) and graph.is_within(value.node, loop)
         if not is_bound_here or isinstance(name.ctx, ast.Store):

@@ -16,7 +16,7 @@ from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import LOOPS, Loop, PlainLoop, own_nodes, path_of
 from perflint.transforms.accumulator import alone_in
-from perflint.transforms.aliases import is_made_in
+from perflint.transforms.aliases import is_made_in, names_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import taken_around
 from perflint.transforms.operations import InsertAfter, InsertBefore, ReplaceStatements, new, standing_for
@@ -54,7 +54,8 @@ def joined_behind(program: Program, growing: TorchCall) -> Fix:
     _check_plain(program, update.statement, loop)
     _check_same_each_time(program, growing.call, loop)
     for part in update.parts:
-        _check_own(program, part, inner, update.statement, loop)
+        result = update.name if update.starts is not None else ""
+        _check_own(program, part, inner, update.statement, loop, result=result)
     kept = taken_around(program, loop).fresh(f"{update.name}_parts")
     change = rewrite(
         program,
@@ -141,6 +142,7 @@ def _start(program: Program, update: _Update, loop: PlainLoop, kept: str) -> Ins
     def starts(value: Value) -> bool:
         return value.kind is Kind.NONE if update.starts is not None else value.kind is not Kind.NONE
 
+    scope = program.function_of(loop) or program.tree
     region = start_region(program, loop, update.name, starts)
     first = region[0] if region is not None else None
     plain = isinstance(first, ast.Assign) and [path_of(each) for each in first.targets] == [update.name]
@@ -149,13 +151,13 @@ def _start(program: Program, update: _Update, loop: PlainLoop, kept: str) -> Ins
     if isinstance(first, ast.Assign) and plain and unread and alone:
         if update.starts is not None:
             return ReplaceStatements((first,), (standing_for(statement("{kept} = []", kept=kept), first),))
-        _check_own(program, first.value, program.function_of(loop) or program.tree, first, loop)
+        _check_own(program, first.value, scope, first, loop, result=update.name)
         made = statement("{kept} = [{start}]", kept=kept, start=first.value)
         return ReplaceStatements((first,), (standing_for(made, first),))
     if update.starts is not None or first is None:
         raise Blocked(f"`{update.name}` may be a tensor that others know when the loop starts")
     name = next(each for each in occurrences(first, update.name) if isinstance(each.ctx, ast.Store))
-    _check_own(program, name, program.function_of(loop) or program.tree, name, loop)
+    _check_own(program, name, scope, name, loop, result=update.name)
     return InsertBefore(loop, (statement("{kept} = [{name}]", kept=kept, name=update.name),))
 
 
@@ -172,13 +174,18 @@ def _join(update: _Update, kept: str) -> ast.stmt:
     return statement(template, name=update.name, joined=joined, kept=kept)
 
 
-def _check_own(program: Program, node: ast.expr, within: ast.AST, point: ast.AST, loop: Loop) -> None:
-    """Raise Blocked unless `within` makes `node` anew whenever it runs, and nothing changes it until `loop` is over."""
+def _check_own(
+    program: Program, node: ast.expr, within: ast.AST, point: ast.AST, loop: Loop, *, result: str = ""
+) -> None:
+    """Raise Blocked unless `within` makes `node` anew whenever it runs, and nothing changes it until `loop` is over.
+
+    Where it may be the `result` itself, after no iteration or one, nothing may change it later by another name.
+    """
     memory = program.get(Memory)
     points, graph = memory.points_to(node), memory.graph(node)
     own = list(_memory(program, node, set()))
     places = {*own, *(place for place in points.of(node) if is_made_in(graph, within, place))}
-    changed = any(_may_change(program, place, point, loop) for place in places)
+    changed = any(_may_change(program, place, point, loop, result) for place in places)
     if not points.is_known or not all(is_made_in(graph, within, place) for place in own) or changed:
         raise Blocked(f"`{program.segment(node)}` isn't known to be a tensor of its own, which nothing else changes")
 
@@ -232,8 +239,8 @@ def _is_of_module(program: Program, node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and program.value(node.func).kind is Kind.MODULE
 
 
-def _may_change(program: Program, place: Location, point: ast.AST, loop: Loop) -> bool:
-    """May something be written to what `place` holds at `point`, by the time that `loop` is over?"""
+def _may_change(program: Program, place: Location, point: ast.AST, loop: Loop, result: str) -> bool:
+    """May something be written to what `place` holds at `point` until `loop` is over, or later but as the `result`?"""
     memory = program.get(Memory)
     points, graph = memory.points_to(point), memory.graph(point)
     root = place.root
@@ -246,7 +253,8 @@ def _may_change(program: Program, place: Location, point: ast.AST, loop: Loop) -
             continue
         again = is_kept or graph.reaches(point, write.node, avoiding=root)
         by_then = graph.is_within(write.node, loop) or graph.reaches(write.node, loop, avoiding=root)
-        if write.deferred or (again and by_then):
+        by_other = result and {name.id for name in names_of(program, points, write)} != {result}
+        if write.deferred or (again and (by_then or by_other)):
             return True
     return False
 
