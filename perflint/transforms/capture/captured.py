@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint.analysis.program import Program
-from perflint.analysis.values.inference.classes import ClassInfo
+from perflint.analysis.values.classes import ClassInfo
 from perflint.analysis.values.values import Value
 from perflint.syntax.walk import Function, own_nodes
 from perflint.transforms.capture.calls import called

@@ -11,10 +11,9 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.program import Program
 from perflint.analysis.values.dtypes import INTEGER, number_kind
-from perflint.analysis.values.shapes.infer import axis_of
-from perflint.analysis.values.shapes.shape import integer
+from perflint.analysis.values.shapes import axis_of
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import PlainLoop, own_nodes, path_of
+from perflint.syntax.walk import PlainLoop, integer, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import check_call
 from perflint.transforms.capture.obstacles import VERDICTS, may_read

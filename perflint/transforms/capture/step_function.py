@@ -6,8 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from perflint.analysis.program import Program
-from perflint.analysis.values.shapes.shape import integer
-from perflint.syntax.walk import PlainLoop, own_nodes
+from perflint.syntax.walk import PlainLoop, integer, own_nodes
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.course import Course, Exit, check_guarded, course_of, tensor_test
 from perflint.transforms.capture.obstacles import VERDICTS, Obstacles
