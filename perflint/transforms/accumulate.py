@@ -13,7 +13,15 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.occurrences import is_empty_list, occurrences, start_region
 from perflint.analysis.program import Program
-from perflint.analysis.values.dtypes import FLOAT, INTEGER, assigned, may_be_complex, number_kind
+from perflint.analysis.values.dtypes import (
+    FLOAT,
+    INTEGER,
+    assigned,
+    is_integer,
+    is_wide_integer,
+    may_be_complex,
+    number_kind,
+)
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.edits import Fix, Safety
@@ -28,7 +36,6 @@ from perflint.transforms.template import expression
 from perflint.transforms.template import statement as statement_of
 
 _NO_DOUBLES = re.compile(r"\b(mps|xpu|accelerator)\b")  # devices without 64-bit floats, and what may be one
-_GIVE_NUMBERS = frozenset({"builtins.float", "builtins.int", "builtins.len"})  # and no bool
 _MUCH = 1 << 20
 _ORDER = [Safety.EXACT, Safety.ROUNDING, Safety.BEHAVIOUR]
 
@@ -68,7 +75,7 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
     if kind == INTEGER:
         if not all(_is_integer(program, other) for other in _others(program, read.top, added)):
             raise Blocked("it is combined with what may be no integer")
-        suffix, convert = "" if _is_long(program, read.base) else ".long()", "int"
+        suffix, convert = "" if is_wide_integer(program, read.base) else ".long()", "int"
         bounded = _is_bounded(program, read.base) and all(
             _is_small(program, each) for each in _others(program, read.top, added)
         )
@@ -146,15 +153,6 @@ def _others(program: Program, read: ast.expr, added: ast.expr) -> Iterator[ast.e
     for step, part in way_to(program, read, added):
         if isinstance(step, ast.BinOp):
             yield step.right if part is step.left else step.left
-
-
-def _is_long(program: Program, node: ast.expr) -> bool:
-    """Is it an integer tensor of 64 bits, which can hold a sum: not one of bools, or of bytes, which would wrap?"""
-    if not isinstance(node, ast.Call) or any(keyword.arg in ("dtype", "out") for keyword in node.keywords):
-        return False
-    name = node.func.attr if isinstance(node.func, ast.Attribute) else program.qualified(node.func)
-    name = name.rpartition(".")[2]
-    return name == "long" or torch_ops.does(name, "making_longs")
 
 
 def _is_bounded(program: Program, node: ast.expr, depth: int = 6) -> bool:
@@ -270,17 +268,8 @@ def _check_subtracted(program: Program, node: ast.expr) -> None:
 
 
 def _is_no_bool(program: Program, node: ast.expr) -> bool:
-    value = program.value(node)
-    if value.is_literal:
-        return not isinstance(value.literal, bool)
-    if isinstance(node, ast.BinOp):
-        return isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.Div)
-    if isinstance(node, ast.Call) and program.qualified(node.func) in _GIVE_NUMBERS:
-        return True
-    values = assigned(program, node) if isinstance(node, ast.Name) else None
-    if values:
-        return all(not isinstance(each, ast.Name) and _is_no_bool(program, each) for each in values)
-    return number_kind(program, _behind_item(node)) == FLOAT
+    is_computed = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.Div)
+    return is_computed or is_integer(program, node) or number_kind(program, _behind_item(node)) == FLOAT
 
 
 def _is_integer(program: Program, node: ast.expr) -> bool:
