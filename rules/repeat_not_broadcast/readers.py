@@ -1,4 +1,4 @@
-"""Decides whether a copy costs something, and by what its readers could do without it."""
+"""Tells whether a copy costs something, what reads it, and what a view in its place would change for them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from perflint.api import (
     FUNCTIONS,
     LOOPS,
     Consumer,
-    Flow,
     Heat,
     Kind,
     Loop,
@@ -20,11 +19,11 @@ from perflint.api import (
     Role,
     Shapes,
     Write,
+    converts,
     is_view,
 )
 
 from .copies import MATERIALISING, Copy
-from .gradients import may_have_gradient
 
 _DEPTH = 12
 _SETUP = re.compile(r"^_*(init|test_)")
@@ -88,7 +87,7 @@ def _broadcasts(program: Program, consumer: Consumer) -> bool:
         if consumer.in_place or any(not _is_number(program, other) for other in other_operands(consumer)):
             return True
         parent = program.parent(node)
-        if not isinstance(node, ast.expr) or not _is_elementwise(program, parent):
+        if not isinstance(node, ast.expr) or not is_elementwise(program, parent):
             return False
         assert parent is not None
         consumer = Consumer(parent, node, Role.ELEMENTWISE)
@@ -96,7 +95,7 @@ def _broadcasts(program: Program, consumer: Consumer) -> bool:
     return False
 
 
-def _is_elementwise(program: Program, node: ast.AST | None) -> bool:
+def is_elementwise(program: Program, node: ast.AST | None) -> bool:
     if not isinstance(node, ast.Call):
         return isinstance(node, ast.BinOp | ast.Compare | ast.UnaryOp)
     name = program.qualified(node.func)
@@ -125,14 +124,14 @@ def _is_number(program: Program, node: ast.expr) -> bool:
     return program.value(node).kind in (Kind.NUMBER, Kind.STRING, Kind.LIBRARY, Kind.NONE)
 
 
-def is_worth_it(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Reading) -> bool:
+def is_worth_it(program: Program, shapes: Shapes, copy: Copy, reading: Reading) -> bool:
     """Would a view save the copy, and not just put it off to the reader?"""
-    if copy.form == "expanded" and not _is_real(program, flow, copy, reading):
+    if copy.form == "expanded" and not _is_real(program, copy, reading):
         return False
     return not any(consumer.role is Role.MATMUL and _is_folded(shapes, consumer) for consumer in reading.consumers)
 
 
-def _is_real(program: Program, flow: Flow, copy: Copy, reading: Reading) -> bool:
+def _is_real(program: Program, copy: Copy, reading: Reading) -> bool:
     """Does the move or cast behind an expansion copy for sure?
 
     To where the tensor is already, or to the type that it has, it does nothing.
@@ -140,7 +139,7 @@ def _is_real(program: Program, flow: Flow, copy: Copy, reading: Reading) -> bool
     assert isinstance(copy.call.func, ast.Attribute)
     name = copy.call.func.attr
     if name == "long":
-        return not _counts_up(program, flow, copy.source)
+        return not _counts_up(program, copy.source)
     if name in MATERIALISING or not api.torch_does(name, "to_device"):
         return True
     assert isinstance(copy.source, ast.Call) and isinstance(copy.source.func, ast.Attribute)
@@ -161,17 +160,13 @@ def _keeps_integers(method: str) -> bool:
     return is_view(method) or method in ("cuda", "long") or (operation is not None and operation.does("view"))
 
 
-def _counts_up(program: Program, flow: Flow, node: ast.expr) -> bool:
+def _counts_up(program: Program, node: ast.expr) -> bool:
     """Is it a view of what torch.arange or randperm makes, which are integers of 64 bits unless told otherwise?"""
     for _ in range(_DEPTH):
         if isinstance(node, ast.Subscript):
             node = node.value
-        elif isinstance(node, ast.Name):
-            definitions = flow.definitions(node)
-            statement = program.parent(next(iter(definitions))) if len(definitions) == 1 else None
-            if not isinstance(statement, ast.Assign):
-                return False
-            node = statement.value
+        elif isinstance(node, ast.Name) and len(values := api.assigned(program, node)) == 1:
+            node = values[0]
         elif not isinstance(node, ast.Call):
             return False
         elif program.qualified(node.func) in ("torch.arange", "torch.randperm"):
@@ -204,12 +199,6 @@ def _is_folded(shapes: Shapes, consumer: Consumer) -> bool:
     return name == "matmul" and ((rank or 0) > 3 or any(other is not None and other < 3 for other in others))
 
 
-def shown_writes(program: Program, flow: Flow, copy: Copy, reading: Reading) -> list[Write]:
-    """The writes that may change the source while the copy is in use, so that a view would show the change."""
-    backward = may_have_gradient(program, flow, copy)
-    return list(api.shown_writes(program, copy.call, copy.source, reading, backward=backward))
-
-
 def _base(node: ast.expr) -> ast.expr:
     """The name, or attribute, whose memory `node` may share."""
     while True:
@@ -219,3 +208,81 @@ def _base(node: ast.expr) -> ast.expr:
             node = node.value
         else:
             return node
+
+
+def shown_writes(program: Program, copy: Copy, reading: Reading) -> list[Write]:
+    """The writes that may change the source while the copy is in use, so that a view would show the change."""
+    backward = may_have_gradient(program, copy)
+    return list(api.shown_writes(program, copy.call, copy.source, reading, backward=backward))
+
+
+def may_have_gradient(program: Program, copy: Copy) -> bool:
+    """May a gradient flow back through the copy?"""
+    value = program.value(copy.source)
+    if value.dtype in ("bool", "int") or program.without_gradients(copy.call):
+        return False
+    return not _is_constant(program, copy.source, _DEPTH)
+
+
+def _is_constant(program: Program, node: ast.expr, depth: int) -> bool:
+    """Was it made out of nothing, so that no gradient flows into it?"""
+    if isinstance(node, ast.Name) and depth:
+        values = api.assigned(program, node)
+        return bool(values) and all(_is_constant(program, each, depth - 1) for each in values)
+    if isinstance(node, ast.Subscript):
+        return _is_constant(program, node.value, depth)
+    found = api.operation(program, node)
+    if found is None:
+        return False
+    if found.tensor is None:
+        return not any(keyword.arg == "requires_grad" for keyword in found.call.keywords)
+    is_method = isinstance(found.call.func, ast.Attribute) and found.tensor is found.call.func.value
+    others = [] if found.name == "expand_as" else found.arguments
+    alone = (
+        is_method and not found.does.in_place and not any(program.value(each).kind is Kind.TENSOR for each in others)
+    )
+    return alone and _is_constant(program, found.tensor, depth)
+
+
+def lays_out_differently(program: Program, copy: Copy, reading: Reading) -> bool:
+    """Does the copy decide on the layout of a result, as its first operand, and meet a transposed tensor?
+
+    A repeated axis of a view decides nothing: then the next operand does.
+    """
+    for consumer in reading.consumers:
+        if _decides(program, consumer):
+            tensors = [copy.source, consumer.operand, *other_operands(consumer)]
+            if any(_is_permuted(program, tensor, _DEPTH) for tensor in tensors):
+                return True
+    return False
+
+
+def _decides(program: Program, consumer: Consumer) -> bool:
+    if consumer.in_place:
+        return False
+    if isinstance(consumer.node, ast.Subscript):
+        return True
+    if consumer.role is not Role.ELEMENTWISE:
+        return False
+    behind = isinstance(consumer.node, ast.BinOp) and consumer.operand is consumer.node.right
+    return not (
+        behind and isinstance(consumer.node, ast.BinOp) and program.value(consumer.node.left).kind is Kind.TENSOR
+    )
+
+
+def _is_permuted(program: Program, node: ast.expr, depth: int) -> bool:
+    if isinstance(node, ast.Name) and depth:
+        return any(_is_permuted(program, each, depth - 1) for each in api.assigned(program, node))
+    if isinstance(node, ast.Attribute):
+        return node.attr in ("T", "mT")
+    if isinstance(node, ast.Subscript):
+        return _is_permuted(program, node.value, depth)
+    if isinstance(node, ast.BinOp):
+        return _is_permuted(program, node.left, depth) or _is_permuted(program, node.right, depth)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        name = node.func.attr
+        entry = api.torch_method(name)
+        stays = converts(name) or is_view(name) or (entry is not None and "pointwise" in entry.traits)
+        is_permuting = api.torch_does(name, "permuting")
+        return is_permuting or (stays and _is_permuted(program, node.func.value, depth))
+    return False
