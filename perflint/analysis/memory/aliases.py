@@ -37,6 +37,7 @@ class Memory:
         """The writes that may run after `point` in its scope, and may change what `node` evaluates to there."""
         points = self.points_to(node)
         places = points.of(node)
+        places |= points.cells.load(places, "data")
         for write in points.writes:
             if write.reaches(places) and (write.deferred or points.graph.runs_after(write.node, point)):
                 yield write
@@ -46,7 +47,8 @@ class Memory:
         if function in self._active or len(self._active) > _DEEPEST:
             return _unknown(function)
         if function not in self._summaries:
-            self._summaries[function] = self._of(function).summary()
+            points = self._of(function)
+            self._summaries[function] = points.summary() if points.is_known else _unknown(function)
         return self._summaries[function]
 
     def _of(self, scope: Scope) -> PointsTo:
