@@ -48,7 +48,10 @@ def of_distribution(name: str) -> Operation | None:
 
 
 def of_forward(qualified: str) -> Operation | None:
-    """What calling an instance of a module's class does; None if its name is not known."""
+    """What calling an instance of a module's class does; None if its name is not known.
+
+    Its name is that of the function which computes it, where there is one: "cross_entropy" of nn.CrossEntropyLoss.
+    """
     text: str | None = _table()["classes"].get(qualified)
     if text is None or " " not in text:
         return None
@@ -134,6 +137,7 @@ def _decode_one(text: str, base: Operation) -> Operation:
         syncs="syncs" in words,
         traits=_TRAITS.intersection(words) | (base.traits - CALL_TRAITS),
         dim=_decode_argument(stated["dim"]) if "dim" in stated else base.dim,
+        axes=tuple(stated["axes"].split(",")) if "axes" in stated else base.axes,
         views=views + tuple(each for each in writes if each.name == "out" and each not in views),
         may_return=_decode_arguments(stated["may"]) if "may" in stated else base.may_return,
         writes=writes,

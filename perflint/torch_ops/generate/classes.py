@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib
 import inspect
 import pkgutil
+import textwrap
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 from perflint.torch_ops.generate import probe
 from perflint.torch_ops.generate.signatures import of_callable
@@ -88,7 +90,21 @@ def _forward(torch: Any, cls: Any, kind: str) -> str:
         module = cls()
         seen = probe.observe(torch, lambda input: module(input), [("input", "Tensor")])
     traits = sorted(seen.traits) if seen else []
-    return " ".join([overloads[0].result, *traits])
+    function = _function(cls)
+    return " ".join([overloads[0].result, *traits, *([f"is={function}"] if function else [])])
+
+
+def _function(cls: Any) -> str:
+    """The function of torch that gives what an instance returns when it is called; "" if there is none of it."""
+    methods = [getattr(cls, name) for name in ("_conv_forward", "forward") if hasattr(cls, name)]
+    tree = ast.parse(textwrap.dedent(inspect.getsource(methods[0])))
+    returned = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)]
+    module, _, name = ast.unparse(returned[-1].func).rpartition(".") if _is_call(returned) else ("", "", "")
+    return name if module in ("F", "torch") else ""
+
+
+def _is_call(returned: list[ast.expr | None]) -> TypeGuard[list[ast.Call]]:
+    return bool(returned) and isinstance(returned[-1], ast.Call)
 
 
 def distribution_members(torch: Any) -> dict[str, str]:
