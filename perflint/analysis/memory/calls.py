@@ -379,6 +379,9 @@ class Calls(ABC):
 
     def _may_write(self, node: ast.expr) -> bool:
         value = self.program.value(node)
+        attribute = torch_ops.of_attribute(node.attr) if isinstance(node, ast.Attribute) else None
+        if attribute is not None and attribute.is_metadata:
+            return False
         if isinstance(node, ast.Lambda) or (value.kind is Kind.FUNCTION and isinstance(value.node, FUNCTIONS)):
             function = node if isinstance(node, ast.Lambda) else value.node
             assert isinstance(function, FUNCTIONS)
