@@ -276,7 +276,7 @@ def shapes(program: Program) -> Shapes:
 
 
 def _shapes(program: Program) -> Shapes:
-    return Shapes(program, flow(program))
+    return Shapes(program)
 
 
 def is_integer(program: Program, node: ast.expr) -> bool:

@@ -13,7 +13,7 @@ from perflint.transforms.capture.course import Course
 from perflint.transforms.capture.results import Collected
 from perflint.transforms.capture.written import in_place
 from perflint.transforms.names import taken_around
-from perflint.transforms.vectorize.seen import is_repeated
+from perflint.transforms.vectorize.scope import is_repeated
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program

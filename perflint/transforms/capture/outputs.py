@@ -16,8 +16,7 @@ from perflint.transforms.capture.end_test import tensor_test
 from perflint.transforms.capture.reads import VERDICTS
 from perflint.transforms.capture.results import Collected
 from perflint.transforms.capture.stacks import Stacks, stacks_of
-from perflint.transforms.template import assignment, expression, reference, statement
-from perflint.transforms.vectorize.slices import shifted
+from perflint.transforms.template import assignment, expression, plus, reference, statement
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
@@ -147,7 +146,7 @@ class _Choice:
         start = integer(first) if first is not None else None
         if first is not None and start is None:
             return assignment(name, expression("{first} + {taken} - 1", first=first, taken=taken))
-        return assignment(name, shifted(taken, (start or 0) - 1))
+        return assignment(name, plus(taken, (start or 0) - 1))
 
 
 def _is_store(node: ast.Name) -> bool:

@@ -7,13 +7,13 @@ from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING
 
 from perflint import torch_ops
+from perflint.analysis.values.shapes.infer import Shapes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import PlainLoop, own_nodes, stores
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.ownership import argument_names, bound_to, is_new, is_own, memory_of
 from perflint.transforms.capture.sharing import ELSEWHERE, sharing
-from perflint.transforms.vectorize.facts import shapes_of
-from perflint.transforms.vectorize.seen import is_repeated
+from perflint.transforms.vectorize.scope import is_repeated
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
@@ -124,7 +124,7 @@ def _check_small(program: Program, name: ast.Name) -> None:
     if not is_slot or function is None:
         return
     values = [bound_to(program, each) for each in stores(function, name.id)]
-    ranks = [shapes_of(program).shape(each).rank for each in values if isinstance(each, ast.expr)]
+    ranks = [program.get(Shapes).shape(each).rank for each in values if isinstance(each, ast.expr)]
     if any(rank is None or rank > _ROWS for rank in ranks):
         raise Blocked(f"`{name.id}`, which is filled step by step, may be too large to copy in each: {_LISTED}", name)
 

@@ -19,8 +19,8 @@ _DEPTH = 24
 class Shapes:
     """Shapes of expressions and sizes of numbers in one program."""
 
-    def __init__(self, program: Program, flow: Flow) -> None:
-        self._program, self.flow = program, flow
+    def __init__(self, program: Program) -> None:
+        self._program, self.flow = program, program.get(Flow)
         self._known: dict[ast.AST, Shape] = {}
         self._depth = 0
 
