@@ -46,7 +46,8 @@ class Memory:
         if function in self._active or len(self._active) > _DEEPEST:
             return _unknown(function)
         if function not in self._summaries:
-            self._summaries[function] = self._of(function).summary()
+            points = self._of(function)
+            self._summaries[function] = points.summary() if points.is_known else _unknown(function)
         return self._summaries[function]
 
     def _of(self, scope: Scope) -> PointsTo:

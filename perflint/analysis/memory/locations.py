@@ -108,13 +108,22 @@ class Summary:
     is_generator: bool = False
 
 
+class TooManyFacts(Exception):
+    """A function is too large for all that it may do to be told apart."""
+
+
 @dataclass(slots=True)
 class Cells:
-    """What the objects of a function hold, by object and attribute; it only grows, until nothing changes."""
+    """What the objects of a function hold, by object and attribute; it only grows, until nothing changes.
+
+    Raises TooManyFacts where that comes to more than `most`: more would take seconds, and block what it is asked for
+    all the same.
+    """
 
     held: dict[tuple[Location, str], set[Location]] = field(default_factory=dict)
     names: dict[Location, set[str]] = field(default_factory=dict)
     size: int = 0
+    most: int = 4_000
 
     def store(self, objects: Iterable[Location], name: str, values: Iterable[Location]) -> None:
         """Let each of `objects` hold `values`."""
@@ -125,6 +134,8 @@ class Cells:
             cell |= values
             self.size += len(cell) - before
             self.names.setdefault(each, set()).add(name)
+            if self.size > self.most:
+                raise TooManyFacts
 
     def load(self, objects: Iterable[Location], name: str) -> Locations:
         """What `objects` may hold."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Callable, Collection, Sequence
 
 from perflint import torch_ops
@@ -20,6 +21,7 @@ from perflint.analysis.memory.locations import (
     Locations,
     Origin,
     Summary,
+    TooManyFacts,
     made,
 )
 from perflint.analysis.values.values import Kind
@@ -41,12 +43,20 @@ class PointsTo(Calls):
         self._at: dict[ast.AST, Locations] = {}
         self._current: set[ast.AST] = set()
         self._bindings: dict[str, list[Definition]] = {}
+        self.is_known = True
         for value in graph.values.values():
             if isinstance(value, Definition):
                 self._bindings.setdefault(value.name, []).append(value)
-        self._run()
+        try:
+            self.is_known = self._is_settled()
+        except TooManyFacts:
+            self.is_known = False
+        self.cells.most = sys.maxsize  # what questions add is little
+        if not self.is_known:
+            self.write(graph.scope, [ANYWHERE], deferred=True)  # all may have changed, at any time
 
-    def _run(self) -> None:
+    def _is_settled(self) -> bool:
+        """Do the rounds come to a fixpoint?"""
         nodes = [node for node in self.graph.places if type(node) in _EFFECTS]
         for _ in range(_MOST_ROUNDS):
             before = self.cells.size, sum(map(len, self._at.values())), len(self.writes)
@@ -57,13 +67,15 @@ class PointsTo(Calls):
                 for value in self._bindings[name]:
                     self.cells.store([_outer(name)], VARIABLE, self._defined(value))
             if before == (self.cells.size, sum(map(len, self._at.values())), len(self.writes)):
-                return
-        self.write(self.graph.scope, [ANYWHERE], deferred=True)  # no fixpoint: all may have changed
+                return True
+        return False
 
     # -- questions
 
     def of(self, node: ast.expr) -> Locations:
         """The locations that `node` may evaluate to; none for numbers and other plain values."""
+        if not self.is_known:
+            return frozenset({ANYWHERE})
         if node not in self._current:
             self._current.add(node)
             self._at[node] = self._at.get(node, NOWHERE) | self._evaluated(node)
