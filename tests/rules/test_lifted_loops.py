@@ -129,8 +129,8 @@ def now(code: ast.expr, offset: int) -> ast.expr:
     return SHIFTED(code, 0)
 
 
-def backwards(scope: object, results: object) -> list[ast.stmt]:
-    texts = [ast.unparse(ast.fix_missing_locations(each)) for each in LAST_VALUES(scope, results)]
+def backwards(scope: object) -> list[ast.stmt]:
+    texts = [ast.unparse(ast.fix_missing_locations(each)) for each in LAST_VALUES(scope)]
     return [statement(text.replace("[:, -1]", "[:, 0]").replace("[-1]", "[0]")) for text in texts]
 
 

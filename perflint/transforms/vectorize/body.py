@@ -11,7 +11,7 @@ from perflint.transforms.blocked import Blocked
 from perflint.transforms.template import assignment, expression, reference
 from perflint.transforms.vectorize import rnns
 from perflint.transforms.vectorize.layers import lift_choice, lift_layers
-from perflint.transforms.vectorize.results import Results
+from perflint.transforms.vectorize.results import lift_result
 from perflint.transforms.vectorize.scope import Line, Scope, appended, place_of, root_of, tensor
 from perflint.transforms.vectorize.states import collected, is_left, is_of, may_be_named
 from perflint.transforms.vectorize.values import Batched, Carried, Invariant, Layers, Parts, State, Value, is_named
@@ -19,26 +19,23 @@ from perflint.transforms.vectorize.values import Batched, Carried, Invariant, La
 Order = tuple[list[ast.stmt], frozenset[ast.AST]]
 
 
-def lift_body(scope: Scope, statements: list[ast.stmt], results: Results) -> Iterator[Line]:
+def lift_body(scope: Scope, statements: list[ast.stmt]) -> Iterator[Line]:
     """The statements that take the place of the loop's; raises Blocked."""
     statements, late = _in_order(scope, statements)
-    yield from _lines(replace(scope, late=late), statements, results)
+    yield from _lines(replace(scope, late=late), statements)
     for path in sorted(scope.draft.consumed):
         if not is_left(scope.values, path):
             raise Blocked(f"`{path}` goes into an RNN, and is not what it returns", statements[-1])
 
 
-def _lines(scope: Scope, statements: list[ast.stmt], results: Results) -> Iterator[Line]:
-    def inner(scope: Scope, statements: list[ast.stmt]) -> Iterator[Line]:
-        return _lines(scope, statements, results)
-
+def _lines(scope: Scope, statements: list[ast.stmt]) -> Iterator[Line]:
     for node in statements:
         if isinstance(node, ast.For):
-            yield from lift_layers(scope, node, inner)
+            yield from lift_layers(scope, node, _lines)
         elif isinstance(node, ast.If) and scope.layer is not None:
-            yield from lift_choice(scope, node, inner)
+            yield from lift_choice(scope, node, _lines)
         else:
-            new = _lifted(scope, node, results)
+            new = _lifted(scope, node)
             yield Line(node, (*scope.draft.before, *new))
             scope.draft.before.clear()
 
@@ -51,10 +48,10 @@ def inner_statements(scope: Scope, statements: list[ast.stmt]) -> Iterator[ast.s
         yield from _assigned(scope, node.targets[0], node.value, node)
 
 
-def _lifted(scope: Scope, node: ast.stmt, results: Results) -> tuple[ast.stmt, ...]:
+def _lifted(scope: Scope, node: ast.stmt) -> tuple[ast.stmt, ...]:
     if (kept := collected(scope, node)) is not None:
         return kept
-    result = results.lift(scope, node) if scope.layer is None else None
+    result = lift_result(scope, node) if scope.layer is None else None
     if result is not None:
         return (result,)
     if isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):

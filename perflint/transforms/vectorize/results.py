@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from perflint import torch_ops
@@ -13,13 +13,13 @@ from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.locations import NOWHERE, Locations
 from perflint.analysis.values.dtypes import FLOAT, INTEGER, assigned, is_wide_integer, number_kind
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, LOOPS, PlainLoop, path_of
+from perflint.syntax.walk import FUNCTIONS, LOOPS, path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.operations import Operation, Replace, ReplaceStatements
 from perflint.transforms.template import assignment, expression, reference, statement
 from perflint.transforms.vectorize.axes import joined_axis
 from perflint.transforms.vectorize.indexing import item_code, items_of, ranges, spread
-from perflint.transforms.vectorize.scope import Line, Scope, appended
+from perflint.transforms.vectorize.scope import Appended, Line, Scope, appended
 from perflint.transforms.vectorize.values import Batched, indexed, is_full
 
 if TYPE_CHECKING:
@@ -29,116 +29,108 @@ _REPEATS = (*LOOPS, *FUNCTIONS, ast.ListComp, ast.SetComp, ast.DictComp, ast.Gen
 _NARROW = frozenset({"int", "uint8", "uint16", "uint32", "int8", "int16", "int32", "bool"})
 
 
-@dataclass(frozen=True)
-class Appended:
-    """A list called `path` that gets one tensor in each step."""
+def lift_result(scope: Scope, node: ast.stmt) -> ast.stmt | None:
+    """The statement that keeps the results of all steps; None where `node` keeps none. Raises Blocked."""
+    if (kept := appended(node)) is not None:
+        return _append(scope, node, *kept)
+    if (added := _added(node)) is not None:
+        return _add(scope, node, *added)
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        is_list = scope.program.value(node.targets[0].value).kind is Kind.SEQUENCE
+        return None if is_list else _slot(scope, node, node.targets[0])
+    if isinstance(node, ast.Assign) and (grown := _grown(scope, node)) is not None:
+        return _grow(scope, node, *grown)
+    return None
 
-    path: str
-    statement: ast.stmt
-    value: Batched
+
+def _check_only_here(scope: Scope, node: ast.stmt, path: str, others: Sequence[ast.stmt] = ()) -> None:
+    """Raise Blocked where the loop reads or writes `path` elsewhere than in `node`, or `others` of its kind."""
+    if len(occurrences(scope.facts.loop, path)) != sum(len(occurrences(each, path)) for each in others or [node]):
+        raise Blocked(f"`{path}` is also used elsewhere in the loop", node)
 
 
-@dataclass
-class Results:
-    """The results of `loop` so far."""
+def _append(scope: Scope, node: ast.stmt, path: str, element: ast.expr) -> ast.stmt:
+    _check_only_here(scope, node, path)
+    if isinstance(node, ast.Expr) and scope.program.value(occurrences(node, path)[0]).kind is not Kind.SEQUENCE:
+        raise Blocked(f"`{path}` is not known to be a list", node)
+    if _is_aliased(scope, path):
+        raise Blocked(f"`{path}` is known by another name, too", node)
+    value = scope.tensor(element)
+    if not isinstance(value, Batched):
+        raise Blocked("the same value is kept in every step", node)
+    scope.draft.lists.append(Appended(path, node, value))
+    taken = f"split(1, dim={value.axis})" if value.kept else f"unbind({value.axis})" if value.axis else "unbind()"
+    parts = expression(f"{{x}}.{taken}", x=value.code)
+    if _is_only_joined(scope, path):
+        return statement(f"{path}.extend({{parts}})", parts=parts)
+    if not value.own:
+        raise Blocked(f"`{path}` keeps views of a given tensor, to which other code may write", node)
+    return statement(f"{path}.extend(each.clone() for each in {{parts}})", parts=parts)
 
-    loop: PlainLoop
-    lists: list[Appended] = field(default_factory=list)
 
-    def lift(self, scope: Scope, node: ast.stmt) -> ast.stmt | None:
-        """The statement that keeps the results of all steps; None where `node` keeps none. Raises Blocked."""
-        if (kept := appended(node)) is not None:
-            return self._append(scope, node, *kept)
-        if (added := _added(node)) is not None:
-            return self._add(scope, node, *added)
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-            is_list = scope.program.value(node.targets[0].value).kind is Kind.SEQUENCE
-            return None if is_list else self._slot(scope, node, node.targets[0])
-        if isinstance(node, ast.Assign) and (grown := _grown(scope, node)) is not None:
-            return self._grow(scope, node, *grown)
-        return None
+def check_apart(scope: Scope, name: str, value: Batched) -> None:
+    """Raise Blocked where the last value of `name` may be kept elsewhere, too, and is written to."""
+    points = scope.program.get(Memory).points_to(scope.facts.loop)
+    stores = [node for node in scope.uses(name, inside=True) if isinstance(node.ctx, ast.Store)]
+    within = scope.graph.is_within
+    places = [
+        each for each in _held(scope, stores) if isinstance(each.root, ast.AST) and within(each.root, scope.facts.loop)
+    ]
+    outside = (write for write in points.writes if not within(write.node, scope.facts.loop))
+    is_kept = bool(scope.draft.lists) or len(scope.facts.read_behind) > 1
+    if value.own and is_kept and any(write.to in places for write in outside):
+        raise Blocked(f"`{name}` is changed in place after the loop, and may be kept elsewhere, too", scope.facts.loop)
 
-    def _only_here(self, node: ast.stmt, path: str, others: Sequence[ast.stmt] = ()) -> None:
-        """Raise Blocked where the loop reads or writes `path` elsewhere than in `node`, or `others` of its kind."""
-        if len(occurrences(self.loop, path)) != sum(len(occurrences(each, path)) for each in others or [node]):
-            raise Blocked(f"`{path}` is also used elsewhere in the loop", node)
 
-    def _append(self, scope: Scope, node: ast.stmt, path: str, element: ast.expr) -> ast.stmt:
-        self._only_here(node, path)
-        if isinstance(node, ast.Expr) and scope.program.value(occurrences(node, path)[0]).kind is not Kind.SEQUENCE:
-            raise Blocked(f"`{path}` is not known to be a list", node)
-        if _is_aliased(scope, path):
-            raise Blocked(f"`{path}` is known by another name, too", node)
-        value = scope.tensor(element)
-        if not isinstance(value, Batched):
-            raise Blocked("the same value is kept in every step", node)
-        self.lists.append(Appended(path, node, value))
-        taken = f"split(1, dim={value.axis})" if value.kept else f"unbind({value.axis})" if value.axis else "unbind()"
-        parts = expression(f"{{x}}.{taken}", x=value.code)
-        if _is_only_joined(scope, path):
-            return statement(f"{path}.extend({{parts}})", parts=parts)
-        if not value.own:
-            raise Blocked(f"`{path}` keeps views of a given tensor, to which other code may write", node)
-        return statement(f"{path}.extend(each.clone() for each in {{parts}})", parts=parts)
-
-    def check_apart(self, scope: Scope, name: str, value: Batched) -> None:
-        """Raise Blocked where the last value of `name` may be kept elsewhere, too, and is written to."""
-        points = scope.program.get(Memory).points_to(self.loop)
-        stores = [node for node in scope.uses(name, inside=True) if isinstance(node.ctx, ast.Store)]
-        within = scope.graph.is_within
-        places = [
-            each for each in _held(scope, stores) if isinstance(each.root, ast.AST) and within(each.root, self.loop)
-        ]
-        outside = (write for write in points.writes if not within(write.node, self.loop))
-        is_kept = bool(self.lists) or len(scope.facts.read_behind) > 1
-        if value.own and is_kept and any(write.to in places for write in outside):
-            raise Blocked(f"`{name}` is changed in place after the loop, and may be kept elsewhere, too", self.loop)
-
-    def _add(self, scope: Scope, node: ast.stmt, path: str, addends: list[tuple[str, ast.expr]]) -> ast.stmt:
-        self._only_here(node, path, [each for each in self.loop.body if (sum_ := _added(each)) and sum_[0] == path])
-        if narrow := [addend for _, addend in addends if not (_item(addend) or _keeps_type(scope, path, addend))]:
-            raise Blocked(f"`{path}` adds up small integers, whose sum at once has 64 bits", narrow[0])
-        if isinstance(node, ast.AugAssign):
-            if not (isinstance(node.target, ast.Name) and _is_unshared(scope, path)):
-                raise Blocked(f"`{path}` may share its memory with another tensor", node)
-            return statement(f"{path} {addends[0][0]}= {{total}}", total=_total(scope, addends[0][1]))
-        added: ast.expr = expression(path)
-        for sign, addend in addends:
-            added = expression(f"{{sum}} {sign} {{total}}", sum=added, total=_total(scope, addend))
-        return assignment(path, added)
-
-    def _slot(self, scope: Scope, node: ast.Assign, target: ast.Subscript) -> ast.stmt:
-        """`out[:, t] = v` as `out[:, first:stop] = v` of all steps."""
-        path = path_of(target.value)
-        if not path or len(node.targets) > 1:
-            raise Blocked("what is written to has no name", node)
-        self._only_here(node, path)
-        if scope.program.value(target.value).kind is not Kind.TENSOR:
-            raise Blocked(f"`{path}` is not known to be a tensor", node)
-        items = spread(scope, items_of(target), target.value)
-        found = ranges(scope, items)
-        if len(found) != 1 or sum(map(is_full, items)) != len(items) - 1:
-            raise Blocked("what is written to is not one step of a tensor", node)
-        axis, steps = found[0]
-        value, rank = scope.tensor(node.value), scope.rank(target.value)
-        if not isinstance(target.value, ast.Name) or not _is_unshared(scope, path):
+def _add(scope: Scope, node: ast.stmt, path: str, addends: list[tuple[str, ast.expr]]) -> ast.stmt:
+    _check_only_here(
+        scope, node, path, [each for each in scope.facts.loop.body if (sum_ := _added(each)) and sum_[0] == path]
+    )
+    if narrow := [addend for _, addend in addends if not (_item(addend) or _keeps_type(scope, path, addend))]:
+        raise Blocked(f"`{path}` adds up small integers, whose sum at once has 64 bits", narrow[0])
+    if isinstance(node, ast.AugAssign):
+        if not (isinstance(node.target, ast.Name) and _is_unshared(scope, path)):
             raise Blocked(f"`{path}` may share its memory with another tensor", node)
-        if not isinstance(value, Batched) or rank is None or value.kept != steps.kept:
-            raise Blocked(f"it is not known whether a step fills a slot of `{path}`", node)
-        if value.rank != rank - (0 if value.kept else 1):
-            raise Blocked(f"it is not known whether a step fills a slot of `{path}`", node)
-        parts = [item_code(scope, item) for item in items]
-        parts[axis] = steps.slice()
-        slot = indexed(expression(path), parts)
-        return statement("{slot} = {x}", slot=slot, x=value.code if value.kept else value.at(axis).code)
+        return statement(f"{path} {addends[0][0]}= {{total}}", total=_total(scope, addends[0][1]))
+    added: ast.expr = expression(path)
+    for sign, addend in addends:
+        added = expression(f"{{sum}} {sign} {{total}}", sum=added, total=_total(scope, addend))
+    return assignment(path, added)
 
-    def _grow(self, scope: Scope, node: ast.Assign, call: ast.Call, part: ast.expr, axis: int) -> ast.stmt:
-        path = path_of(node.targets[0])
-        self._only_here(node, path)
-        value = scope.tensor(part)
-        if not isinstance(value, Batched) or not value.kept or value.axis != axis:
-            raise Blocked("the tensor does not grow along the time axis", node)
-        return assignment(path, scope.code(call, {part: value.code}))
+
+def _slot(scope: Scope, node: ast.Assign, target: ast.Subscript) -> ast.stmt:
+    """`out[:, t] = v` as `out[:, first:stop] = v` of all steps."""
+    path = path_of(target.value)
+    if not path or len(node.targets) > 1:
+        raise Blocked("what is written to has no name", node)
+    _check_only_here(scope, node, path)
+    if scope.program.value(target.value).kind is not Kind.TENSOR:
+        raise Blocked(f"`{path}` is not known to be a tensor", node)
+    items = spread(scope, items_of(target), target.value)
+    found = ranges(scope, items)
+    if len(found) != 1 or sum(map(is_full, items)) != len(items) - 1:
+        raise Blocked("what is written to is not one step of a tensor", node)
+    axis, steps = found[0]
+    value, rank = scope.tensor(node.value), scope.rank(target.value)
+    if not isinstance(target.value, ast.Name) or not _is_unshared(scope, path):
+        raise Blocked(f"`{path}` may share its memory with another tensor", node)
+    if not isinstance(value, Batched) or rank is None or value.kept != steps.kept:
+        raise Blocked(f"it is not known whether a step fills a slot of `{path}`", node)
+    if value.rank != rank - (0 if value.kept else 1):
+        raise Blocked(f"it is not known whether a step fills a slot of `{path}`", node)
+    parts = [item_code(scope, item) for item in items]
+    parts[axis] = steps.slice()
+    slot = indexed(expression(path), parts)
+    return statement("{slot} = {x}", slot=slot, x=value.code if value.kept else value.at(axis).code)
+
+
+def _grow(scope: Scope, node: ast.Assign, call: ast.Call, part: ast.expr, axis: int) -> ast.stmt:
+    path = path_of(node.targets[0])
+    _check_only_here(scope, node, path)
+    value = scope.tensor(part)
+    if not isinstance(value, Batched) or not value.kept or value.axis != axis:
+        raise Blocked("the tensor does not grow along the time axis", node)
+    return assignment(path, scope.code(call, {part: value.code}))
 
 
 # -- forms of statements
@@ -316,10 +308,10 @@ def _absorbs(program: Program, start: ast.expr, addend: ast.expr) -> bool:
 # -- one tensor where a list of results would only be stacked behind the loop
 
 
-def stacked(scope: Scope, lines: list[Line], lists: list[Appended]) -> tuple[list[Line], list[Operation]]:
+def stacked(scope: Scope, lines: list[Line]) -> tuple[list[Line], list[Operation]]:
     """`lines` without the lists that are only stacked, and what takes the stacking away."""
     operations: list[Operation] = []
-    for each in lists:
+    for each in scope.draft.lists:
         start, call = _only_stacked(scope, each)
         code = _joined(scope, each.value, joined_axis(call), is_cat=_joins(scope, call) == "cat") if call else None
         if start is None or call is None or code is None:

@@ -17,7 +17,7 @@ from perflint.transforms.vectorize import head
 from perflint.transforms.vectorize.body import inner_statements, lift_body
 from perflint.transforms.vectorize.expressions import lift
 from perflint.transforms.vectorize.inline import intercepts
-from perflint.transforms.vectorize.results import Results, stacked
+from perflint.transforms.vectorize.results import check_apart, stacked
 from perflint.transforms.vectorize.scope import Line, Scope, placed, scope_of
 from perflint.transforms.vectorize.values import Batched, Induction, Layers, Parts, State, picked
 
@@ -50,10 +50,9 @@ def vectorize(program: Program, loop: PlainLoop) -> Vectorized:
     """What computes all steps of `loop` at once; raises Blocked."""
     _check_around(program, loop)
     scope = head.bound(scope_of(program, loop, lift, inner_statements), loop)
-    results = Results(loop)
-    lines = [*lift_body(scope, loop.body if isinstance(loop, ast.For) else loop.body[:-1], results)]
-    lines, others = stacked(scope, lines, results.lists)
-    lines += [Line(loop.body[-1], (each,)) for each in _last_values(scope, results)]
+    lines = [*lift_body(scope, loop.body if isinstance(loop, ast.For) else loop.body[:-1])]
+    lines, others = stacked(scope, lines)
+    lines += [Line(loop.body[-1], (each,)) for each in _last_values(scope)]
     before = program.text[program.source.line_start(loop.lineno) : program.span(loop)[0]]
     if before.strip() or loop.body[0].lineno == loop.lineno:
         raise Blocked("the loop shares a line with something else", loop)
@@ -77,9 +76,9 @@ def _check_around(program: Program, loop: PlainLoop) -> None:
         raise Blocked(f"`{owner.node.name}` says itself what its attributes are", loop)
 
 
-def _last_values(scope: Scope, results: Results) -> Iterator[ast.stmt]:
+def _last_values(scope: Scope) -> Iterator[ast.stmt]:
     """What gives the names that are read behind the loop the values of its last step."""
-    loop = results.loop
+    loop = scope.facts.loop
     for name in sorted(scope.facts.read_behind - scope.draft.final):
         value = scope.values.get(name)
         if isinstance(value, State) and value.is_output:
@@ -90,6 +89,6 @@ def _last_values(scope: Scope, results: Results) -> Iterator[ast.stmt]:
         if isinstance(value, Induction):
             yield assignment(name, value.stop)
         if isinstance(value, Batched):
-            results.check_apart(scope, name, value)
+            check_apart(scope, name, value)
             last = picked(value.code, value.axis, new(ast.Slice(number(-1))) if value.kept else number(-1))
             yield assignment(name, expression("{x}.clone()", x=last) if value.own else last)

@@ -240,48 +240,39 @@ def _check_first_states(scope: Scope, paths: tuple[str, ...], node: ast.AST, *, 
     for path in paths:
         if "[" in path and not scope.is_rebound(path) and not is_own_list(scope, root_of(path)):
             raise Blocked(f"`{root_of(path)}` is not known to be a list that nothing else looks at", node)
-    ranks = [rank for path in paths for rank in _ranks_of(scope, path)]
+    ranks = [rank for path in paths for start in scope.starts(root_of(path))
+             for rank in _ranks(scope, start, scope.given(start), path.count("["))]  # fmt: skip
     if any(rank != 2 for rank in ranks) and needs_rank:
         raise Blocked("the Cell's input is not known to be a batch", node)
     if not ranks or any(rank == _NO_TENSOR for rank in ranks):
         raise Blocked("the Cell's first state is not known to be a tensor", node)
 
 
-def _ranks_of(scope: Scope, path: str) -> Iterator[int | None]:
-    """How many axes the tensors have that are found under `path` in front of the loop."""
-    depth = path.count("[")
-    for definition in scope.starts(root_of(path)):
-        value = scope.given(definition)
-        if isinstance(value, ast.List) and not value.elts and isinstance(definition, ast.Name):
-            value = ast.List(_appended(scope, definition))
-        if value is not None:
-            yield from _ranks(scope, value, depth)
-            continue
-        known = scope.program.value(definition)
-        for _ in range(depth):
+def _ranks(scope: Scope, target: ast.AST, value: ast.expr | None, depth: int) -> Iterator[int | None]:
+    """The ranks of the tensors `depth` lists deep in what `target` is given, `value` where that is in sight."""
+    items = None if value is None else _appended(scope, target) if _is_empty(value) else _items(value)
+    for item in items or ():
+        yield from _ranks(scope, item, item, depth - 1)
+    if items is None:
+        known = scope.program.value(target if value is None else value)
+        for _ in range(depth if value is None else 0):
             known = known.item if known.kind is Kind.SEQUENCE and known.item is not None else known
-        yield None if known.kind is Kind.TENSOR and known.sure else _NO_TENSOR
+        rank = scope.rank(value) if value is not None else None
+        is_tensor = known.kind is Kind.TENSOR and known.sure
+        yield _NO_TENSOR if not is_tensor else None if rank is None else rank - max(depth, 0)
 
 
-def _appended(scope: Scope, name: ast.Name) -> list[ast.expr]:
+def _is_empty(value: ast.expr) -> bool:
+    return isinstance(value, ast.List) and not value.elts
+
+
+def _appended(scope: Scope, name: ast.AST) -> list[ast.expr]:
     """What the list that starts empty as `name` gets in front of the loop."""
     uses = [use for use in scope.flow.bindings(name).uses.get(name, ()) if use not in scope.facts.inside]
     above = [scope.program.parent(use) for use in uses]
     if any(isinstance(each, ast.AugAssign) or getattr(each, "attr", "append") != "append" for each in above):
         return []
     return [each for use in uses for each in scope.program.get(Shapes).elements(use)]
-
-
-def _ranks(scope: Scope, value: ast.expr, depth: int) -> Iterator[int | None]:
-    """The ranks of the tensors that stand `depth` lists deep in `value`, or of those of a pair."""
-    known, items = scope.program.value(value), _items(value)
-    for item in items or ():
-        yield from _ranks(scope, item, depth - 1)
-    if items is None and known.kind is Kind.TENSOR and known.sure:
-        rank = scope.rank(value)
-        yield None if rank is None else rank - max(depth, 0)
-    elif items is None:
-        yield _NO_TENSOR
 
 
 def _items(value: ast.expr) -> list[ast.expr] | None:

@@ -50,13 +50,22 @@ class Facts:
 
 
 @dataclass(frozen=True)
+class Appended:
+    """A list called `path` that gets one tensor in each step."""
+
+    path: str
+    statement: ast.stmt
+    value: Batched
+
+
+@dataclass(frozen=True)
 class Draft:
     """What the new statements have come to so far; the loop and all functions that it calls add to the same one.
 
     `before` are statements that the next one needs in front of it; `changes` what becomes different besides rounding;
     `consumed` the states that RNNs were given; `shifted` the names that were read one step late; `final` what has its
     last value behind the new statements already; `outputs` the names of what Cells put out, by the path of their state;
-    `below` the axis along which a layer took those of the one below to be.
+    `below` the axis along which a layer took those of the one below to be; `lists` are the lists of results.
     """
 
     taken: Taken
@@ -67,6 +76,7 @@ class Draft:
     final: set[str] = field(default_factory=set)
     outputs: dict[str, str] = field(default_factory=dict)
     below: dict[str, int] = field(default_factory=dict)
+    lists: list[Appended] = field(default_factory=list)
 
     def outputs_of(self, path: str) -> str:
         """The name of the outputs of the Cell whose state is found under `path`."""

@@ -112,30 +112,19 @@ class Conditional:
 
     def _decided(self, node: ast.stmt, *, answer: bool) -> ast.stmt:
         """The statement with one part of each conditional expression by the test."""
-        old = copy.deepcopy(node)
-        return standing_for(node, old) if self._decide(node, answer=answer) else node
-
-    def _decide(self, node: ast.AST, *, answer: bool) -> bool:
-        """Choose one part of each conditional expression in `node`; whether there was one."""
-        changed = False
-        for name, value in ast.iter_fields(node):
-            parts: list[Any] = value if isinstance(value, list) else [value]
-            made = [self._chosen(part, answer=answer) if isinstance(part, ast.expr) else part for part in parts]
-            others = [part for part in parts if isinstance(part, ast.AST) and not isinstance(part, ast.expr)]
-            inner = [self._decide(part, answer=answer) for part in others]
-            if any(one is not other for one, other in zip(made, parts, strict=True)):
-                setattr(node, name, made if isinstance(value, list) else made[0])
-                changed = True
-            changed |= any(inner)
-        if changed and isinstance(node, ast.stmt):
-            new(node)
-        return changed
-
-    def _chosen(self, node: ast.expr, *, answer: bool) -> ast.expr:
         found = [each for each in ast.walk(node) if isinstance(each, ast.IfExp) and same_code(each.test, self.test)]
         if any(each is not other and each in ast.walk(other) for each in found for other in found):
             raise Blocked("tests stand in one another", node)
-        return derived(node, {each: each.body if answer else each.orelse for each in found})
+        chosen: dict[ast.expr, ast.expr] = {each: each.body if answer else each.orelse for each in found}
+        old = copy.deepcopy(node)
+        changed = [each for each in ast.walk(node) if not isinstance(each, ast.expr) and {*ast.walk(each)} & {*found}]
+        for around in changed:
+            for name, value in ast.iter_fields(around):
+                parts: list[Any] = value if isinstance(value, list) else [value]
+                parts = [derived(part, chosen) if isinstance(part, ast.expr) else part for part in parts]
+                setattr(around, name, parts if isinstance(value, list) else parts[0])
+            new(around)
+        return standing_for(node, old) if found else node
 
 
 def _begin(node: ast.If) -> None:
