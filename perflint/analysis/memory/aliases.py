@@ -37,6 +37,7 @@ class Memory:
         """The writes that may run after `point` in its scope, and may change what `node` evaluates to there."""
         points = self.points_to(node)
         places = points.of(node)
+        places |= points.cells.load(places, "data")
         for write in points.writes:
             if write.reaches(places) and (write.deferred or points.graph.runs_after(write.node, point)):
                 yield write
