@@ -48,10 +48,7 @@ def of_distribution(name: str) -> Operation | None:
 
 
 def of_forward(qualified: str) -> Operation | None:
-    """What calling an instance of a module's class does; None if its name is not known.
-
-    Its name is that of the function which computes it, where there is one: "cross_entropy" of nn.CrossEntropyLoss.
-    """
+    """What calling an instance of a module's class does; None if its name is not known."""
     text: str | None = _table()["classes"].get(qualified)
     if text is None or " " not in text:
         return None

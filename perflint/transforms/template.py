@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from perflint.analysis.values.shapes.shape import integer
+from perflint.syntax.walk import integer
 from perflint.transforms.operations import new
 
 Part = ast.expr | str | int | float | Sequence[ast.expr] | Sequence[ast.stmt]

@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from perflint.analysis.program import Program
-from perflint.analysis.values.shapes.infer import Shapes
+from perflint.analysis.values.shapes import Shapes
 
 
 def rank_at_probe(body: str) -> int | None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from perflint import torch_ops
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.memory.consumers.modules import forwards
+from perflint.analysis.memory.dispatch import forwards
 from perflint.analysis.memory.library import LibraryCalls
 from perflint.analysis.memory.locations import (
     ANY,
@@ -75,7 +75,7 @@ class Calls(LibraryCalls):
     def kept(self, node: ast.AST, function: Function) -> None:
         """Somebody may call the inner function at any later time."""
         for write in self.summary_of(function).writes:
-            if write.to.origin is Origin.OUTER:
+            if write.to.origin in (Origin.OUTER, Origin.ANYWHERE):
                 places = self._mapped(write.to, function, {})
                 self.write(node, places, deep=write.deep, deferred=True, attribute=write.attribute)
 

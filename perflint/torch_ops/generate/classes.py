@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import importlib
 import inspect
 import pkgutil
-import textwrap
+import re
 from collections.abc import Iterator
-from typing import Any, TypeGuard
+from typing import Any
 
-from perflint.torch_ops.generate import probe
+from perflint.torch_ops.generate import memory, probe
+from perflint.torch_ops.generate.functions import traits_of
 from perflint.torch_ops.generate.signatures import of_callable
 
 _PACKAGES = ("torch.nn", "torch.optim", "torch.utils.data", "torch.distributions")
@@ -57,7 +57,8 @@ def classes(torch: Any) -> dict[str, str]:
                 continue
             kind = next((kind for base, kind in bases if issubclass(value, base)), None)
             if kind:
-                found[f"{module_name}.{name}"] = f"{kind} {_forward(torch, value, kind)}".strip()
+                qualified = f"{module_name}.{name}"
+                found[qualified] = f"{kind} {_forward(torch, qualified, value, kind)}".strip()
     return found
 
 
@@ -78,7 +79,7 @@ def _module_names() -> Iterator[str]:
                 yield info.name
 
 
-def _forward(torch: Any, cls: Any, kind: str) -> str:
+def _forward(torch: Any, name: str, cls: Any, kind: str) -> str:
     """The entry of a call of an instance; "" if its annotations don't tell."""
     overloads = of_callable(cls.forward) if kind in _MODULES else []
     if kind == "rnn":
@@ -89,22 +90,10 @@ def _forward(torch: Any, cls: Any, kind: str) -> str:
     with contextlib.suppress(Exception):  # most modules can't be made without arguments
         module = cls()
         seen = probe.observe(torch, lambda input: module(input), [("input", "Tensor")])
-    traits = sorted(seen.traits) if seen else []
-    function = _function(cls)
-    return " ".join([overloads[0].result, *traits, *([f"is={function}"] if function else [])])
-
-
-def _function(cls: Any) -> str:
-    """The function of torch that gives what an instance returns when it is called; "" if there is none of it."""
-    methods = [getattr(cls, name) for name in ("_conv_forward", "forward") if hasattr(cls, name)]
-    tree = ast.parse(textwrap.dedent(inspect.getsource(methods[0])))
-    returned = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)]
-    module, _, name = ast.unparse(returned[-1].func).rpartition(".") if _is_call(returned) else ("", "", "")
-    return name if module in ("F", "torch") else ""
-
-
-def _is_call(returned: list[ast.expr | None]) -> TypeGuard[list[ast.Call]]:
-    return bool(returned) and isinstance(returned[-1], ast.Call)
+    applied = re.findall(r"\bF\.(\w+)\(", inspect.getsource(cls.forward))
+    by_name = (trait for each in (cls.__name__, *applied) for trait in traits_of(each))
+    traits = sorted({*by_name, *(seen.traits if seen else ())})
+    return " ".join([overloads[0].result, *traits, *memory.of_module(torch, name, cls).words])
 
 
 def distribution_members(torch: Any) -> dict[str, str]:

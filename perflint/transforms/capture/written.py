@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING
 
 from perflint import torch_ops
-from perflint.analysis.values.shapes.infer import Shapes
+from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import PlainLoop, own_nodes, stores
 from perflint.transforms.blocked import Blocked

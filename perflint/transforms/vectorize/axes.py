@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from perflint import torch_ops
-from perflint.analysis.values.shapes.shape import integer, sizes_of
+from perflint.syntax.walk import integer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.operations import new
 from perflint.transforms.template import expression, number, reference
@@ -36,7 +36,8 @@ class Operation:
     @property
     def sizes(self) -> list[ast.expr]:
         """What is given behind the tensor, one by one or as one tuple."""
-        return sizes_of(self.operands[1:])
+        given = self.operands[1:]
+        return given[0].elts if len(given) == 1 and isinstance(given[0], ast.Tuple | ast.List) else given
 
     @property
     def unknown(self) -> Blocked:

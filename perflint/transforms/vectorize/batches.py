@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _SPATIAL = re.compile(r"(Conv|ConvTranspose|MaxPool|AvgPool|AdaptiveAvgPool|AdaptiveMaxPool)([123])d")
 _ARGUMENTS = {"MaxPool": 4, "AdaptiveMaxPool": 1}  # of them, a further one may ask for indices, too
+_OF_CLASSES = ("cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss")
 _OLD_REDUCTION = frozenset({"reduce", "size_average"})
 
 
@@ -81,18 +82,12 @@ def _makes(module: Module) -> bool:
 
 def is_loss(scope: Scope, node: ast.Call) -> bool:
     """Is a loss called that torch.vmap knows?"""
-    return torch_ops.does(_loss(scope, node), "vmapped")
-
-
-def _loss(scope: Scope, node: ast.Call) -> str:
-    """The name of the function of torch that is called, or that computes the loss of the module that is."""
     value = scope.program.value(node.func)
-    if value.kind is Kind.LIBRARY:
-        module, _, name = value.name.rpartition(".")
-        return name if module == "torch.nn.functional" else ""
-    is_loss = value.kind is Kind.MODULE and value.sure and torch_ops.class_kind(value.name) == "loss"
-    operation = torch_ops.of_forward(value.name) if is_loss else None
-    return operation.name if operation is not None else ""
+    is_class = value.kind is Kind.MODULE and value.sure and torch_ops.class_kind(value.name) == "loss"
+    does = torch_ops.of_forward(value.name) if is_class else None
+    if value.kind is Kind.LIBRARY and value.name.startswith("torch.nn.functional."):
+        does = torch_ops.of_function(value.name)
+    return does is not None and does.does("vmapped")
 
 
 def lift_loss(scope: Scope, node: ast.Call, values: list[Batched | Invariant]) -> Batched:
@@ -110,21 +105,22 @@ def lift_loss(scope: Scope, node: ast.Call, values: list[Batched | Invariant]) -
     keywords = [*node.keywords, *(module.built.keywords if module is not None else ())]
     if any(each.arg == "label_smoothing" for each in keywords):
         raise Blocked("torch.vmap cannot smooth labels", node)
-    is_class = scope.program.value(node.func).kind is Kind.MODULE
-    if is_class and _loss(scope, node) == "cross_entropy" and module is None:
+    value = scope.program.value(node.func)
+    if value.name == "torch.nn.CrossEntropyLoss" and module is None:
         raise Blocked("it is not known how the loss was built", node)
-    if len(values) != 2 or not any(isinstance(value, Batched) for value in values):
+    if len(values) != 2 or not any(isinstance(each, Batched) for each in values):
         raise Blocked("the loss gets more than an output and a target", node)
-    steps = [value.loosened() if isinstance(value, Batched) else value for value in values]
-    one, other = (value.axis if isinstance(value, Batched) else None for value in steps)
+    steps = [each.loosened() if isinstance(each, Batched) else each for each in values]
+    one, other = (each.axis if isinstance(each, Batched) else None for each in steps)
     where = f"({one}, {other})" if one != other else one
     function = expression(
         "{torch}.vmap({f}" + (f", in_dims={where})" if where != 0 else ")"),
         torch=scope.facts.torch,
         f=scope.code(node.func),
     )
-    call = ast.Call(ast.Name("f"), [value.code for value in steps], node.keywords)
-    least, most = _ranks(_loss(scope, node), _reduction(keywords, module, is_class=is_class), values)
+    call = ast.Call(ast.Name("f"), [each.code for each in steps], node.keywords)
+    reduction = _reduction(keywords, module, is_class=value.kind is Kind.MODULE)
+    least, most = _ranks(reduction, values, picks=value.name.endswith(_OF_CLASSES))
     return Batched(call_like(call, function), 0, least, most, own=True)
 
 
@@ -137,12 +133,12 @@ def _reduction(keywords: list[ast.keyword], module: Module | None, *, is_class: 
     return str(reduction.value) if isinstance(reduction, ast.Constant) else ""
 
 
-def _ranks(loss: str, reduction: str, values: list[Batched | Invariant]) -> tuple[int, int]:
-    """How many axes the loss of one step has at least and at most."""
+def _ranks(reduction: str, values: list[Batched | Invariant], *, picks: bool) -> tuple[int, int]:
+    """How many axes the loss of one step has at least and at most; `picks`: of scores, those of one class each."""
     if reduction in ("mean", "sum"):
         return 0, 0
     ranks = [value.rank for value in values]
-    if loss in ("cross_entropy", "nll_loss"):
+    if picks:
         ranks = [None if ranks[0] is None else ranks[0] - 1]  # the scores' axis for the classes goes
     known = [rank for rank in ranks if rank is not None]
     return (max(known), max(known)) if reduction == "none" and len(known) == len(ranks) else (0, MANY)

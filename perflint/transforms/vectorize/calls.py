@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from perflint import torch_ops
 from perflint.analysis.loops.calls import rnn_kind
-from perflint.analysis.values.shapes.shape import integer
 from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import integer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
 from perflint.transforms.template import expression
@@ -255,7 +255,7 @@ def _of_module(scope: Scope, node: ast.Call, module: Module) -> Batched:
         value = with_axes_behind(value, 1, node)
         is_linear = module.name == "Linear"
         return value.computed(_with_input(scope, node, value), dense=is_linear, fresh=is_linear)
-    if module.function in ("softmax", "log_softmax") and module.name != "Softmax2d":
+    if module.name in ("Softmax", "LogSoftmax"):
         return _softmax(scope, module, value, node)
     raise Blocked(f"there is no rule for all steps of `nn.{module.name}` at once", node)
 
@@ -306,5 +306,6 @@ def _softmax(scope: Scope, module: Module, value: Batched, node: ast.Call) -> Ba
         value, along = with_axes_behind(value, rank - axis, node), axis - rank
     else:
         value, along = (value, axis) if value.kept else (value.at(0), axis + 1)
-    template = "{torch}.{f}({x}, dim={along})"
-    return value.computed(expression(template, torch=scope.facts.torch, f=module.function, x=value.code, along=along))
+    function = "softmax" if module.name == "Softmax" else "log_softmax"
+    template = f"{{torch}}.{function}({{x}}, dim={{along}})"
+    return value.computed(expression(template, torch=scope.facts.torch, x=value.code, along=along))

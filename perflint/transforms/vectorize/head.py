@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
-from perflint.analysis.values.shapes.infer import Shapes
-from perflint.analysis.values.shapes.shape import integer
+from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import PlainLoop, path_of
+from perflint.syntax.walk import PlainLoop, integer, path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
 from perflint.transforms.template import expression, number

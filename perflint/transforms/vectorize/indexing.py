@@ -10,9 +10,9 @@ from perflint import torch_ops
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.loops.header import called, split_axis, split_base, split_size
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.values.shapes.infer import Shapes
-from perflint.analysis.values.shapes.shape import integer
+from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import integer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.operations import new
 from perflint.transforms.shown import shown

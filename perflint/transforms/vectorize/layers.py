@@ -6,8 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from perflint.analysis.values.shapes.shape import integer
-from perflint.syntax.walk import own_nodes, path_of
+from perflint.syntax.walk import integer, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import names_in
 from perflint.transforms.operations import new, same_code

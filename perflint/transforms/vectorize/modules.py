@@ -52,12 +52,6 @@ class Module:
         return " ".join([self.name, *map(ast.dump, more), *sorted(map(ast.dump, named))])
 
     @property
-    def function(self) -> str:
-        """The canonical name of the function that computes it; empty where that is not known."""
-        operation = torch_ops.of_forward(f"torch.nn.{self.name}")
-        return operation.name if operation is not None else ""
-
-    @property
     def is_in_place(self) -> bool:
         """May it write to its input?"""
         keyword = next((each.value for each in self.built.keywords if each.arg == "inplace"), None)
@@ -68,7 +62,7 @@ class Module:
     def is_pointwise(self) -> bool:
         """Does it work on each number by itself?"""
         operation = torch_ops.of_forward(f"torch.nn.{self.name}")
-        return self.name in ("Identity", "LogSigmoid") or (operation is not None and operation.does("pointwise"))
+        return self.name == "Identity" or (operation is not None and operation.does("pointwise"))
 
     def reads_last_axis(self, program: Program) -> bool:
         """Does it work on the last axis and leave the others alone?"""

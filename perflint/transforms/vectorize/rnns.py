@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from perflint.analysis.loops.calls import rnn_kind
-from perflint.analysis.values.shapes.infer import Shapes
-from perflint.analysis.values.shapes.shape import integer
+from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import bound_names
+from perflint.syntax.walk import integer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.operations import in_rows
 from perflint.transforms.shown import shown

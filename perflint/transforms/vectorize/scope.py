@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Graph
-from perflint.analysis.values.shapes.infer import Shapes, axis_of
-from perflint.analysis.values.shapes.shape import integer
+from perflint.analysis.values.shapes import Shapes, axis_of
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import local_names
-from perflint.syntax.walk import FUNCTIONS, LOOPS, PlainLoop, own_nodes, path_of
+from perflint.syntax.walk import FUNCTIONS, LOOPS, PlainLoop, integer, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import Taken, name_of_torch, taken_around
 from perflint.transforms.operations import derived, standing_for

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perflint import torch_ops
-from perflint.analysis.values.shapes.infer import Shapes
+from perflint.analysis.values.shapes import Shapes
 from perflint.syntax.edits import Fix
 from perflint.syntax.scopes import local_names
 from perflint.syntax.walk import PlainLoop, own_nodes, path_of
