@@ -177,6 +177,15 @@ def path_of(node: ast.AST) -> str:
     return node.id + path if isinstance(node, ast.Name) else ""
 
 
+def whole_of(node: ast.expr) -> str:
+    """The path of the variable or attribute that `node` is a part of: of `self.x.data[0][t]`, self.x."""
+    while isinstance(node, ast.Subscript) or (
+        isinstance(node, ast.Attribute) and (node.attr == "data" or not path_of(node))
+    ):
+        node = node.value
+    return path_of(node)
+
+
 def integer(node: ast.AST | None) -> int | None:
     """The value of an integer written out."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):

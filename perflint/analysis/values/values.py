@@ -153,7 +153,7 @@ def join_all(values: Iterable[Value]) -> Value:
 
 def join(a: Value, b: Value) -> Value:
     """What is known of a value that is `a` or `b`."""
-    if a is b or a == b:
+    if a is b or (a == b and type(a.literal) is type(b.literal)):  # 0 is no 0.0, and no False
         return a
     if a.kind is b.kind:
         return _JOIN_SAME.get(a.kind, _join_plain)(a, b)
