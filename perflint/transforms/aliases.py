@@ -38,12 +38,16 @@ def is_made_in(graph: Graph, region: ast.AST, place: Location) -> bool:
     return isinstance(region, FUNCTIONS) or graph.is_within(place.root, region)
 
 
-def written_names(program: Program, part: ast.AST) -> Iterator[tuple[Location, ast.Name]]:
-    """The tensors to which `part`, a function or statement, writes in place, and the names by which it reaches them."""
+def written_names(program: Program, part: ast.AST, *, deep: bool = False) -> Iterator[tuple[Location, ast.Name]]:
+    """The tensors to which `part`, a function or statement, writes in place, and the names by which it reaches them.
+
+    `deep`: also those that code out of sight may write to.
+    """
     points = program.get(Memory).points_to(part.body[0] if isinstance(part, ast.FunctionDef) else part)
     nodes = set(own_nodes(part))
     for write in points.writes:
-        if write.node in nodes and not (write.attribute or write.deep or _fills(program, write.node)):
+        skipped = write.attribute or (write.deep and not deep) or _fills(program, write.node)
+        if write.node in nodes and not skipped:
             yield from ((write.to, name) for name in names_of(program, points, write))
 
 

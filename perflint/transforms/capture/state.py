@@ -193,14 +193,15 @@ class State:
         """
         graph, loop = self._graph, self._loop
         function = self._program.function_of(loop)
-        for place, name in written_names(self._program, function) if function is not None else ():
+        written = written_names(self._program, function, deep=True) if function is not None else ()
+        for place, name in written:
             if graph.is_within(name, loop) or not graph.runs_after(name, loop):
                 continue
             known = aliases(self._program, name, frozenset({place})) | {name.id}
             collected = self._collected.keys()
             if known & (self.stored | collected) and (others := known & (self.behind | collected) - {name.id}):
                 shared = f"`{min(others)}` may share its memory"
-                raise Blocked(f"`{name.id}` is written to in place when the loop is over, and {shared}", name)
+                raise Blocked(f"`{name.id}` may be written to in place when the loop is over, and {shared}", name)
 
     def check_skipped(self) -> None:
         """Raise Blocked where what the last step skips, behind the test, leaves more than values that nobody reads."""
