@@ -61,8 +61,7 @@ from perflint.analysis.memory.roles import WRAPPERS, Consumer, Reading, Role, co
 from perflint.analysis.memory.view_writes import shown_writes
 from perflint.analysis.program import Heat, Kind, LoopKind, Place, Program, Value
 from perflint.analysis.values.dtypes import is_integer
-from perflint.analysis.values.moves import Move, move
-from perflint.analysis.values.operations import TorchCall, operation
+from perflint.analysis.values.operations import Move, TorchCall, move, operation
 from perflint.analysis.values.shape import Shape
 from perflint.analysis.values.shapes import Shapes
 from perflint.engine.proof import comments as _comments

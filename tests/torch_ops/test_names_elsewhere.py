@@ -27,8 +27,6 @@ _ALLOWED = {
     "perflint/analysis/data/draws.py": "methods of strings, lists, arrays and pictures; numpy's generators",
     "perflint/analysis/data/sharing.py": "functions of Python and numpy that pass objects on",
     "perflint/analysis/data/writes.py": "methods of lists, dictionaries, sets and arrays",
-    "perflint/analysis/loops/calls.py": "beginnings of names, of functions and modules alike",
-    "perflint/analysis/loops/objects.py": "methods of modules",
     "perflint/analysis/memory/consumers.py": "beginnings of names that only tensors' methods have",
     "perflint/analysis/values/hints.py": "methods of arrays, modules and others, which tell of no tensor",
     "perflint/analysis/values/library.py": "what is special about a call, by function",
