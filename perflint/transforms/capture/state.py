@@ -11,6 +11,7 @@ from perflint.analysis.ir.graph import Definition, Outer, Value, sources_of
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.locations import Locations
 from perflint.analysis.program import Program
+from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import PlainLoop, own_nodes
 from perflint.transforms.aliases import ELSEWHERE, aliases, names_of, written_names
@@ -20,7 +21,6 @@ from perflint.transforms.capture.course import Course
 from perflint.transforms.capture.results import Collected
 from perflint.transforms.names import taken_around
 from perflint.transforms.shown import shown
-from perflint.transforms.vectorize.facts import shapes_of
 
 _SKIPPED = "by what the test skips in the last step: set it before the test"
 _ONLY_LOCAL = "and not handed from step to step: append it to a list that is stacked"
@@ -179,7 +179,7 @@ class State:
         around = self._program.parent(name)
         parts = own_nodes(around.slice) if isinstance(around, ast.Subscript) else ()
         if any(isinstance(part, ast.Name) and self._program.value(part).kind is Kind.NUMBER for part in parts):
-            shapes = shapes_of(self._program)
+            shapes = self._program.get(Shapes)
             given = [None if each.source is None or each.steps else each.source for each in self._made(name)]
             ranks = [None if each is None else shapes.shape(each).rank for each in given]
             if any(rank is None or rank > _ROWS for rank in ranks):

@@ -22,8 +22,7 @@ from perflint.transforms.operations import (
     new,
     standing_for,
 )
-from perflint.transforms.template import assignment, expression, reference, statement
-from perflint.transforms.vectorize.slices import shifted
+from perflint.transforms.template import assignment, expression, plus, reference, statement
 
 
 def stepped(program: Program, loop: PlainLoop, end: Exit, name: str) -> tuple[Operation, ...]:
@@ -270,7 +269,7 @@ class _Rewriting:
         start = integer(first) if first is not None else None
         if first is not None and start is None:
             return assignment(name, expression("{first} + {taken} - 1", first=first, taken=taken))
-        return assignment(name, shifted(taken, (start or 0) - 1))
+        return assignment(name, plus(taken, (start or 0) - 1))
 
 
 _ALL = 1 << 30  # lines

@@ -1,4 +1,4 @@
-"""What a value of a loop's body becomes when all of its steps are computed at once."""
+"""The values of a loop's body when all steps are computed at once, and how their time axis moves."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ MANY = 99
 
 
 @dataclass(frozen=True)
-class Same:
-    """A value that is the same in every step; `rank` is None where the number of axes is not known."""
+class Invariant:
+    """A loop-invariant value; `rank` is None where the number of axes is not known."""
 
     code: ast.expr
     rank: int | None = None
@@ -21,8 +21,8 @@ class Same:
 
 
 @dataclass(frozen=True)
-class Steps:
-    """A tensor that differs from step to step: `code` holds all of them, side by side along `axis`.
+class Batched:
+    """A tensor that differs from step to step: `code` holds all steps, side by side along `axis`, the time axis.
 
     One step has `least` to `most` axes. Where it is `kept`, one step still has `axis`, of size 1 (`x[:, t : t + 1]`);
     otherwise it has no such axis (`x[:, t]`). Steps `of` the same have as many axes as each other. `own`: it was
@@ -50,34 +50,58 @@ class Steps:
         """How many axes one step has, where that is known."""
         return self.least if self.least == self.most else None
 
-    def with_axes(self, more: int, code: ast.expr) -> Steps:
-        """Steps that have so many axes more."""
+    def with_axes(self, more: int, code: ast.expr) -> Batched:
+        """A value of which one step has so many axes more."""
         least, most = self.least + more, min(self.most + more, MANY)
         return replace(self, code=code, least=least, most=most, dense=False, fresh=False, of="")
 
-    def computed(self, code: ast.expr, *, dense: bool = False, fresh: bool = False) -> Steps:
-        """What a computation gives out of these steps, with the same axes."""
+    def computed(self, code: ast.expr, *, dense: bool = False, fresh: bool = False) -> Batched:
+        """What a computation gives out of this value, with the same axes."""
         return replace(self, code=code, dense=dense, own=True, fresh=fresh)
 
-    def narrowed(self, least: int, most: int = MANY) -> Steps:
-        """The same steps, of which more is known."""
+    def narrowed(self, least: int, most: int = MANY) -> Batched:
+        """The same value, of whose rank more is known."""
         return replace(self, least=max(self.least, least), most=min(self.most, most))
 
-    def named(self, code: ast.expr) -> Steps:
-        """The same steps under another name, which others may read, too."""
+    def named(self, code: ast.expr) -> Batched:
+        """The same value under another name, which others may read, too."""
         return replace(self, code=code, fresh=False)
 
-    def at(self, axis: int) -> Steps:
-        """The same steps along another axis."""
+    def at(self, axis: int) -> Batched:
+        """The same value with its time axis moved."""
         if axis == self.axis:
             return self
         assert not self.kept
         return replace(self, code=moved(self.code, self.axis, axis), axis=axis, dense=False)
 
+    def in_front(self) -> Batched:
+        """The same value with time in front of all axes of a step, an axis of size 1 among them."""
+        if not self.kept:
+            return self.at(0)
+        return replace(self, code=moved(self.code, self.axis, 0) if self.axis else self.code).loosened(0)
+
+    def loosened(self, axis: int | None = None) -> Batched:
+        """The same value with its axis of size 1 apart from the time axis, which stands at `axis` now."""
+        if not self.kept:
+            return self
+        code = expression("{x}.unsqueeze({axis})", x=self.code, axis=self.axis + 1)
+        return replace(self, code=code, axis=self.axis if axis is None else axis, kept=False, dense=False)
+
+    def squeezed(self) -> Batched:
+        """One step without the axis that it keeps."""
+        if not self.kept:
+            return self
+        return replace(self.with_axes(-1, self.code), kept=False, dense=self.dense, fresh=self.fresh)
+
+    def unsqueezed(self, axis: int) -> Batched:
+        """One step with an axis of size 1 more, at `axis`: the axis along which the steps are."""
+        there = self.at(axis)
+        return replace(there.with_axes(1, there.code), kept=True, dense=there.dense, fresh=there.fresh)
+
 
 @dataclass(frozen=True)
-class Index:
-    """The loop's counter, which runs from `first` to before `stop`; plus `offset`.
+class Induction:
+    """The loop's induction variable, which runs from `first` to before `stop`; plus `offset`.
 
     `end` is the expression that `stop` was written from, where the loop's head has one.
     """
@@ -104,13 +128,13 @@ class State:
     """
 
     path: str
-    outputs: Steps | None = None
+    outputs: Batched | None = None
     is_output: bool = False
     is_pair: bool = False
     last: ast.expr | None = None
 
     @property
-    def of_layers(self) -> Steps | None:
+    def of_layers(self) -> Batched | None:
         """The one layer's state of each step, where this has an axis for the layers in front of that."""
         return None if self.is_output or self.is_pair else self.outputs
 
@@ -119,7 +143,7 @@ class State:
 class Parts:
     """A tuple or list of values."""
 
-    items: tuple[Lifted, ...]
+    items: tuple[Value, ...]
 
 
 @dataclass(frozen=True)
@@ -136,10 +160,10 @@ class Layers:
     is_kept: bool = False
 
 
-Lifted = Same | Steps | Index | Carried | State | Parts | Layers
+Value = Invariant | Batched | Induction | Carried | State | Parts | Layers
 
 
-def alike(one: Lifted, other: Lifted) -> bool:
+def alike(one: Value, other: Value) -> bool:
     """Is it the same value, written alike?"""
     return _key(one) == _key(other)
 
@@ -152,7 +176,7 @@ def _key(value: object) -> object:
     return (type(value), *(_key(getattr(value, each.name)) for each in fields(value))) if is_dataclass(value) else value
 
 
-def written(value: Same | Steps) -> str:
+def written(value: Invariant | Batched) -> str:
     """The code of a value, for a message."""
     return ast.unparse(value.code)
 
@@ -193,33 +217,3 @@ def indexed(code: ast.expr, items: list[ast.expr], *, whole: bool = False) -> as
 def is_full(item: ast.expr) -> bool:
     """Is the index all of an axis?"""
     return isinstance(item, ast.Slice) and item.lower is None and item.upper is None and item.step is None
-
-
-def squeezed(steps: Steps) -> Steps:
-    """One step without the axis that it keeps."""
-    if not steps.kept:
-        return steps
-    return replace(steps.with_axes(-1, steps.code), kept=False, dense=steps.dense, fresh=steps.fresh)
-
-
-def unsqueezed(steps: Steps, axis: int) -> Steps:
-    """One step with an axis of size 1 more, at `axis`: the axis along which the steps are."""
-    there = steps.at(axis)
-    return replace(there.with_axes(1, there.code), kept=True, dense=there.dense, fresh=there.fresh)
-
-
-def in_front(steps: Steps) -> Steps:
-    """The same steps with time in front of all axes of a step, an axis of size 1 among them."""
-    if not steps.kept:
-        return steps.at(0)
-    whole = moved(steps.code, steps.axis, 0) if steps.axis else steps.code
-    code = expression("{x}.unsqueeze({axis})", x=whole, axis=steps.axis + 1)
-    return replace(steps, code=code, axis=0, kept=False, dense=False)
-
-
-def loosened(steps: Steps) -> Steps:
-    """The same step with its axis of size 1 apart from the axis for time."""
-    if not steps.kept:
-        return steps
-    code = expression("{x}.unsqueeze({axis})", x=steps.code, axis=steps.axis + 1)
-    return replace(steps, code=code, kept=False, dense=False)
