@@ -8,10 +8,10 @@ from perflint.analysis.loops.found import AUTOREGRESSIVE, MIXED, RECURRENCE, VEC
 from perflint.analysis.program import Program
 from perflint.syntax.edits import Fix
 from perflint.syntax.walk import PlainLoop
+from perflint.transforms.aliases import check_aliases
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.candidate import graphed
 from perflint.transforms.capture.captured import is_captured
-from perflint.transforms.loop_aliases import check_aliases
 from perflint.transforms.remedy import Remedy
 from perflint.transforms.vectorize.unswitch import vectorized_or_unswitched
 

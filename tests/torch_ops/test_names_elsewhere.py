@@ -21,14 +21,12 @@ _FILES = sorted(
 )
 _FEW = 3  # names of torch's operations, and not of Python's functions, that make a list of such
 
-# Files with lists that look like it. Each list is of something else, as said, or remains to be taken apart.
+# Files with lists that look like it. Each list is of something else, as said.
 _ALLOWED = {
     "perflint/analysis/data/worker_effects.py": "special methods of classes",
     "perflint/analysis/data/draws.py": "methods of strings, lists, arrays and pictures; numpy's generators",
     "perflint/analysis/data/sharing.py": "functions of Python and numpy that pass objects on",
     "perflint/analysis/data/writes.py": "methods of lists, dictionaries, sets and arrays",
-    "perflint/analysis/loops/calls.py": "beginnings of names, of functions and modules alike",
-    "perflint/analysis/loops/objects.py": "methods of modules",
     "perflint/analysis/memory/consumers.py": "beginnings of names that only tensors' methods have",
     "perflint/analysis/values/hints.py": "methods of arrays, modules and others, which tell of no tensor",
     "perflint/analysis/values/library.py": "what is special about a call, by function",
@@ -42,7 +40,6 @@ _ALLOWED = {
     "rules/host_tensor.py": "names of parameters",
     "rules/repeat_not_broadcast/__init__.py": "words in the text of a file, before it is parsed",
 }
-_REMAINING = ("perflint/transforms/capture/",)
 
 
 def _names() -> frozenset[str]:
@@ -76,8 +73,8 @@ def _lists(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("path", [path.relative_to(_ROOT).as_posix() for path in _FILES])
 def test_no_file_lists_names_of_operations(path: str) -> None:
-    if path in _ALLOWED or path.startswith(_REMAINING):
-        pytest.skip(_ALLOWED.get(path, "remains to be ported"))
+    if path in _ALLOWED:
+        pytest.skip(_ALLOWED[path])
     assert _lists(_ROOT / path) == []
 
 

@@ -60,7 +60,8 @@ class Calls(LibraryCalls):
             return self._operation(call, operation)
         if name.startswith("torch.") and torch_ops.class_kind(name) is not None:
             return self._kept(call)
-        if name and name.partition(".")[0] in (*PURE_PACKAGES, "torch") and not name.startswith("torch.ops."):
+        is_open = name.startswith(("torch.ops.", "torch.utils."))  # of others, or on anything
+        if name and name.partition(".")[0] in (*PURE_PACKAGES, "torch") and not is_open:
             return self._of_library(call, name)
         if self.program.value(call.func).kind is Kind.MODULE:
             return self._of_module(call)

@@ -112,9 +112,9 @@ def role_of_function(name: str, call: ast.Call, node: ast.expr, keyword: str) ->
         raise OutOfSight
     if short == "scaled_dot_product_attention" and (keyword == "attn_mask" or call.args[3:4] == [node]):
         return Role.READ, False
+    if any(each.happens(call) and node in each.of(call) for each in entry.writes):
+        raise OutOfSight
     if entry.in_place and not entry.does("matmul"):
-        if any(node in each.of(call) for each in entry.writes):
-            raise OutOfSight
         return Role.ELEMENTWISE, True
     role = Role.ELEMENTWISE if name == "torch.where" and len(call.args) > 1 else _role(entry)
     if role is None and (entry.does("reduction") or entry.does("distance")):
