@@ -36,7 +36,7 @@ _ALLOWED = {
     "perflint/transforms/advice.py": "messages, by kind of sync",
     "perflint/transforms/host_reads.py": "links of a chain that an edit takes apart",
     "perflint/transforms/vectorize/calls.py": "the batching rule, by operation, of what no trait describes",
-    "perflint/verify/agent/dice.py": "functions that seed generators",
+    "perflint/verify/agent/determinism.py": "functions that seed generators",
     "rules/host_tensor.py": "names of parameters",
     "rules/repeat_not_broadcast/__init__.py": "words in the text of a file, before it is parsed",
 }

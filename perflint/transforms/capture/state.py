@@ -11,6 +11,7 @@ from perflint.analysis.ir.graph import Definition, Outer, Value, sources_of
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.locations import Locations
 from perflint.analysis.program import Program
+from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import PlainLoop, own_nodes
 from perflint.transforms.aliases import ELSEWHERE, aliases, written_names
