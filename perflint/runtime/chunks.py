@@ -117,7 +117,9 @@ class LoopReplay:
         taken, ended = count, False
         if chunk.verdicts is not None:
             self._tested.synchronize()
-            taken, ended = _first(chunk.verdicts.tolist())
+            tests = chunk.verdicts.tolist()
+            ended = True in tests
+            taken = tests.index(True) + 1 if ended else len(tests)
         if taken < count:
             result.drop(count - taken)
             if self._dice:
@@ -228,10 +230,6 @@ class Result:
                 for tensor in tensors
             ]
         return rebuild(self._structure, iter(tensors))
-
-
-def _first(tests: list[bool]) -> tuple[int, bool]:
-    return (tests.index(True) + 1, True) if True in tests else (len(tests), False)
 
 
 def _on_device(leaf: object) -> bool:

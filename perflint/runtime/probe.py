@@ -166,14 +166,11 @@ def _reason(value: object) -> str:
     if isinstance(value, Parameter | Optimizer):
         return "it holds parameters, which would stay in workers as they were"
     if isinstance(value, io.IOBase) or name.startswith(_HANDLES):
-        return "" if any(value is each for each in _heard()) else f"it holds an open {name}"
+        streams = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
+        return "" if any(value is each for each in streams) else f"it holds an open {name}"
     if hasattr(kind, "__next__") and not isinstance(value, Dataset):
         return f"it holds an iterator, a {name.removeprefix('builtins.')}"
     return ""
-
-
-def _heard() -> tuple[object, ...]:
-    return sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__
 
 
 def _held(dataset: object) -> Iterator[object]:
