@@ -33,7 +33,7 @@ class Course:
         self.offsets.append(torch.cuda.default_generators[torch.cuda.current_device()].get_offset())
 
     @property
-    def dice(self) -> int:
+    def draws(self) -> int:
         """By how much each step advances the generator; CannotCapture if it differs from step to step."""
         steps = {after - before for before, after in zip(self.offsets, self.offsets[1:], strict=False)}
         if len(steps) != 1:

@@ -154,7 +154,7 @@ def _probed(dataset: Any, given: Mapping[str, Any]) -> Probe:
 
 
 def start_method(given: Mapping[str, Any]) -> str:
-    """How the workers of a loader are started; asked so that the program may still choose the method for itself."""
+    """The start method of a loader's workers, found without fixing the program's default."""
     context = given.get("multiprocessing_context")
     if isinstance(context, str):
         return context

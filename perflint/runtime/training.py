@@ -188,7 +188,7 @@ class TrainingReplay:
 
 
 class _Casts(NamedTuple):
-    """Autocast as it is where the backward pass runs, often outside of the forward pass's region."""
+    """The autocast state of the backward pass, which often runs outside of the forward pass's region."""
 
     enabled: bool
     dtype: torch.dtype

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from perflint.runtime.probe import host_rng
 from perflint.runtime.refusal import CannotCapture, Unsettled, current_line
 from perflint.runtime.walk import Walk
 
@@ -42,12 +41,12 @@ def observe(walk: Walk, again: Callable[[], Walk], run: Callable[[], Any]) -> tu
 
     Raises CannotCapture, with the result as its second argument, if a replay would not do all that the run did.
     """
-    key, dice = walk.key(), _host_dice()
+    key, rng = walk.key(), host_rng()
     tensors = (*walk.inputs, *walk.state)
     stamps = [tensor.clone() if tensor.is_inference() else tensor._version for tensor in tensors]
     gradients = [_gradient(tensor) for tensor in walk.state]
     result = run()
-    if dice != _host_dice():
+    if rng != host_rng():
         raise CannotCapture("it draws random numbers on the host", result)
     if gradients != [_gradient(tensor) for tensor in walk.state]:
         raise CannotCapture("it computes parameters' gradients itself", result)
@@ -70,15 +69,6 @@ def _unchanged(tensor: Tensor, stamp: int | Tensor) -> bool:
 def _gradient(tensor: Tensor) -> tuple[int, int] | None:
     gradient = tensor.grad if tensor.is_leaf else None
     return None if gradient is None else (id(gradient), gradient._version)
-
-
-def _host_dice() -> tuple[Any, ...]:
-    numpy = sys.modules.get("numpy.random")
-    return (
-        random.getstate(),
-        bytes(torch.get_rng_state().tolist()),
-        [part.tobytes() if hasattr(part, "tobytes") else part for part in numpy.get_state()] if numpy else None,
-    )
 
 
 class Rehearsal(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -187,7 +187,7 @@ class _Racing:
             raise Fault(ORIGINAL, f"{unsteady}: let it stop by its steps, not by the clock")
 
     def _fault_alone(self, fault: Fault, variants: Sequence[Variant], race: Race, number: int) -> Fault | None:
-        """The fault of a variant by itself that had one beside others."""
+        """The fault of a variant when it runs alone, None if it has none then."""
         alone = [variant for variant in variants if variant.name == fault.variant]
         try:
             self._held(alone, race, number, random.Random(self.course.seed))
