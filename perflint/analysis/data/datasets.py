@@ -15,8 +15,7 @@ from perflint.analysis.data.loaders import LoaderCall, Loaders
 from perflint.analysis.data.outside_writes import outside_write
 from perflint.analysis.data.worker_effects import is_of_model, unproved_effect
 from perflint.analysis.facts import Program
-from perflint.analysis.values.inference.iteration import contains_tensor
-from perflint.analysis.values.values import Kind, Place
+from perflint.analysis.values.values import Kind, Place, contains_tensor
 from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import FUNCTIONS, Function, own_nodes
 

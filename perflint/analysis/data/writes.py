@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from perflint import torch_ops
 from perflint.analysis.facts import Program
-from perflint.analysis.loops.writes import changed_in_place
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import path_of
 
@@ -34,9 +34,9 @@ def written(program: Program, node: ast.AST) -> Iterator[ast.expr]:
 
 def _written_by_call(program: Program, call: ast.Call) -> Iterator[ast.expr]:
     func = call.func
-    changed, of_library = changed_in_place(call), bool(program.qualified(func))
-    if changed is not None:
-        yield from call.args[:1] if of_library else [changed]
+    of_library = bool(program.qualified(func))
+    if isinstance(func, ast.Attribute) and torch_ops.writes_in_place(func.attr):
+        yield from call.args[:1] if of_library else [func.value]
     name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
     if name in _CHANGES_FIRST:
         yield from call.args[:1]

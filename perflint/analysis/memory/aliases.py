@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Graph, Scope
 from perflint.analysis.memory.locations import ANYWHERE, Location, Origin, Summary, Write, made
 from perflint.analysis.memory.points_to import PointsTo
+from perflint.syntax.arguments import parameters_of
 from perflint.syntax.walk import Function
 
 _DEEPEST = 24  # of calls in calls; behind that, a function is as good as unknown
@@ -44,7 +46,9 @@ class Memory:
 
     def summary(self, function: Function) -> Summary:
         """What a call of `function` does."""
-        if function in self._active or len(self._active) > _DEEPEST:
+        if function in self._active:
+            return _of_parameters(function)  # what it does to others, its own analysis finds
+        if len(self._active) > _DEEPEST:
             return _unknown(function)
         if function not in self._summaries:
             points = self._of(function)
@@ -60,10 +64,13 @@ class Memory:
 
 
 def _unknown(function: Function) -> Summary:
-    """A function of which nothing is known: it may write to all that it is given, and return any of it."""
-    arguments = function.args
-    parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    parameters += [each for each in (arguments.vararg, arguments.kwarg) if each is not None]
-    places = frozenset(Location(Origin.PARAMETER, each) for each in parameters)
+    """A function of which nothing is known: it may write to anything, and return it."""
+    summary = _of_parameters(function)
+    return replace(summary, writes=summary.writes | {Write(function, ANYWHERE, deep=True)})
+
+
+def _of_parameters(function: Function) -> Summary:
+    """A function that may write to all that it is given, and return any of it."""
+    places = frozenset(Location(Origin.PARAMETER, each) for each in parameters_of(function))
     writes = frozenset(Write(function, each, deep=True) for each in places)
     return Summary(places | {ANYWHERE, made(function)}, places, writes)

@@ -120,26 +120,15 @@ class LibraryCalls(ABC):
         return frozenset().union(*found)
 
     def _of_module(self, call: ast.Call) -> Locations:
-        """A call of a module, which keeps nothing, but may work in place."""
+        """A call of a module, which keeps nothing, but may be built to work in place, here or out of sight."""
         value = self.program.value(call.func)
         operation = torch_ops.of_forward(value.name) if value.sure and value.name and not value.items else None
+        made = [each for each in self.program.of_type(ast.Call) if self.program.qualified(each.func) == value.name]
         if registers_hooks(self.program):
             self.write(call, self._given(call), deep=True, deferred=True)
-        elif operation is None or self._may_be_in_place(value.name):
+        elif operation is None or any(each.happens(one) for each in operation.writes for one in made):
             self.write(call, self._given(call), deep=True)
         return self._kept(call)
-
-    def _may_be_in_place(self, name: str) -> bool:
-        """Is a module of this class built to work in place, here or out of sight?"""
-        given = [
-            each
-            for call in self.program.of_type(ast.Call)
-            if self.program.qualified(call.func) == name
-            for each in (*call.args, *(word.value for word in call.keywords if word.arg in ("inplace", None)))
-        ]
-        operation = torch_ops.of_forward(name)
-        may_be = operation is not None and bool(operation.traits & {"pointwise", "random"})
-        return may_be and any(not isinstance(each, ast.Constant) or each.value is True for each in given)
 
     # -- methods
 

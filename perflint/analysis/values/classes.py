@@ -1,0 +1,159 @@
+"""The functions and classes of one file, as the evaluator learns about them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from perflint.analysis.values.values import Kind, Value, join
+from perflint.syntax.walk import Function
+
+
+@dataclass
+class Frame:
+    """A scope under evaluation: `env` maps names, and paths such as `self.h`, to what is known of them here."""
+
+    env: dict[str, Value]
+    parent: Frame | None = None
+    function: FunctionInfo | None = None
+    dead: bool = False  # control has left the block under evaluation
+    rooted: set[str] = field(default_factory=set)  # the names for which `env` holds longer paths
+    outer: set[str] = field(default_factory=set)  # declared global or nonlocal
+    shared: dict[str, Value] = field(default_factory=dict)  # what functions inside assign to names of this scope
+
+    def bind(self, name: str, value: Value) -> None:
+        """Give `name` a new value here, and where it is declared to belong."""
+        self.env[name] = join(value, self.shared[name]) if name in self.shared else value
+        if name in self.outer and self.parent is not None:
+            home = self.parent
+            while name not in home.env and home.parent is not None:
+                home = home.parent
+            home.shared[name] = join(home.shared.get(name, value), value)
+            home.env[name] = join(home.env.get(name, value), value)
+        self.forget(name)
+
+    def bind_path(self, path: str, value: Value) -> None:
+        """Give a path such as `self.h` a new value here."""
+        self.env[path] = value
+        self.rooted.add(path.partition(".")[0])
+
+    def forget(self, root: str) -> None:
+        """Drop what is known of the attributes of `root`: it is another object now, or was changed out of sight."""
+        if root in self.rooted:
+            for path in [path for path in self.env if path.startswith(f"{root}.")]:
+                del self.env[path]
+
+    def lookup(self, name: str) -> Value | None:
+        """What is known of a name, in this scope or the nearest one around it."""
+        frame: Frame | None = self
+        while frame is not None:
+            value = frame.env.get(name)
+            if value is not None:
+                return value
+            frame = frame.parent
+        return None
+
+
+@dataclass
+class FunctionInfo:
+    """A function of the file: what its parameters may be, what it returns, and who calls it."""
+
+    node: Function
+    parent: Frame
+    owner: ClassInfo | None = None
+    arguments: dict[str, Value] = field(default_factory=dict)
+    returns: Value | None = None
+    yields: Value | None = None
+    call_sites: list[ast.AST] = field(default_factory=list)
+    usage: dict[str, set[str]] | None = None  # which attributes the body takes of each name, once it was asked for
+    round: int = 0
+    active: bool = False
+    outside_heat: int = 0  # of its calls from other files
+
+    @property
+    def name(self) -> str:
+        """The function's name; `<lambda>` for a lambda."""
+        return getattr(self.node, "name", "<lambda>")
+
+    def receive(self, arguments: dict[str, Value]) -> bool:
+        """Join a call's arguments into what is known; whether that changed anything."""
+        changed = False
+        for name, value in arguments.items():
+            joined = join(self.arguments[name], value) if name in self.arguments else value
+            if self.arguments.get(name) != joined:
+                self.arguments[name] = joined
+                changed = True
+        return changed
+
+
+_KINDS = {  # of instances, by what the class derives from
+    Kind.MODULE: ("module", "loss", "rnn", "rnn-cell", "container", "dropout"),
+    Kind.DATASET: ("dataset", "iterable-dataset"),
+    Kind.LOADER: ("loader",),
+    Kind.OPTIMIZER: ("optimizer",),
+}
+
+
+@dataclass
+class ClassInfo:
+    """A class of the file: `kind` is that of its nearest known base ("module", "dataset", ...), or empty."""
+
+    node: ast.ClassDef
+    kind: str = ""
+    bases: tuple[ClassInfo, ...] = ()
+    base_names: tuple[str, ...] = ()
+    subclasses: list[ClassInfo] = field(default_factory=list)
+    methods: dict[str, FunctionInfo] = field(default_factory=dict)
+    attributes: dict[str, Value] = field(default_factory=dict)
+
+    @property
+    def instance(self) -> Value:
+        """An instance of it."""
+        kinds = ((name, kind) for kind, names in _KINDS.items() for name in names if self.is_a(name))
+        name, kind = next(kinds, ("", Kind.INSTANCE))
+        return Value(kind, node=self.node, name=name)
+
+    def lineage(self) -> Iterator[ClassInfo]:
+        """This class and its bases in this file, the nearest first."""
+        yield self
+        for base in self.bases:
+            yield from base.lineage()
+
+    def method(self, name: str) -> FunctionInfo | None:
+        """The method called `name`, inherited ones included."""
+        return next((info.methods[name] for info in self.lineage() if name in info.methods), None)
+
+    def overriding(self, name: str) -> Iterator[FunctionInfo]:
+        """The methods called `name` of the subclasses in this file."""
+        for info in self.subclasses:
+            if name in info.methods:
+                yield info.methods[name]
+            yield from info.overriding(name)
+
+    def attribute(self, name: str) -> Value | None:
+        """What is known of an attribute of the instances."""
+        found = [info.attributes[name] for info in self.lineage() if name in info.attributes]
+        return found[0] if found else None
+
+    def assign(self, name: str, value: Value) -> None:
+        """Join an assignment to `self.<name>` into what is known."""
+        known = self.attributes.get(name)
+        self.attributes[name] = value if known is None else join(known, value)
+
+    def is_a(self, kind: str) -> bool:
+        """Does this class, or a base in this file, derive from a library class of that kind?"""
+        return any(info.kind == kind for info in self.lineage())
+
+
+def joined(environments: list[dict[str, Value]]) -> dict[str, Value]:
+    """What is known where several paths meet."""
+    result = dict(environments[0])
+    for env in environments[1:]:
+        for name, value in env.items():
+            known = result.get(name)
+            if known is None:
+                result[name] = value
+            elif known is not value:
+                result[name] = join(known, value)
+    return result

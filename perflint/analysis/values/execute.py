@@ -1,0 +1,370 @@
+"""Executes statements abstractly, in two rounds over a file, so that results and arguments reach everywhere."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from perflint import torch_ops
+from perflint.analysis.links import HotCall
+from perflint.analysis.values.arguments import Arguments, received
+from perflint.analysis.values.call_targets import arguments_of
+from perflint.analysis.values.calls import call_value
+from perflint.analysis.values.classes import ClassInfo, Frame, FunctionInfo, joined
+from perflint.analysis.values.evaluate import Evaluator, is_vague
+from perflint.analysis.values.operators import arithmetic
+from perflint.analysis.values.parameters import annotated_fields, parameter_values
+from perflint.analysis.values.refine import moved_by_choice, refined
+from perflint.analysis.values.values import (
+    LIKELY_HOST_TENSOR,
+    LIKELY_LOADER,
+    UNKNOWN,
+    Kind,
+    Place,
+    Value,
+    element_of,
+    join,
+    join_all,
+    mapping,
+    parts_of,
+    sequence_of,
+)
+from perflint.syntax.walk import path_of
+
+ROUNDS = 2
+_EVALUATIONS_PER_ROUND = 3  # of one function, each time its arguments turn out to be more than was known
+
+
+class Executor(Evaluator):
+    """The statements of one file."""
+
+    def __init__(self, *, default_place: Place, default_device_set: bool) -> None:
+        super().__init__(default_place=default_place)
+        self.default_device_set = default_device_set
+        self.calls: Sequence[HotCall] = ()  # from other files
+        self._loop_exits: dict[ast.AST, dict[str, Value]] = {}
+        self._evaluations: dict[ast.AST, int] = {}
+
+    def run(self, tree: ast.Module) -> None:
+        """Evaluate the whole file."""
+        module = Frame({})
+        for self.round in range(1, ROUNDS + 1):
+            self._evaluations.clear()
+            self.frame = module
+            module.dead = False
+            self._block(tree.body)
+            while pending := [info for info in self.functions.values() if info.round != self.round]:
+                for info in pending:  # evaluating one may define more of them, or call others
+                    if info.round != self.round:
+                        self._evaluate_body(info)
+
+    # -- functions
+
+    def call(self, node: ast.Call) -> Value:
+        """What a call gives."""
+        return call_value(self, node)
+
+    def call_function(self, info: FunctionInfo, arguments: dict[str, Value], site: ast.AST) -> Value:
+        """What a call at `site` gives; evaluates the body if this round has not, or if its arguments are news."""
+        if site is not info.node and site not in info.call_sites:
+            info.call_sites.append(site)
+        news = info.receive(arguments)
+        fresh = self._evaluations.get(info.node, 0) < _EVALUATIONS_PER_ROUND
+        if fresh and not info.active and (info.round != self.round or news):
+            self._evaluate_body(info)
+        return info.returns or UNKNOWN
+
+    def _evaluate_body(self, info: FunctionInfo) -> None:
+        self._evaluations[info.node] = self._evaluations.get(info.node, 0) + 1
+        info.round, info.active = self.round, True
+        outer = self.frame
+        self.frame = Frame({}, info.parent, info)
+        self.frame.env.update(parameter_values(self, info))
+        for path, value in annotated_fields(self, info).items():
+            self.frame.bind_path(path, value)
+        before, info.returns = info.returns, None
+        if isinstance(info.node, ast.Lambda):
+            info.returns = self.evaluate(info.node.body)
+        else:
+            self._block(info.node.body)
+        if info.yields is not None:
+            from_loader = info.yields == LIKELY_HOST_TENSOR
+            info.returns = LIKELY_LOADER if from_loader else sequence_of(info.yields)
+        if info.returns is None:
+            info.returns = before
+        info.active = False
+        self.frame = outer
+
+    def _run_functiondef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        self._register(node, None)
+        self.frame.env[node.name] = Value(Kind.FUNCTION, node=node)
+
+    def _register(self, node: ast.FunctionDef | ast.AsyncFunctionDef, owner: ClassInfo | None) -> FunctionInfo:
+        for part in (*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)):
+            self.evaluate(part)
+        info = self.functions.get(node)
+        if info is None:
+            info = self.functions[node] = FunctionInfo(node, self.frame, owner)
+            self._receive_from_outside(info)
+        info.parent = self.frame
+        return info
+
+    def _receive_from_outside(self, info: FunctionInfo) -> None:
+        if info.parent.function is not None:
+            return
+        name = info.name if info.owner is None else f"{info.owner.node.name}.{info.name}"
+        values_of: dict[str, list[Value]] = {}
+        for call in self.calls:
+            if call.target == name:
+                info.outside_heat = max(info.outside_heat, call.heat)
+                positional, keywords = arguments_of(call)
+                bound = received(info.node, Arguments(positional, keywords, False), UNKNOWN if info.owner else None)
+                for parameter, value in bound.items():
+                    values_of.setdefault(parameter, []).append(value)
+        for parameter, values in values_of.items():
+            tensors = [value for value in values if value.kind is Kind.TENSOR]  # whatever else it may be called with
+            info.receive({parameter: join_all(tensors or values)})
+
+    def _run_classdef(self, node: ast.ClassDef) -> None:
+        bases = [self.evaluate(base) for base in node.bases]
+        info = self.classes.setdefault(node, ClassInfo(node))
+        own = [self.classes[base.node] for base in bases if base.kind is Kind.CLASS and base.node in self.classes]
+        info.bases = tuple(base for base in own if info not in base.lineage())  # it may have taken its base's place
+        info.base_names = tuple(base.name for base in bases if base.kind in (Kind.LIBRARY, Kind.UNKNOWN) and base.name)
+        info.kind = next((kind for name in info.base_names if (kind := _kind_of_base(name))), "")
+        for base in info.bases:
+            if info not in base.subclasses:
+                base.subclasses.append(info)
+        self.frame.env[node.name] = Value(Kind.CLASS, node=node)
+        outer = self.frame
+        self.frame = Frame({}, outer, outer.function)
+        for statement in node.body:
+            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+                method = self._register(statement, info)
+                method.parent = outer
+                info.methods[method.name] = method
+            else:
+                self._statement(statement)
+        for name, value in self.frame.env.items():
+            info.assign(name, value)
+        if not info.kind and not info.bases:
+            info.kind = _kind_by_methods(info)
+        self.frame = outer
+
+    def _run_return(self, node: ast.Return) -> None:
+        value = self.evaluate(node.value) if node.value is not None else UNKNOWN
+        function = self.frame.function
+        if function is not None and node.value is not None:
+            function.returns = value if function.returns is None else join(function.returns, value)
+        self.frame.dead = True
+
+    # -- bindings
+
+    def assign(self, target: ast.expr, value: Value) -> None:
+        """Bind what is known to a target of any form."""
+        if target.__class__ in (ast.Name, ast.Attribute) and is_vague(value):
+            value = self.by_role(target, value)
+        if isinstance(target, ast.Name):
+            self.frame.bind(target.id, value)
+            self.values[target] = value
+        elif isinstance(target, ast.Tuple | ast.List):
+            parts = parts_of(value, len(target.elts))
+            for each, part in zip(target.elts, parts, strict=True):
+                self.assign(each, part)
+        elif isinstance(target, ast.Starred):
+            self.assign(target.value, sequence_of(value))
+        elif isinstance(target, ast.Attribute):
+            self._assign_attribute(target, value)
+        elif isinstance(target, ast.Subscript):
+            self._assign_item(target, value)
+
+    def _assign_attribute(self, target: ast.Attribute, value: Value) -> None:
+        base = self.evaluate(target.value)
+        path = path_of(target)
+        if path:
+            self.frame.bind_path(path, value)
+        info = self.classes.get(base.node) if base.node is not None else None
+        if info is not None:
+            info.assign(target.attr, value)
+        self.values[target] = value
+
+    def _assign_item(self, target: ast.Subscript, value: Value) -> None:
+        base = self.evaluate(target.value)
+        index = self.evaluate(target.slice)
+        path = path_of(target.value)
+        if base.kind is Kind.MAPPING and path:
+            entries = base.entries
+            if index.is_literal:
+                entries[index.literal] = value
+            grown = mapping(entries.items(), complete=base.sure and index.is_literal)
+            self.assign(
+                target.value, grown if index.is_literal else grown._replace(item=join(base.item or value, value))
+            )
+        elif base.kind is Kind.SEQUENCE and path:
+            self.assign(target.value, sequence_of(join(base.item or value, value)))
+        elif path and base == LIKELY_HOST_TENSOR and index.kind is not Kind.NUMBER and _may_be_on_device(value):
+            self.assign(target.value, base._replace(place=value.place))  # a batch is moved part by part
+
+    def _run_binding(self, node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> None:
+        if isinstance(node, ast.AugAssign):
+            value = arithmetic(node.op, self.evaluate(node.target), self.evaluate(node.value))
+        elif node.value is None:
+            return
+        else:
+            value = self.evaluate(node.value)
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            self.assign(target, value)
+
+    def _run_delete(self, node: ast.Delete) -> None:
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                self.frame.env.pop(target.id, None)
+
+    def _run_import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            name = alias.name if alias.asname else alias.name.partition(".")[0]
+            self.frame.env[alias.asname or name] = Value(Kind.LIBRARY, name=name)
+
+    def _run_importfrom(self, node: ast.ImportFrom) -> None:
+        module = "." * node.level + (node.module or "")
+        for alias in node.names:
+            if alias.name == "*":
+                self.star_imports.append(module)
+            else:
+                self.frame.env[alias.asname or alias.name] = Value(Kind.LIBRARY, name=f"{module}.{alias.name}")
+
+    # -- control flow
+
+    def _block(self, statements: Iterable[ast.stmt]) -> None:
+        for statement in statements:
+            self._statement(statement)
+
+    def _statement(self, statement: ast.stmt) -> None:
+        handler = _STATEMENTS.get(statement.__class__)
+        if handler is not None:
+            handler(self, statement)
+
+    def _branch(self, statements: list[ast.stmt], env: dict[str, Value]) -> dict[str, Value] | None:
+        """Run a block from `env`; the environment behind it, or None if control never gets there."""
+        self.frame.env, self.frame.dead = env, False
+        self._block(statements)
+        result = None if self.frame.dead else self.frame.env
+        self.frame.dead = False
+        return result
+
+    def _merge(self, before: dict[str, Value], exits: list[dict[str, Value] | None]) -> None:
+        alive = [env for env in exits if env is not None]
+        self.frame.dead = not alive
+        self.frame.env = joined(alive) if alive else before
+
+    def _run_if(self, node: ast.If) -> None:
+        self.evaluate(node.test)
+        before = self.frame.env
+        then = self._branch(node.body, {**before, **refined(self, node.test, True)})
+        other = self._branch(node.orelse, {**before, **refined(self, node.test, False)})
+        self._merge(before, [then, other])
+        if then is not None and other is not None:
+            self.frame.env.update(moved_by_choice(node, before, then, other))
+
+    def _run_loop(self, node: ast.For | ast.AsyncFor | ast.While) -> None:
+        """A `break` leaves what is known there to what stands behind the loop, so that the block's end stays alive."""
+        iterated = UNKNOWN if isinstance(node, ast.While) else self.evaluate(node.iter)
+        before = self.frame.env
+        known_exit = self._loop_exits.get(node)
+        self.frame.env = joined([before, known_exit]) if known_exit else dict(before)
+        if isinstance(node, ast.While):
+            self.evaluate(node.test)
+        else:
+            self.assign(node.target, element_of(iterated))
+        after = self._branch(node.body, self.frame.env)
+        self._loop_exits[node] = after if after is not None else self.frame.env
+        self.frame.env = joined([before, self._loop_exits[node]])
+        self.frame.dead = False
+        self._block(node.orelse)
+
+    def _run_with(self, node: ast.With | ast.AsyncWith) -> None:
+        for item in node.items:
+            value = self.evaluate(item.context_expr)
+            if item.optional_vars is not None:
+                self.assign(item.optional_vars, value)
+        self._block(node.body)
+
+    def _run_try(self, node: ast.Try) -> None:
+        before = dict(self.frame.env)
+        body = self._branch([*node.body, *node.orelse], self.frame.env)
+        exits = [body]
+        for handler in node.handlers:
+            if handler.type is not None:
+                self.evaluate(handler.type)
+            exits.append(self._branch(handler.body, joined([before, body]) if body is not None else dict(before)))
+        self._merge(before, exits)
+        dead, self.frame.dead = self.frame.dead, False
+        self._block(node.finalbody)
+        self.frame.dead |= dead
+
+    def _run_match(self, node: ast.Match) -> None:
+        self.evaluate(node.subject)
+        before = self.frame.env
+        exits: list[dict[str, Value] | None] = [dict(before)]
+        for case in node.cases:
+            env = dict(before)
+            for name in (getattr(part, "name", None) for part in ast.walk(case.pattern)):
+                if name:
+                    env[name] = UNKNOWN
+            exits.append(self._branch(case.body, env))
+        self._merge(before, exits)
+
+    def _run_raise(self, node: ast.Raise) -> None:
+        self.evaluate_parts(node)
+        self.frame.dead = True
+
+    def _run_assert(self, node: ast.Assert) -> None:
+        self.evaluate_parts(node)
+        self.frame.env.update(refined(self, node.test, True))
+
+
+def _may_be_on_device(value: Value) -> bool:
+    return value.kind in (Kind.TENSOR, Kind.UNKNOWN) and value.place is not Place.HOST
+
+
+def _kind_by_methods(info: ClassInfo) -> str:
+    """What a class is of which no base tells it, by what its objects can do."""
+    if "forward" in info.methods and _is_of_the_project(info.base_names):
+        return "module"
+    return "optimizer" if info.methods.keys() >= {"step", "zero_grad"} else ""  # or wraps one
+
+
+def _is_of_the_project(base_names: Sequence[str]) -> bool:
+    heads = {name.partition(".")[0] for name in base_names}
+    return bool(heads - {"torch", "builtins"} - sys.stdlib_module_names)
+
+
+def _kind_of_base(name: str) -> str:
+    kind = torch_ops.class_kind(name)
+    if kind is not None or name == "torch.autograd.Function":
+        return kind or "differentiable"
+    if name.endswith(("LightningModule", "PreTrainedModel", "PyTorchModelHubMixin", "ModelMixin")):
+        return "module"
+    return "dataset" if name.startswith("torchvision.datasets") else ""
+
+
+_STATEMENTS: dict[type[ast.AST], Callable[[Executor, Any], object]] = {
+    **dict.fromkeys((ast.FunctionDef, ast.AsyncFunctionDef), Executor._run_functiondef),
+    **dict.fromkeys((ast.For, ast.AsyncFor, ast.While), Executor._run_loop),
+    **dict.fromkeys((ast.Assign, ast.AnnAssign, ast.AugAssign), Executor._run_binding),
+    **dict.fromkeys((ast.With, ast.AsyncWith), Executor._run_with),
+    **dict.fromkeys((ast.Try, getattr(ast, "TryStar", ast.Try)), Executor._run_try),
+    **dict.fromkeys((ast.Global, ast.Nonlocal), lambda self, node: self.frame.outer.update(node.names)),
+    ast.ClassDef: Executor._run_classdef,
+    ast.Return: Executor._run_return,
+    ast.Delete: Executor._run_delete,
+    ast.If: Executor._run_if,
+    ast.Match: Executor._run_match,
+    ast.Raise: Executor._run_raise,
+    ast.Assert: Executor._run_assert,
+    ast.Import: Executor._run_import,
+    ast.ImportFrom: Executor._run_importfrom,
+    ast.Expr: Executor.evaluate_parts,
+}

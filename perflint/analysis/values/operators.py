@@ -1,0 +1,126 @@
+"""Evaluates operators and subscripts."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+
+from perflint.analysis.values.values import (
+    GUESSED,
+    LIKELY_LOADER,
+    NUMBER,
+    NUMPY,
+    PERIODIC,
+    STRING,
+    UNKNOWN,
+    Kind,
+    Place,
+    Value,
+    join,
+    literal,
+    sequence_of,
+    tensor,
+)
+
+_MODULO = Value(Kind.NUMBER, name="modulo")
+_UNEQUAL = (Kind.SEQUENCE, Kind.STRING, Kind.NONE)  # to any tensor, whatever is in it
+_LOGICAL = (ast.BitAnd, ast.BitOr, ast.BitXor, ast.Add, ast.Mult)  # of masks they make a mask
+
+
+def common_place(tensors: Iterable[Value]) -> Place:
+    """Where an operation on these tensors computes: on the device if one is there."""
+    places = {value.place for value in tensors}
+    if Place.DEVICE in places:
+        return Place.DEVICE
+    return Place.HOST if places == {Place.HOST} else Place.UNKNOWN
+
+
+def _combined(tensors: Sequence[Value]) -> Value:
+    """A tensor computed of `tensors`, one of which may be none: only of guesses is it a guess itself."""
+    certain = any(value.sure or value.name != GUESSED for value in tensors)
+    return tensor(common_place(tensors), sure=certain)._replace(name="" if certain else GUESSED)
+
+
+def arithmetic(op: ast.operator, left: Value, right: Value) -> Value:
+    """What `left op right` gives."""
+    operands = (left, right)
+    if left.kind is Kind.STRING or right.kind is Kind.STRING:
+        return STRING
+    tensors = [value for value in operands if value.kind is Kind.TENSOR]
+    if tensors:
+        masks = isinstance(op, _LOGICAL) and all(value.dtype == "bool" for value in operands)
+        return _combined(tensors)._replace(dtype="bool" if masks else "")
+    if any(value.kind is Kind.NUMPY for value in operands):
+        return NUMPY._replace(name=_MODULO.name) if isinstance(op, ast.Mod) else NUMPY
+    if isinstance(op, ast.Mod) and left.kind in (Kind.NUMBER, Kind.UNKNOWN, Kind.METHOD):
+        return _MODULO
+    if left.kind is Kind.SEQUENCE:
+        return _sequence_arithmetic(op, left, right)
+    if right.kind is Kind.SEQUENCE and left.kind is Kind.NUMBER:
+        return _sequence_arithmetic(op, right, left)
+    if all(value.kind is Kind.NUMBER for value in operands):
+        return _number_arithmetic(op, left, right)
+    return UNKNOWN
+
+
+def _number_arithmetic(op: ast.operator, left: Value, right: Value) -> Value:
+    a, b = left.literal, right.literal
+    if left.is_literal and right.is_literal and isinstance(a, int | float) and isinstance(b, int | float):
+        if isinstance(op, ast.Add):
+            return literal(a + b)
+        if isinstance(op, ast.Sub):
+            return literal(a - b)
+        if isinstance(op, ast.Mult) and abs(a) < 1e9 and abs(b) < 1e9:
+            return literal(a * b)
+    return NUMBER
+
+
+def _sequence_arithmetic(op: ast.operator, left: Value, right: Value) -> Value:
+    if isinstance(op, ast.Add) and right.kind is Kind.SEQUENCE:
+        return sequence_of(join(left.item or UNKNOWN, right.item or UNKNOWN))
+    return sequence_of(left.item or UNKNOWN)
+
+
+def comparison(ops: Sequence[ast.cmpop], left: Value, rights: Sequence[Value]) -> Value:
+    """What a chain of comparisons gives."""
+    operands = (left, *rights)
+    if not isinstance(ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn):
+        tensors = [value for value in operands if value.kind is Kind.TENSOR]
+        if tensors and all(value.kind not in _UNEQUAL for value in operands):
+            return _combined(tensors)._replace(dtype="bool")
+        if any(value.kind is Kind.NUMPY for value in operands):
+            return NUMPY
+    if len(ops) == 1 and left.name == "modulo" and isinstance(ops[0], ast.Eq):
+        return PERIODIC
+    if len(ops) == 1 and left.name == "modulo" and isinstance(ops[0], ast.NotEq | ast.Gt):
+        return _MODULO  # true but once in n, as the remainder itself
+    if isinstance(ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn):
+        return NUMBER
+    may_be = [value.kind is Kind.UNKNOWN or (value.kind is Kind.METHOD and not value.sure) for value in operands]
+    return UNKNOWN if all(may_be) else NUMBER._replace(sure=not any(may_be))
+
+
+def subscript(base: Value, index: Value, node: ast.expr) -> Value:
+    """What `base[index]` gives."""
+    if base.kind is Kind.TENSOR:
+        return tensor(base.place, sure=base.sure, dtype=base.dtype)._replace(name=base.name)
+    if base.kind is Kind.SEQUENCE:
+        return _sequence_part(base, index, node)
+    if base.kind is Kind.MAPPING:
+        return base.entry(index)
+    if base.kind is Kind.MODULE:
+        return base.item or Value(Kind.MODULE, sure=False)
+    if base.kind is Kind.DATASET:
+        return tensor(Place.HOST, sure=False)
+    if base.kind is Kind.LOADER and not base.sure and index.is_literal:  # which no loader allows: of several loaders
+        return LIKELY_LOADER
+    if base.kind in (Kind.NUMPY, Kind.STRING):
+        return base.varying
+    return UNKNOWN
+
+
+def _sequence_part(base: Value, index: Value, node: ast.expr) -> Value:
+    if isinstance(node, ast.Slice):
+        return sequence_of(base.item or UNKNOWN)
+    items, at = base.items, index.literal
+    return items[at] if items and isinstance(at, int) and -len(items) <= at < len(items) else base.item or UNKNOWN

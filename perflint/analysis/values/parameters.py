@@ -1,0 +1,135 @@
+"""Infers the parameters of a function from its calls, annotations, defaults and uses."""
+
+from __future__ import annotations
+
+import ast
+
+from perflint.analysis.values.classes import FunctionInfo
+from perflint.analysis.values.evaluate import Evaluator
+from perflint.analysis.values.hints import kind_by_usage, looks_like_loader, usage
+from perflint.analysis.values.values import (
+    DEVICE_TENSOR,
+    GUESSED_TENSOR,
+    LIKELY_LOADER,
+    NUMBER,
+    NUMPY,
+    STRING,
+    TENSOR,
+    UNKNOWN,
+    Kind,
+    Place,
+    Value,
+    join,
+    literal,
+    mapping,
+    sequence_of,
+    tensor,
+)
+from perflint.syntax.arguments import defaults_of
+from perflint.syntax.walk import Function, path_of
+
+STEP_METHODS = frozenset({"forward", "training_step", "validation_step", "test_step", "predict_step", "train_step"})
+_ANNOTATIONS = {"int": NUMBER, "float": NUMBER, "bool": NUMBER, "str": STRING}
+_CLASSES = {
+    **dict.fromkeys(("Tensor", "FloatTensor", "LongTensor", "BoolTensor"), TENSOR),
+    "DataLoader": LIKELY_LOADER,
+    "Module": Value(Kind.MODULE, sure=False),
+    "Optimizer": Value(Kind.OPTIMIZER),
+    "ndarray": NUMPY,
+}
+_TOLD = frozenset({"int", "bool", "str"})  # by fields; a loss may be kept in what is annotated as a float
+
+
+def parameter_values(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Value]:
+    """What is known of each parameter when the body of `info` starts."""
+    arguments = info.node.args
+    parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    is_bound = info.owner is not None and bool(parameters) and "staticmethod" not in _decorators(info.node)
+    is_demo = evaluator.is_demo and info.name in STEP_METHODS and info.owner is not None and info.owner.is_a("module")
+    unknown = is_demo or any(parameter.arg not in info.arguments for parameter in parameters[is_bound:])
+    if unknown and info.usage is None:
+        info.usage = usage(info.node)
+    used = info.usage or {}
+    defaults = defaults_of(info.node)
+    values = {}
+    for parameter in parameters:
+        name = parameter.arg
+        given = info.arguments.get(name)
+        if given is None or (is_demo and _is_of_host(given)):
+            values[name] = _expected(evaluator, info, parameter, used.get(name, set()), defaults.get(name))
+        elif given.kind is Kind.NUMBER:  # others may call it with another one
+            values[name] = given.varying
+        else:
+            values[name] = given
+        if name in info.arguments and name in defaults:
+            values[name] = join(values[name], constant(defaults[name]))
+    if info.owner is not None and is_bound:
+        first = parameters[0].arg
+        if first not in info.arguments:
+            values[first] = info.owner.instance
+    if arguments.vararg is not None:
+        values[arguments.vararg.arg] = sequence_of(UNKNOWN)
+    if arguments.kwarg is not None:
+        values[arguments.kwarg.arg] = mapping((), complete=False)
+    return values
+
+
+def annotated_fields(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Value]:
+    """The integers, flags and strings in parameters that are annotated with a class of this file, by their paths."""
+    arguments, values = info.node.args, {}
+    for parameter in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+        named = info.parent.lookup(path_of(parameter.annotation)) if parameter.annotation is not None else None
+        body = named.node.body if named is not None and isinstance(named.node, ast.ClassDef) else ()
+        for field in body:
+            if isinstance(field, ast.AnnAssign) and path_of(field.annotation) in _TOLD:
+                values[f"{parameter.arg}.{path_of(field.target)}"] = _annotated(field.annotation)
+    return values
+
+
+def _is_of_host(value: Value) -> bool:
+    """Is it a tensor on the host, or the host itself as a device?"""
+    return (value.kind in (Kind.TENSOR, Kind.DEVICE) and value.place is Place.HOST) or value.literal == "cpu"
+
+
+def _expected(
+    evaluator: Evaluator, info: FunctionInfo, parameter: ast.arg, attributes: set[str], default: ast.expr | None
+) -> Value:
+    """What a parameter likely is where no call in this file tells."""
+    method_of_module = info.owner is not None and (info.owner.is_a("module") or info.owner.is_a("differentiable"))
+    annotated = _annotated(parameter.annotation)
+    if annotated.kind is Kind.TENSOR:
+        return tensor(evaluator.module_place if method_of_module else Place.UNKNOWN)
+    if annotated.kind is not Kind.UNKNOWN:
+        return annotated
+    if info.owner is not None and info.owner.is_a("dataset"):
+        return NUMBER if info.name == "__getitem__" else UNKNOWN
+    if default is not None and isinstance(default, ast.Constant) and default.value is not None:
+        return constant(default).varying
+    likely = kind_by_usage(parameter.arg, attributes)
+    if method_of_module:
+        if likely.kind is Kind.TENSOR:
+            return likely._replace(place=evaluator.module_place)
+        if likely.kind is Kind.UNKNOWN and info.name in STEP_METHODS and parameter.arg != "ctx":
+            return (DEVICE_TENSOR if "[:, ]" in attributes else GUESSED_TENSOR)._replace(place=evaluator.module_place)
+    if likely.kind is Kind.UNKNOWN and looks_like_loader(parameter.arg):
+        return LIKELY_LOADER
+    return likely
+
+
+def _annotated(annotation: ast.expr | None) -> Value:
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        text = annotation.value.strip()
+    else:
+        text = path_of(annotation) if annotation is not None else ""
+    return _CLASSES.get(text.rpartition(".")[2], _ANNOTATIONS.get(text, UNKNOWN))
+
+
+def constant(node: ast.expr | None) -> Value:
+    """The value of a default, where that is written out."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float | str | type(None)):
+        return literal(node.value)
+    return UNKNOWN
+
+
+def _decorators(function: Function) -> set[str]:
+    return {getattr(decorator, "id", "") for decorator in getattr(function, "decorator_list", ())}
