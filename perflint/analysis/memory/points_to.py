@@ -52,6 +52,7 @@ class PointsTo(Calls):
             self.is_known = False
         self.cells.most = sys.maxsize  # what questions add is little
         if not self.is_known:
+            self.writes.clear()
             self.write(graph.scope, [ANYWHERE], deferred=True)  # all may have changed, at any time
 
     def _is_settled(self) -> bool:
