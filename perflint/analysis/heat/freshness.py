@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.values.methods import MODULE_SELF
-from perflint.analysis.values.values import UNKNOWN, Kind
+from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import Function, Loop, assigned_values, own_nodes
 
@@ -18,6 +18,7 @@ _HOUSEKEEPING = MODULE_SELF | {
 }
 _NUMBERS = frozenset({"builtins.float", "builtins.int"})
 _PASSES_ON = re.compile(r"builtins\.enumerate$|tqdm")
+_DEPTH = 2  # of calls through which a model is looked for
 _BATCH = re.compile(r"(^|_)batch$")
 
 
@@ -55,13 +56,18 @@ def _divides(bound: ast.expr) -> bool:
     return any(isinstance(node.op, ast.Div | ast.FloorDiv) for node in quotients)
 
 
-def _runs_model(program: Program, node: ast.AST) -> bool:
-    """Is it a call of a module, or of a method that may compute with it?"""
-    callee = program.value(node.func) if isinstance(node, ast.Call) else UNKNOWN
+def _runs_model(program: Program, node: ast.AST, depth: int = _DEPTH) -> bool:
+    """Is it a call of a module, or of a method that may compute with it, or of a function of the file that does?"""
+    if not isinstance(node, ast.Call):
+        return False
+    function = program.callee(node) if depth else None
+    if function is not None and any(_runs_model(program, each, depth - 1) for each in own_nodes(function)):
+        return True
+    callee = program.value(node.func)
     if callee.kind in (Kind.MODULE, Kind.TENSOR):  # a tensor can't be called: a model too
         return True
     is_method = callee.owner is not None and callee.owner.kind is Kind.MODULE
-    return is_method and getattr(getattr(node, "func", None), "attr", "") not in _HOUSEKEEPING
+    return is_method and getattr(node.func, "attr", "") not in _HOUSEKEEPING
 
 
 def _may_run_model(program: Program, node: ast.AST) -> bool:
