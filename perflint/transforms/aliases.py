@@ -62,7 +62,8 @@ def names_of(program: Program, points: PointsTo, write: Write, *, called: bool =
     for name in (each for part in parts for each in own_nodes(part) if isinstance(each, ast.Name)):
         around = program.parent(name)
         is_read = isinstance(name.ctx, ast.Load) or (isinstance(around, ast.AugAssign) and around.target is name)
-        if is_read and write.to in points.of(name):
+        is_part = isinstance(node, ast.AugAssign) and node.target is around and isinstance(around, ast.Subscript)
+        if is_read and (write.to in points.of(name) or (is_part and write.to in points.items_of(name))):
             yield name
 
 

@@ -270,6 +270,20 @@ def run():
         columns.append(x[:, t].sin())
     return torch.cat(rows, dim=0), columns
 """,
+    "two lists keep the tensors that one of them changes": """
+fc = nn.Linear(4, 4)
+def run():
+    x = torch.randn(2, 5, 4)
+    batch, steps, width = x.shape
+    outs, scores = [], []
+    for t in range(steps):
+        h = fc(x[:, t])
+        outs.append(h)
+        scores.append(h)
+    with torch.no_grad():
+        outs[0] += 1
+    return outs, scores
+""",
     "a list may have two names": """
 def run():
     x = torch.randn(2, 5, 3)

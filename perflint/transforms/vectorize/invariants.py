@@ -39,7 +39,7 @@ def _is_pure(scope: Scope, node: ast.Call) -> bool:
     if value.kind is Kind.LIBRARY and value.name in _PURE:
         return True
     method = torch_ops.of_method(node.func.attr) if isinstance(node.func, ast.Attribute) else None
-    if method is not None and method.is_metadata:
+    if method is not None and method.does("measuring"):
         return True
     if (module := module_of(scope.program, node.func)) is not None:
         return module.is_function(scope.program) and not is_changed(scope.program, node.func)

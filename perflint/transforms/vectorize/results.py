@@ -69,18 +69,17 @@ def _append(scope: Scope, node: ast.stmt, path: str, element: ast.expr) -> ast.s
     return statement(f"{path}.extend(each.clone() for each in {{parts}})", parts=parts)
 
 
-def check_apart(scope: Scope, name: str, value: Batched) -> None:
-    """Raise Blocked where the last value of `name` may be kept elsewhere, too, and is written to."""
-    points = scope.program.get(Memory).points_to(scope.facts.loop)
-    stores = [node for node in scope.uses(name, inside=True) if isinstance(node.ctx, ast.Store)]
-    within = scope.graph.is_within
-    places = [
-        each for each in _held(scope, stores) if isinstance(each.root, ast.AST) and within(each.root, scope.facts.loop)
-    ]
-    outside = (write for write in points.writes if not within(write.node, scope.facts.loop))
-    is_kept = bool(scope.draft.lists) or len(scope.facts.read_behind) > 1
-    if value.own and is_kept and any(write.to in places for write in outside):
-        raise Blocked(f"`{name}` is changed in place after the loop, and may be kept elsewhere, too", scope.facts.loop)
+def check_apart(scope: Scope, names: list[str]) -> None:
+    """Raise Blocked where what a step made is kept twice, by these names or in lists, and written to after the loop."""
+    loop, within = scope.facts.loop, scope.graph.is_within
+    points = scope.program.get(Memory).points_to(loop)
+    elements = [found[1] for each in scope.draft.lists if (found := appended(each.statement)) is not None]
+    stores = [[node for node in scope.uses(name, inside=True) if isinstance(node.ctx, ast.Store)] for name in names]
+    kept = [*map(points.of, elements), *(_held(scope, each) for each in stores)]
+    for place in {write.to for write in points.writes if not within(write.node, loop)}:
+        is_made_here = isinstance(place.root, ast.AST) and within(place.root, loop)
+        if is_made_here and sum(place in each for each in kept) > 1:
+            raise Blocked("what a step made is kept twice, and changed in place after the loop", loop)
 
 
 def _add(scope: Scope, node: ast.stmt, path: str, addends: list[tuple[str, ast.expr]]) -> ast.stmt:

@@ -78,7 +78,7 @@ def _check_around(program: Program, loop: PlainLoop) -> None:
 
 def _last_values(scope: Scope) -> Iterator[ast.stmt]:
     """What gives the names that are read behind the loop the values of its last step."""
-    loop = scope.facts.loop
+    loop, own = scope.facts.loop, []
     for name in sorted(scope.facts.read_behind - scope.draft.final):
         value = scope.values.get(name)
         if isinstance(value, State) and value.is_output:
@@ -89,6 +89,7 @@ def _last_values(scope: Scope) -> Iterator[ast.stmt]:
         if isinstance(value, Induction):
             yield assignment(name, value.stop)
         if isinstance(value, Batched):
-            check_apart(scope, name, value)
+            own += [name] if value.own else []
             last = picked(value.code, value.axis, new(ast.Slice(number(-1))) if value.kept else number(-1))
             yield assignment(name, expression("{x}.clone()", x=last) if value.own else last)
+    check_apart(scope, own)

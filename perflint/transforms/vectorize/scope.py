@@ -246,9 +246,10 @@ class Scope:
     def is_bound_alone(self, target: ast.AST) -> bool:
         """Does no other name get the same value where the variable is bound?"""
         statement = self.program.statement_of(target)
-        targets = getattr(statement, "targets", [getattr(statement, "target", None)])
-        value = getattr(statement, "value", None)
-        return len(targets) == 1 and target in ast.walk(targets[0]) and not isinstance(value, ast.Name)
+        if not isinstance(statement, ast.Assign | ast.AnnAssign) or isinstance(statement.value, ast.Name):
+            return False
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        return len(targets) == 1 and target in ast.walk(targets[0])
 
     def uses(self, name: str, *, inside: bool | None = None) -> list[ast.Name]:
         """Where the function of the loop has the variable, in the loop or outside of it."""
