@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perflint.analysis.links import NONE, Context, HotCall, Likelihood, Links, Says, Summary
+from perflint.analysis.links import NONE, Context, HotCall, Likelihood, Links, ParameterEffect, Says, Summary
 from perflint.documents.places import PlacedEdit, Position, Problem
 from perflint.engine.problems import InternalProblem
 from perflint.engine.results import Diagnostic, FileResult, PlacedFix
@@ -19,7 +19,7 @@ def encode(result: FileResult, links: Links = NONE) -> str:
     if result == FileResult(result.path) and links == NONE:
         return ""
     content = [[_diagnostic(each) for each in result.diagnostics], _problem(result.problem), result.skipped]
-    queries = [links.result_queries, links.guess_queries, links.step_queries, links.start_queries]
+    queries = [links.result_queries, links.guess_queries, links.step_queries, links.start_queries, links.memory_queries]
     exports = [_calls(links.calls), links.functions, links.bases, _summaries(links.summaries)]
     return _dumps([*content, *exports, *queries, links.imports, links.says])
 
@@ -29,17 +29,17 @@ def decode_links(payload: str) -> Links:
     if not payload:
         return NONE
     calls, functions, bases, summaries, *named, says = json.loads(payload)[3:]
-    unknown, guessed, steps, starts, imports = map(tuple, named)
+    unknown, guessed, steps, starts, memory, imports = map(tuple, named)
     classes = tuple((name, base) for name, base in bases)
     exports = (_read_calls(calls), tuple(functions), classes, _read_summaries(summaries))
-    return Links(*exports, unknown, guessed, steps, starts, imports, Says(says))
+    return Links(*exports, unknown, guessed, steps, starts, memory, imports, Says(says))
 
 
 def encode_contexts(contexts: Mapping[str, Context]) -> str:
     """The contexts of the files of a run, by path."""
     return _dumps(
         {
-            path: [_calls(each.calls), _summaries(each.summaries), each.on_host, each.is_compiled]
+            path: [_calls(each.calls), _summaries(each.summaries), each.on_host, each.is_compiled, each.asked]
             for path, each in contexts.items()
         }
     )
@@ -48,8 +48,8 @@ def encode_contexts(contexts: Mapping[str, Context]) -> str:
 def decode_contexts(payload: str) -> dict[str, Context]:
     """The contexts that `encode_contexts` was given; raises as `decode` does."""
     return {
-        path: Context(_read_calls(calls), _read_summaries(summaries), on_host, is_compiled)
-        for path, (calls, summaries, on_host, is_compiled) in json.loads(payload).items()
+        path: Context(_read_calls(calls), _read_summaries(summaries), on_host, is_compiled, tuple(asked))
+        for path, (calls, summaries, on_host, is_compiled, asked) in json.loads(payload).items()
     }
 
 
@@ -81,14 +81,26 @@ def _read_calls(content: list[Any]) -> tuple[HotCall, ...]:
 
 
 def _summaries(summaries: Sequence[Summary]) -> list[Any]:
-    return [[each.target, each.returns, each.trains, each.draws, each.starts, each.loads] for each in summaries]
+    return [
+        [each.target, each.returns, each.trains, each.draws, each.starts, each.loads, _effects(each)]
+        for each in summaries
+    ]
+
+
+def _effects(summary: Summary) -> list[Any] | None:
+    memory = summary.memory
+    return None if memory is None else [[each.name, each.writes, each.returns] for each in memory]
 
 
 def _read_summaries(content: list[Any]) -> tuple[Summary, ...]:
     return tuple(
-        Summary(target, returns, trains, draws, Likelihood(starts), Likelihood(loads))
-        for target, returns, trains, draws, starts, loads in content
+        Summary(target, returns, trains, draws, Likelihood(starts), Likelihood(loads), _read_effects(memory))
+        for target, returns, trains, draws, starts, loads, memory in content
     )
+
+
+def _read_effects(content: list[Any] | None) -> tuple[ParameterEffect, ...] | None:
+    return None if content is None else tuple(itertools.starmap(ParameterEffect, content))
 
 
 def _diagnostic(each: Diagnostic) -> list[Any]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 
-_ROUNDS = 3  # of the fixpoint over the summaries and contexts of files
+_ROUNDS = 5  # of the fixpoint over the summaries and contexts of files
 _BYTES_PER_WORKER = 64_000  # less is checked before another process has started
 _LOST = Problem("was not checked: the process that checked it was killed, as happens when memory runs out")
 

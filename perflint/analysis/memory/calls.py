@@ -33,6 +33,7 @@ from perflint.analysis.memory.python import (
     WRITES_FIRST,
 )
 from perflint.analysis.values.values import Kind
+from perflint.syntax.arguments import bind, defaults_of, is_static, parameters_of
 from perflint.syntax.walk import FUNCTIONS, Function
 from perflint.torch_ops import Argument, Operation
 
@@ -128,15 +129,15 @@ class Calls(ABC):
         operation = torch_ops.of_function(name) if name.startswith("torch.") else None
         if operation is not None:
             return self._operation(call, operation)
-        if name.startswith("torch.") and torch_ops.class_kind(name) is not None:
-            return self._kept(call)
+        if name.startswith("torch.") and (kind := torch_ops.class_kind(name)) is not None:
+            return self._of_tensor_type(call) if kind == "tensor-type" else self._kept(call)
         if name and name.partition(".")[0] in (*PURE_PACKAGES, "torch") and not name.startswith("torch.ops."):
             return self._of_library(call, name)
         if self.program.value(call.func).kind is Kind.MODULE:
             return self._of_module(call)
         if isinstance(call.func, ast.Attribute) and not name:
             return self._method(call, call.func)
-        return self._unknown(call)
+        return self._elsewhere(call, name) if name else self._unknown(call)
 
     def _is_decorated(self, function: Function) -> bool:
         """May a decorator out of sight make something else of the function?"""
@@ -166,7 +167,7 @@ class Calls(ABC):
     def _callee(self, call: ast.Call) -> Function | None:
         found = self.program.callee(call)
         if found is not None and self.program.value(call.func).kind is Kind.FUNCTION:
-            is_made = any(isinstance(each.root, ast.Call) for each in self.of(call.func) if not each.is_outside)
+            is_made = any(isinstance(each.root, ast.Call) and not each.path for each in self.of(call.func))
             return None if is_made or isinstance(call.func, ast.Call) else found  # as by functools.partial
         if found is not None or not isinstance(call.func, ast.Name | ast.Lambda):
             return found
@@ -189,39 +190,33 @@ class Calls(ABC):
 
     def _bound(self, call: ast.Call, function: Function) -> dict[ast.arg, Locations]:
         """What each parameter refers to; all that is unpacked may be any of them, and defaults are the caller's."""
-        arguments = function.args
-        parameters = [*arguments.posonlyargs, *arguments.args]
-        given: dict[ast.arg, Locations] = {}
-        defaults = zip(parameters[::-1], arguments.defaults[::-1], strict=False)
-        for parameter, default in (*defaults, *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)):
-            if default is not None and default in self.graph.places:
-                given[parameter] = self.of(default)
-        positional = [*parameters]
-        decorators = {getattr(each, "id", "") for each in getattr(function, "decorator_list", ())}
-        if self.program.class_of(function) is not None and "staticmethod" not in decorators:
-            value = self.program.value(call.func)
-            if value.owner is not None or value.kind is not Kind.FUNCTION:
-                receiver = call.func.value if isinstance(call.func, ast.Attribute) else call.func
-                own = self.of(call.func) if value.kind in (Kind.MODULE, Kind.INSTANCE) else NOWHERE
-                given[positional.pop(0)] = self.of(receiver) | own
-        spread: Locations = NOWHERE
-        for position, each in enumerate(call.args):
-            if isinstance(each, ast.Starred):
-                spread |= self.of(each)
-            elif position < len(positional) and not spread:
-                given[positional[position]] = self.of(each)
-            elif arguments.vararg is not None or spread:
-                spread |= self.of(each)
-        named = {each.arg: each for each in (*parameters, *arguments.kwonlyargs)}
-        for keyword in call.keywords:
-            if keyword.arg in named:
-                given[named[keyword.arg]] = self.of(keyword.value)
-            else:
-                spread |= self.of(keyword.value) if keyword.arg else self.items_of(keyword.value)
-        for extra in (*positional, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg) if spread else ():
-            if extra is not None:
-                given[extra] = given.get(extra, NOWHERE) | spread
+        parameters = parameters_of(function)
+        named = {each.arg: each for each in parameters}
+        defaults = {name: each for name, each in defaults_of(function).items() if each in self.graph.places}
+        given = {named[name]: self.of(default) for name, default in defaults.items()}
+        value = self.program.value(call.func)
+        is_method = self.program.class_of(function) is not None and not is_static(function)
+        is_bound = is_method and (value.owner is not None or value.kind is not Kind.FUNCTION)
+        if is_bound:
+            given[parameters[0]] = self._receiver(call, function)
+        bound = bind(call, function, skipped=is_bound)
+        given |= {named[name]: self.of(each) for name, each in bound.given.items()}
+        spread = frozenset().union(*map(self.of, (*bound.rest, *(each.value for each in bound.others))))
+        if bound.is_open:
+            stars = (position for position, each in enumerate(call.args) if isinstance(each, ast.Starred))
+            spread = spread.union(*map(self.of, call.args[next(stars, len(call.args)) :]))
+            spread = spread.union(*(self.items_of(each.value) for each in call.keywords if each.arg is None))
+        extra = (function.args.vararg, function.args.kwarg)
+        for each in (parameters[is_bound:] if bound.is_open else extra) if spread else ():
+            if each is not None:
+                given[each] = given.get(each, NOWHERE) | spread
         return given
+
+    def _receiver(self, call: ast.Call, function: Function) -> Locations:
+        """The object whose method a call runs: what is called itself, unless its method is called by name."""
+        func = call.func
+        is_named = isinstance(func, ast.Attribute) and func.attr == getattr(function, "name", "")
+        return self.of(func.value if is_named and isinstance(func, ast.Attribute) else func)
 
     def _instantiated(self, node: ast.AST, function: Function, given: Mapping[ast.arg, Locations]) -> Locations:
         """What the summary of `function` says, in terms of this function's locations."""
@@ -259,6 +254,34 @@ class Calls(ABC):
             found = loaded | (found if part == ELEMENTS else NOWHERE)
         return found
 
+    # -- functions of other files
+
+    def _elsewhere(self, call: ast.Call, name: str) -> Locations:
+        """A call of a function of another file, which it says what it does with its arguments, or of a library's."""
+        known = {each.memory for each in self.program.summaries(call) if each.target == name}
+        effects = known.pop() if len(known) == 1 else None
+        if effects is None or self._applies(call):
+            self.program.memory_queries.update({name} & {*self.program.targets(call)})
+            return self._unknown(call)
+        names = [each.name for each in effects]
+        bound = bind(call, names[: names.index("*")])
+        by_name = {each.name: each for each in effects}
+        extra = [each for each in effects if each.name.startswith("*")]
+        given = [(value, [by_name[each]]) for each, value in bound.given.items()]
+        given += [(value, extra) for value in bound.rest]
+        given += [(each.value, [by_name[each.arg]] if each.arg in by_name else extra) for each in bound.others]
+        if bound.is_open:
+            given = [(value, [*effects]) for value in self._expressions(call)]
+        returned: Locations = NOWHERE
+        for value, done in given:
+            places = self.of(value) | (self.items_of(value) if bound.is_open else NOWHERE)
+            if any(each.writes for each in done):
+                self.write(call, places, deep=True)
+            if any(each.returns for each in done):
+                returned |= self.cells.reach(places) | {each.part(ANY) for each in places if each.is_open}
+        self.cells.store([made(call)], ANY, returned)
+        return returned | {made(call)}
+
     # -- torch's operations
 
     def _operation(self, call: ast.Call, operation: Operation) -> Locations:
@@ -275,6 +298,11 @@ class Calls(ABC):
         found = [self.items_at(self.of(each)) if argument.spread else self.of(each)
                  for each in argument.of(call)]  # fmt: skip
         return frozenset().union(*found)
+
+    def _of_tensor_type(self, call: ast.Call) -> Locations:
+        """`torch.LongTensor(x)`: the memory of a tensor, but a copy of a list."""
+        tensors = (each for each in call.args if self.program.value(each).kind not in _CONTAINERS)
+        return frozenset({made(call)}).union(*map(self.of, tensors))
 
     def _of_module(self, call: ast.Call) -> Locations:
         """A call of a module, which keeps nothing, but may work in place."""
@@ -371,7 +399,7 @@ class Calls(ABC):
             given |= self.of(func.value)
         self.write(call, given, deep=True)
         self.cells.store([*given, made(call)], ANY, given)
-        return self.cells.reach(given) | {made(call)} | frozenset(each.part(ANY) for each in given if each.is_outside)
+        return self.cells.reach(given) | {made(call)} | frozenset(each.part(ANY) for each in given if each.is_open)
 
     def _applies(self, call: ast.Call) -> bool:
         """Is the call given a function, to apply to its other arguments, that may write to something?"""

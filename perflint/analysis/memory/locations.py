@@ -25,8 +25,8 @@ class Origin(IntEnum):
 class Location(NamedTuple):
     """The memory of a tensor, or an object: of its root, or the part of that at the end of `path`.
 
-    A view has the location of its base. What lies outside of the function is told apart by paths of attributes and
-    items, down to a fixed depth; what the function itself makes holds other locations in cells.
+    A view has the location of its base. What lies outside of the function, or comes from another, is told apart by
+    paths of attributes and items, down to a fixed depth; what the function itself makes holds other locations in cells.
     """
 
     origin: Origin
@@ -38,8 +38,13 @@ class Location(NamedTuple):
         """Was it there before the function was called?"""
         return self.origin is not Origin.MADE
 
+    @property
+    def is_open(self) -> bool:
+        """May it hold what this function has not put there: is it outside, or made by another function?"""
+        return self.is_outside or isinstance(self.root, ast.Call | ast.Attribute | ast.BinOp)
+
     def part(self, name: str) -> Location:
-        """The location of an attribute or of the items, of an object outside."""
+        """The location of an attribute or of the items, of an object that is open."""
         if self.origin is Origin.ANYWHERE or self.path[-1:] == (ANY,):
             return self
         is_deep = len(self.path) >= _DEEPEST or self.path[-1:] == (ELEMENTS,)
@@ -133,7 +138,7 @@ class Cells:
             names = self.names.get(each, ()) if name == ANY else (name, ANY)
             for one in names:
                 found |= self.held.get((each, one), set())
-            if each.is_outside:
+            if each.is_open:
                 found.add(each.part(name))
         return frozenset(found)
 
