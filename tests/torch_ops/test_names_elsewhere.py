@@ -23,10 +23,7 @@ _FEW = 3  # names of torch's operations, and not of Python's functions, that mak
 
 # Files with lists that look like it. Each list is of something else, as said, or remains to be taken apart.
 _ALLOWED = {
-    "perflint/analysis/data/worker_effects.py": "special methods of classes",
     "perflint/analysis/data/draws.py": "methods of strings, lists, arrays and pictures; numpy's generators",
-    "perflint/analysis/data/sharing.py": "functions of Python and numpy that pass objects on",
-    "perflint/analysis/data/writes.py": "methods of lists, dictionaries, sets and arrays",
     "perflint/analysis/loops/calls.py": "beginnings of names, of functions and modules alike",
     "perflint/analysis/loops/objects.py": "methods of modules",
     "perflint/analysis/memory/consumers/tensors.py": "beginnings of names that only tensors' methods have",

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint import torch_ops
+from perflint.analysis.data.effects import method_of
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
@@ -36,9 +37,9 @@ _FIXED_METHODS = frozenset(
 class Draws:
     """Random draws in the functions, classes and transforms of one program."""
 
-    def __init__(self, program: Program, origins: Origins) -> None:
+    def __init__(self, program: Program) -> None:
         self._program = program
-        self._origins = origins
+        self._origins = program.get(Origins)
 
     def may_call(self, node: ast.AST) -> bool:
         """May calling the value of `node`, a transform or a function, draw random numbers?"""
@@ -69,7 +70,7 @@ class Draws:
     def _is_fixed_instance(self, call: ast.Call) -> bool:
         """Does `call` make an object of a class of this file whose `__call__` draws nothing?"""
         value = self._program.value(call.func)
-        method = method_of(value.node, "__call__") if isinstance(value.node, ast.ClassDef) else None
+        method = method_of(value.node, "__call__")
         return method is not None and not self.may_run(method)
 
     def may_run(self, function: Function, _seen: frozenset[ast.AST] = frozenset()) -> bool:
@@ -141,8 +142,3 @@ def library_draws(name: str) -> bool:
     if name.startswith(("torchvision.transforms.functional.", "torchvision.io.")):
         return False
     return head not in _FIXED_LIBRARIES and head not in ("numpy", "scipy")
-
-
-def method_of(node: ast.ClassDef, name: str) -> ast.FunctionDef | None:
-    """The method called `name` that the body of a class defines."""
-    return next((each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == name), None)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 
-from perflint.analysis.data.draws import method_of
+from perflint.analysis.data.effects import method_of
 from perflint.analysis.data.loaders import Loaders
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
@@ -33,10 +33,7 @@ class Handovers:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-
-    @cached_property
-    def _origins(self) -> Origins:
-        return self._program.get(Loaders).origins
+        self._origins = program.get(Origins)
 
     def runs_training(self, call: ast.Call) -> bool:
         """Does a name like fit, train or run call code that cannot be seen?"""

@@ -8,9 +8,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from perflint.analysis.data.draws import method_of
+from perflint.analysis.data.effects import method_of
 from perflint.analysis.data.handovers import Handovers
 from perflint.analysis.data.loaders import Loaders, is_loader_class
+from perflint.analysis.data.origins import Origins
 from perflint.analysis.data.workers import Reason, Workers
 from perflint.analysis.facts import Program
 from perflint.analysis.links import Likelihood
@@ -45,6 +46,7 @@ class Starts:
 
     def __init__(self, program: Program, assumed: frozenset[ast.Call] = frozenset()) -> None:
         self._program = program
+        self._origins = program.get(Origins)
         self._workers = Workers(program, assumed)
         self._handovers = Handovers(program)
         self._functions: dict[ast.AST, Reason | None] = {}
@@ -182,12 +184,12 @@ class Starts:
 
     def _makers(self, node: ast.expr) -> list[str]:
         """The qualified names of the calls that may have made an object."""
-        origins = self._program.get(Loaders).origins.of(node)
+        origins = self._origins.of(node)
         return [self._program.qualified(origin.func) for origin in origins if isinstance(origin, ast.Call)]
 
     def _is_process(self, node: ast.expr) -> bool:
         """Is it a Process? One that is kept in a list is known by its construction in the same function."""
-        origins = self._program.get(Loaders).origins.of(node)
+        origins = self._origins.of(node)
         made = [origin for origin in origins if isinstance(origin, ast.Call)]
         if made:
             return any(self._makes_process(origin) for origin in made)
