@@ -15,8 +15,8 @@ What is offered, by the question that a rule asks:
   `torch_does` asks for a trait and `torch_name` for the canonical name; `converts`, `is_view`, `joins` and `WRAPPERS`.
 - *Where does it come from, and where does it go?* `flow` gives the `Flow` of definitions to uses; `carrying_loop`
   tells what a loop carries; `occurrences` and `seen_elsewhere` tell who looks at a variable; `reading` gives all that
-  becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`; `may_show_writes` asks the alias analysis whether
-  a view may stand for a copy.
+  becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`; `shown_writes` asks the alias analysis for
+  each `Write` that a view in the place of a copy would show.
 - *How large is it?* `shapes` gives the `Shapes`, each a `Shape`; `ranks` the `Ranks`, the axes that there are at
   least.
 - *How often does it run?* `Program.heat` gives a `Heat`, `Program.loop_kind` a `LoopKind`; `runs_often` leaves out
@@ -57,7 +57,8 @@ from perflint.analysis.ir.occurrences import occurrences, seen_elsewhere
 from perflint.analysis.links import Likelihood
 from perflint.analysis.memory.consumers import WRAPPERS, Consumer, Reading, Role, converts, is_view, joins
 from perflint.analysis.memory.consumers import reading as _reading
-from perflint.analysis.memory.view_writes import may_show_writes
+from perflint.analysis.memory.locations import Write
+from perflint.analysis.memory.view_writes import shown_writes
 from perflint.analysis.program import Heat, Kind, LoopKind, Place, Program, Value
 from perflint.analysis.values.moves import Move, move
 from perflint.analysis.values.operations import TorchCall, operation
@@ -140,6 +141,7 @@ __all__ = [
     "Sync",
     "TorchCall",
     "Value",
+    "Write",
     "add_guard",
     "bind",
     "call_like",
@@ -163,7 +165,6 @@ __all__ = [
     "loaders",
     "makes_rare",
     "matchers",
-    "may_show_writes",
     "measured_workers",
     "move",
     "number",
@@ -178,6 +179,7 @@ __all__ = [
     "runs_often",
     "seen_elsewhere",
     "shapes",
+    "shown_writes",
     "statement",
     "statements",
     "takes_keywords",

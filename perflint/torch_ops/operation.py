@@ -24,6 +24,8 @@ Trait = Literal[
     "cast",  # the same numbers in another type
     "move",  # in another place
     "to_device",  # may take the tensor to the device
+    "adopting",  # makes its tensor another name for the memory of what it is given
+    "applying",  # calls a function that it is given
     "copying",  # gives its tensor's numbers, or a constant: bitwise the same on every device
     "to_host",  # copies to the host, or reads there
     "counting",  # waits for the device since the values decide how many, or whether

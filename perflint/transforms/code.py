@@ -196,6 +196,8 @@ class _Filling(cst.CSTTransformer):
             return node
         if any(one is not other for one, other in zip(call.args, found, strict=True)):
             return node
+        if any(_handed(one) != _handed(new) for one, new in zip(call.args, node.args, strict=True)):
+            return node
         laid = [arg.with_changes(value=new.value) for arg, new in zip(call.args, node.args, strict=True)]
         before, func = call.whitespace_before_args, call.whitespace_after_func
         return node.with_changes(args=laid, whitespace_before_args=before, whitespace_after_func=func)
@@ -204,6 +206,11 @@ class _Filling(cst.CSTTransformer):
         """What the mark `node` stands for; None where it is none."""
         is_mark = isinstance(node, cst.Name) and node.value.startswith(prefix)
         return self._coder.kept[node.value.removeprefix(prefix)] if is_mark else None  # type: ignore[union-attr]
+
+
+def _handed(argument: cst.Arg) -> tuple[str, str]:
+    """By which stars and keyword an argument is handed over."""
+    return argument.star, argument.keyword.value if argument.keyword is not None else ""
 
 
 def _inner(node: cst.CSTNode) -> cst.CSTNode | None:

@@ -25,6 +25,8 @@ def check_aliases(program: Program, loop: PlainLoop) -> None:
     """
     memory = program.get(Memory)
     points, graph = memory.points_to(loop), memory.graph(loop)
+    if not points.is_known:
+        raise Blocked("the function around the loop is too large for its aliases to be told apart", loop)
     held = frozenset().union(*points.cells.held.values())
     for write in points.writes:
         is_made = _is_made_in(graph, loop, write.to)

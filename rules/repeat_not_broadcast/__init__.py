@@ -63,11 +63,12 @@ may flow.
 another shape and `expand(-1, n, -1)` raises. What counts is what made the tensor, what is done to it (`x.size(2)`,
 `x.sum(dim=1)`, `x[:, 0]`), and a result that fits nothing else.
 
-Not fixed where other files may get hold of the copy, returned or in an attribute, where it is moved or cast before
-something else than an elementwise operation reads it (then the move or cast belongs in front of the repeating), where
-the size of the axis is only suggested by a tensor that the copy meets, where the counts are kept in a list, where the
-number of axes can't be told and `expand` needs it, where a comment stands in the way, and next to a transposed tensor:
-there the view would give the result another layout in memory, which a `.view()` behind it may not take.
+Not fixed where code that perflint can't look into may write to the tensor while the copy is in use, where other files
+may get hold of the copy, returned or in an attribute, where it is moved or cast before something else than an
+elementwise operation reads it (then the move or cast belongs in front of the repeating), where the size of the axis is
+only suggested by a tensor that the copy meets, where the counts are kept in a list, where the number of axes can't be
+told and `expand` needs it, where a comment stands in the way, and next to a transposed tensor: there the view would
+give the result another layout in memory, which a `.view()` behind it may not take.
 
 ## Measured
 
@@ -87,9 +88,9 @@ from perflint import api
 from perflint.api import Finding, Options, Program, Rule
 
 from .copies import Copy, recognise
-from .patch import Patch, patch
+from .patch import blocked_by, patch
 from .proof import proved
-from .verdict import is_one_time, is_worth_it, kind_of, source_changes
+from .verdict import is_one_time, is_worth_it, kind_of, shown_writes
 
 
 class RepeatNotBroadcast(Rule):
@@ -109,14 +110,13 @@ class RepeatNotBroadcast(Rule):
             if read is None or not read.consumers:
                 continue
             repeated = proved(program, shapes, flow, copy, read)
-            if (
-                repeated is None
-                or not is_worth_it(program, shapes, flow, copy, read)
-                or source_changes(program, flow, copy, read)
-            ):
+            if repeated is None or not is_worth_it(program, shapes, flow, copy, read):
+                continue
+            writes = shown_writes(program, flow, copy, read)
+            if any(write.is_in_sight for write in writes):
                 continue
             kind = kind_of(program, read)
-            result: Patch = patch(program, shapes, flow, copy, read, repeated)
+            result = blocked_by(writes[0]) if writes else patch(program, shapes, flow, copy, read, repeated)
             span = _span(program, copy)
             if span in reported:  # several casts of one expansion
                 continue

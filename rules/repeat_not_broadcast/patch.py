@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 
 from perflint import api
-from perflint.api import Fix, Flow, Kind, Program, Reading, Role, Safety, Shapes, converts
+from perflint.api import Blocked, Fix, Flow, Kind, Program, Reading, Role, Safety, Shapes, Write, converts
 
 from .copies import Copy
 from .gradients import may_have_gradient
@@ -21,6 +21,11 @@ class Patch:
 
     fixes: tuple[Fix, ...] = ()
     blocked: str = ""
+
+
+def blocked_by(write: Write) -> Patch:
+    """No rewriting, since code that can't be looked into may write to the source while the copy is in use."""
+    return Patch(blocked=str(Blocked("what is repeated may be written to here, and a view would show it", write.node)))
 
 
 def patch(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Reading, repeated: Repeated) -> Patch:

@@ -19,6 +19,7 @@ from perflint.api import (
     Reading,
     Role,
     Shapes,
+    Write,
     is_view,
 )
 
@@ -203,10 +204,10 @@ def _is_folded(shapes: Shapes, consumer: Consumer) -> bool:
     return name == "matmul" and ((rank or 0) > 3 or any(other is not None and other < 3 for other in others))
 
 
-def source_changes(program: Program, flow: Flow, copy: Copy, reading: Reading) -> bool:
-    """May the source be written to while the copy is in use, so that a view would show the change?"""
+def shown_writes(program: Program, flow: Flow, copy: Copy, reading: Reading) -> list[Write]:
+    """The writes that may change the source while the copy is in use, so that a view would show the change."""
     backward = may_have_gradient(program, flow, copy)
-    return api.may_show_writes(program, copy.call, copy.source, reading, backward=backward)
+    return list(api.shown_writes(program, copy.call, copy.source, reading, backward=backward))
 
 
 def _base(node: ast.expr) -> ast.expr:

@@ -177,3 +177,15 @@ def test_a_write_through_an_alias_is_seen(body: str) -> None:
 @pytest.mark.parametrize("body", LEFT_ALONE)
 def test_what_writes_elsewhere_is_no_write(body: str) -> None:
     assert not _is_written_behind_the_copy(body)
+
+
+def test_a_function_too_large_to_analyse_and_its_callers_are_as_good_as_unknown() -> None:
+    names = [f"x{number}" for number in range(80)]
+    calls = "".join(f"    {name}.a = other.f({', '.join(names)})\n" for name in names)
+    text = f"import other\ndef large({', '.join(names)}):\n{calls}def around(s, y):\n    y.repeat(s)\n    large(s, y)\n"
+    program = Program(text)
+    copy = next(node for node in program.of_type(ast.Call) if ast.unparse(node.func) == "y.repeat")
+    large = next(node for node in program.of_type(ast.FunctionDef) if node.name == "large")
+    memory = program.get(Memory)
+    assert not memory.points_to(large.body[0]).is_known
+    assert any(memory.writes_after(copy.args[0], copy))

@@ -9,8 +9,7 @@ from perflint import torch_ops
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.memory.calls import VARIABLE
-from perflint.analysis.memory.locations import ELEMENTS, NOWHERE, Location, Locations, Origin, Summary, Write, made
+from perflint.analysis.memory.locations import NOWHERE, Location, Locations, Origin, Summary, Write, made
 from perflint.analysis.memory.points_to import PointsTo
 from perflint.analysis.memory.python import FILLS, TAKES
 from perflint.analysis.values.values import Kind
@@ -31,21 +30,15 @@ class InSight(PointsTo):
     """
 
     def write(
-        self,
-        node: ast.AST,
-        to: Iterable[Location],
-        *,
-        deep: bool = False,
-        deferred: bool = False,
-        attribute: str = "",
-    ) -> None:
+        self, node: ast.AST, to: Iterable[Location], *,
+        deep: bool = False, deferred: bool = False, attribute: str = "",
+    ) -> None:  # fmt: skip
         """Note a write of code in sight."""
         if not deep and not is_first_use(self.program, node):
             super().write(node, to, deferred=deferred, attribute=attribute)
 
-    def dispatched(self, call: ast.Call) -> Sequence[Function]:
-        """The functions of this file that calling an object, or what a variable holds, runs."""
-        return super().dispatched(call) or self.program.get(Callees).of(call.func)
+    def _dispatched(self, call: ast.Call) -> Sequence[Function]:
+        return super()._dispatched(call) or self.program.get(Callees).of(call.func)
 
     def result(self, call: ast.Call) -> Locations:
         """What a call may evaluate to; batches are new, whatever their loader reads."""
@@ -135,14 +128,14 @@ class Effects(Memory):
             }
         )  # fmt: skip
 
-    def _of_recursion(self, function: Function) -> Summary:
+    def _of_unknown(self, function: Function) -> Summary:
         return Summary()
 
 
 def _name(write: Write) -> str:
     """What a write is to, in words: the root with the first attribute."""
     root = write.to.root.arg if isinstance(write.to.root, ast.arg) else str(write.to.root)
-    attributes = [part for part in (*write.to.path, write.attribute) if part not in ("", ELEMENTS, VARIABLE, POSITION)]
+    attributes = [part for part in (*write.to.path, write.attribute) if part.isidentifier()]
     return ".".join([root, *attributes[:1]])
 
 

@@ -14,8 +14,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Scope
-from perflint.analysis.memory.calls import VARIABLE
-from perflint.analysis.memory.locations import ANY, ELEMENTS, Location, Origin, Write
+from perflint.analysis.memory.locations import Location, Origin, Write
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import arguments_of, parameters_of
 from perflint.syntax.walk import Function, own_nodes, stores
@@ -284,7 +283,7 @@ def _name(scope: Scope) -> str:
 
 def _attributes(write: Write) -> list[str]:
     """The attributes on the way to what is written to."""
-    return [part for part in (*write.to.path, write.attribute) if part not in ("", ANY, ELEMENTS, VARIABLE)]
+    return [part for part in (*write.to.path, write.attribute) if part.isidentifier()]
 
 
 def _named(write: Write) -> str:

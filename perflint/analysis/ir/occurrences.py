@@ -60,12 +60,8 @@ def seen_elsewhere(program: Program, scope: ast.AST, path: str, within: ast.AST)
             return f"`{path}` is a variable of an outer scope"
         if isinstance(node, ast.Name) and node.id in _SEES_ALL:
             return f"`{node.id}` may look at `{path}`"
-        if (
-            isinstance(node, (*FUNCTIONS, ast.ClassDef))
-            and node is not scope
-            and _mentions(node, root)
-            and not attribute
-        ):
+        is_inner = isinstance(node, (*FUNCTIONS, ast.ClassDef)) and node is not scope
+        if is_inner and (_reads_attribute(node, attribute) if attribute else _mentions(node, root)):
             return f"a function defined here uses `{path}`"
     if attribute and (watcher := _watcher(program, scope, attribute)):
         return f"`{watcher}` sees what `{path}` is given"
@@ -88,6 +84,10 @@ def _mentions(function: ast.AST, name: str) -> bool:
         if any(parameter.arg == name for parameter in parameters):
             return False
     return any(isinstance(node, ast.Name) and node.id == name for node in _inner(function))
+
+
+def _reads_attribute(function: ast.AST, attribute: str) -> bool:
+    return any(isinstance(node, ast.Attribute) and node.attr == attribute for node in ast.walk(function))
 
 
 def _inner(function: ast.AST) -> Iterator[ast.AST]:

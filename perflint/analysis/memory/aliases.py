@@ -42,6 +42,7 @@ class Memory:
         """The writes that may run after `point` in its scope, and may change what `node` evaluates to there."""
         points = self.points_to(node)
         places = points.of(node)
+        places |= points.cells.load(places, "data")
         for write in points.writes:
             if write.reaches(places) and (write.deferred or points.graph.runs_after(write.node, point)):
                 yield write
@@ -49,9 +50,10 @@ class Memory:
     def summary(self, function: Function) -> Summary:
         """What a call of `function` does."""
         if function in self._active or len(self._active) > _DEEPEST:
-            return self._of_recursion(function)
+            return self._of_unknown(function)
         if function not in self._summaries:
-            self._summaries[function] = self.points_of(function).summary()
+            points = self.points_of(function)
+            self._summaries[function] = points.summary() if points.is_known else self._of_unknown(function)
         return self._summaries[function]
 
     def exported(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[ParameterEffect, ...] | None:
@@ -87,7 +89,7 @@ class Memory:
             self._active.remove(scope)
         return self._points[scope]
 
-    def _of_recursion(self, function: Function) -> Summary:
+    def _of_unknown(self, function: Function) -> Summary:
         """A function of which nothing is known: it may write to all that it is given, and return any of it."""
         places = frozenset(Location(Origin.PARAMETER, each) for each in parameters_of(function))
         writes = frozenset(Write(function, each, deep=True) for each in places)

@@ -25,8 +25,8 @@ class Origin(IntEnum):
 class Location(NamedTuple):
     """The memory of a tensor, or an object: of its root, or the part of that at the end of `path`.
 
-    A view has the location of its base. What lies outside of the function, or comes from another, is told apart by
-    paths of attributes and items, down to a fixed depth; what the function itself makes holds other locations in cells.
+    A view has the location of its base. What lies outside of the function is told apart by paths of attributes and
+    items, down to a fixed depth; what the function itself makes holds other locations in cells.
     """
 
     origin: Origin
@@ -47,7 +47,7 @@ class Location(NamedTuple):
         """The location of an attribute or of the items, of an object that is open."""
         if self.origin is Origin.ANYWHERE or self.path[-1:] == (ANY,):
             return self
-        is_deep = len(self.path) >= _DEEPEST or self.path[-1:] == (ELEMENTS,)
+        is_deep = len(self.path) >= _DEEPEST or (self.path and self.path[-1].startswith("["))
         return Location(self.origin, self.root, (*self.path, ANY if is_deep else name))
 
     def may_be(self, other: Location, *, within: bool = False) -> bool:
@@ -56,13 +56,21 @@ class Location(NamedTuple):
             return True
         if self.origin is not other.origin or self.root != other.root:
             return False
-        here, there = self.path, other.path
-        if here == there or (within and there[: len(here)] == here):
-            return True
-        for one, two in ((here, there), (there, here)):
-            if one[-1:] == (ANY,) and two[: len(one) - 1] == one[:-1] and len(two) >= len(one):
+        for here, there in zip(self.path, other.path, strict=False):
+            if ANY in (here, there):
                 return True
-        return False
+            if not _may_be_one(here, there):
+                return False
+        return len(self.path) == len(other.path) or (within and len(self.path) < len(other.path))
+
+
+def item(index: ast.AST) -> str:
+    """The name of what a container holds at `index`: of its own where that is a string, as no tensor has."""
+    return f"[{index.value!r}]" if isinstance(index, ast.Constant) and isinstance(index.value, str) else ELEMENTS
+
+
+def _may_be_one(name: str, other: str) -> bool:
+    return name == other or (ELEMENTS in (name, other) and name.startswith("[") and other.startswith("["))
 
 
 ANYWHERE = Location(Origin.ANYWHERE, "")
@@ -89,6 +97,11 @@ class Write:
     deferred: bool = False
     attribute: str = ""
 
+    @property
+    def is_in_sight(self) -> bool:
+        """Is it known to write there and then, if to one of several: not just possible for lack of knowledge?"""
+        return not (self.deep or self.deferred or self.to.origin is Origin.ANYWHERE)
+
     def reaches(self, locations: Iterable[Location]) -> bool:
         """May it change what is in one of `locations`?"""
         return not self.attribute and any(self.to.may_be(each, within=self.deep) for each in locations)
@@ -113,13 +126,22 @@ class Summary:
     is_generator: bool = False
 
 
+class TooManyFacts(Exception):
+    """A function is too large for all that it may do to be told apart."""
+
+
 @dataclass(slots=True)
 class Cells:
-    """What the objects of a function hold, by object and attribute; it only grows, until nothing changes."""
+    """What the objects of a function hold, by object and attribute; it only grows, until nothing changes.
+
+    Raises TooManyFacts where that comes to more than `most`: more would take seconds, and block what it is asked for
+    all the same.
+    """
 
     held: dict[tuple[Location, str], set[Location]] = field(default_factory=dict)
     names: dict[Location, set[str]] = field(default_factory=dict)
     size: int = 0
+    most: int = 4_000
 
     def store(self, objects: Iterable[Location], name: str, values: Iterable[Location]) -> None:
         """Let each of `objects` hold `values`."""
@@ -130,14 +152,16 @@ class Cells:
             cell |= values
             self.size += len(cell) - before
             self.names.setdefault(each, set()).add(name)
+            if self.size > self.most:
+                raise TooManyFacts
 
     def load(self, objects: Iterable[Location], name: str) -> Locations:
         """What `objects` may hold."""
         found: set[Location] = set()
         for each in objects:
-            names = self.names.get(each, ()) if name == ANY else (name, ANY)
-            for one in names:
-                found |= self.held.get((each, one), set())
+            for one in self.names.get(each, ()):
+                if ANY in (name, one) or _may_be_one(name, one):
+                    found |= self.held[each, one]
             if each.is_open:
                 found.add(each.part(name))
         return frozenset(found)

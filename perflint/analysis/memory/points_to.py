@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Sequence
+import sys
+from collections.abc import Callable, Collection
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
-from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Graph, Outer, Step, Value, sources_of
-from perflint.analysis.memory.calls import ARRAYS, PLAIN, VARIABLE, Calls
-from perflint.analysis.memory.consumers.modules import forwards
+from perflint.analysis.memory.calls import VARIABLE, Calls
+from perflint.analysis.memory.library import ARRAYS, INDEXING, PLAIN
 from perflint.analysis.memory.locations import (
     ANY,
     ANYWHERE,
@@ -20,9 +20,10 @@ from perflint.analysis.memory.locations import (
     Locations,
     Origin,
     Summary,
+    TooManyFacts,
+    item,
     made,
 )
-from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, Function
 
 _MOST_ROUNDS = 12
@@ -41,9 +42,17 @@ class PointsTo(Calls):
         self._at: dict[ast.AST, Locations] = {}
         self._current: set[ast.AST] = set()
         self._bindings = graph.bindings
-        self._run()
+        self.is_known = True
+        try:
+            self.is_known = self._is_settled()
+        except TooManyFacts:
+            self.is_known = False
+        self.cells.most = sys.maxsize  # what questions add is little
+        if not self.is_known:
+            self.write(graph.scope, [ANYWHERE], deferred=True)  # all may have changed, at any time
 
-    def _run(self) -> None:
+    def _is_settled(self) -> bool:
+        """Do the rounds come to a fixpoint?"""
         nodes = [node for node in self.graph.places if type(node) in _EFFECTS]
         for _ in range(_MOST_ROUNDS):
             before = self.cells.size, sum(map(len, self._at.values())), len(self.writes)
@@ -55,22 +64,17 @@ class PointsTo(Calls):
                     self.cells.store([_outer(name)], VARIABLE, self._defined(value))
                     self.write(self.program.statement_of(value.node), [_outer(name)], attribute=VARIABLE)
             if before == (self.cells.size, sum(map(len, self._at.values())), len(self.writes)):
-                return
-        self.write(self.graph.scope, [ANYWHERE], deferred=True)  # no fixpoint: all may have changed
-
-    # -- questions
+                return True
+        return False
 
     def of(self, node: ast.expr) -> Locations:
         """The locations that `node` may evaluate to; none for numbers and other plain values."""
+        if not self.is_known:
+            return frozenset({ANYWHERE})
         if node not in self._current:
             self._current.add(node)
             self._at[node] = self._at.get(node, NOWHERE) | self._evaluated(node)
         return self._at.get(node, NOWHERE)  # while it is being evaluated, what the round before found
-
-    def dispatched(self, call: ast.Call) -> Sequence[Function]:
-        """Each `forward` of this file that `layer(...)` or `self.layers[i](...)` may run."""
-        is_module = self.program.value(call.func).kind in (Kind.MODULE, Kind.UNKNOWN)
-        return forwards(self.program.get(Flow), call) if is_module else ()
 
     @property
     def names(self) -> Collection[str]:
@@ -181,26 +185,34 @@ class PointsTo(Calls):
         operation = torch_ops.of_attribute(node.attr) or torch_ops.of_method(node.attr)
         if operation is not None or node.attr == "__dict__" or is_tensor:
             found |= base  # a view, or a method bound to it
+        if not self.operators.keys().isdisjoint(("__getattr__", "__getattribute__")):
+            found |= self.cells.load(base, ANY)
         for function in self.properties.get(node.attr, ()):
             found |= self.run(function, node, {0: base})
         return found
 
     def _subscript(self, node: ast.Subscript) -> Locations:
-        whole = self.of(node.value) if isinstance(node.slice, ast.Slice) else NOWHERE
-        return whole | self.items_of(node.value)
+        base = self.of(node.value)
+        for each in self.operators.get("__getitem__", ()):
+            self.run(each, node, {0: base, 1: self.of(node.slice)})
+        if (name := item(node.slice)) != ELEMENTS and self.operators.keys().isdisjoint(INDEXING):
+            return self.cells.load(base, name)
+        return (base if isinstance(node.slice, ast.Slice) else NOWHERE) | self.items_of(node.value)
 
     def _display(self, node: ast.List | ast.Tuple | ast.Set) -> Locations:
         own = frozenset({made(node)})
         for each in node.elts:
-            self.cells.store(
-                own, ELEMENTS, self.items_of(each.value) if isinstance(each, ast.Starred) else self.of(each)
-            )
+            held = self.items_of(each.value) if isinstance(each, ast.Starred) else self.of(each)
+            self.cells.store(own, ELEMENTS, held)
         return own
 
     def _mapping(self, node: ast.Dict) -> Locations:
         own = frozenset({made(node)})
         for key, each in zip(node.keys, node.values, strict=True):
-            self.cells.store(own, ELEMENTS, self.of(each) if key is not None else self.items_of(each))
+            if key is None:
+                self.cells.store(own, ELEMENTS, self.items_of(each))
+            else:
+                self.cells.store(own, item(key), self.of(each))
         return own
 
     def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Locations:
@@ -209,9 +221,8 @@ class PointsTo(Calls):
         return own
 
     def _either(self, node: ast.IfExp | ast.BoolOp) -> Locations:
-        return frozenset().union(
-            *map(self.of, node.values if isinstance(node, ast.BoolOp) else (node.body, node.orelse))
-        )
+        parts = node.values if isinstance(node, ast.BoolOp) else (node.body, node.orelse)
+        return frozenset().union(*map(self.of, parts))
 
     def _arithmetic(self, node: ast.BinOp) -> Locations:
         """Something new, which may hold what its operands do: `[s] * 2`."""
@@ -261,7 +272,9 @@ class PointsTo(Calls):
             base = self.of(target.value)
             self.write(node, base)
             if self.program.value(target.value).kind not in ARRAYS:
-                self.cells.store(base, ELEMENTS, self._part(self.of(source), source, steps))
+                values = self._part(self.of(source), source, steps)
+                values |= self.items_at(values) if isinstance(target.slice, ast.Slice) else NOWHERE
+                self.cells.store(base, item(target.slice), values)
 
     def _augmented(self, node: ast.AugAssign) -> None:
         target = node.target
@@ -320,11 +333,9 @@ class PointsTo(Calls):
         """A function that is more than called may be kept by somebody, and run at any time."""
         value = self.graph.value(node)
         uses = value.uses if value is not None else []
-        calls = all(
-            self.program.callee(call) is node for use in uses if isinstance(call := self.program.parent(use), ast.Call)
-        )
-        is_only_called = calls and all(
-            isinstance(call := self.program.parent(use), ast.Call) and call.func is use for use in uses
+        calls = [(self.program.parent(use), use) for use in uses]
+        is_only_called = all(
+            isinstance(call, ast.Call) and call.func is use and self.program.callee(call) is node for call, use in calls
         )
         is_method = isinstance(self.program.parent(node), ast.ClassDef)
         if is_method or not is_only_called or node.name in self.graph.captured or node.decorator_list:

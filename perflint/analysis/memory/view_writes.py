@@ -1,8 +1,10 @@
-"""Whether a view could stand for a copy: no write to what is copied may come while the copy is still read."""
+"""The writes to what is copied that may come while the copy is still read, so that no view can stand for it."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from dataclasses import replace
 
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.graph import Graph
@@ -12,34 +14,34 @@ from perflint.analysis.memory.hooks import registers_hooks
 from perflint.analysis.memory.locations import Write, made
 
 
-def may_show_writes(program: Program, copy: ast.Call, source: ast.expr, reading: Reading, *, backward: bool) -> bool:
-    """May a view of `source` in the place of `copy` show a write, by any alias, that the copy does not?
+def shown_writes(
+    program: Program, copy: ast.Call, source: ast.expr, reading: Reading, *, backward: bool
+) -> Iterator[Write]:
+    """The writes that a view of `source` in the place of `copy` may show, by any alias, and the copy does not.
 
     `backward`: the copy, or what is computed from it, may be kept for gradients, so that any later write counts.
     """
     memory = program.get(Memory)
     points, graph = memory.points_to(copy), memory.graph(copy)
-    if registers_hooks(program) and any(each.path for each in points.of(source)):
-        return True
-    if any(write.reaches([made(copy)]) and not write.deep for write in points.writes):
-        return True  # by an alias of the copy itself
-    writes = list(memory.writes_after(source, copy))
-    if writes and (backward or _is_carried(memory, copy)):
-        return True
-    if any(_is_read_behind(graph, copy, write, reading) for write in writes):
-        return True
-    return _is_written_elsewhere(program, memory, copy, reading)
+    if registers_hooks(program):
+        yield from (Write(copy, each) for each in points.of(source) if each.path)
+    by_alias = (write for write in points.writes if write.reaches([made(copy)]))
+    yield from (write for write in by_alias if write.deferred or not write.deep)
+    any_counts = backward or _is_carried(memory, copy)
+    for write in memory.writes_after(source, copy):
+        if any_counts or _is_read_behind(graph, copy, write, reading):
+            yield write
+    yield from _writes_elsewhere(program, memory, copy, reading)
 
 
-def _is_written_elsewhere(program: Program, memory: Memory, copy: ast.Call, reading: Reading) -> bool:
-    """May another function, which reads the copy, write to its source: to anything that it did not make itself?"""
+def _writes_elsewhere(program: Program, memory: Memory, copy: ast.Call, reading: Reading) -> Iterator[Write]:
+    """The writes of other functions that read the copy, to what they did not make, such as its source."""
     readers = {consumer.node: program.function_of(consumer.node) for consumer in reading.consumers}
-    return any(
-        write.to.is_outside and not write.attribute and write.node is not node
-        for node, function in readers.items()
-        if function is not program.function_of(copy)
-        for write in memory.points_to(node).writes
-    )
+    for node, function in readers.items():
+        if function is not program.function_of(copy):
+            for write in memory.points_to(node).writes:
+                if write.to.is_outside and not write.attribute and write.node is not node:
+                    yield replace(write, deferred=True)
 
 
 def _is_carried(memory: Memory, copy: ast.Call) -> bool:

@@ -24,6 +24,7 @@ METHODS = {
     "__len__": "number",
     "__repr__": "str",
     "backward": "none",
+    "data_ptr": "other",  # a number through which the memory is read and written
     "is_shared": "bool",
     "item": "number",
     "norm": "tensor reduction",
@@ -121,6 +122,9 @@ MEMORY = {
     "torch.split": "views=tensor@0",
     "torch.functional.split": "views=tensor@0",
     "torch.Tensor.split": "views=self",
+    "torch.Tensor.unflatten": "views=self",
+    # A tensor of another class on the same memory.
+    "torch.Tensor.as_subclass": "views=self",
     # What the index is decides between a view and a copy.
     "torch.Tensor.__getitem__": "may=self",
     "torch.Tensor.__setitem__": "writes=self",
@@ -130,6 +134,7 @@ MEMORY = {
     "torch.Tensor.__array__": "may=self",
     "torch.Tensor.__dlpack__": "views=self",
     "torch.Tensor.untyped_storage": "views=self",
+    "torch.Tensor.data_ptr": "views=self",
     "torch.from_numpy": "views=ndarray@0",
     "torch.frombuffer": "views=buffer@0",
     "torch.from_dlpack": "views=ext_tensor@0",
@@ -148,6 +153,7 @@ MEMORY = {
     "torch.nn.utils.clip_grad_norm_": "writes=parameters@0[]",
     "torch.nn.utils.clip_grad_value_": "writes=parameters@0[]",
     "torch.nn.utils.clip_grads_with_norm_": "writes=parameters@0[]",
+    "torch.utils.swap_tensors": "writes=t1@0,t2@1",
     "torch.nn.utils.vector_to_parameters": "writes=parameters@1[]",
     # Collectives write what they receive.
     "torch.distributed.all_reduce": "writes=tensor@0",
@@ -183,6 +189,8 @@ TRAITS = {
         "cast": _CASTS,
         "move": _MOVES,
         "to_device": "to cuda type type_as",
+        "adopting": "set_ swap_tensors",
+        "applying": "apply_ map_ map2_",
         "copying": "clone repeat triu tril fill zero_",
         "to_host": "cpu item numpy tolist",
         "counting": "nonzero masked_select argwhere unique unique_consecutive is_nonzero allclose equal",

@@ -13,6 +13,8 @@ ELSEWHERE = "<elsewhere>"  # stands for all that is no name of the function
 def sharing(program: Program, loop: PlainLoop, name: str) -> set[str]:
     """The other names that may be aliases of `name`, at any time; ELSEWHERE if what is no name may be one."""
     points = program.get(Memory).points_to(loop)
+    if not points.is_known:
+        return {ELSEWHERE, *points.names} - {name}
     places = points.outer(name)
     found = {other for other in points.names if other != name and _overlap(points.outer(other), places)}
     holders = {place for (place, _), held in points.cells.held.items() if not places.isdisjoint(held)}

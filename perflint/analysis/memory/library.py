@@ -1,0 +1,258 @@
+"""What operations of torch, methods and library functions do to memory, and what code out of sight may do."""
+
+from __future__ import annotations
+
+import ast
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+
+from perflint import torch_ops
+from perflint.analysis.facts import Program
+from perflint.analysis.ir.graph import Graph
+from perflint.analysis.memory.hooks import registers_hooks
+from perflint.analysis.memory.locations import (
+    ANY,
+    ANYWHERE,
+    ELEMENTS,
+    NOWHERE,
+    Cells,
+    Location,
+    Locations,
+    Summary,
+    Write,
+    made,
+)
+from perflint.analysis.memory.python import (
+    CONTAINERS_OF,
+    FILLS,
+    HOLDS,
+    NEW,
+    PURE_PACKAGES,
+    TAKES,
+    WRITES_FIRST,
+)
+from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import FUNCTIONS, Function
+from perflint.torch_ops import Argument, Operation
+
+PLAIN = frozenset({Kind.NUMBER, Kind.STRING, Kind.NONE, Kind.DEVICE})
+_CONTAINERS = frozenset({Kind.SEQUENCE, Kind.MAPPING})
+ARRAYS = frozenset({Kind.TENSOR, Kind.NUMPY})
+INDEXING = frozenset({"__getitem__", "__iter__", "__next__", "__missing__", "__reversed__"})
+
+
+class LibraryCalls(ABC):
+    """The memory of one function, and what calls of library code do to that."""
+
+    def __init__(self, program: Program, graph: Graph, summary_of: Callable[[Function], Summary]) -> None:
+        self.program, self.graph, self.summary_of = program, graph, summary_of
+        self.cells = Cells()
+        self.writes: dict[Write, None] = {}
+        self._deferred = {part for node in graph.deferred for part in ast.walk(node)}
+        self.properties: dict[str, list[Function]] = {}
+        self.operators: dict[str, list[Function]] = {}
+        for function in program.of_type(ast.FunctionDef):
+            if function.name.startswith("__"):
+                self.operators.setdefault(function.name, []).append(function)
+            if any(getattr(each, "id", "") in ("property", "cached_property") for each in function.decorator_list):
+                self.properties.setdefault(function.name, []).append(function)
+
+    @abstractmethod
+    def of(self, node: ast.expr) -> Locations:
+        """The locations that `node` may evaluate to; none for numbers and other plain values."""
+
+    def items_of(self, node: ast.expr) -> Locations:
+        """What iterating over `node` or indexing it may give: the items of a container, views of a tensor."""
+        return self._items(self.of(node), node)
+
+    def write(
+        self, node: ast.AST, to: Iterable[Location], *,
+        deep: bool = False, deferred: bool = False, attribute: str = "",
+    ) -> None:  # fmt: skip
+        """Note that `node` writes to these locations; `deep`: and to what can be reached from them."""
+        deferred |= node in self._deferred
+        shared = (each for place in to for each in self.cells.held.get((place, "data"), ()))
+        for each in self.cells.reach(to) if deep else (*to, *shared):
+            self.writes[Write(node, each, deep, deferred, attribute)] = None
+
+    def items_at(self, locations: Locations) -> Locations:
+        """What objects at `locations` hold as items, where nothing is known of their kind."""
+        return locations | self.cells.load(locations, ELEMENTS)
+
+    def bind_attribute(self, node: ast.AST, objects: Locations, name: str, values: Locations) -> None:
+        """`object.name = value`; the data of a tensor becomes another's."""
+        self.cells.store(objects, name, values)
+        if name == "data":
+            self.write(node, objects)
+            self.cells.store(objects, ANY, values)
+        self.write(node, objects, attribute=name)
+
+    def _items(self, locations: Locations, node: ast.expr) -> Locations:
+        value = self.program.value(node)
+        if value.kind in ARRAYS and value.sure:
+            return locations
+        indexes = not self.operators.keys().isdisjoint(INDEXING)
+        items = self.cells.load(locations, ANY if indexes and value.kind not in _CONTAINERS else ELEMENTS)
+        return items if value.kind in _CONTAINERS else locations | items
+
+    def is_library(self, node: ast.expr) -> bool:
+        """Is it a library's function, or a call of one, which writes to nothing later on?"""
+        name = self.program.qualified(getattr(node, "func", node))
+        return name.partition(".")[0] in (*PURE_PACKAGES, "torch")
+
+    # -- torch's operations
+
+    def _operation(self, call: ast.Call, operation: Operation) -> Locations:
+        for argument in operation.writes:
+            written = self._argument(call, argument)
+            self.write(call, written)
+            if operation.does("adopting"):
+                self.bind_attribute(call, written, "data", self._given(call))
+        shared = frozenset().union(*(self._argument(call, each) for each in (*operation.views, *operation.may_return)))
+        own = frozenset({made(call)})
+        self.cells.store(own, ELEMENTS, shared)
+        return self._unknown(call) if operation.does("applying") and self._applies(call) else shared | own
+
+    def _argument(self, call: ast.Call, argument: Argument) -> Locations:
+        found = [self.items_at(self.of(each)) if argument.spread else self.of(each)
+                 for each in argument.of(call)]  # fmt: skip
+        found += [self.items_of(each.value) for each in call.keywords if each.arg is None]
+        return frozenset().union(*found)
+
+    def _of_tensor_type(self, call: ast.Call) -> Locations:
+        """`torch.LongTensor(x)`: the memory of a tensor, but a copy of a list."""
+        tensors = (each for each in call.args if self.program.value(each).kind not in _CONTAINERS)
+        return frozenset({made(call)}).union(*map(self.of, tensors))
+
+    def _of_module(self, call: ast.Call) -> Locations:
+        """A call of a module, which keeps nothing, but may work in place."""
+        value = self.program.value(call.func)
+        operation = torch_ops.of_forward(value.name) if value.sure and value.name and not value.items else None
+        if registers_hooks(self.program):
+            self.write(call, self._given(call), deep=True, deferred=True)
+        elif operation is None or self._may_be_in_place(value.name):
+            self.write(call, self._given(call), deep=True)
+        return self._kept(call)
+
+    def _may_be_in_place(self, name: str) -> bool:
+        """Is a module of this class built to work in place, here or out of sight?"""
+        given = [
+            each
+            for call in self.program.of_type(ast.Call)
+            if self.program.qualified(call.func) == name
+            for each in (*call.args, *(word.value for word in call.keywords if word.arg in ("inplace", None)))
+        ]
+        operation = torch_ops.of_forward(name)
+        may_be = operation is not None and bool(operation.traits & {"pointwise", "random"})
+        return may_be and any(not isinstance(each, ast.Constant) or each.value is True for each in given)
+
+    # -- methods
+
+    def _method(self, call: ast.Call, func: ast.Attribute) -> Locations:
+        value = self.program.value(func.value)
+        receiver = self.of(func.value)
+        operation = torch_ops.of_method(func.attr)
+        if value.kind is Kind.OPTIMIZER and func.attr == "step":
+            self.write(call, [*receiver, ANYWHERE], deep=True)
+            return NOWHERE
+        if value.kind in (Kind.SEQUENCE, Kind.MAPPING) or (
+            func.attr in FILLS | TAKES | HOLDS and (value.kind is not Kind.TENSOR or operation is None)
+        ):
+            return self._of_container(call, func.attr, receiver)
+        if operation is not None and value.kind is not Kind.MODULE:
+            return self._operation(call, operation)
+        if value.kind is Kind.NUMPY:
+            self._write_out(call)
+            return receiver | {made(call)}
+        return self._unknown(call)
+
+    def _of_container(self, call: ast.Call, name: str, receiver: Locations) -> Locations:
+        """`items.append(x)`, `items.pop()`, `names.items()`."""
+        given = self._given(call)
+        if name in FILLS or name in TAKES or name.startswith("__"):
+            self.write(call, receiver)
+        if name in FILLS or name.startswith("__"):
+            self.cells.store(receiver, ELEMENTS, given | self._inside(given))
+        items = self.cells.load(receiver, ELEMENTS)
+        own = frozenset({made(call)})
+        self.cells.store(own, ELEMENTS, items)
+        return items | own | given
+
+    # -- library functions, and the unknown
+
+    def _of_library(self, call: ast.Call, name: str) -> Locations:
+        last = name.rpartition(".")[2]
+        self._write_out(call)
+        if self._applies(call):
+            return self._unknown(call)
+        if name.startswith("numpy."):
+            self.write(call, frozenset().union(*map(self.of, call.args[2:])), deep=True)  # one of them may be `out`
+        first = self.of(call.args[0]) if call.args else NOWHERE
+        if last in WRITES_FIRST or (name.startswith("operator.i") and last not in ("index", "indexOf", "invert")):
+            self.write(call, first | self._inside(first))
+        if name == "copy.deepcopy" or (name.startswith("builtins.") and last in NEW):
+            return frozenset({made(call)})
+        if name.startswith("builtins.") and last in CONTAINERS_OF:
+            self._kept(call)
+            return frozenset({made(call)})
+        return self._kept(call) | self._inside(self._given(call))
+
+    def _write_out(self, call: ast.Call) -> None:
+        for keyword in call.keywords:
+            if keyword.arg == "out":
+                self.write(call, self.items_at(self.of(keyword.value)))
+
+    def _set_attribute(self, call: ast.Call) -> Locations:
+        if len(call.args) == 3:
+            objects, name, value = call.args
+            word = name.value if isinstance(name, ast.Constant) and isinstance(name.value, str) else ANY
+            self.bind_attribute(call, self.of(objects), word, self.of(value))
+        return NOWHERE
+
+    def _kept(self, call: ast.Call) -> Locations:
+        """Something new that may be, or hold, what the call is given."""
+        given = self._given(call)
+        own = frozenset({made(call)})
+        self.cells.store(own, ANY, given | self._inside(given))
+        return own | given
+
+    def _unknown(self, call: ast.Call) -> Locations:
+        """Code out of sight: it may write to all that can be reached from what it is given, store and return it."""
+        func = call.func
+        given = self._given(call)
+        if not self.program.qualified(func):
+            given |= self.of(func) | (self.of(func.value) if isinstance(func, ast.Attribute) else NOWHERE)
+        keeps = any(self._may_write(each, is_sure=True) for each in self._expressions(call))
+        self.write(call, given, deep=True, deferred=keeps)  # what is given a function may call it at any time
+        self.cells.store([*given, made(call)], ANY, given)
+        return self.cells.reach(given) | {made(call)} | frozenset(each.part(ANY) for each in given if each.is_open)
+
+    def _applies(self, call: ast.Call) -> bool:
+        """Is the call given a function, to apply to its other arguments, that may write to something?"""
+        return any(self._may_write(each) for each in self._expressions(call))
+
+    def _may_write(self, node: ast.expr, *, is_sure: bool = False) -> bool:
+        """Is it a function that may write to something, or for sure a function that does?"""
+        value = self.program.value(node)
+        if isinstance(node, ast.Lambda) or (value.kind is Kind.FUNCTION and isinstance(value.node, FUNCTIONS)):
+            function = node if isinstance(node, ast.Lambda) else value.node
+            assert isinstance(function, FUNCTIONS)
+            return any(not write.attribute for write in self.summary_of(function).writes)
+        if value.kind is Kind.LIBRARY:
+            operation = torch_ops.of_function(value.name) if value.name.startswith("torch.") else None
+            is_known = operation is not None or value.name.partition(".")[0] in (*PURE_PACKAGES, "torch")
+            return bool(operation.writes) if operation is not None else not is_known
+        if value.kind is Kind.METHOD and isinstance(node, ast.Attribute):
+            operation = torch_ops.of_method(node.attr)
+            return bool(operation.writes) if operation else not is_sure and torch_ops.of_attribute(node.attr) is None
+        return value.kind in (Kind.METHOD, Kind.MODULE) and not is_sure
+
+    def _given(self, call: ast.Call) -> Locations:
+        return frozenset().union(*map(self.of, self._expressions(call)))
+
+    def _inside(self, places: Iterable[Location]) -> Locations:
+        return self.cells.load(places, ELEMENTS) | self.cells.load(places, ANY)
+
+    def _expressions(self, call: ast.Call) -> Iterator[ast.expr]:
+        yield from call.args
+        yield from (keyword.value for keyword in call.keywords)
