@@ -29,6 +29,8 @@ class InSight(PointsTo):
     An attribute that is assigned where it is missing, as at its first use, is not written to.
     """
 
+    runs_specials = False
+
     def write(
         self, node: ast.AST, to: Iterable[Location], *,
         deep: bool = False, deferred: bool = False, attribute: str = "",

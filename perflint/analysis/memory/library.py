@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from typing import ClassVar
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
@@ -44,6 +45,8 @@ INDEXING = frozenset({"__getitem__", "__iter__", "__next__", "__missing__", "__r
 class LibraryCalls(ABC):
     """The memory of one function, and what calls of library code do to that."""
 
+    runs_specials: ClassVar = True  # any operator may run the special methods of any class of the file
+
     def __init__(self, program: Program, graph: Graph, summary_of: Callable[[Function], Summary]) -> None:
         self.program, self.graph, self.summary_of = program, graph, summary_of
         self.cells = Cells()
@@ -52,7 +55,7 @@ class LibraryCalls(ABC):
         self.properties: dict[str, list[Function]] = {}
         self.operators: dict[str, list[Function]] = {}
         for function in program.of_type(ast.FunctionDef):
-            if function.name.startswith("__"):
+            if function.name.startswith("__") and self.runs_specials:
                 self.operators.setdefault(function.name, []).append(function)
             if any(getattr(each, "id", "") in ("property", "cached_property") for each in function.decorator_list):
                 self.properties.setdefault(function.name, []).append(function)
