@@ -17,8 +17,7 @@ What is offered, by the question that a rule asks:
   tells what a loop carries; `occurrences` and `seen_elsewhere` tell who looks at a variable; `reading` gives all that
   becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`; `shown_writes` asks the alias analysis for
   each `Write` that a view in the place of a copy would show.
-- *How large is it?* `shapes` gives the `Shapes`, each a `Shape`; `ranks` the `Ranks`, the axes that there are at
-  least.
+- *How large is it?* `shapes` gives the `Shapes`, each a `Shape`, and how many axes a tensor has at least.
 - *How often does it run?* `Program.heat` gives a `Heat`, `Program.loop_kind` a `LoopKind`; `runs_often` leaves out
   what is kept, `makes_rare` tells what makes code rare.
 - *What of the data?* `loaders` gives each `LoaderCall`, whose options are `Setting`s in a `State`; `dataset` gives
@@ -55,22 +54,21 @@ from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.occurrences import occurrences, seen_elsewhere
 from perflint.analysis.links import Likelihood
-from perflint.analysis.memory.consumers import WRAPPERS, Consumer, Reading, Role, converts, is_view, joins
-from perflint.analysis.memory.consumers import reading as _reading
+from perflint.analysis.memory.consumers import reading
 from perflint.analysis.memory.locations import Write
+from perflint.analysis.memory.roles import WRAPPERS, Consumer, Reading, Role, converts, is_view, joins
 from perflint.analysis.memory.view_writes import shown_writes
 from perflint.analysis.program import Heat, Kind, LoopKind, Place, Program, Value
+from perflint.analysis.values.dtypes import is_integer
 from perflint.analysis.values.moves import Move, move
 from perflint.analysis.values.operations import TorchCall, operation
-from perflint.analysis.values.shapes.infer import Shapes
-from perflint.analysis.values.shapes.integers import is_integer as _is_integer
-from perflint.analysis.values.shapes.ranks import Ranks
-from perflint.analysis.values.shapes.shape import Shape, integer
+from perflint.analysis.values.shape import Shape
+from perflint.analysis.values.shapes import Shapes
 from perflint.engine.proof import comments as _comments
 from perflint.engine.rule import Finding, Option, Options, Rule, Severity
 from perflint.syntax.arguments import Bound, bind
 from perflint.syntax.edits import Edit, Fix, Safety
-from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, PlainLoop, own_nodes, path_of
+from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, PlainLoop, integer, own_nodes, path_of
 from perflint.torch_ops import Operation, Trait
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.guard import Guarding, add_guard, is_notebook
@@ -123,7 +121,6 @@ __all__ = [
     "Place",
     "PlainLoop",
     "Program",
-    "Ranks",
     "Reading",
     "Remedy",
     "Replace",
@@ -173,7 +170,6 @@ __all__ = [
     "order_changed",
     "own_nodes",
     "path_of",
-    "ranks",
     "reading",
     "rewrite",
     "runs_often",
@@ -225,14 +221,6 @@ def flow(program: Program) -> Flow:
     return program.get(Flow)
 
 
-def reading(program: Program, node: ast.expr) -> Reading | None:
-    """All that becomes of the tensor `node`: through names, branches, views, containers and the file's functions.
-
-    None where that isn't all in sight, or the tensor is written to.
-    """
-    return _reading(flow(program), node)
-
-
 def carrying_loop(program: Program, use: ast.Name, definition: ast.Name) -> Loop | None:
     """The innermost loop in which `use` reads what `definition` has assigned in the iteration before; None if none.
 
@@ -274,21 +262,7 @@ def _is_kept(guard: ast.If) -> bool:
 
 def shapes(program: Program) -> Shapes:
     """What is known of the sizes of tensors: numbers, and the expressions that sizes are the same as."""
-    return program.get(_shapes)
-
-
-def _shapes(program: Program) -> Shapes:
-    return Shapes(program, flow(program))
-
-
-def is_integer(program: Program, node: ast.expr) -> bool:
-    """Is `node` certainly an integer of Python: a size, a count, arithmetic on them?"""
-    return _is_integer(program, shapes(program), node)
-
-
-def ranks(program: Program) -> Ranks:
-    """How many axes tensors have at least, by what is done to them."""
-    return Ranks(program, shapes(program), flow(program))
+    return program.get(Shapes)
 
 
 # -- loaders and processes

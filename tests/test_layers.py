@@ -17,7 +17,7 @@ ANYWHERE = {"perflint", "perflint.rules"}  # the version, and the opener of the 
 LOOSE = {"__init__.py", "__main__.py", "api.py", "api.md", "rules.py", "py.typed"}
 FROM_RUNTIME = {"perflint.project.cores"}  # all that programs with our patches import of perflint besides its runtime
 TOO_DEEP = {  # folders that are still to be flattened
-    *("analysis/loops/timeloops", "analysis/memory/consumers", "analysis/values/inference", "analysis/values/shapes"),
+    "analysis/loops/timeloops",
 }
 
 

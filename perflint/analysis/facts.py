@@ -14,10 +14,10 @@ from perflint.analysis.heat.test_files import holds_tests
 from perflint.analysis.links import ALONE, Context, Says, Summary
 from perflint.analysis.loops.found import LoopKind, TimeLoop
 from perflint.analysis.values.call_targets import targets_of
+from perflint.analysis.values.classes import ClassInfo
 from perflint.analysis.values.device_use import says_of, trains
-from perflint.analysis.values.inference.classes import ClassInfo
-from perflint.analysis.values.inference.execute import Executor
-from perflint.analysis.values.inference.hints import roles
+from perflint.analysis.values.execute import Executor
+from perflint.analysis.values.hints import roles
 from perflint.analysis.values.values import UNKNOWN, Kind, Place, Value
 from perflint.syntax.arguments import Bound, bind, is_static
 from perflint.syntax.module import Module

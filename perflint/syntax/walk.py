@@ -217,6 +217,14 @@ def path_of(node: ast.AST) -> str:
     return node.id + path if isinstance(node, ast.Name) else ""
 
 
+def integer(node: ast.AST | None) -> int | None:
+    """The value of an integer written out."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = integer(node.operand)
+        return None if value is None else -value
+    return node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
+
+
 def root_of(node: ast.AST) -> ast.AST:
     """What the parts of `x[0].data[t]` belong to: x."""
     while isinstance(node, ast.Subscript | ast.Attribute):

@@ -89,11 +89,15 @@ class Argument:
 
         With `*args` or `**kwargs` in the call, these are returned where the argument may be in them.
         """
-        if self.when is not None and all(_is_false(each) for each in self.when.of(call)):
+        if not self.happens(call):
             return ()
         if self.name == RECEIVER and self.position is None:
             return (call.func.value,) if isinstance(call.func, ast.Attribute) else ()
         return (*self._among_positional(call.args), *self._among_keywords(call.keywords))
+
+    def happens(self, call: ast.Call) -> bool:
+        """Whether `call`, of a module's constructor for what is asked for there, may ask for it."""
+        return self.when is None or not all(_is_false(each) for each in self.when.of(call))
 
     def _among_positional(self, values: Sequence[ast.expr]) -> Iterator[ast.expr]:
         if self.position is None:

@@ -47,7 +47,7 @@ def proved(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Re
     ):  # takes fewer counts than there are axes, too
         single = all(shape.size(position - len(counts)) == "1" for position in repeated)
         return Repeated(tuple(repeated), new=True) if single else None
-    ranks = _ranks(shape, counts, api.ranks(program).least(copy.source))
+    ranks = _ranks(shape, counts, shapes.least(copy.source))
     unproved = [
         position for position in repeated if not all(_is_single(shape, position, len(counts), rank) for rank in ranks)
     ]
@@ -74,7 +74,7 @@ def unproved_rank(program: Program, shapes: Shapes, flow: Flow, copy: Copy, read
         return 0
     numbers = [api.integer(count) for count in copy.counts]
     needed = len(numbers) - numbers.index(1) if 1 in numbers else 0
-    ranks = range(max(1, api.ranks(program).least(copy.source)), needed)
+    ranks = range(max(1, shapes.least(copy.source)), needed)
     shown = [
         position
         for position, count in enumerate(copy.counts)

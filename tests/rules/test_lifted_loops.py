@@ -13,9 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from perflint.analysis.program import Program
-from perflint.analysis.values.shapes.shape import integer
 from perflint.engine.rule import Fix
-from perflint.syntax.walk import PlainLoop
+from perflint.syntax.walk import PlainLoop, integer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.template import expression, statement
 from perflint.transforms.vectorize import expressions, forms, layers, layouts, rewrite, slices, stacks, states, steps

@@ -13,8 +13,7 @@ from perflint.analysis.data.isolation import Isolation
 from perflint.analysis.data.loaders import LoaderCall
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
-from perflint.analysis.values.inference.iteration import contains_tensor
-from perflint.analysis.values.values import Kind, Place
+from perflint.analysis.values.values import Kind, Place, contains_tensor
 from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import FUNCTIONS, Function, own_nodes
 
@@ -66,10 +65,14 @@ class Datasets:
         obstacle, unproved = next(filter(None, obstacles), ""), ""
         if not obstacle:
             obstacle, perhaps = self._isolation.written(loader, items)
-            unproved = (
-                self._isolation.unproved(loader, items) or perhaps or self._start_effect(callbacks["worker_init_fn"])
-                or self._weights(dataset)
-            )  # fmt: skip
+            start, left = callbacks["worker_init_fn"], map(self._isolation.may_leave_behind, functions)
+            found = (
+                self._isolation.unproved(loader, items),
+                perhaps,
+                self._start_effect(start),
+                self._weights(dataset),
+            )
+            unproved = next(filter(None, (*found, *left)), "")
         may_draw = source.may_draw or self._callbacks_draw(loader) or self._sampler_may_draw(loader)
         return replace(source, may_draw=may_draw, obstacle=obstacle, unproved=unproved)
 

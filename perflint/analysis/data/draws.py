@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint import torch_ops
-from perflint.analysis.data.effects import method_of
+from perflint.analysis.data.effects import HARMLESS_LIBRARIES, HARMLESS_METHODS, method_of
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
@@ -17,20 +17,6 @@ _FIXED_TRANSFORMS = frozenset(
     "Compose ToTensor PILToTensor ToPILImage ToImage ToPureTensor ToDtype ConvertImageDtype Normalize"
     " Resize Scale CenterCrop Pad"
     " Grayscale FiveCrop TenCrop Identity Lambda LinearTransformation".split()
-)
-_FIXED_LIBRARIES = frozenset(
-    "math os json re csv copy collections itertools functools pathlib io glob string struct base64"
-    " pickle operator builtins"
-    " PIL cv2 imageio pandas h5py soundfile librosa nibabel pydicom tifffile".split()
-)
-_FIXED_METHODS = frozenset(
-    "append extend index count get items keys values copy split strip lower upper replace join format"
-    " startswith endswith encode"
-    " decode read readline seek close iloc loc item tolist numpy astype reshape transpose view float"
-    " long int double half bool"
-    " unsqueeze squeeze permute contiguous clone detach convert resize crop size dim mean sum min max"
-    " std to_numpy open load"
-    " type to div mul add sub flatten ravel pad encode_plus".split()
 )
 
 
@@ -111,7 +97,7 @@ class Draws:
             )
         if isinstance(function.value, ast.Call) and self._is_super(function.value):
             return True
-        if function.attr in _FIXED_METHODS:
+        if function.attr in HARMLESS_METHODS:
             return False
         return self.may_call(function)
 
@@ -141,4 +127,4 @@ def library_draws(name: str) -> bool:
         )
     if name.startswith(("torchvision.transforms.functional.", "torchvision.io.")):
         return False
-    return head not in _FIXED_LIBRARIES and head not in ("numpy", "scipy")
+    return head not in HARMLESS_LIBRARIES and head not in ("numpy", "scipy")

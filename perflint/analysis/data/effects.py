@@ -9,7 +9,8 @@ from perflint import torch_ops
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.memory.locations import NOWHERE, Location, Locations, Origin, Summary, Write, made
+from perflint.analysis.memory.library import INDEXING
+from perflint.analysis.memory.locations import ANY, NOWHERE, Location, Locations, Origin, Summary, Write, made
 from perflint.analysis.memory.points_to import PointsTo
 from perflint.analysis.memory.python import FILLS, TAKES
 from perflint.analysis.values.values import Kind
@@ -21,6 +22,20 @@ _READING_ON = frozenset("read read1 readinto readline readlines recv seek send f
 _GIVING = frozenset({"pop", "popleft", "popitem", "setdefault"})  # those that fill or take, and whose result is used
 _SHARING = ("builtins.", "itertools.", "collections.", "functools.partial", "numpy.asarray")
 _DEPTH = 3  # of compositions of transforms
+HARMLESS_LIBRARIES = frozenset(  # which draw no random numbers, and change nothing that they are given
+    "math os json re csv copy collections itertools functools pathlib io glob string struct base64"
+    " pickle operator builtins"
+    " PIL cv2 imageio pandas h5py soundfile librosa nibabel pydicom tifffile".split()
+)
+HARMLESS_METHODS = frozenset(  # of anything but tensors, as far as they are not torch's
+    "append extend index count get items keys values copy split strip lower upper replace join format"
+    " startswith endswith encode"
+    " decode read readline seek close iloc loc item tolist numpy astype reshape transpose view float"
+    " long int double half bool"
+    " unsqueeze squeeze permute contiguous clone detach convert resize crop size dim mean sum min max"
+    " std to_numpy open load"
+    " type to div mul add sub flatten ravel pad encode_plus".split()
+)
 
 
 class InSight(PointsTo):
@@ -29,7 +44,9 @@ class InSight(PointsTo):
     An attribute that is assigned where it is missing, as at its first use, is not written to.
     """
 
-    runs_specials = False
+    def is_run(self, special: str) -> bool:
+        """None is: most objects are of other classes."""
+        return False
 
     def write(
         self, node: ast.AST, to: Iterable[Location], *,
@@ -86,6 +103,51 @@ class InSight(PointsTo):
         return frozenset({made(call)})
 
 
+class Wary(PointsTo):
+    """Points-to analysis of what may happen to a dataset, where batches are new, and an optimizer knows its tensors."""
+
+    def is_run(self, special: str) -> bool:
+        """May an operator run the special methods of this name? What is indexed is hardly ever a dataset."""
+        return special not in INDEXING
+
+    def result(self, call: ast.Call) -> Locations:
+        """What a call may evaluate to; batches are new, whatever their loader reads."""
+        is_loader = self.program.value(call).kind is Kind.LOADER and self.program.callee(call) is None
+        return frozenset({made(call)}) if is_loader else super().result(call)
+
+    def write(
+        self, node: ast.AST, to: Iterable[Location], *,
+        deep: bool = False, deferred: bool = False, attribute: str = "",
+    ) -> None:  # fmt: skip
+        """Note a write; a step of an optimizer writes to what that was given."""
+        func = getattr(node, "func", None)
+        if isinstance(func, ast.Attribute) and self.program.value(func.value).kind is Kind.OPTIMIZER:
+            to = [each for each in to if each.origin is not Origin.ANYWHERE]
+        super().write(node, to, deep=deep, deferred=deferred, attribute=attribute)
+
+    def _elsewhere(self, call: ast.Call, name: str) -> Locations:
+        is_harmless = name.partition(".")[0] in HARMLESS_LIBRARIES
+        return self._kept(call) if is_harmless else super()._elsewhere(call, name)
+
+    def _method(self, call: ast.Call, func: ast.Attribute) -> Locations:
+        is_harmless = func.attr in HARMLESS_METHODS - FILLS - TAKES and torch_ops.of_method(func.attr) is None
+        return self._kept(call) | self.of(func.value) if is_harmless else super()._method(call, func)
+
+    def _unknown(self, call: ast.Call) -> Locations:
+        given = self._given(call)
+        if not self.program.qualified(call.func):
+            given |= self.of(call.func.value if isinstance(call.func, ast.Attribute) else call.func)
+        self.write(call, given, deep=True, deferred=self._applies(call))
+        self.cells.store([made(call)], ANY, given)
+        return given | {made(call)}
+
+
+class PossibleEffects(Memory):
+    """What one program's functions may do to datasets, with all that code out of sight may do."""
+
+    analysis = Wary
+
+
 class Effects(Memory):
     """The effects of one program's functions in sight, by points-to analysis."""
 
@@ -131,6 +193,9 @@ class Effects(Memory):
         )  # fmt: skip
 
     def _of_unknown(self, function: Function) -> Summary:
+        return Summary()
+
+    def _of_recursion(self, function: Function) -> Summary:
         return Summary()
 
 

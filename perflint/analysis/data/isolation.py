@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from perflint.analysis.data.effects import POSITION, Callees, Effects
+from perflint.analysis.data.effects import POSITION, Callees, Effects, PossibleEffects
 from perflint.analysis.data.loaders import LoaderCall
 from perflint.analysis.data.origins import Origins, parts_of
 from perflint.analysis.facts import Program
@@ -61,6 +61,7 @@ class Isolation:
         self._program = program
         self._origins = program.get(Origins)
         self._effects = program.get(Effects)
+        self._possible = program.get(PossibleEffects)
         self._callees = program.get(Callees)
         self._hot: dict[Scope, list[Write]] = {}
 
@@ -104,7 +105,30 @@ class Isolation:
                     if is_sure:
                         return reason, ""
                     perhaps = perhaps or reason
-        return "", perhaps
+        return "", perhaps or self._may_be_written(loader, items)
+
+    def _may_be_written(self, loader: LoaderCall, items: Items) -> str:
+        """What code out of sight, or hard to follow, may change of what items are made of in a loop, or at any time."""
+        points = self._possible.points_to(loader.call)
+        graph, scope = points.graph, self._scope(loader.call)
+        for write in points.writes:
+            is_looped = any(graph.is_within(write.node, loop) for loop in graph.regions)
+            is_behind = is_looped and graph.runs_after(write.node, loader.call)
+            if (is_behind or write.deferred) and write.to.root is not write.node and not write.attribute:
+                is_any = write.to.origin is Origin.ANYWHERE
+                if is_any or self._is_read(write, scope, items, True) is not None:
+                    return f"line {getattr(write.node, 'lineno', 1)} may change what batches are made of"
+        return ""
+
+    def may_leave_behind(self, function: Function) -> str:
+        """What running `function` in a worker may change beside its arguments, if code out of sight does."""
+        for write in self._possible.summary(function).writes:
+            is_argument = write.to.origin is Origin.PARAMETER and not self._effects.is_self(function, write.to)
+            if not write.attribute and not is_argument:
+                return (
+                    f"{getattr(function, 'name', 'a lambda')} may change {_named(write)}, as code out of sight does it"
+                )
+        return ""
 
     def _functions(self) -> Iterator[Function]:
         yield from self._program.of_type(ast.FunctionDef)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
-from perflint.analysis.values.inference.methods import MODULE_SELF
+from perflint.analysis.values.methods import MODULE_SELF
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import Loop, assigned_values, own_nodes
 

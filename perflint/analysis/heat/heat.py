@@ -11,7 +11,7 @@ from perflint.analysis.heat.rarity import is_escape, makes_rare
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.heat.switches import Switch, may_turn_on, switch
 from perflint.analysis.loops.found import LoopKind
-from perflint.analysis.values.inference.parameters import STEP_METHODS
+from perflint.analysis.values.parameters import STEP_METHODS
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, Function
 

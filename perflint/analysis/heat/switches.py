@@ -6,8 +6,8 @@ import ast
 from typing import NamedTuple
 
 from perflint.analysis.facts import Program
-from perflint.analysis.values.inference.arguments import Arguments, received
-from perflint.analysis.values.inference.parameters import constant
+from perflint.analysis.values.arguments import Arguments, received
+from perflint.analysis.values.parameters import constant
 from perflint.analysis.values.values import OTHER, Value
 from perflint.syntax.arguments import defaults_of
 from perflint.syntax.walk import Function, stores

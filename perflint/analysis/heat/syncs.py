@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
-from perflint.analysis.values.inference.iteration import contains_tensor
-from perflint.analysis.values.values import GUESSED, Kind, Place, Value
+from perflint.analysis.values.values import GUESSED, Kind, Place, Value, contains_tensor
 from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import COMPREHENSIONS
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.loops.found import Element, Header
-from perflint.analysis.values.inference.iteration import element_of
-from perflint.analysis.values.values import Kind
+from perflint.analysis.values.values import Kind, element_of
 from perflint.syntax.walk import Loop, own_nodes, path_of, stores
 
 _WRAPPERS = frozenset({"reversed", "list", "tuple", "iter", "tqdm", "trange", "islice"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import ClassVar
 
 from perflint.analysis.facts import Program
@@ -49,7 +50,9 @@ class Memory:
 
     def summary(self, function: Function) -> Summary:
         """What a call of `function` does."""
-        if function in self._active or len(self._active) > _DEEPEST:
+        if function in self._active:
+            return self._of_recursion(function)
+        if len(self._active) > _DEEPEST:
             return self._of_unknown(function)
         if function not in self._summaries:
             points = self.points_of(function)
@@ -90,7 +93,12 @@ class Memory:
         return self._points[scope]
 
     def _of_unknown(self, function: Function) -> Summary:
-        """A function of which nothing is known: it may write to all that it is given, and return any of it."""
+        """A function of which nothing is known: it may write to anything, and return it."""
+        summary = self._of_recursion(function)
+        return replace(summary, writes=summary.writes | {Write(function, ANYWHERE, deep=True)})
+
+    def _of_recursion(self, function: Function) -> Summary:
+        """One that may write to all that it is given, and return it; what it does to others, its own analysis finds."""
         places = frozenset(Location(Origin.PARAMETER, each) for each in parameters_of(function))
         writes = frozenset(Write(function, each, deep=True) for each in places)
         return Summary(places | {ANYWHERE, made(function)}, places, writes)

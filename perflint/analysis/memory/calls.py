@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from perflint import torch_ops
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.memory.consumers.modules import forwards
+from perflint.analysis.memory.dispatch import forwards
 from perflint.analysis.memory.library import LibraryCalls
 from perflint.analysis.memory.locations import (
     ANY,
@@ -60,7 +60,8 @@ class Calls(LibraryCalls):
             return self._operation(call, operation)
         if name.startswith("torch.") and (kind := torch_ops.class_kind(name)) is not None:
             return self._of_tensor_type(call) if kind == "tensor-type" else self._kept(call)
-        if name and name.partition(".")[0] in (*PURE_PACKAGES, "torch") and not name.startswith("torch.ops."):
+        is_open = name.startswith(("torch.ops.", "torch.utils."))  # of others, or on anything
+        if name and name.partition(".")[0] in (*PURE_PACKAGES, "torch") and not is_open:
             return self._of_library(call, name)
         if self.program.value(call.func).kind is Kind.MODULE:
             return self._of_module(call)
@@ -75,7 +76,7 @@ class Calls(LibraryCalls):
     def kept(self, node: ast.AST, function: Function) -> None:
         """Somebody may call the inner function at any later time."""
         for write in self.summary_of(function).writes:
-            if write.to.origin is Origin.OUTER:
+            if write.to.origin in (Origin.OUTER, Origin.ANYWHERE):
                 places = self._mapped(write.to, function, {})
                 self.write(node, places, deep=write.deep, deferred=True, attribute=write.attribute)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from typing import ClassVar
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
@@ -45,8 +44,6 @@ INDEXING = frozenset({"__getitem__", "__iter__", "__next__", "__missing__", "__r
 class LibraryCalls(ABC):
     """The memory of one function, and what calls of library code do to that."""
 
-    runs_specials: ClassVar = True  # any operator may run the special methods of any class of the file
-
     def __init__(self, program: Program, graph: Graph, summary_of: Callable[[Function], Summary]) -> None:
         self.program, self.graph, self.summary_of = program, graph, summary_of
         self.cells = Cells()
@@ -55,7 +52,7 @@ class LibraryCalls(ABC):
         self.properties: dict[str, list[Function]] = {}
         self.operators: dict[str, list[Function]] = {}
         for function in program.of_type(ast.FunctionDef):
-            if function.name.startswith("__") and self.runs_specials:
+            if function.name.startswith("__") and self.is_run(function.name):
                 self.operators.setdefault(function.name, []).append(function)
             if any(getattr(each, "id", "") in ("property", "cached_property") for each in function.decorator_list):
                 self.properties.setdefault(function.name, []).append(function)
@@ -63,6 +60,10 @@ class LibraryCalls(ABC):
     @abstractmethod
     def of(self, node: ast.expr) -> Locations:
         """The locations that `node` may evaluate to; none for numbers and other plain values."""
+
+    def is_run(self, special: str) -> bool:
+        """May an operator run the special methods of this name, of any class of the file?"""
+        return True
 
     def items_of(self, node: ast.expr) -> Locations:
         """What iterating over `node` or indexing it may give: the items of a container, views of a tensor."""
@@ -128,26 +129,15 @@ class LibraryCalls(ABC):
         return frozenset({made(call)}).union(*map(self.of, tensors))
 
     def _of_module(self, call: ast.Call) -> Locations:
-        """A call of a module, which keeps nothing, but may work in place."""
+        """A call of a module, which keeps nothing, but may be built to work in place, here or out of sight."""
         value = self.program.value(call.func)
         operation = torch_ops.of_forward(value.name) if value.sure and value.name and not value.items else None
+        made = [each for each in self.program.of_type(ast.Call) if self.program.qualified(each.func) == value.name]
         if registers_hooks(self.program):
             self.write(call, self._given(call), deep=True, deferred=True)
-        elif operation is None or self._may_be_in_place(value.name):
+        elif operation is None or any(each.happens(one) for each in operation.writes for one in made):
             self.write(call, self._given(call), deep=True)
         return self._kept(call)
-
-    def _may_be_in_place(self, name: str) -> bool:
-        """Is a module of this class built to work in place, here or out of sight?"""
-        given = [
-            each
-            for call in self.program.of_type(ast.Call)
-            if self.program.qualified(call.func) == name
-            for each in (*call.args, *(word.value for word in call.keywords if word.arg in ("inplace", None)))
-        ]
-        operation = torch_ops.of_forward(name)
-        may_be = operation is not None and bool(operation.traits & {"pointwise", "random"})
-        return may_be and any(not isinstance(each, ast.Constant) or each.value is True for each in given)
 
     # -- methods
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.graph import Graph
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.memory.consumers.roles import Reading
 from perflint.analysis.memory.hooks import registers_hooks
 from perflint.analysis.memory.locations import Write, made
+from perflint.analysis.memory.roles import Reading
 
 
 def shown_writes(

@@ -1,84 +1,75 @@
-"""Infers whether a tensor holds floats or integers, from the expression that makes it."""
+"""Infers what numbers an expression holds, by its SSA definitions: floats or integers, how wide, and whether real."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
+from collections.abc import Iterable
+from functools import reduce
+from typing import NamedTuple
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition, Outer, Phi, Value
+from perflint.analysis.values.operations import operation
+from perflint.analysis.values.shapes import axis_of
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import own_nodes, path_of
+from perflint.syntax.walk import path_of, stores
 
 FLOAT, INTEGER, UNKNOWN = "float", "integer", ""
 
 _COMPLEX = re.compile(r"(.*_)?complex(\d+|_.*)?|c(half|float|double|single)|polar|stft|i?[rh]?fft[2n]?|eig(vals)?")
-_OF_PYTHON = frozenset({"builtins.abs", "builtins.float", "builtins.int", "builtins.len"})
-_OF_DISTRIBUTIONS = frozenset({"entropy", "log_prob"})
-_DEPTH = 6
+_EXACT = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)  # of integers, they give integers
 
 
-def _makes_floats(name: str) -> bool:
-    return name in _OF_DISTRIBUTIONS or torch_ops.does(name, "making_floats")
+class Numbers(NamedTuple):
+    """What is known of the numbers in a value: `kind` is FLOAT or INTEGER (bools count as such) where all are.
+
+    `is_wide`: of integers, that they have 64 bits, so that adding them up neither wraps nor fails. `is_real`: none is
+    complex. `is_python`: it is a number of Python, and no bool.
+    """
+
+    kind: str = UNKNOWN
+    is_wide: bool = False
+    is_real: bool = False
+    is_python: bool = False
 
 
-def _makes_reals(name: str) -> bool:
-    return name in _OF_DISTRIBUTIONS or name in ("int", "len") or torch_ops.does(name, "making_reals")
+_NOTHING = Numbers()
+_SIZE = Numbers(INTEGER, is_real=True, is_python=True)
 
 
-def _keeps_kind(name: str) -> bool:
-    return name == "data" or torch_ops.does(name, "same_kind")
-
-
-def _keeps_reals(name: str) -> bool:
-    """Does it give real numbers where its tensor holds them, without combining it with what may be complex?"""
-    return name == "item" or (_keeps_kind(name) and not torch_ops.does(name, "combining")) or _makes_floats(name)
-
-
-def _is_real_part(attribute: str) -> bool:
-    operation = torch_ops.of_attribute(attribute)
-    return operation is not None and (operation.result == "size" or operation.does("making_reals"))
-
-
-def number_kind(program: Program, node: ast.expr, depth: int = _DEPTH) -> str:
+def number_kind(program: Program, node: ast.expr) -> str:
     """FLOAT or INTEGER (bool counts as such) where that is all `node` can hold, else UNKNOWN."""
-    if program.value(node).kind is Kind.TENSOR and program.value(node).dtype in ("bool", "int"):
-        return INTEGER
-    if depth == 0:
-        return UNKNOWN
-    if isinstance(node, ast.Call) and _makes(program, node, _makes_floats):
-        return FLOAT
-    if isinstance(node, ast.BinOp):
-        return _of_operation(program, node, depth)
-    if isinstance(node, ast.Constant):
-        return FLOAT if isinstance(node.value, float) else INTEGER if isinstance(node.value, int) else UNKNOWN
-    if isinstance(node, ast.Name):
-        return _of_path(program, node, depth)
-    operand = _kept(program, node, _keeps_kind)
-    return number_kind(program, operand, depth - 1) if operand is not None else UNKNOWN
+    return _numbers(program, node).kind
 
 
-def is_wide_integer(program: Program, node: ast.expr, depth: int = _DEPTH) -> bool:
+def is_wide_integer(program: Program, node: ast.expr) -> bool:
     """Does `node`, which holds integers, hold them in 64 bits, so that adding them up neither wraps nor fails?"""
-    if depth == 0:
-        return False
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        if any(keyword.arg == "dtype" for keyword in node.keywords):
-            return False
-        is_function = program.qualified(node.func).startswith("torch.")
-        operand = node.func.value if not is_function else node.args[0] if node.args else None
-        kept = operand is not None and _keeps_kind(node.func.attr) and is_wide_integer(program, operand, depth - 1)
-        return torch_ops.does(node.func.attr, "making_longs") or kept
-    if isinstance(node, ast.Subscript):
-        return is_wide_integer(program, node.value, depth - 1)
-    values = assigned(program, node) if isinstance(node, ast.Name) else None
-    return bool(values) and all(is_wide_integer(program, value, depth - 1) for value in values or ())
+    return _numbers(program, node).is_wide
+
+
+def is_integer(program: Program, node: ast.expr) -> bool:
+    """Is `node` certainly an integer of Python: a size, a count, or arithmetic on them?"""
+    numbers = _numbers(program, node)
+    return numbers.is_python and numbers.kind == INTEGER
 
 
 def may_be_complex(program: Program, node: ast.expr) -> bool:
     """Does the file compute with complex numbers, of which `node` may be one?"""
-    return program.get(_computes_complex) and not _is_real(program, node, _DEPTH)
+    return program.get(_computes_complex) and not _numbers(program, node).is_real
+
+
+def assigned(program: Program, node: ast.Name) -> list[ast.expr] | None:
+    """What the function assigns to the variable `node`, also by adding; None where something else sets it too."""
+    values: list[ast.expr] = []
+    for each in stores(program.function_of(node) or program.tree, node.id):
+        around = program.parent(each)
+        if not isinstance(around, ast.Assign | ast.AugAssign) or getattr(around, "targets", [each]) != [each]:
+            return None
+        values.append(around.value)
+    return values
 
 
 def _computes_complex(program: Program) -> bool:
@@ -89,112 +80,144 @@ def _computes_complex(program: Program) -> bool:
     return any(isinstance(each, complex) for each in constants) or any(map(_COMPLEX.fullmatch, words))
 
 
-def _is_real(program: Program, node: ast.expr, depth: int) -> bool:
-    value = program.value(node)
-    if (value.kind is Kind.TENSOR and value.dtype in ("bool", "int")) or isinstance(value.literal, int | float):
-        return True
-    if depth == 0:
-        return False
-    if isinstance(node, ast.Call) and _makes(program, node, _makes_reals):
-        return True
-    if isinstance(node, ast.Attribute) and _is_real_part(node.attr):
-        return program.value(node.value).kind is Kind.TENSOR
-    if isinstance(node, ast.BinOp):
-        return _is_real(program, node.left, depth - 1) and _is_real(program, node.right, depth - 1)
-    if isinstance(node, ast.Name):
-        values = assigned(program, node)
-        known = bool(values) and all(_is_real(program, value, depth - 1) for value in values or ())
-        return known or (_is_bound_once(program, node) and _has_gradient(program, node))
-    operand = _kept(program, node, _keeps_reals)
-    return operand is not None and _is_real(program, operand, depth - 1)
-
-
-def _makes(program: Program, node: ast.Call, makes: Callable[[str], bool]) -> bool:
-    """Does the call give a loss, or is it of one of these functions and methods?"""
-    return _is_loss(program, node) or makes(_called(program, node)[0])
-
-
-def _kept(program: Program, node: ast.expr, keeps: Callable[[str], bool]) -> ast.expr | None:
-    """The part of `node` that holds numbers of the same kind; a call's, where it `keeps` it."""
-    if isinstance(node, ast.UnaryOp):
-        return node.operand
-    if isinstance(node, ast.Subscript) or (isinstance(node, ast.Attribute) and node.attr == "data"):
-        return node.value
-    if not isinstance(node, ast.Call) or _sets_type(program, node):
-        return None
-    word, operand = _called(program, node)
-    return operand if keeps(word) else None
-
-
-def _sets_type(program: Program, node: ast.Call) -> bool:
-    """Is the call told of which type its result shall be, as by `view(torch.complex64)`?"""
-    return any(keyword.arg == "dtype" for keyword in node.keywords) or any(
-        isinstance(argument, ast.Attribute) and program.qualified(argument).startswith("torch.")
-        for argument in node.args
+def _differentiated(program: Program) -> frozenset[tuple[ast.AST | None, str]]:
+    """The variables, by their functions, on which `.backward()` is called: only floats have gradients."""
+    return frozenset(
+        (program.function_of(each), path_of(each.value))
+        for each in program.of_type(ast.Attribute)
+        if each.attr == "backward"
     )
 
 
-def _is_loss(program: Program, node: ast.Call) -> bool:
-    callee = program.value(node.func)
-    if callee.kind is Kind.MODULE and torch_ops.class_kind(callee.name) == "loss":
-        return True
-    name = program.qualified(node.func)
-    operation = torch_ops.of_function(name)
-    return operation is not None and operation.does("loss")
+def _numbers(program: Program, node: ast.expr) -> Numbers:
+    return _Inference(program).of(node) or _NOTHING
 
 
-def _called(program: Program, node: ast.Call) -> tuple[str, ast.expr | None]:
-    """The name of the function of torch, or the method of a tensor, that is called, and the tensor; "" for others."""
-    func, name = node.func, program.qualified(node.func)
-    if name.startswith("torch.") or name in _OF_PYTHON:
-        return name.rpartition(".")[2], node.args[0] if node.args else None
-    is_method = not name and isinstance(func, ast.Attribute) and program.value(func.value).kind is Kind.TENSOR
-    return (func.attr, func.value) if is_method and isinstance(func, ast.Attribute) else ("", None)
+class _Inference:
+    """One question. None is what nothing is known of yet: a value that depends on itself, which decides nothing."""
+
+    def __init__(self, program: Program) -> None:
+        self._program, self._flow = program, program.get(Flow)
+        self._known: dict[Value, Numbers | None] = {}
+
+    def of(self, node: ast.expr) -> Numbers | None:
+        value, found = self._program.value(node), self._read(node)
+        if value.kind is Kind.TENSOR and value.dtype in ("bool", "int"):
+            return Numbers(INTEGER, is_wide=found is not None and found.is_wide, is_real=True)
+        return found
+
+    def _read(self, node: ast.expr) -> Numbers | None:
+        value = self._program.value(node)
+        if axis_of(node) is not None:
+            return _SIZE
+        if isinstance(value.literal, int | float):
+            kind = FLOAT if isinstance(value.literal, float) else INTEGER
+            return Numbers(kind, is_real=True, is_python=not isinstance(value.literal, bool))
+        if isinstance(node, ast.Call):
+            return self._made(node)
+        if isinstance(node, ast.BinOp):
+            return self._computed(node.op, self.of(node.left), self.of(node.right))
+        if isinstance(node, ast.UnaryOp | ast.Subscript):
+            return self.of(node.operand if isinstance(node, ast.UnaryOp) else node.value)
+        if isinstance(node, ast.Attribute):
+            return self._attribute(node)
+        read = self._flow.graph(node).value(node) if isinstance(node, ast.Name) else None
+        return self._held(read, node) if read is not None else _NOTHING
+
+    def _attribute(self, node: ast.Attribute) -> Numbers | None:
+        if node.attr == "data":
+            return self.of(node.value)
+        does = torch_ops.of_attribute(node.attr)
+        is_real = does is not None and (does.result == "size" or does.does("making_reals"))
+        return Numbers(is_real=is_real and self._program.value(node.value).kind is Kind.TENSOR)
+
+    def _held(self, value: Value, read: ast.AST) -> Numbers | None:
+        if value not in self._known:
+            self._known[value] = None
+            self._known[value] = self._defined(value, read)
+        return self._known[value]
+
+    def _defined(self, value: Value, read: ast.AST) -> Numbers | None:
+        found: Numbers | None = _NOTHING
+        if isinstance(value, Phi):
+            found = _either(self._held(each, read) for each in value.operands.values() if not isinstance(each, Outer))
+        elif isinstance(value, Definition):
+            found = self._given(value, read)
+        if (self._program.function_of(read), value.name) not in self._program.get(_differentiated):
+            return found
+        is_real = any(getattr(self._program.parent(use), "attr", "") == "backward" for use in value.uses)
+        return Numbers(FLOAT, is_real=is_real or (found is not None and found.is_real))
+
+    def _given(self, value: Definition, read: ast.AST) -> Numbers | None:
+        if isinstance(value.node, ast.arg):
+            is_integer = isinstance(value.node.annotation, ast.Name) and value.node.annotation.id == "int"
+            return _SIZE if is_integer else _NOTHING
+        if value.source is None:
+            return _NOTHING
+        if value.updates is not None:
+            statement = self._program.parent(value.node)
+            assert isinstance(statement, ast.AugAssign)
+            return self._computed(statement.op, self._held(value.updates, read), self.of(value.source))
+        if not value.steps:
+            return self.of(value.source)
+        is_range = isinstance(value.source, ast.Call) and path_of(value.source.func) == "range"
+        is_size = isinstance(value.source, ast.Attribute) and value.source.attr == "shape"
+        return _SIZE if (is_range and value.steps == ("each",)) or (is_size and len(value.steps) == 1) else _NOTHING
+
+    def _computed(self, op: ast.operator, left: Numbers | None, right: Numbers | None) -> Numbers | None:
+        one, other = left or _NOTHING, right or _NOTHING
+        is_real = one.is_real and other.is_real
+        if isinstance(op, ast.Div) or FLOAT in (one.kind, other.kind):
+            return Numbers(FLOAT, is_real=is_real)
+        if left is None or right is None:
+            return None
+        if one.kind == other.kind == INTEGER:
+            return Numbers(
+                INTEGER, is_real=is_real, is_python=one.is_python and other.is_python and isinstance(op, _EXACT)
+            )
+        return Numbers(is_real=is_real)
+
+    def _made(self, node: ast.Call) -> Numbers:
+        """What a call gives: a loss, one of torch's functions, a tensor's method, or a few of Python's functions."""
+        name, func = self._program.qualified(node.func), node.func
+        if name in ("builtins.len", "builtins.int"):
+            return _SIZE
+        callee = self._program.value(func)
+        call = operation(self._program, node)
+        is_loss = callee.kind is Kind.MODULE and torch_ops.class_kind(callee.name) == "loss"
+        if is_loss or (call is not None and call.does.does("loss")):
+            return Numbers(FLOAT, is_real=True)
+        word = name.removeprefix("builtins.") if name in ("builtins.abs", "builtins.float") else ""
+        does = torch_ops.of_name(word) if word else call.does if call is not None else None
+        tensor = node.args[0] if word and node.args else call.tensor if call is not None else None
+        receiver = self._program.value(func.value) if isinstance(func, ast.Attribute) and not name else None
+        if receiver is not None and receiver.kind is not Kind.TENSOR:
+            drawn = receiver.name == "distribution" and getattr(func, "attr", "") in ("entropy", "log_prob")
+            return Numbers(FLOAT, is_real=True) if drawn else _NOTHING
+        if does is None:
+            return _NOTHING
+        told = any(each.arg == "dtype" for each in node.keywords)
+        told |= any(
+            isinstance(each, ast.Attribute) and self._program.qualified(each).startswith("torch.") for each in node.args
+        )
+        floats, reals = does.does("making_floats"), does.does("making_reals")
+        is_wide = does.does("making_longs") and not told
+        keeps = does.does("same_kind") or does.name == "item"
+        kept = (self.of(tensor) if tensor is not None and (keeps or floats) and not told else None) or _NOTHING
+        is_real = reals or (kept.is_real and not does.does("combining"))
+        if floats:
+            return Numbers(FLOAT, is_real=is_real)
+        kind = kept.kind if does.name != "item" else UNKNOWN
+        return Numbers(kind, is_wide or kept.is_wide, is_real)
 
 
-def _of_operation(program: Program, node: ast.BinOp, depth: int) -> str:
-    if isinstance(node.op, ast.Div):
-        return FLOAT
-    kinds = {number_kind(program, node.left, depth - 1), number_kind(program, node.right, depth - 1)}
-    return FLOAT if FLOAT in kinds else INTEGER if kinds == {INTEGER} else UNKNOWN
+def _either(values: Iterable[Numbers | None]) -> Numbers | None:
+    """What is known of a value that is one of these."""
+    known = [each for each in values if each is not None]
+    return reduce(_join, known) if known else None
 
 
-def _of_path(program: Program, node: ast.Name, depth: int) -> str:
-    if _has_gradient(program, node):
-        return FLOAT
-    kinds = {number_kind(program, value, depth - 1) for value in assigned(program, node) or ()}
-    return kinds.pop() if len(kinds) == 1 else UNKNOWN
-
-
-def _has_gradient(program: Program, node: ast.Name) -> bool:
-    """Is `.backward()` called on the variable? Only floats have gradients, and no complex one starts them."""
-    return any(
-        isinstance(each, ast.Attribute) and each.attr == "backward" and path_of(each.value) == node.id
-        for each in own_nodes(program.function_of(node) or program.tree)
-    )
-
-
-def _is_bound_once(program: Program, node: ast.Name) -> bool:
-    """Does the function set the variable at one place at most, be it as a parameter?"""
-    bindings = [
-        each
-        for each in own_nodes(program.function_of(node) or program.tree)
-        if (isinstance(each, ast.Name) and each.id == node.id and not isinstance(each.ctx, ast.Load))
-        or (isinstance(each, ast.arg) and each.arg == node.id)
-    ]
-    return len(bindings) <= 1
-
-
-def assigned(program: Program, node: ast.Name) -> list[ast.expr] | None:
-    """What the function assigns to the variable `node`, also by adding; None where something else sets it too."""
-    values: list[ast.expr] = []
-    for each in own_nodes(program.function_of(node) or program.tree):
-        if isinstance(each, ast.Name) and each.id == node.id and not isinstance(each.ctx, ast.Load):
-            statement = program.statement_of(each)
-            if (isinstance(statement, ast.Assign) and statement.targets == [each]) or (
-                isinstance(statement, ast.AugAssign) and statement.target is each
-            ):
-                values.append(statement.value)
-            else:
-                return None
-    return values
+def _join(one: Numbers, other: Numbers) -> Numbers:
+    kind = one.kind if one.kind == other.kind else UNKNOWN
+    flags = (a and b for a, b in zip(one[1:], other[1:], strict=True))
+    return Numbers(kind, *flags)

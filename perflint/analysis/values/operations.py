@@ -8,8 +8,9 @@ from typing import NamedTuple
 from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
+from perflint.syntax.arguments import Bound, bind
 
-_RECEIVERS = frozenset({Kind.TENSOR, Kind.UNKNOWN})
+_RECEIVERS = frozenset({Kind.TENSOR, Kind.UNKNOWN, Kind.METHOD})  # a method: an attribute of what is unknown
 
 
 class TorchCall(NamedTuple):
@@ -28,6 +29,27 @@ class TorchCall(NamedTuple):
     def name(self) -> str:
         """The canonical name, without a module and whatever it is imported as: "cat" for `torch.concat`."""
         return self.does.name
+
+    def bound(self, *parameters: str) -> Bound:
+        """The arguments by the names of the parameters behind the tensor."""
+        is_function = self.tensor is not None and self.tensor in self.call.args
+        return bind(self.call, ("input", *parameters) if is_function else parameters)
+
+    @property
+    def dim(self) -> ast.expr | None:
+        """The axis that the operation works on, where it is given."""
+        return self._axes.get("dim", "axis")
+
+    @property
+    def keepdim(self) -> ast.expr | None:
+        """Whether a reduction keeps the axis, where that is said."""
+        return self._axes.get("keepdim", "keepdims")
+
+    @property
+    def _axes(self) -> Bound:
+        place = self.does.dim.position if self.does.dim is not None else None
+        before = len(self.call.args) if place is None else place
+        return bind(self.call, (*["_"] * before, "dim", "keepdim", "axis", "keepdims"))
 
     @property
     def traits(self) -> frozenset[str]:

@@ -53,7 +53,7 @@ FUNCTIONS = {
 }
 
 # Elementwise operators which torch has not tagged pointwise.
-POINTWISE_OPERATORS = frozenset(["aten::floor_divide", "aten::masked_fill", "aten::rsub"])
+POINTWISE_OPERATORS = frozenset(["aten::floor_divide", "aten::log_sigmoid_forward", "aten::masked_fill", "aten::rsub"])
 
 # Operators that read a status from the device to raise an error, without a tag that says so.
 CHECKING_OPERATORS = frozenset(["aten::_linalg_check_errors"])
@@ -147,6 +147,7 @@ MEMORY = {
     "torch.nn.functional.dropout2d": "may=input@0",
     "torch.nn.functional.dropout3d": "may=input@0",
     "torch.nn.functional.feature_alpha_dropout": "may=input@0",
+    "torch.nn.Unflatten": "views=input@0",
     # Permuting letters only is a view.
     "torch.einsum": "may=operands@1*",
     # They change gradients, or the parameters themselves.
@@ -210,7 +211,7 @@ TRAITS = {
         "choosing": "argmax multinomial topk argsort gumbel_softmax",
         "pairing": "max min median mode kthvalue cummax cummin sort topk",
         "same_shape": f"{_CASTS} {_MOVES} {_LIKE} contiguous clone detach requires_grad_ softmax log_softmax cumsum"
-        " cumprod logcumsumexp triu tril flip roll normalize dropout",
+        " cumprod logcumsumexp triu tril flip roll normalize dropout Identity",
         "sized": f"zeros ones empty full rand randn {_LIKE} new_zeros new_ones new_empty new_full",
         "filling": "full full_like new_full fill",
         "of_data": "tensor as_tensor asarray new_tensor",

@@ -6,10 +6,12 @@ import contextlib
 import importlib
 import inspect
 import pkgutil
+import re
 from collections.abc import Iterator
 from typing import Any
 
-from perflint.torch_ops.generate import probe
+from perflint.torch_ops.generate import memory, probe
+from perflint.torch_ops.generate.functions import traits_of
 from perflint.torch_ops.generate.signatures import of_callable
 
 _PACKAGES = ("torch.nn", "torch.optim", "torch.utils.data", "torch.distributions")
@@ -55,7 +57,8 @@ def classes(torch: Any) -> dict[str, str]:
                 continue
             kind = next((kind for base, kind in bases if issubclass(value, base)), None)
             if kind:
-                found[f"{module_name}.{name}"] = f"{kind} {_forward(torch, value, kind)}".strip()
+                qualified = f"{module_name}.{name}"
+                found[qualified] = f"{kind} {_forward(torch, qualified, value, kind)}".strip()
     return found
 
 
@@ -76,7 +79,7 @@ def _module_names() -> Iterator[str]:
                 yield info.name
 
 
-def _forward(torch: Any, cls: Any, kind: str) -> str:
+def _forward(torch: Any, name: str, cls: Any, kind: str) -> str:
     """The entry of a call of an instance; "" if its annotations don't tell."""
     overloads = of_callable(cls.forward) if kind in _MODULES else []
     if kind == "rnn":
@@ -87,8 +90,10 @@ def _forward(torch: Any, cls: Any, kind: str) -> str:
     with contextlib.suppress(Exception):  # most modules can't be made without arguments
         module = cls()
         seen = probe.observe(torch, lambda input: module(input), [("input", "Tensor")])
-    traits = sorted(seen.traits) if seen else []
-    return " ".join([overloads[0].result, *traits])
+    applied = re.findall(r"\bF\.(\w+)\(", inspect.getsource(cls.forward))
+    by_name = (trait for each in (cls.__name__, *applied) for trait in traits_of(each))
+    traits = sorted({*by_name, *(seen.traits if seen else ())})
+    return " ".join([overloads[0].result, *traits, *memory.of_module(torch, name, cls).words])
 
 
 def distribution_members(torch: Any) -> dict[str, str]:

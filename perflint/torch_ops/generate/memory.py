@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
 import warnings
@@ -75,13 +76,48 @@ def of_member(
     by_name = name.endswith("_") and not memory.writes and name not in by_hand.MEMORY
     if by_name and (first := _first_tensor(overloads)):
         memory.writes[places.named(first)] = memory.views[places.named(first)] = None
+    if name in by_hand.WRITES_NO_VALUES:
+        memory.writes.clear()
+    return _completed(name, memory)
+
+
+def _completed(name: str, memory: Memory) -> Memory:
+    """With what is known by hand."""
     for key, text in (word.split("=", 1) for word in by_hand.MEMORY.get(name, "").split()):
         if key == "may":
             memory.views.clear()
         setattr(memory, key, dict.fromkeys(text.split(",")))
-    if name in by_hand.WRITES_NO_VALUES:
-        memory.writes.clear()
     return memory
+
+
+def of_module(torch: Any, name: str, cls: Any) -> Memory:
+    """What is known of calling a module of this class; an `inplace` is an argument of its constructor."""
+    memory, forward, built = Memory(), of_callable(cls.forward), of_callable(cls)
+    places = _Places(forward, is_method=True)
+    given = [each for each in forward[0].parameters[1:] if each.takes_tensor][:1]
+    if not given:
+        return memory
+    for module in _modules(cls, built):
+
+        def call(value: Any, training: bool = True, module: Any = module) -> Any:
+            return module.train(training)(value)
+
+        named = Parameter(given[0].name, "tensor", True, False), Parameter("training", "true", False, False)
+        _read_calls(torch, call, [Overload(named, "tensor")], places, memory)
+    for index, parameter in enumerate(built[0].parameters if built else ()):
+        if parameter.name == "inplace":
+            place = f"{places.named(given[0].name)}?inplace@{index}"
+            memory.may[place] = memory.writes[place] = None
+    return _completed(name, memory)
+
+
+def _modules(cls: Any, built: Sequence[Overload]) -> Iterator[Any]:
+    """An instance of the class whose required arguments are small numbers, if there is one."""
+    required = [each for overload in built[:1] for each in overload.parameters if each.required]
+    for number in (4, 1):
+        with contextlib.suppress(Exception):
+            yield cls(*[number] * len(required))
+            return
 
 
 class _Places:

@@ -12,7 +12,7 @@ from perflint.transforms.capture.modes import referred
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
-    from perflint.analysis.values.inference.classes import ClassInfo
+    from perflint.analysis.values.classes import ClassInfo
 
 RUNTIME = "perflint.runtime.graphs"
 COMPILERS = frozenset({"torch.compile", "torch._dynamo.optimize"})

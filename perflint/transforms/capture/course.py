@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.values.shapes.infer import axis_of
-from perflint.analysis.values.shapes.shape import integer
-from perflint.syntax.walk import PlainLoop, nodes_of_body, own_nodes, path_of
+from perflint.analysis.values.shapes import axis_of
+from perflint.syntax.walk import PlainLoop, integer, nodes_of_body, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.ownership import bound_to
 from perflint.transforms.capture.reads import may_read

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perflint.analysis.values.shapes.shape import integer
-from perflint.syntax.walk import PlainLoop
+from perflint.syntax.walk import PlainLoop, integer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.carried import Names, set_by
 from perflint.transforms.capture.course import Course

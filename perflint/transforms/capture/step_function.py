@@ -6,8 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from perflint.analysis.values.shapes.shape import integer
-from perflint.syntax.walk import PlainLoop, own_nodes
+from perflint.syntax.walk import PlainLoop, integer, own_nodes
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.carried import Names, carried
 from perflint.transforms.capture.course import Course, Exit, course_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from perflint.analysis.values.shapes.shape import integer
+from perflint.syntax.walk import integer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.template import expression, number, reference
 from perflint.transforms.vectorize.operations import Operation

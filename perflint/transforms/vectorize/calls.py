@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from perflint.analysis.loops.calls import rnn_kind
-from perflint.analysis.values.shapes.shape import integer
+from perflint.syntax.walk import integer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
 from perflint.transforms.template import expression

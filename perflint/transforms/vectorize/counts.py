@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from perflint.analysis.values.shapes.shape import integer
-from perflint.syntax.walk import path_of
+from perflint.syntax.walk import integer, path_of
 from perflint.transforms.vectorize.module_lists import added
 from perflint.transforms.vectorize.modules import construction, values_of
 from perflint.transforms.vectorize.scope import Scope

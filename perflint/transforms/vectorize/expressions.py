@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from perflint.analysis.values.shapes.shape import integer
 from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import integer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
 from perflint.transforms.template import expression

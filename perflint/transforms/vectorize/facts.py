@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.values.shapes.infer import Shapes
+from perflint.analysis.values.shapes import Shapes
 from perflint.syntax.scopes import local_names
 from perflint.syntax.walk import FUNCTIONS, PlainLoop, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
@@ -25,7 +25,7 @@ def scope_of(program: Program, loop: PlainLoop, lifter: Lifter) -> Scope:
     for node in own_nodes(loop):
         if isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Yield, ast.YieldFrom, ast.Await, ast.NamedExpr)):
             raise Blocked("other code may run in each step", node)
-    flow, shapes = program.get(_flow_and_shapes)
+    flow, shapes = program.get(Flow), program.get(Shapes)
     inside = frozenset(own_nodes(loop))
     collected = collected_paths([node for node in inside if isinstance(node, ast.stmt)])
     assigned = frozenset({*map(_stored, inside), *collected} - {""})
@@ -69,9 +69,4 @@ def _met_again(flow: Flow, inside: frozenset[ast.AST]) -> set[str]:
 
 def shapes_of(program: Program) -> Shapes:
     """The shapes in the program."""
-    return program.get(_flow_and_shapes)[1]
-
-
-def _flow_and_shapes(program: Program) -> tuple[Flow, Shapes]:
-    flow = program.get(Flow)
-    return flow, Shapes(program, flow)
+    return program.get(Shapes)

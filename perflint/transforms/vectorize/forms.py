@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field, replace
 
-from perflint.analysis.values.shapes.shape import integer
+from perflint.syntax.walk import integer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.vectorize.operations import Operation
 

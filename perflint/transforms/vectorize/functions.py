@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from perflint import torch_ops
-from perflint.analysis.values.shapes.shape import integer
 from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import integer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
 from perflint.transforms.vectorize import axes, batched, products, slices

@@ -6,9 +6,8 @@ import ast
 from dataclasses import replace
 
 from perflint.analysis.loops.header import called
-from perflint.analysis.values.shapes.shape import integer
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import PlainLoop
+from perflint.syntax.walk import PlainLoop, integer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
 from perflint.transforms.template import expression, number

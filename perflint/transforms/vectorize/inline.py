@@ -6,7 +6,7 @@ import ast
 from collections.abc import Set
 from dataclasses import replace
 
-from perflint.analysis.values.inference.classes import ClassInfo
+from perflint.analysis.values.classes import ClassInfo
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import defaults_of
 from perflint.syntax.walk import own_nodes

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from perflint.analysis.values.shapes.shape import integer
+from perflint.syntax.walk import integer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import names_in
 from perflint.transforms.operations import new

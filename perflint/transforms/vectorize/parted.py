@@ -6,9 +6,8 @@ import ast
 from dataclasses import dataclass
 
 from perflint.analysis.loops.header import called, split_axis, split_base, split_size
-from perflint.analysis.values.shapes.shape import integer
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import path_of
+from perflint.syntax.walk import integer, path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
 from perflint.transforms.vectorize.scope import Scope

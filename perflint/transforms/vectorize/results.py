@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from perflint.analysis.ir.occurrences import occurrences
-from perflint.analysis.memory.consumers import WRAPPERS
+from perflint.analysis.memory.roles import WRAPPERS
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import PlainLoop, own_nodes, path_of
 from perflint.transforms.blocked import Blocked

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.values.shapes.infer import Shapes, axis_of
-from perflint.analysis.values.shapes.shape import integer
+from perflint.analysis.values.shapes import Shapes, axis_of
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import PlainLoop, path_of
+from perflint.syntax.walk import PlainLoop, integer, path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import Taken
 from perflint.transforms.operations import derived

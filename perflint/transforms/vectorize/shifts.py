@@ -6,8 +6,7 @@ import ast
 from collections.abc import Collection
 from dataclasses import replace
 
-from perflint.analysis.values.shapes.shape import integer
-from perflint.syntax.walk import own_nodes
+from perflint.syntax.walk import integer, own_nodes
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.template import expression
 from perflint.transforms.vectorize.scope import Scope, counter

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from perflint import torch_ops
+from perflint.analysis.values.values import Kind, Value
 
 
 class Role(Enum):
@@ -49,18 +50,13 @@ class OutOfSight(Exception):
     """Something happens to the tensor of which too little is known."""
 
 
-DISTANCE_MODULES = frozenset(
-    "MSELoss L1Loss SmoothL1Loss HuberLoss BCELoss BCEWithLogitsLoss KLDivLoss CosineSimilarity PairwiseDistance "
-    "MarginRankingLoss GaussianNLLLoss PoissonNLLLoss".split()
-)
-ELEMENTWISE_MODULES = frozenset("Tanh Sigmoid GELU Softplus LogSigmoid Softsign".split())  # that write nothing in place
-DISTRIBUTIONS = frozenset(
+_DISTRIBUTIONS = frozenset(
     f"torch.distributions.{module}{name}"
     for name in "Normal LogNormal Laplace Uniform Beta Gamma Bernoulli".split()
     for module in ("", f"{name.lower()}.")
 ) | {"torch.distributions.log_normal.LogNormal"}
 WRAPPERS = frozenset({"torch.autograd.Variable", "torch.autograd.variable.Variable"})
-COPIES = frozenset({"clone"})  # pointwise in the table, and the end of every saving
+_COPIES = frozenset({"clone"})  # pointwise in the table, and the end of every saving
 
 
 def joins(qualified: str) -> bool:
@@ -79,48 +75,62 @@ def converts(name: str) -> bool:
     return torch_ops.does(name, "cast") or torch_ops.does(name, "move")
 
 
-def _reads(operation: torch_ops.Operation) -> bool:
-    return operation.does("indexing") or operation.does("repeating")
+def measures(name: str) -> bool:
+    """Does a method or attribute of that name tell of the tensor what its values don't decide?"""
+    operation = torch_ops.of_attribute(name) or torch_ops.of_method(name)
+    return operation is not None and operation.does("measuring")
+
+
+def _role(operation: torch_ops.Operation) -> Role | None:
+    if operation.does("matmul"):
+        return Role.MATMUL
+    if operation.does("indexing") or operation.does("repeating"):
+        return Role.READ
+    return Role.ELEMENTWISE if operation.does("pointwise") else None
 
 
 def role_of_method(name: str, *, receiver: bool) -> Role:
     """What the tensor's method `name` does with the tensor itself, or with an argument."""
     entry = torch_ops.of_method(name)
-    if entry is None or name in COPIES or (receiver and entry.in_place):
+    if entry is None or name in _COPIES or (receiver and entry.in_place):
         raise OutOfSight
-    if entry.does("matmul"):
-        return Role.MATMUL
-    if _reads(entry) or (not receiver and entry.name == "copy_"):
+    if not receiver and entry.name == "copy_":
         return Role.READ
-    if "pointwise" in entry.traits:
-        return Role.ELEMENTWISE
-    if receiver and "reduction" in entry.traits:
-        return Role.REDUCTION
-    raise OutOfSight
+    role = _role(entry) or (Role.REDUCTION if receiver and entry.does("reduction") else None)
+    if role is None:
+        raise OutOfSight
+    return role
 
 
 def role_of_function(name: str, call: ast.Call, node: ast.expr, keyword: str) -> tuple[Role, bool] | None:
     """What torch's function `name` does with its argument, and whether it writes into another; None for nothing."""
     short = name.rpartition(".")[2]
     entry = torch_ops.of_function(name)
-    if name in DISTRIBUTIONS:
+    if name in _DISTRIBUTIONS:
         return Role.READ, False
-    if entry is None or short in COPIES or any(each.arg in ("out", "inplace") for each in call.keywords):
+    if entry is None or short in _COPIES or any(each.arg in ("out", "inplace") for each in call.keywords):
         raise OutOfSight
-    if entry.does("matmul"):
-        return Role.MATMUL, False
     if short == "scaled_dot_product_attention" and (keyword == "attn_mask" or call.args[3:4] == [node]):
         return Role.READ, False
-    if entry.in_place:
-        if any(node in each.of(call) for each in entry.writes):
-            raise OutOfSight
+    if any(each.happens(call) and node in each.of(call) for each in entry.writes):
+        raise OutOfSight
+    if entry.in_place and not entry.does("matmul"):
         return Role.ELEMENTWISE, True
-    if "pointwise" in entry.traits or (name == "torch.where" and len(call.args) > 1):
-        return Role.ELEMENTWISE, False
-    if _reads(entry):
-        return Role.READ, False
-    if "reduction" in entry.traits or entry.does("distance"):
-        return Role.REDUCTION, False
-    if "like" not in entry.traits:
+    role = Role.ELEMENTWISE if name == "torch.where" and len(call.args) > 1 else _role(entry)
+    if role is None and (entry.does("reduction") or entry.does("distance")):
+        role = Role.REDUCTION
+    if role is None and not entry.does("like"):
+        raise OutOfSight
+    return None if role is None else (role, False)
+
+
+def role_of_module(module: Value) -> Role | None:
+    """What one of torch's modules does with its input; None for one that may give the tensor itself."""
+    operation = torch_ops.of_forward(module.name) if module.kind is Kind.MODULE and module.node is None else None
+    if operation is not None and operation.does("distance"):
+        return Role.REDUCTION
+    if operation is not None and operation.does("pointwise") and not operation.writes:
+        return Role.ELEMENTWISE
+    if operation is None or not (operation.shares and operation.does("same_shape") and module.sure):
         raise OutOfSight
     return None

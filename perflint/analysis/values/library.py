@@ -6,11 +6,10 @@ import ast
 from collections.abc import Callable
 
 from perflint import torch_ops
-from perflint.analysis.values.inference.arguments import Arguments
-from perflint.analysis.values.inference.evaluate import Evaluator
-from perflint.analysis.values.inference.iteration import contains_tensor, element_of, joined_element
-from perflint.analysis.values.inference.methods import dtype_of, from_entry, inner_on_device, moved_to
-from perflint.analysis.values.inference.operators import common_place
+from perflint.analysis.values.arguments import Arguments
+from perflint.analysis.values.evaluate import Evaluator
+from perflint.analysis.values.methods import dtype_of, from_entry, inner_on_device, moved_to
+from perflint.analysis.values.operators import common_place
 from perflint.analysis.values.values import (
     GUESSED_TENSOR,
     HOST_TENSOR,
@@ -22,7 +21,10 @@ from perflint.analysis.values.values import (
     Kind,
     Place,
     Value,
+    contains_tensor,
+    element_of,
     join_all,
+    joined_element,
     mapping,
     sequence,
     sequence_of,

@@ -1,28 +1,57 @@
-"""Follows a tensor, or a container that holds it, from where it is made to everything that reads it."""
+"""Follows a tensor, or a container that holds it, through names, attributes, containers and functions of the file."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
+from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.memory.consumers.roles import Consumer, OutOfSight, Role
-from perflint.analysis.memory.consumers.trace import Key, Trace
+from perflint.analysis.memory.roles import Consumer, OutOfSight, Role
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import parameters_of
 from perflint.syntax.walk import FUNCTIONS, Function, own_nodes, path_of
 
-_DEPTH = 4
+_DEPTH = 4  # of calls in calls
+_NESTED = 3  # containers in containers
 _LITERALS = (ast.List, ast.Dict, ast.ListComp, ast.BinOp)
+Key = int | str | None  # which part of a container; None for any
 
 
-class Follower:
+@dataclass(frozen=True)
+class Trace:
+    """How the tensor came to where it is.
+
+    `calls` led into the function; `inside` leads to it within a container, the outermost first; `tensor` is the
+    expression that put it there.
+    """
+
+    calls: tuple[ast.Call, ...] = ()
+    inside: tuple[Key, ...] = ()
+    tensor: ast.expr | None = None
+
+    def into(self, key: Key, node: ast.expr) -> Trace:
+        """Put `node` into a container, at `key`."""
+        if len(self.inside) >= _NESTED:
+            raise OutOfSight
+        return replace(self, inside=(key, *self.inside), tensor=self.tensor if self.inside else node)
+
+    def out(self) -> Trace:
+        """Take what holds the tensor out of the outermost container."""
+        return replace(self, inside=self.inside[1:])
+
+    def anywhere(self) -> Trace:
+        """Lose track of where in the outermost container it is."""
+        return replace(self, inside=(None, *self.inside[1:]))
+
+
+class Follower(ABC):
     """One walk from a tensor to what reads it. Its steps raise OutOfSight where they can't tell."""
 
-    def __init__(self, flow: Flow, step_of: Callable[[ast.AST, Trace], Step | None]) -> None:
-        self.flow, self.program, self._step_of = flow, flow.program, step_of
+    def __init__(self, program: Program) -> None:
+        self.program, self.flow = program, program.get(Flow)
         self.consumers: list[Consumer] = []
         self.measured = self.converted = self.shown = self.unfinished = False
         self._seen: set[tuple[ast.AST, Trace]] = set()
@@ -32,32 +61,35 @@ class Follower:
         if (node, trace) in self._seen:
             return
         self._seen.add((node, trace))
-        parent = self.program.parent(node) or node
-        step = self._step_of(parent, trace)
-        if step is None:
-            raise OutOfSight
-        step(self, parent, node, trace)
+        self.step(self.program.parent(node) or node, node, trace)
 
-    def _is_of_class(self, node: ast.AST) -> bool:
-        """Does a class body hold it, and no function in that?"""
-        around = (each for each in self.program.ancestors(node) if isinstance(each, (*FUNCTIONS, ast.ClassDef)))
-        return isinstance(next(around, None), ast.ClassDef)
+    @abstractmethod
+    def step(self, parent: ast.AST, node: ast.expr, trace: Trace) -> None:
+        """Go on from `node`, as a part of `parent`."""
 
     def consume(self, node: ast.AST, operand: ast.expr, role: Role, *, in_place: bool = False) -> None:
         """Note a consumer."""
         self.consumers.append(Consumer(node, operand, role, in_place))
 
+    # -- through names
+
     def assigned(self, target: ast.expr, value: ast.expr, trace: Trace) -> None:
         """Go on with what `value` is assigned to."""
         if isinstance(target, ast.Name):
             bindings = self.flow.bindings(target)
-            if target.id in bindings.graph.shared or self._is_of_class(target):
+            around = (each for each in self.program.ancestors(target) if isinstance(each, (*FUNCTIONS, ast.ClassDef)))
+            if target.id in bindings.graph.shared or isinstance(next(around, None), ast.ClassDef):
                 raise OutOfSight
             for use in bindings.uses.get(target, []):
                 self._used(target, use, trace)
-            self.uses(bindings.graph.captured.get(target.id, []), replace(trace, calls=()))
+            self._uses(bindings.graph.captured.get(target.id, []), replace(trace, calls=()))
         elif isinstance(target, ast.Tuple | ast.List) and trace.inside:
-            self._unpacked(target, value, trace)
+            key = trace.inside[0]
+            if any(isinstance(each, ast.Starred) for each in target.elts) or isinstance(key, str):
+                raise OutOfSight
+            for position, each in enumerate(target.elts):
+                if key is None or key == position:
+                    self.assigned(each, value, trace.out())
         elif isinstance(target, ast.Subscript):
             self._stored(target, value, trace)
         elif isinstance(target, ast.Attribute):
@@ -85,13 +117,9 @@ class Follower:
             for loop in loops
         )  # fmt: skip
 
-    def _unpacked(self, target: ast.Tuple | ast.List, value: ast.expr, trace: Trace) -> None:
-        key = trace.inside[0]
-        if any(isinstance(each, ast.Starred) for each in target.elts) or isinstance(key, str):
-            raise OutOfSight
-        for position, each in enumerate(target.elts):
-            if key is None or key == position:
-                self.assigned(each, value, trace.out())
+    def _uses(self, uses: Iterable[ast.Name], trace: Trace) -> None:
+        for use in uses:
+            self.follow(use, trace)
 
     def _stored(self, target: ast.Subscript, value: ast.expr, trace: Trace) -> None:
         kind = self.program.value(target.value).kind
@@ -115,29 +143,26 @@ class Follower:
             raise OutOfSight
         inside = set(ast.walk(owner.node))
         for use in self.program.of_type(ast.Attribute):
-            if use.attr != target.attr or use is target or self._is_emptied(use):
+            parent = self.program.parent(use)
+            empties = isinstance(parent, ast.Assign) and getattr(parent.value, "value", "") is None
+            if use.attr != target.attr or use is target or (empties and isinstance(use.ctx, ast.Store)):
                 continue
             if use not in inside or path_of(use) != path or not isinstance(use.ctx, ast.Load):
                 raise OutOfSight
             self.follow(use, replace(trace, calls=()))
         self.shown = self.unfinished = True
 
-    def _is_emptied(self, target: ast.Attribute) -> bool:
-        """Is it the target of `self.name = None`?"""
-        parent = self.program.parent(target)
-        is_none = (
-            isinstance(parent, ast.Assign) and isinstance(parent.value, ast.Constant) and parent.value.value is None
-        )
-        return is_none and isinstance(target.ctx, ast.Store)
-
-    def put(self, container: ast.Name, node: ast.expr, key: Key, trace: Trace) -> None:
+    def put(self, container: ast.expr, node: ast.expr, key: Key, trace: Trace) -> None:
         """Go on with a variable that holds a container into which `node` is put: all its other uses may take it out."""
+        if not isinstance(container, ast.Name):
+            raise OutOfSight
         bindings, definitions = self.flow.bindings(container), self.flow.definitions(container)
         if not definitions or container.id in bindings.shared or not all(map(self._is_made_here, definitions)):
             raise OutOfSight
         for definition in definitions:
-            uses = [use for use in bindings.uses.get(definition, []) if use is not container]
-            self.uses(uses, trace.into(key, node))
+            self._uses(
+                [use for use in bindings.uses.get(definition, []) if use is not container], trace.into(key, node)
+            )
 
     def _is_made_here(self, definition: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
         """Is it a new container, or a longer one, known by this name only?"""
@@ -150,28 +175,22 @@ class Follower:
         call = isinstance(parent.value, ast.Call) and self.program.qualified(parent.value.func)
         return isinstance(parent.value, _LITERALS) or call in ("builtins.list", "builtins.dict")
 
-    def uses(self, uses: list[ast.Name], trace: Trace) -> None:
-        """Go on with each of these names."""
-        for use in uses:
-            self.follow(use, trace)
+    # -- through functions
 
-    def into(self, callee: Function, call: ast.Call, node: ast.expr, trace: Trace, keyword: str) -> None:
+    def into(self, callee: Function, call: ast.Call, node: ast.expr, trace: Trace) -> None:
         """Go on with the parameter that receives the value."""
-        parameter = self._parameter(callee, call, node)
-        if parameter is None or len(trace.calls) >= _DEPTH or call in trace.calls:
-            raise OutOfSight
-        bindings = self.flow.bindings_of(callee)
-        if parameter.arg in bindings.graph.shared or isinstance(callee, ast.Lambda):
-            raise OutOfSight
-        self.uses(bindings.uses.get(parameter, []), replace(trace, calls=(*trace.calls, call)))
-        self.uses(bindings.graph.captured.get(parameter.arg, []), replace(trace, calls=()))
-
-    def _parameter(self, callee: Function, call: ast.Call, node: ast.expr) -> ast.arg | None:
         given = self.program.arguments(call, callee).given
         name = next((name for name, argument in given.items() if argument is node), None)
-        return next((each for each in parameters_of(callee) if each.arg == name), None)
+        parameter = next((each for each in parameters_of(callee) if each.arg == name), None)
+        bindings = self.flow.bindings_of(callee)
+        if parameter is None or len(trace.calls) >= _DEPTH or call in trace.calls:
+            raise OutOfSight
+        if parameter.arg in bindings.graph.shared or isinstance(callee, ast.Lambda):
+            raise OutOfSight
+        self._uses(bindings.uses.get(parameter, []), replace(trace, calls=(*trace.calls, call)))
+        self._uses(bindings.graph.captured.get(parameter.arg, []), replace(trace, calls=()))
 
-    def returned(self, node: ast.AST, trace: Trace) -> None:
+    def returned(self, parent: ast.Return, node: ast.expr, trace: Trace) -> None:
         """Go on behind the calls of the function: the one that led here, else each in this file."""
         if trace.calls:
             self.follow(trace.calls[-1], replace(trace, calls=trace.calls[:-1]))
@@ -183,19 +202,10 @@ class Follower:
         if any(isinstance(each, ast.Yield | ast.YieldFrom) for each in own_nodes(function)):
             raise OutOfSight
         for site in sites:
-            if not isinstance(site, ast.Call) or self.program.callee(site) is not function or _is_aside(site):
+            # `self.forward(x)` stands next to the calls of the module itself, which are elsewhere
+            aside = isinstance(site, ast.Call) and getattr(site.func, "attr", "") == "forward"
+            if not isinstance(site, ast.Call) or self.program.callee(site) is not function or aside:
                 raise OutOfSight
             self.follow(site, trace)
-        self.shown |= not (function.name.startswith("_") or self._is_inner(function))
-
-    def _is_inner(self, function: ast.FunctionDef) -> bool:
-        return any(isinstance(each, FUNCTIONS) for each in self.program.ancestors(function))
-
-
-def _is_aside(site: ast.Call) -> bool:
-    """Is it `self.forward(x)`, next to the calls of the module itself, which are elsewhere?"""
-    return isinstance(site.func, ast.Attribute) and site.func.attr == "forward"
-
-
-Step = Callable[[Follower, Any, ast.expr, Trace], None]  # from a node, as a part of its parent
-Steps = Mapping[type[ast.AST], Step]
+        is_inner = any(isinstance(each, FUNCTIONS) for each in self.program.ancestors(function))
+        self.shown |= not (function.name.startswith("_") or is_inner)

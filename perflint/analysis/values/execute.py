@@ -8,16 +8,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 from perflint import torch_ops
 from perflint.analysis.links import HotCall
+from perflint.analysis.values.arguments import Arguments, received
 from perflint.analysis.values.call_targets import arguments_of
-from perflint.analysis.values.inference.arguments import Arguments, received
-from perflint.analysis.values.inference.calls import call_value
-from perflint.analysis.values.inference.choices import moved_by_choice
-from perflint.analysis.values.inference.classes import ClassInfo, Frame, FunctionInfo, joined
-from perflint.analysis.values.inference.evaluate import Evaluator, is_vague
-from perflint.analysis.values.inference.iteration import element_of, parts_of
-from perflint.analysis.values.inference.operators import arithmetic
-from perflint.analysis.values.inference.parameters import annotated_fields, parameter_values
-from perflint.analysis.values.inference.refine import refined
+from perflint.analysis.values.calls import call_value
+from perflint.analysis.values.classes import ClassInfo, Frame, FunctionInfo, joined
+from perflint.analysis.values.evaluate import Evaluator, is_vague
+from perflint.analysis.values.operators import arithmetic
+from perflint.analysis.values.parameters import annotated_fields, parameter_values
+from perflint.analysis.values.refine import moved_by_choice, refined
 from perflint.analysis.values.values import (
     LIKELY_HOST_TENSOR,
     LIKELY_LOADER,
@@ -25,9 +23,11 @@ from perflint.analysis.values.values import (
     Kind,
     Place,
     Value,
+    element_of,
     join,
     join_all,
     mapping,
+    parts_of,
     sequence_of,
 )
 from perflint.syntax.walk import Function, path_of

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition, sources_of
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import path_of
 
-if TYPE_CHECKING:
-    from perflint.analysis.ir.flow import Flow
-
 _DEPTH = 6
 _FIELD = "*"
-_PAIRING = frozenset({"builtins.enumerate", "builtins.zip"})
+_Modules = list[ast.ClassDef | None]  # None stands for one that is not known
 
 
 def forwards(flow: Flow, call: ast.Call) -> tuple[ast.FunctionDef, ...]:
@@ -24,9 +22,8 @@ def forwards(flow: Flow, call: ast.Call) -> tuple[ast.FunctionDef, ...]:
     """
     found = []
     for module in _modules(flow, call.func, _DEPTH):
-        forward = None
-        if isinstance(module, ast.ClassDef):
-            forward = next((each for each in module.body if getattr(each, "name", "") == "forward"), None)
+        body = module.body if module is not None else []
+        forward = next((each for each in body if getattr(each, "name", "") == "forward"), None)
         if not isinstance(forward, ast.FunctionDef) or forward.decorator_list:
             return ()
         if forward not in found:
@@ -34,47 +31,44 @@ def forwards(flow: Flow, call: ast.Call) -> tuple[ast.FunctionDef, ...]:
     return tuple(found)
 
 
-def _modules(flow: Flow, node: ast.expr, depth: int) -> list[ast.ClassDef | None]:
-    """The classes that `node` may be an instance of; None stands for one that is not known."""
+def _modules(flow: Flow, node: ast.expr, depth: int) -> _Modules:
+    """The classes that `node` may be an instance of."""
     value = flow.program.value(node)
     if value.kind is Kind.MODULE and value.sure and isinstance(value.node, ast.ClassDef):
         return [value.node]
     if depth == 0:
         return [None]
     if isinstance(node, ast.Name):
-        return [
-            module for definition in flow.definitions(node) for module in _bound_to(flow, definition, depth - 1)
-        ] or [None]
+        read = flow.graph(node).value(node)
+        bound = [each for each in sources_of(read) if isinstance(each, Definition)] if read is not None else []
+        return [module for each in bound for module in _bound_to(flow, each, depth - 1)] or [None]
     if isinstance(node, ast.Subscript):
-        if path_of(node.value) == "self._modules":
-            return _registered(flow, node, node.slice)
-        return _items(flow, node.value, depth - 1)
+        is_registry = path_of(node.value) == "self._modules"
+        return _registered(flow, node, node.slice) if is_registry else _items(flow, node.value, depth - 1)
     if isinstance(node, ast.Call) and path_of(node.func) == "getattr" and len(node.args) == 2:
         return _registered(flow, node, node.args[1]) if path_of(node.args[0]) == "self" else [None]
     return [None]
 
 
-def _bound_to(flow: Flow, definition: ast.AST, depth: int) -> list[ast.ClassDef | None]:
+def _bound_to(flow: Flow, value: Definition, depth: int) -> _Modules:
     """What an assignment or a loop gives to a name."""
-    parent = flow.program.parent(definition)
-    if isinstance(parent, ast.Assign) and parent.targets == [definition]:
-        return _modules(flow, parent.value, depth)
-    position = None
-    if isinstance(parent, ast.Tuple) and isinstance(definition, ast.expr):
-        position, parent = parent.elts.index(definition), flow.program.parent(parent)
-    if not isinstance(parent, ast.For):
+    source = value.source
+    if source is None or value.updates is not None:
         return [None]
-    items = parent.iter
-    if position is not None:
-        if not isinstance(items, ast.Call) or flow.program.qualified(items.func) not in _PAIRING:
-            return [None]
-        arguments = items.args if path_of(items.func) == "zip" else [None, *items.args]
-        item = arguments[position] if position < len(arguments) else None
-        return _items(flow, item, depth) if item is not None else [None]
-    return _items(flow, items, depth)
+    if not value.steps:
+        return _modules(flow, source, depth)
+    if value.steps == ("each",):
+        return _items(flow, source, depth)
+    name = flow.program.qualified(source.func) if isinstance(source, ast.Call) else ""
+    if len(value.steps) != 2 or value.steps[0] != "each" or name not in ("builtins.enumerate", "builtins.zip"):
+        return [None]
+    assert isinstance(source, ast.Call)
+    arguments = source.args if name == "builtins.zip" else [None, *source.args]
+    item = arguments[value.steps[1]] if isinstance(value.steps[1], int) and value.steps[1] < len(arguments) else None
+    return _items(flow, item, depth) if item is not None else [None]
 
 
-def _items(flow: Flow, node: ast.expr, depth: int) -> list[ast.ClassDef | None]:
+def _items(flow: Flow, node: ast.expr, depth: int) -> _Modules:
     """The modules within a list of them, be it `self.layers`, a display or what a function makes of one module."""
     if depth == 0:
         return [None]
@@ -96,19 +90,19 @@ def _items(flow: Flow, node: ast.expr, depth: int) -> list[ast.ClassDef | None]:
 
 def _kept(flow: Flow, node: ast.Attribute) -> Iterator[ast.expr]:
     """What the class around it assigns to `self.name`."""
-    owner = _class_around(flow, node)
-    for each in ast.walk(owner) if owner is not None and path_of(node) == f"self.{node.attr}" else ():
-        if isinstance(each, ast.Assign) and any(path_of(target) == path_of(node) for target in each.targets):
+    path = path_of(node)
+    for each in _own_code(flow, node) if path == f"self.{node.attr}" else ():
+        if isinstance(each, ast.Assign) and any(path_of(target) == path for target in each.targets):
             yield each.value
 
 
-def _registered(flow: Flow, node: ast.expr, name: ast.expr) -> list[ast.ClassDef | None]:
+def _registered(flow: Flow, node: ast.expr, name: ast.expr) -> _Modules:
     """The modules which the class around it registers under names that are spelled like this one."""
-    owner, pattern = _class_around(flow, node), _pattern(name)
-    found = []
-    for each in ast.walk(owner) if owner is not None and pattern.strip(_FIELD) else ():
-        if isinstance(each, ast.Call) and path_of(each.func) in ("self.add_module", "self.register_module", "setattr"):
-            arguments = each.args[1:] if path_of(each.func) == "setattr" else each.args
+    pattern, found = _pattern(name), _Modules()
+    for each in _own_code(flow, node) if pattern.strip(_FIELD) else ():
+        path = path_of(each.func) if isinstance(each, ast.Call) else ""
+        if isinstance(each, ast.Call) and path in ("self.add_module", "self.register_module", "setattr"):
+            arguments = each.args[path == "setattr" :]
             if len(arguments) == 2 and _pattern(arguments[0]) == pattern:
                 found += _modules(flow, arguments[1], 1)
     return found or [None]
@@ -129,5 +123,7 @@ def _pattern(name: ast.expr) -> str:
     return _FIELD
 
 
-def _class_around(flow: Flow, node: ast.AST) -> ast.ClassDef | None:
-    return next((each for each in flow.program.ancestors(node) if isinstance(each, ast.ClassDef)), None)
+def _own_code(flow: Flow, node: ast.AST) -> Iterator[ast.AST]:
+    """The code of the class around `node`."""
+    owner = next((each for each in flow.program.ancestors(node) if isinstance(each, ast.ClassDef)), None)
+    return ast.walk(owner) if owner is not None else iter(())

@@ -9,10 +9,9 @@ from collections.abc import Callable
 
 from perflint import torch_ops
 from perflint.analysis.links import Summary
-from perflint.analysis.values.inference.classes import ClassInfo, Frame, FunctionInfo
-from perflint.analysis.values.inference.hints import USUAL_NAMES, by_name
-from perflint.analysis.values.inference.iteration import element_of
-from perflint.analysis.values.inference.operators import arithmetic, comparison, subscript
+from perflint.analysis.values.classes import ClassInfo, Frame, FunctionInfo
+from perflint.analysis.values.hints import USUAL_NAMES, by_name
+from perflint.analysis.values.operators import arithmetic, comparison, subscript
 from perflint.analysis.values.values import (
     GUESSED,
     NUMBER,
@@ -23,6 +22,7 @@ from perflint.analysis.values.values import (
     Kind,
     Place,
     Value,
+    element_of,
     join,
     join_all,
     literal,

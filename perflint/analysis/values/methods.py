@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 
 from perflint import torch_ops
-from perflint.analysis.values.inference.arguments import Arguments
-from perflint.analysis.values.inference.evaluate import Evaluator
-from perflint.analysis.values.inference.hints import is_tensor_only
-from perflint.analysis.values.inference.iteration import contains_tensor, element_of
-from perflint.analysis.values.inference.operators import common_place
+from perflint.analysis.values.arguments import Arguments
+from perflint.analysis.values.evaluate import Evaluator
+from perflint.analysis.values.hints import is_tensor_only
+from perflint.analysis.values.operators import common_place
 from perflint.analysis.values.values import (
     DEVICE_TENSOR,
     GUESSED,
@@ -23,6 +22,8 @@ from perflint.analysis.values.values import (
     Kind,
     Place,
     Value,
+    contains_tensor,
+    element_of,
     join,
     join_all,
     mapping,

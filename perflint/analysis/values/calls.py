@@ -5,20 +5,20 @@ from __future__ import annotations
 import ast
 
 from perflint import torch_ops
+from perflint.analysis.values.arguments import Arguments, received
 from perflint.analysis.values.call_targets import targets_of
 from perflint.analysis.values.codes import value_at_home, value_of
-from perflint.analysis.values.inference.arguments import Arguments, received
-from perflint.analysis.values.inference.evaluate import Evaluator
-from perflint.analysis.values.inference.iteration import contains_tensor
-from perflint.analysis.values.inference.library import library_call
-from perflint.analysis.values.inference.methods import method_call
-from perflint.analysis.values.inference.operators import common_place
+from perflint.analysis.values.evaluate import Evaluator
+from perflint.analysis.values.library import library_call
+from perflint.analysis.values.methods import method_call
+from perflint.analysis.values.operators import common_place
 from perflint.analysis.values.values import (
     GUESSED_TENSOR,
     UNKNOWN,
     Kind,
     Place,
     Value,
+    contains_tensor,
     join,
     sequence,
     tensor,

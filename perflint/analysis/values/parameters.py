@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from perflint.analysis.values.inference.calls import instance_of
-from perflint.analysis.values.inference.classes import FunctionInfo
-from perflint.analysis.values.inference.evaluate import Evaluator
-from perflint.analysis.values.inference.hints import kind_by_usage, looks_like_loader, usage
+from perflint.analysis.values.calls import instance_of
+from perflint.analysis.values.classes import FunctionInfo
+from perflint.analysis.values.evaluate import Evaluator
+from perflint.analysis.values.hints import kind_by_usage, looks_like_loader, usage
 from perflint.analysis.values.values import (
     DEVICE_TENSOR,
     GUESSED_TENSOR,

@@ -1,0 +1,290 @@
+"""Finds everything that reads a tensor: operations, modules and subscripts, through containers and functions."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from perflint import torch_ops
+from perflint.analysis.facts import Program
+from perflint.analysis.memory.dispatch import forwards
+from perflint.analysis.memory.following import Follower, Trace
+from perflint.analysis.memory.roles import (
+    WRAPPERS,
+    OutOfSight,
+    Reading,
+    Role,
+    converts,
+    is_view,
+    joins,
+    measures,
+    role_of_function,
+    role_of_method,
+    role_of_module,
+)
+from perflint.analysis.values.values import Kind
+
+_PATTERNS = frozenset("view_as expand_as reshape_as type_as to".split())  # for which a tensor may be the pattern
+_ONLY_LOOK = frozenset(f"builtins.{name}" for name in "len isinstance print type".split())
+_PASSING = WRAPPERS | {"torch.nn.functional.dropout"}
+_GROWING = frozenset({"append", "extend", "insert"})
+_EXTREMA = frozenset({"torch.max", "torch.min"})  # of one tensor, or of two element by element
+_SCATTERING = ("masked_", "scatter", "gather", "bmm", "matmul", "index_")  # with these, a name is one of tensors' alone
+
+
+def reading(program: Program, node: ast.expr) -> Reading | None:
+    """All that becomes of the tensor `node`: through names, branches, views, containers and the file's functions.
+
+    None where that isn't all in sight, or the tensor is written to.
+    """
+    walk = _Follower(program)
+    try:
+        walk.follow(node, Trace())
+    except OutOfSight:
+        return None
+    return Reading(tuple(walk.consumers), walk.measured, walk.converted, walk.shown, walk.unfinished)
+
+
+class _Follower(Follower):
+    """One walk from a tensor to what reads it. Its steps raise OutOfSight where they can't tell."""
+
+    def step(self, parent: ast.AST, node: ast.expr, trace: Trace) -> None:
+        """Go on from `node`, as a part of `parent`."""
+        step = _STEPS.get(type(parent)) or (_OF_CONTAINERS if trace.inside else _OF_TENSORS).get(type(parent))
+        if step is None:
+            raise OutOfSight
+        step(self, parent, node, trace)
+
+    def _argument(self, parent: ast.Call | ast.keyword, node: ast.expr, trace: Trace) -> None:
+        call = parent if isinstance(parent, ast.Call) else self.program.parent(parent)
+        keyword = parent.arg if isinstance(parent, ast.keyword) else ""
+        if not isinstance(call, ast.Call) or node is call.func or keyword is None:
+            raise OutOfSight
+        callee, function = self.program.callee(call), self.program.value(call.func)
+        if callee is not None and (function.sure or trace.inside):
+            self.into(callee, call, node, trace)
+        elif trace.inside:
+            if keyword:
+                raise OutOfSight
+            self._container_given(call, node, trace)
+        elif keyword == "out":
+            raise OutOfSight
+        elif candidates := forwards(self.flow, call):
+            for each in candidates:
+                self.into(each, call, node, trace)
+        else:
+            self._tensor_given(call, node, trace, keyword)
+
+    # -- what is done to a tensor
+
+    def _tensor_given(self, call: ast.Call, node: ast.expr, trace: Trace, keyword: str) -> None:
+        function, func = self.program.value(call.func), call.func
+        if function.kind is Kind.LIBRARY:
+            self._library(call, node, trace, keyword)
+        elif isinstance(func, ast.Attribute) and self._is_of_tensor(func):
+            if func.attr in _PATTERNS:
+                self.measured = True
+            else:
+                in_place = torch_ops.writes_in_place(func.attr)
+                self.consume(call, node, role_of_method(func.attr, receiver=False), in_place=in_place)
+        elif isinstance(func, ast.Attribute) and func.attr in ("append", "insert") and isinstance(func.value, ast.Name):
+            self.put(func.value, node, None, trace)
+        elif (role := role_of_module(function)) is not None:
+            self.consume(call, node, role)
+        else:
+            self.follow(call, trace)
+
+    def _is_of_tensor(self, method: ast.Attribute) -> bool:
+        kind = self.program.value(method.value).kind
+        return kind is Kind.TENSOR or (kind is Kind.UNKNOWN and method.attr.startswith(_SCATTERING))
+
+    def _library(self, call: ast.Call, node: ast.expr, trace: Trace, keyword: str) -> None:
+        name = self.program.qualified(call.func)
+        short = name.rpartition(".")[2]
+        parts = torch_ops.does(short, "parting")
+        if joins(name):
+            self.consume(call, node, Role.READ)
+        elif name in _PASSING:
+            self.follow(call, trace)
+        elif name.startswith("torch.") and (is_view(short) or parts):
+            if node is not call.args[0]:
+                raise OutOfSight
+            self.follow(call, trace.into(None, call) if parts else trace)
+        elif name in _EXTREMA and call.args[1:] and all(self._is_tensor(each) for each in call.args):
+            self.consume(call, node, Role.ELEMENTWISE)
+        elif name not in {*_ONLY_LOOK, "builtins.id"}:
+            reads = role_of_function(name, call, node, keyword)
+            if reads is not None:
+                self.consume(call, node, reads[0], in_place=reads[1])
+
+    def _is_tensor(self, node: ast.expr) -> bool:
+        return self.program.value(node).kind is Kind.TENSOR
+
+    def _attribute(self, parent: ast.Attribute, node: ast.expr, trace: Trace) -> None:
+        call, name = self.program.parent(parent), parent.attr
+        if not isinstance(parent.ctx, ast.Load):
+            raise OutOfSight
+        if measures(name):
+            self.measured |= name == "shape" or torch_ops.canonical(f"torch.Tensor.{name}") in ("size", "numel")
+        elif not isinstance(call, ast.Call) or call.func is not parent:
+            if name not in ("T", "mT", "data"):
+                raise OutOfSight
+            self.follow(parent, trace)
+        elif is_view(name) or converts(name):
+            self.converted |= converts(name)
+            self.follow(call, trace)
+        elif torch_ops.does(name, "parting"):
+            self.follow(call, trace.into(None, call))
+        else:
+            self.consume(call, parent.value, role_of_method(name, receiver=True))
+
+    def _subscript(self, parent: ast.Subscript, node: ast.expr, trace: Trace) -> None:
+        if node is not parent.value:
+            self._index(parent, node)
+        elif not isinstance(parent.ctx, ast.Load):
+            raise OutOfSight
+        elif any(map(self._is_tensor, parent.slice.elts if isinstance(parent.slice, ast.Tuple) else [parent.slice])):
+            self.consume(parent, node, Role.READ)
+        else:
+            self.follow(parent, trace)
+
+    def _index(self, parent: ast.Subscript, node: ast.expr) -> None:
+        """The tensor is an index."""
+        kind = self.program.value(parent.value).kind
+        several = kind is Kind.UNKNOWN and isinstance(parent.slice, ast.Tuple)
+        if (kind is not Kind.TENSOR and not several) or isinstance(parent.ctx, ast.Del):
+            raise OutOfSight
+        self.consume(parent, node, Role.READ)
+
+    def _operand(self, parent: ast.BinOp | ast.UnaryOp, node: ast.expr, trace: Trace) -> None:
+        if isinstance(parent.op, ast.Not):
+            raise OutOfSight
+        self.consume(parent, node, Role.MATMUL if isinstance(parent.op, ast.MatMult) else Role.ELEMENTWISE)
+
+    def _compared(self, parent: ast.Compare, node: ast.expr, trace: Trace) -> None:
+        if all(isinstance(op, ast.Is | ast.IsNot) for op in parent.ops):
+            return
+        if any(isinstance(op, ast.In | ast.NotIn) for op in parent.ops) or len(parent.ops) > 1:
+            raise OutOfSight
+        self.consume(parent, node, Role.ELEMENTWISE)
+
+    def _augmented(self, parent: ast.AugAssign, node: ast.expr, trace: Trace) -> None:
+        if node is not parent.value or not self._is_tensor(parent.target) or isinstance(parent.op, ast.MatMult):
+            raise OutOfSight
+        self.consume(parent, node, Role.ELEMENTWISE, in_place=True)
+
+    # -- what is done to a container that holds it
+
+    def _container_given(self, call: ast.Call, node: ast.expr, trace: Trace) -> None:
+        name, func = self.program.qualified(call.func), call.func
+        if joins(name) and len(trace.inside) == 1 and trace.tensor is not None:
+            self.consume(call, trace.tensor, Role.READ)
+        elif name in ("builtins.list", "builtins.tuple"):
+            self.follow(call, trace)
+        elif name in ("builtins.enumerate", "builtins.zip"):
+            position = 1 if name == "builtins.enumerate" else call.args.index(node)
+            self.follow(call, replace(trace, inside=(None, position, *trace.inside[1:])))
+        elif isinstance(func, ast.Attribute) and func.attr in _GROWING:
+            self.put(func.value, node, None, trace.out() if func.attr == "extend" else trace)
+        elif name not in {*_ONLY_LOOK, "builtins.range"}:
+            raise OutOfSight
+
+    def _method_of_container(self, parent: ast.Attribute, node: ast.expr, trace: Trace) -> None:
+        """Only what puts more into it is known to leave the tensor where it is, unless that goes in front of it."""
+        call = self.program.parent(parent)
+        shifts = parent.attr == "insert" and trace.inside[0] is not None
+        if shifts or parent.attr not in _GROWING or not isinstance(call, ast.Call) or call.func is not parent:
+            raise OutOfSight
+
+    def _item(self, parent: ast.Subscript, node: ast.expr, trace: Trace) -> None:
+        key, index = trace.inside[0], parent.slice
+        if node is not parent.value:
+            raise OutOfSight
+        if not isinstance(parent.ctx, ast.Load):
+            return  # another item is put into it, or taken away
+        if isinstance(index, ast.Slice):
+            self.follow(parent, trace.anywhere())
+        elif key is None or not isinstance(index, ast.Constant) or index.value == key:  # from the end, it may be any
+            self.follow(parent, trace.out())
+
+    def _iterated(self, parent: ast.For | ast.comprehension, node: ast.expr, trace: Trace) -> None:
+        if node is not parent.iter or isinstance(trace.inside[0], str):
+            raise OutOfSight
+        self.assigned(parent.target, node, trace.out())
+
+    def _concatenated(self, parent: ast.BinOp, node: ast.expr, trace: Trace) -> None:
+        in_front = isinstance(parent.op, ast.Add) and node is parent.left
+        self.follow(parent, trace if in_front else trace.anywhere())
+
+    def _spread(self, parent: ast.Starred, node: ast.expr, trace: Trace) -> None:
+        around = self.program.parent(parent)
+        if not isinstance(around, ast.List | ast.Tuple):
+            raise OutOfSight
+        self.follow(around, trace.anywhere())
+
+    # -- what is done to either
+
+    def _assigned(self, parent: ast.Assign | ast.AnnAssign | ast.NamedExpr, node: ast.expr, trace: Trace) -> None:
+        for target in parent.targets if isinstance(parent, ast.Assign) else [parent.target]:
+            self.assigned(target, node, trace)
+        if isinstance(parent, ast.NamedExpr):
+            self.follow(parent, trace)
+
+    def _chosen(self, parent: ast.IfExp, node: ast.expr, trace: Trace) -> None:
+        if node is parent.test:
+            raise OutOfSight
+        self.follow(parent, trace)
+
+    def _collected(self, parent: ast.Tuple | ast.List, node: ast.expr, trace: Trace) -> None:
+        around = self.program.parent(parent)
+        if isinstance(around, ast.Subscript) and parent is around.slice:
+            if trace.inside:
+                raise OutOfSight
+            self._index(around, node)
+            return
+        position = parent.elts.index(node)
+        starred = any(isinstance(each, ast.Starred) for each in parent.elts[:position])
+        self.follow(parent, trace.into(None if starred else position, node))
+
+    def _entry(self, parent: ast.Dict, node: ast.expr, trace: Trace) -> None:
+        key = next((key for key, value in zip(parent.keys, parent.values, strict=True) if value is node), None)
+        if not isinstance(key, ast.Constant) or not isinstance(key.value, int | str):
+            raise OutOfSight
+        self.follow(parent, trace.into(key.value, node))
+
+
+_Step = Callable[[_Follower, Any, ast.expr, Trace], None]  # from a node, as a part of its parent
+_STEPS: dict[type[ast.AST], _Step] = {
+    ast.Assign: _Follower._assigned,
+    ast.AnnAssign: _Follower._assigned,
+    ast.NamedExpr: _Follower._assigned,
+    ast.Return: _Follower.returned,
+    ast.IfExp: _Follower._chosen,
+    ast.Expr: lambda self, parent, node, trace: None,
+    ast.Tuple: _Follower._collected,
+    ast.List: _Follower._collected,
+    ast.ListComp: lambda self, parent, node, trace: self.follow(parent, trace.into(None, node)),
+    ast.GeneratorExp: lambda self, parent, node, trace: self.follow(parent, trace.into(None, node)),
+    ast.Dict: _Follower._entry,
+    ast.Call: _Follower._argument,
+    ast.keyword: _Follower._argument,
+}
+_OF_TENSORS: dict[type[ast.AST], _Step] = {
+    ast.Attribute: _Follower._attribute,
+    ast.Subscript: _Follower._subscript,
+    ast.BinOp: _Follower._operand,
+    ast.UnaryOp: _Follower._operand,
+    ast.Compare: _Follower._compared,
+    ast.AugAssign: _Follower._augmented,
+}
+_OF_CONTAINERS: dict[type[ast.AST], _Step] = {
+    ast.Attribute: _Follower._method_of_container,
+    ast.Subscript: _Follower._item,
+    ast.For: _Follower._iterated,
+    ast.comprehension: _Follower._iterated,
+    ast.BinOp: _Follower._concatenated,
+    ast.AugAssign: lambda self, parent, node, trace: self.assigned(parent.target, node, trace.anywhere()),
+    ast.Starred: _Follower._spread,
+}

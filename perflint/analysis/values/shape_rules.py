@@ -1,0 +1,280 @@
+"""What torch's operations make of the shapes of their tensors."""
+
+from __future__ import annotations
+
+import ast
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import reduce
+
+from perflint import torch_ops
+from perflint.analysis.facts import Program
+from perflint.analysis.values.operations import TorchCall, operation
+from perflint.analysis.values.shape import NOTHING, Shape, broadcast, known, product
+from perflint.analysis.values.values import Kind, Value
+from perflint.syntax.walk import integer, path_of
+
+_WRAPPERS = ("torch.autograd.Variable", "torch.nn.Parameter", "torch.nn.parameter.Parameter")
+_KEEP_RANK = re.compile(
+    r"torch\.nn\.(Lazy)?(Conv(Transpose)?[123]d|BatchNorm[123]d|InstanceNorm[123]d|LayerNorm|GroupNorm|SyncBatchNorm"
+    r"|\w*Dropout[123]?d?|(Adaptive)?(Max|Avg)Pool[123]d|Linear|Identity|Upsample|(Leaky|P|R)?ReLU6?|[CGS]?ELU|GELU|SiLU"
+    r"|Mish|Tanh|Sigmoid|Hard\w+|Soft(max|plus|sign)|LogSoftmax)"
+)
+
+
+class ShapeRules(ABC):
+    """The shapes of calls, of operators and of what sizes ask for; `Shapes` knows those of names."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    @abstractmethod
+    def shape(self, node: ast.expr) -> Shape:
+        """What is known of the shape of a tensor."""
+
+    @abstractmethod
+    def size(self, node: ast.expr) -> str:
+        """The symbol of a number."""
+
+    @abstractmethod
+    def elements(self, node: ast.expr) -> list[ast.expr]:
+        """Tensors of a list, of one shape as far as a concatenation or stack wants it: those in sight."""
+
+    def of_call(self, node: ast.Call) -> Shape:
+        """The shape of the result of torch's functions, tensors' methods and modules."""
+        call = operation(self.program, node)
+        if call is None:
+            return self._of_class(node)
+        if call.does.does("joining"):
+            return self._joined(call)
+        if call.tensor is None:
+            return self._made(call)
+        shape = self.shape(call.tensor)
+        rule = _RULES.get(call.name)
+        if call.does.does("same_shape"):
+            return shape
+        if rule is None and (call.does.does("reduction") or call.name == "median"):
+            return _reduced(shape, call)
+        if rule is None and (call.does.does("pointwise") or call.name == "where"):
+            others = [self.shape(each) for each in call.arguments if self.program.value(each).kind is Kind.TENSOR]
+            return shape if call.does.in_place else reduce(broadcast, others, shape)
+        return rule(self, shape, call) if rule is not None else NOTHING
+
+    def is_pair(self, node: ast.expr) -> bool:
+        """Is it `x.max(dim)` or `x.topk(k)`, values and indices, each of the shape that the call is said to have?"""
+        call = operation(self.program, node)
+        if call is None or call.tensor is None or not call.does.does("pairing"):
+            return False
+        return call.name in ("sort", "topk") or bool(call.arguments or call.call.keywords)
+
+    def _made(self, call: TorchCall) -> Shape:
+        """The shape of what is made of no tensor."""
+        name, given = call.name, list(call.arguments)
+        if call.does.does("line"):
+            return known((self.size(given[0]) if name == "arange" and len(given) == 1 else "",))
+        if name == "full" or call.does.does("sized"):
+            return self.from_sizes(given[:1] if name == "full" else given, made=True)
+        if name == "randint":  # of which `low` may be left out and `size` be named
+            sizes = call.bound("low", "high", "size").get("size") or next(iter(given[1:][-1:]), None)
+            return self.expand(sizes.elts) if isinstance(sizes, ast.Tuple | ast.List) else NOTHING
+        if name == "eye" and given:
+            return known((self.size(given[0]), self.size(given[min(1, len(given) - 1)])))
+        return _nested(given[0]) if call.does.does("of_data") and given and isinstance(given[0], ast.List) else NOTHING
+
+    def _joined(self, call: TorchCall) -> Shape:
+        """The shape of a concatenation or stack: but for the joined axis it is that of any part."""
+        bound = call.bound("dim", "axis")
+        dim = bound.get("dim", "axis")
+        axis = 0 if dim is None else integer(dim)
+        parts = [self.shape(each) for each in self.elements(call.tensor)] if call.tensor is not None else []
+        ranks = {part.rank for part in parts if part.rank is not None}
+        new = call.name == "stack"
+        if len(ranks) != 1 or call.name not in ("cat", "stack"):
+            return known(("",) * ranks.pop()) if len(ranks) == 1 else NOTHING
+        rank = ranks.pop()
+        same = [max({part.size(i) for part in parts if part.rank}, key=_worth) for i in range(rank)]
+        if axis is None or not -rank - new <= axis < rank + new:
+            return known(("",) * (rank + new))
+        if new:
+            same.insert(axis if axis >= 0 else axis + rank + 1, "")
+        else:
+            same[axis] = ""
+        return known(tuple(same))
+
+    def _of_class(self, node: ast.Call) -> Shape:
+        """What a module gives, and what wraps or makes a tensor by a name of a class."""
+        name = self.program.qualified(node.func)
+        if name in _WRAPPERS and node.args:
+            return self.shape(node.args[0])
+        if torch_ops.class_kind(name) == "tensor-type":
+            return self.from_sizes(node.args, made=True) if len(node.args) > 1 else NOTHING
+        module = self.program.value(node.func)
+        if module.kind is not Kind.MODULE or not module.sure or len(node.args) != 1:
+            return NOTHING
+        shape = self.shape(node.args[0])
+        if module.name == "torch.nn.Linear":
+            return known((*shape.first[:-1], "")) if shape.rank else Shape(None, shape.first[:2], (), shape.least)
+        if module.name == "torch.nn.Embedding" and shape.rank is not None:
+            return known((*shape.first, ""))
+        return known(("",) * shape.rank) if shape.rank is not None and _keeps_rank(module) else NOTHING
+
+    def broadcast(self, left: ast.expr, right: ast.expr) -> Shape:
+        """The shape of an elementwise result."""
+        for number, other in ((right, left), (left, right)):
+            if self.program.value(number).kind is Kind.NUMBER or isinstance(number, ast.Constant):
+                return self.shape(other)
+        return broadcast(self.shape(left), self.shape(right))
+
+    def from_sizes(self, arguments: list[ast.expr], *, made: bool = False) -> Shape:
+        """The shape that sizes ask for: one by one, in a tuple or list, or all those of another tensor.
+
+        A single argument of which nothing is known is one size where a tensor is `made`.
+        """
+        if len(arguments) != 1 or isinstance(arguments[0], ast.Tuple | ast.List | ast.Starred):
+            return self.expand(_listed(arguments)) if arguments else NOTHING
+        like = sized(arguments[0])
+        if like is not None:
+            return self.shape(like)
+        return self.expand(arguments) if self._is_size(arguments[0], likely=made) else NOTHING
+
+    def _is_size(self, node: ast.expr, *, likely: bool) -> bool:
+        """Is it a number, or, where `likely` is enough, something unknown whose name doesn't speak of several?"""
+        kind = self.program.value(node).kind
+        if kind is not Kind.UNKNOWN or not likely:
+            return kind is Kind.NUMBER or integer(node) is not None
+        if isinstance(node, ast.BinOp):
+            return self._is_size(node.left, likely=True) and self._is_size(node.right, likely=True)
+        word = path_of(node).rpartition(".")[2]
+        return word not in ("", "size", "sizes", "dims") and "shape" not in word
+
+    def expand(self, sizes: Sequence[ast.expr]) -> Shape:
+        """The shape that a list of sizes asks for; -1 and what follows a star are unknown."""
+        stars = [index for index, each in enumerate(sizes) if isinstance(each, ast.Starred)]
+        if not stars:
+            is_open = [isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.USub) for each in sizes]
+            return known(tuple("" if free else self.size(each) for each, free in zip(sizes, is_open, strict=True)))
+        front, behind = sizes[: stars[0]], sizes[stars[0] + 1 :] if len(stars) == 1 else []
+        return Shape(None, tuple(map(self.size, front)), tuple(map(self.size, behind)), len(sizes) - len(stars))
+
+    def repeated(self, shape: Shape, counts: list[ast.expr]) -> Shape:
+        """A count other than 1 gives the symbol of that count with a cross in front: its multiple, of whatever size."""
+        given = _listed(counts)
+        if any(isinstance(each, ast.Starred) for each in given) or (
+            len(given) == 1 and given is counts and integer(given[0]) is None
+        ):
+            return NOTHING
+        full = shape.rank is None or shape.rank == len(given)
+        sizes = []
+        for position, count in enumerate(given):
+            size = shape.size(position - len(given)) or (shape.size(position) if full else "")
+            sizes.append(size if integer(count) == 1 else f"x{self.size(count)}")
+        return known(tuple(sizes))
+
+
+def sized(node: ast.expr) -> ast.expr | None:
+    """`x` of `x.shape` or `x.size()`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size":
+        return node.func.value if not node.args else None
+    return node.value if isinstance(node, ast.Attribute) and node.attr == "shape" else None
+
+
+def _keeps_rank(module: Value) -> bool:
+    """Is `module` surely a layer, or a row of layers, that keeps the number of axes?"""
+    if module.name == "torch.nn.Sequential":
+        return bool(module.items) and all(each.sure and _keeps_rank(each) for each in module.items or ())
+    return bool(_KEEP_RANK.fullmatch(module.name))
+
+
+def _listed(arguments: list[ast.expr]) -> list[ast.expr]:
+    """Sizes given as arguments, or as one tuple or list of them."""
+    if len(arguments) == 1 and isinstance(arguments[0], ast.Tuple | ast.List):
+        return arguments[0].elts
+    return arguments
+
+
+def _worth(size: str) -> tuple[bool, bool, str]:
+    """Orders what is known of one size: a 1 says the most."""
+    return size == "1", bool(size), size
+
+
+def _nested(node: ast.List) -> Shape:
+    sizes = [str(len(node.elts))]
+    inner: ast.expr = node
+    while isinstance(inner, ast.List) and inner.elts and isinstance(inner.elts[0], ast.List):
+        inner = inner.elts[0]
+        sizes.append(str(len(inner.elts)))
+    numbers = isinstance(inner, ast.List) and all(isinstance(each, ast.Constant | ast.UnaryOp) for each in inner.elts)
+    return known(tuple(sizes)) if numbers else NOTHING
+
+
+def _reduced(shape: Shape, call: TorchCall) -> Shape:
+    axis, kept = integer(call.dim), call.keepdim
+    if axis is None or not (kept is None or (isinstance(kept, ast.Constant) and isinstance(kept.value, bool))):
+        return NOTHING
+    return shape.replaced(axis, ("1",) if isinstance(kept, ast.Constant) and kept.value else ())
+
+
+def _unsqueezed(shapes: ShapeRules, shape: Shape, call: TorchCall) -> Shape:
+    axis = integer(call.dim)
+    return NOTHING if axis is None else shape.unsqueezed(axis)
+
+
+def _squeezed(shapes: ShapeRules, shape: Shape, call: TorchCall) -> Shape:
+    axis = integer(call.dim)
+    return NOTHING if axis is None or shape.size(axis) != "1" else shape.replaced(axis, ())
+
+
+def _transposed(shapes: ShapeRules, shape: Shape, call: TorchCall) -> Shape:
+    one, other = map(integer, call.arguments) if len(call.arguments) == 2 else (None, None)
+    return NOTHING if one is None or other is None else shape.swapped(one, other)
+
+
+def _permuted(shapes: ShapeRules, shape: Shape, call: TorchCall) -> Shape:
+    axes = [axis for each in _listed([*call.arguments]) if (axis := integer(each)) is not None]
+    return known(tuple(map(shape.size, axes))) if len(axes) == len(_listed([*call.arguments])) else NOTHING
+
+
+def _topped(shapes: ShapeRules, shape: Shape, call: TorchCall) -> Shape:
+    given = call.bound("k", "dim").given
+    axis = integer(given.get("dim", ast.Constant(-1)))
+    return NOTHING if axis is None or "k" not in given else shape.replaced(axis, (shapes.size(given["k"]),))
+
+
+def _with(position: int, rule: Callable[[Shape, Shape], Shape]) -> _Rule:
+    """The rule for an operation on the tensor and the argument at `position` behind it."""
+
+    def of(shapes: ShapeRules, shape: Shape, call: TorchCall) -> Shape:
+        return rule(shape, shapes.shape(call.arguments[position])) if len(call.arguments) > position else NOTHING
+
+    return of
+
+
+def _viewed(shapes: ShapeRules, shape: Shape, call: TorchCall) -> Shape:
+    return shapes.from_sizes([*call.arguments])
+
+
+_Rule = Callable[[ShapeRules, Shape, TorchCall], Shape]
+_RULES: dict[str, _Rule] = {
+    "unsqueeze": _unsqueezed,
+    "squeeze": _squeezed,
+    "transpose": _transposed,
+    "t": lambda shapes, shape, call: shape.swapped(0, 1) if shape.rank == 2 else NOTHING,
+    "permute": _permuted,
+    "view": _viewed,
+    "reshape": _viewed,
+    "expand": lambda shapes, shape, call: _viewed(shapes, shape, call).at_least(shape.least),
+    "expand_as": _with(0, lambda shape, other: other),
+    "repeat": lambda shapes, shape, call: shapes.repeated(shape, [*call.arguments]),
+    "flatten": lambda shapes, shape, call: NOTHING if call.arguments else known(("",)),
+    "sort": lambda shapes, shape, call: shape,
+    "topk": _topped,
+    "bmm": _with(0, lambda shape, other: known((shape.size(0), shape.size(1), other.size(2)))),
+    "mm": _with(0, lambda shape, other: known((shape.size(0), other.size(1)))),
+    "matmul": _with(0, product),
+    "gather": _with(1, lambda shape, index: index),
+    "new_zeros": _viewed,
+    "new_ones": _viewed,
+    "new_empty": _viewed,
+    "new_full": lambda shapes, shape, call: shapes.from_sizes([*call.arguments[:1]], made=True),
+}

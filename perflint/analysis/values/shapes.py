@@ -1,0 +1,387 @@
+"""Infers the rank of tensors and the sizes of their axes, by their SSA definitions and by what is done to them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from perflint import torch_ops
+from perflint.analysis.facts import Program
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition, Value, sources_of
+from perflint.analysis.values.shape import NOTHING, Shape, axes_for, either, known, product
+from perflint.analysis.values.shape_rules import ShapeRules, sized
+from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import integer, own_nodes, path_of
+
+_SHOWN = 6  # so many axes of a tensor of unknown rank get a symbol, from either end
+_DEPTH = 48
+_LEAVES = (ast.Return, ast.Raise, ast.Break, ast.Continue)
+
+
+class Shapes(ShapeRules):
+    """Shapes of expressions and sizes of numbers in one program."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        self._flow = program.get(Flow)
+        self._known: dict[ast.AST, Shape] = {}
+        self._depth = 0
+
+    def shape(self, node: ast.expr) -> Shape:
+        """What is known of the shape of a tensor."""
+        if node in self._known:
+            return self._known[node]
+        if self._depth > _DEPTH:
+            return NOTHING
+        self._known[node] = self._opaque(node)  # for what depends on itself
+        self._depth += 1
+        shape = self._infer(node)
+        self._depth -= 1
+        if shape.rank is None:
+            least = max(shape.least, self._needed(node))
+            shape = self._completed(node, shape) if shape.first or shape.last else self._opaque(node)
+            shape = shape.at_least(least)
+        self._known[node] = shape
+        return shape
+
+    def least(self, node: ast.expr) -> int:
+        """How many axes the tensor has at least: what is done to it counts, for it would fail with fewer."""
+        return self.shape(node).least
+
+    def size(self, node: ast.expr) -> str:
+        """The symbol of a number."""
+        if isinstance(node, ast.Constant):
+            return str(node.value)
+        measured = axis_of(node)
+        definitions = self._definitions(node)
+        if measured is None and len(definitions) == 1:
+            (definition,) = definitions
+            measured = self._measured(definition)
+            value = self._assigned(definition) if measured is None else None
+            if value is not None and not isinstance(value, ast.Call) and self._depth < _DEPTH:
+                self._depth += 1
+                size = self.size(value)
+                self._depth -= 1
+                return size
+        return self.shape(measured[0]).size(measured[1]) if measured is not None else self._symbol(node)
+
+    def _symbol(self, node: ast.expr) -> str:
+        """Equal for expressions of the same value, as far as that is plain."""
+        if isinstance(node, ast.Name):
+            places = sorted((each.lineno, each.col_offset) for each in self._flow.definitions(node))  # type: ignore[attr-defined]
+            return f"{node.id}{places}"
+        return path_of(node) or f"({node.lineno}:{node.col_offset})"
+
+    def _opaque(self, node: ast.expr) -> Shape:
+        symbol, rank = self._symbol(node), self._unpacked_rank(node)
+        if rank is not None:
+            return known(tuple(f"{symbol}.{axis}" for axis in range(rank)))
+        axes = range(-_SHOWN, _SHOWN)
+        sizes = tuple(f"{symbol}.{axis}" for axis in axes)
+        return Shape(None, sizes[_SHOWN:], sizes[:_SHOWN])
+
+    def _completed(self, node: ast.expr, shape: Shape) -> Shape:
+        """`shape` with the number of axes that its unpacking tells: `b, n, c = x.shape`."""
+        rank = self._unpacked_rank(node)
+        if rank is None:
+            return shape
+        return known(tuple(shape.size(axis) or shape.size(axis - rank) for axis in range(rank)))
+
+    # -- where tensors and sizes come from
+
+    def _definitions(self, node: ast.expr) -> set[Value]:
+        """What may reach a name; a path on which it isn't bound ends where it is read."""
+        value = self._flow.graph(node).value(node) if isinstance(node, ast.Name) else None
+        found = set(sources_of(value)) if value is not None else set()
+        return {each for each in found if isinstance(each, Definition)} or found
+
+    def _assigned(self, value: Value) -> ast.expr | None:
+        """The expression that a name is assigned, or stands for a part of it that has the same shape."""
+        if not isinstance(value, Definition):
+            return None
+        if isinstance(value.node, ast.arg):
+            return self._argument(value.node)
+        if value.source is None or not value.steps or value.updates is not None:
+            return None if value.updates is not None else value.source
+        if len(value.steps) > 1 or not isinstance(value.steps[0], int):
+            return None
+        if self.is_pair(value.source):
+            return value.source
+        returned = self._returned(value.source) if isinstance(value.source, ast.Call) else []
+        parts = returned[0].elts if len(returned) == 1 and isinstance(returned[0], ast.Tuple) else []
+        return parts[value.steps[0]] if value.steps[0] < len(parts) else None
+
+    def _measured(self, value: Value) -> tuple[ast.expr, int] | None:
+        """The tensor, and the axis of it, whose size a name is given."""
+        if not isinstance(value, Definition) or value.source is None or value.updates is not None:
+            return None
+        if not value.steps:
+            return axis_of(value.source)
+        tensor, axis = sized(value.source), value.steps[0]
+        return (tensor, axis) if tensor is not None and isinstance(axis, int) and len(value.steps) == 1 else None
+
+    def _argument(self, parameter: ast.arg) -> ast.expr | None:
+        """What the one call in this file hands to a parameter."""
+        function = next((each for each in self.program.ancestors(parameter) if isinstance(each, ast.FunctionDef)), None)
+        sites = self.program.call_sites(function) if function is not None else []
+        site = sites[0] if len(set(sites)) == 1 else None
+        if function is None or not isinstance(site, ast.Call) or self.program.callee(site) is not function:
+            return None
+        return self.program.arguments(site, function).get(parameter.arg)
+
+    def _infer(self, node: ast.expr) -> Shape:
+        if isinstance(node, ast.Name):
+            values = [(each, self._assigned(each)) for each in self._definitions(node)]
+            shapes = {
+                NOTHING if value is None else self._seen_from(node, value, returned=not _is_parameter(each))
+                for each, value in values
+            }
+            return either(shapes)
+        if isinstance(node, ast.Attribute):
+            return self._attribute(node)
+        if isinstance(node, ast.Subscript):
+            return self._indexed(node)
+        if isinstance(node, ast.Call):
+            shape = either({self._seen_from(node, each, returned=True) for each in self._returned(node)})
+            return shape if shape.rank is not None else self.of_call(node).at_least(shape.least)
+        if isinstance(node, ast.UnaryOp):
+            return self.shape(node.operand)
+        if isinstance(node, ast.BinOp):
+            if isinstance(node.op, ast.MatMult):
+                return product(self.shape(node.left), self.shape(node.right))
+            return self.broadcast(node.left, node.right)
+        return self.broadcast(node.left, node.comparators[0]) if isinstance(node, ast.Compare) else NOTHING
+
+    def _seen_from(self, node: ast.expr, value: ast.expr, *, returned: bool) -> Shape:
+        """The shape of `value`, without sizes that mean nothing, or something else, where `node` stands.
+
+        What is local to one call means the same in functions that it calls.
+        """
+        shape = self.shape(value)
+        here, there = self.program.function_of(node), self.program.function_of(value)
+        if here is there or there is None:
+            return shape
+        home = self.program.class_of(there)
+        of_self = home is not None and here is not None and self.program.class_of(here) is home
+        return shape.with_sizes(
+            lambda size: (
+                size.isdigit()
+                or (not returned and ("[" in size or "(" in size))
+                or (of_self and size.lstrip("x").startswith("self."))
+            )
+        )
+
+    def _returned(self, node: ast.Call) -> list[ast.expr]:
+        """What a function of this file may return; empty where it is none, or that isn't all in sight."""
+        callee = self.program.callee(node)
+        if not isinstance(callee, ast.FunctionDef) or callee.decorator_list or callee.name == "__init__":
+            return []
+        own = own_nodes(callee)
+        if any(isinstance(each, ast.Yield | ast.YieldFrom) for each in own):
+            return []
+        returned = [each.value for each in own if isinstance(each, ast.Return)]
+        return [each for each in returned if each is not None] if None not in returned else []
+
+    def elements(self, node: ast.expr) -> list[ast.expr]:
+        """Tensors of a list, of one shape as far as a concatenation or stack wants it: those in sight."""
+        if self._depth > _DEPTH:
+            return []  # a list that is made of itself
+        self._depth += 1
+        found = self._elements(node)
+        self._depth -= 1
+        return found
+
+    def _elements(self, node: ast.expr) -> list[ast.expr]:
+        if isinstance(node, ast.Tuple | ast.List):
+            return [each for each in node.elts if not isinstance(each, ast.Starred)]
+        if isinstance(node, ast.ListComp):
+            return [node.elt]
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            return self.elements(node.left)
+        found = []
+        for definition in self._definitions(node):
+            value = self._assigned(definition)
+            if isinstance(value, ast.Tuple | ast.List | ast.ListComp | ast.BinOp):
+                found += self.elements(value)
+            uses = self._flow.bindings(node).uses if isinstance(definition, Definition) else {}
+            for use in uses.get(definition.node, []) if isinstance(definition, Definition) else ():
+                call = self.program.parent(self.program.parent(use) or use)
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "append":
+                    found += call.args[:1] if call.func.value is use else []
+        return found
+
+    def _attribute(self, node: ast.Attribute) -> Shape:
+        if node.attr in ("data", "real") or (node.attr in ("values", "indices") and self.is_pair(node.value)):
+            return self.shape(node.value)
+        if node.attr in ("T", "mT"):
+            return self.shape(node.value).swapped(-1, -2)
+        if node.attr == "weight" and self.program.value(node.value).name in ("torch.nn.Embedding", "torch.nn.Linear"):
+            return known(("", ""))
+        function = self.program.function_of(node)
+        owner = self.program.class_of(function) if function is not None else None
+        path = f"self.{node.attr}"
+        if owner is None or path_of(node) != path:
+            return NOTHING
+        values = []
+        for each in ast.walk(owner.node):
+            if isinstance(each, ast.Assign) and any(path_of(target) == path for target in each.targets):
+                values.append(each.value)
+            elif isinstance(each, ast.Call) and path_of(each.func) == "self.register_buffer" and len(each.args) > 1:
+                values += each.args[1:2] if getattr(each.args[0], "value", None) == node.attr else []
+        return self.shape(values[0]) if len(values) == 1 else NOTHING
+
+    def _indexed(self, node: ast.Subscript) -> Shape:
+        shape = self.shape(node.value)
+        if self.is_pair(node.value):
+            return shape
+        indices = _indices(node)
+        if not all(_is_basic(index) or self._is_number(index) for index in indices):
+            return NOTHING
+        dots = next((at for at, each in enumerate(indices) if _is(each, ...)), len(indices))
+        front, taken = _walk(indices[:dots], shape.first)
+        back, cut = _walk(indices[dots + 1 :][::-1], shape.last[::-1])
+        if shape.rank is not None:
+            return known((*front, *shape.first[taken : shape.rank - cut], *back[::-1]))
+        least = max(shape.least - taken - cut, 0) + len(front) + len(back)
+        if dots == len(indices):
+            return Shape(None, (*front, *shape.first[taken:]), (), least)
+        last = (*shape.last[: len(shape.last) - cut], *back[::-1])
+        return Shape(None, (*front, *shape.first[taken:]), last, least)
+
+    def _is_number(self, node: ast.expr) -> bool:
+        return integer(node) is not None or self.program.value(node).kind is Kind.NUMBER
+
+    # -- what is done to a tensor
+
+    def _uses(self, node: ast.expr) -> Sequence[ast.expr]:
+        """The places that read this very value, here or elsewhere in the function."""
+        value = self._flow.graph(node).value(node) if isinstance(node, ast.Name) else None
+        return value.uses if value is not None and value.uses else [node]
+
+    def _needed(self, node: ast.expr) -> int:
+        """The axes that the uses of a value need, but under conditions that need not hold for `node` as well."""
+        around = set(self.program.ancestors(node))
+        tried = (ast.If, ast.IfExp, ast.Try)
+        return max(
+            (
+                self._required(use)
+                for use in self._uses(node)
+                if use is node or not any(isinstance(a, tried) and a not in around for a in self.program.ancestors(use))
+            ),
+            default=0,
+        )
+
+    def _required(self, use: ast.expr) -> int:
+        """The axes that this use needs."""
+        parent = self.program.parent(use)
+        if isinstance(parent, ast.Subscript) and parent.value is use:
+            return sum(isinstance(each, ast.Slice) or self._is_number(each) for each in _indices(parent))
+        if not isinstance(parent, ast.Attribute):
+            return 0
+        around = self.program.parent(parent)
+        if parent.attr == "shape" and isinstance(around, ast.Subscript):
+            axis = integer(around.slice)
+            return axes_for(axis) if axis is not None else 0
+        if not isinstance(around, ast.Call) or around.func is not parent:
+            return 0
+        if parent.attr in ("bmm", "baddbmm"):
+            return 3
+        if parent.attr == "permute" and len(around.args) > 1:
+            return len(around.args)
+        does = torch_ops.of_method(parent.attr)
+        if does is None or does.name == "unsqueeze":  # which counts the axes of its result
+            return 0
+        axes = around.args[:2] if does.name == "transpose" else does.dim.of(around) if does.dim else ()
+        return max((axes_for(axis) for each in axes if (axis := integer(each)) is not None), default=0)
+
+    def _unpacked_rank(self, node: ast.expr) -> int | None:
+        """The number of names that take the sizes of this very value whenever `node` is read; None where none do."""
+        for use in self._uses(node) if isinstance(node, ast.Name) else ():
+            unpacking = self._unpacking(use)
+            if unpacking is not None and self._runs_with(unpacking, node):
+                names = unpacking.targets[0]
+                return len(names.elts) if isinstance(names, ast.Tuple) else None
+        return None
+
+    def _unpacking(self, tensor: ast.AST) -> ast.Assign | None:
+        """The statement that gives each size of `tensor` a name."""
+        around = self.program.ancestors(tensor)
+        sizes = next(around)
+        if isinstance(sizes, ast.Attribute) and sizes.attr == "size":
+            sizes = next(around)
+        parent = next(around, None)
+        if not isinstance(parent, ast.Assign) or not isinstance(sizes, ast.expr) or sized(sizes) is not tensor:
+            return None
+        names = parent.targets[0]
+        is_plain = isinstance(names, ast.Tuple) and not any(isinstance(name, ast.Starred) for name in names.elts)
+        return parent if is_plain else None
+
+    def _runs_with(self, unpacking: ast.stmt, node: ast.expr) -> bool:
+        """Has `unpacking` run whenever `node` does, or will it in any case?"""
+        block = self.program.block_of(unpacking)
+        beside = next((each for each in self._around(node) if each in block), None)
+        if beside is None:
+            return False
+        between = block[block.index(beside) : block.index(unpacking)]  # empty where it has run
+        return not any(isinstance(part, _LEAVES) for each in between for part in own_nodes(each))
+
+    def _around(self, node: ast.expr) -> Iterator[ast.stmt]:
+        """The statements that `node` is part of, from the inside out."""
+        return (each for each in self.program.ancestors(node) if isinstance(each, ast.stmt))
+
+
+def axis_of(node: ast.expr) -> tuple[ast.expr, int] | None:
+    """`x` and the axis of `x.shape[0]`, `x.size(0)`, `x.size()[0]`, `len(x)`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size" and node.args:
+        axis, tensor = integer(node.args[0]), node.func.value
+    elif isinstance(node, ast.Subscript) and (of := sized(node.value)) is not None:
+        axis, tensor = integer(node.slice), of
+    elif isinstance(node, ast.Call) and path_of(node.func) == "len" and len(node.args) == 1:
+        axis, tensor = 0, node.args[0]
+    else:
+        return None
+    return None if axis is None else (tensor, axis)
+
+
+def _is_parameter(value: Value) -> bool:
+    return isinstance(value, Definition) and isinstance(value.node, ast.arg)
+
+
+def _indices(node: ast.Subscript) -> list[ast.expr]:
+    return node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+
+
+def _is(node: ast.expr, constant: object) -> bool:
+    return isinstance(node, ast.Constant) and node.value is constant
+
+
+def _walk(indices: list[ast.expr], sizes: tuple[str, ...]) -> tuple[list[str], int]:
+    """The sizes that basic indices leave, and how many axes they take."""
+    left, axis = [], 0
+    for index in indices:
+        if _is(index, None):
+            left.append("1")
+        elif isinstance(index, ast.Slice):
+            whole = index.lower is None and index.upper is None and index.step is None
+            left.append("1" if _is_single(index) else sizes[axis] if whole and axis < len(sizes) else "")
+            axis += 1
+        else:
+            axis += 1
+    return left, axis
+
+
+def _is_single(index: ast.Slice) -> bool:
+    """Does the slice take one element: `3:4` or `-1:`?"""
+    lower, upper = 0 if index.lower is None else integer(index.lower), integer(index.upper)
+    if index.step is not None or lower is None:
+        return False
+    return (index.upper is None and lower == -1) or (upper is not None and upper - lower == 1 and upper != 0)
+
+
+def _is_basic(index: ast.expr) -> bool:
+    if isinstance(index, ast.UnaryOp):
+        index = index.operand
+    return isinstance(index, ast.Slice) or (
+        isinstance(index, ast.Constant) and (index.value in (None, ...) or isinstance(index.value, int))
+    )

@@ -1,1 +1,0 @@
-"""Infers the shapes of tensors."""
