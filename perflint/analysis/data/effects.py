@@ -139,7 +139,7 @@ class Wary(PointsTo):
             given |= self.of(call.func.value if isinstance(call.func, ast.Attribute) else call.func)
         self.write(call, given, deep=True, deferred=self._applies(call))
         self.cells.store([made(call)], ANY, given)
-        return given | {made(call)}
+        return self.cells.reach(given) | {made(call)} | {each.part(ANY) for each in given if each.is_open}
 
 
 class PossibleEffects(Memory):

@@ -24,6 +24,7 @@ from perflint.analysis.memory.locations import (
     item,
     made,
 )
+from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, Function
 
 _MOST_ROUNDS = 12
@@ -112,7 +113,7 @@ class PointsTo(Calls):
 
     def _evaluated(self, node: ast.expr) -> Locations:
         value = self.program.value(node)
-        if value.kind in PLAIN and value.sure:
+        if value.kind in PLAIN - {Kind.NONE} and value.sure:  # None may only have been there first
             if isinstance(node, ast.Call):
                 self.result(node)
             return NOWHERE
