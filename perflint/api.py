@@ -13,10 +13,10 @@ What is offered, by the question that a rule asks:
   with its traits; `move` gives the `Move` to the device; `bind` and `Program.arguments` give what is handed over,
   `Bound` to parameters; `torch_function` and `torch_method` look up a name,
   `torch_does` asks for a trait and `torch_name` for the canonical name; `converts`, `is_view`, `joins` and `WRAPPERS`.
-- *Where does it come from, and where does it go?* `flow` gives the `Flow` of definitions to uses; `carrying_loop`
-  tells what a loop carries; `occurrences` and `seen_elsewhere` tell who looks at a variable; `reading` gives all that
-  becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`; `shown_writes` asks the alias analysis for
-  each `Write` that a view in the place of a copy would show.
+- *Where does it come from, and where does it go?* `flow` gives the `Flow` of definitions to uses, `assigned` what a
+  variable may have its value of; `carrying_loop` tells what a loop carries; `occurrences` and `seen_elsewhere` tell
+  who looks at a variable; `reading` gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`;
+  `shown_writes` asks the alias analysis for each `Write` that a view in the place of a copy would show.
 - *How large is it?* `shapes` gives the `Shapes`, each a `Shape`, and how many axes a tensor has at least.
 - *How often does it run?* `Program.heat` gives a `Heat`, `Program.loop_kind` a `LoopKind`; `runs_often` leaves out
   what is kept, `makes_rare` tells what makes code rare.
@@ -52,6 +52,7 @@ from perflint.analysis.data.starts import Start, Starts
 from perflint.analysis.heat.rarity import makes_rare
 from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.occurrences import occurrences, seen_elsewhere
 from perflint.analysis.links import Likelihood
 from perflint.analysis.memory.consumers import reading
@@ -60,8 +61,7 @@ from perflint.analysis.memory.roles import WRAPPERS, Consumer, Reading, Role, co
 from perflint.analysis.memory.view_writes import shown_writes
 from perflint.analysis.program import Heat, Kind, LoopKind, Place, Program, Value
 from perflint.analysis.values.dtypes import is_integer
-from perflint.analysis.values.moves import Move, move
-from perflint.analysis.values.operations import TorchCall, operation
+from perflint.analysis.values.operations import Move, TorchCall, move, operation
 from perflint.analysis.values.shape import Shape
 from perflint.analysis.values.shapes import Shapes
 from perflint.engine.proof import comments as _comments
@@ -140,6 +140,7 @@ __all__ = [
     "Value",
     "Write",
     "add_guard",
+    "assigned",
     "bind",
     "call_like",
     "call_span",
@@ -219,6 +220,14 @@ def torch_method(name: str) -> Operation | None:
 def flow(program: Program) -> Flow:
     """Which assignments reach which uses of a name: definitions and uses, scope by scope."""
     return program.get(Flow)
+
+
+def assigned(program: Program, name: ast.Name) -> list[ast.expr]:
+    """The expressions whose values the variable may have there; none where it may have others, or parts of some."""
+    values = flow(program).graph(name).definitions(name)
+    found = [each.source for each in values if isinstance(each, Definition) and each.updates is None and not each.steps]
+    sources = [each for each in found if each is not None]
+    return sources if len(sources) == len(values) else []
 
 
 def carrying_loop(program: Program, use: ast.Name, definition: ast.Name) -> Loop | None:

@@ -14,12 +14,12 @@ from perflint.engine.errors import UserError
 from perflint.project.config import load
 from perflint.project.settings import Settings
 from perflint.shim import receipts, run_folder, summary
-from perflint.shim.plan import Plan
+from perflint.shim.plan import Plan, project_of
 from perflint.shim.plan import load as load_plan
-from perflint.shim.planning import Planned, Project, plan_for
+from perflint.shim.planning import Project, plan_for
+from perflint.shim.receipts import Planned
 from perflint.shim.running import Program, folder_of, launcher, summary_lines
 from perflint.shim.session import plan_of
-from perflint.shim.store import project_of
 
 
 @dataclass(frozen=True)

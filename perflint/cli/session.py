@@ -20,7 +20,7 @@ from perflint.project.settings import Settings
 if TYPE_CHECKING:
     from perflint.engine.results import RunResult
     from perflint.project.patch import Patch
-    from perflint.verify.won import Won
+    from perflint.verify.verdicts import Won
 
 Progress = Callable[[int, int], None]
 STDIN = Path("-")
@@ -112,7 +112,7 @@ class Session:
     def won(self) -> Won:
         """The fixes that verifications have found worth it; raises UserError where none are known."""
         from perflint.project.figures import VERDICTS, nearest
-        from perflint.verify.won import Won
+        from perflint.verify.verdicts import Won
 
         file = nearest(self.settings.root.resolve(), VERDICTS)
         if file is None:

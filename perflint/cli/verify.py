@@ -84,8 +84,8 @@ def verify(program: tuple[str, ...], **typed: Any) -> int:
     from perflint.cli import console
     from perflint.cli.verify_session import Session
     from perflint.report.style import Style
-    from perflint.verify.outcome import Outcome
-    from perflint.verify.terminal import summary
+    from perflint.verify.grade import Outcome
+    from perflint.verify.summary import summary
 
     begin = time.monotonic()
 

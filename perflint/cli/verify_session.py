@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Mapping
 from contextlib import closing
 from importlib.machinery import PathFinder
@@ -16,21 +15,21 @@ from perflint.cli import options
 from perflint.engine.errors import UserError
 from perflint.project.config import load
 from perflint.project.figures import FOLDER, VERDICTS
+from perflint.shim.plan import project_of
 from perflint.shim.planning import Project
-from perflint.shim.store import project_of
 from perflint.verify import verdicts
-from perflint.verify.compare.records import Tell
-from perflint.verify.examine import FIRST_STEP, Examination
-from perflint.verify.measure.disturbance import Monitor
-from perflint.verify.measure.race import Course
-from perflint.verify.run.guardian import Guardian
-from perflint.verify.spec import Kind, Program
+from perflint.verify.examine import Examination
+from perflint.verify.messages import Kind, Program
+from perflint.verify.monitor import Monitor
+from perflint.verify.processes import Guardian
+from perflint.verify.protocol import Budget, Share
+from perflint.verify.recordings import Tell
+from perflint.verify.runs import Course
 from perflint.verify.variants import Variants
 from perflint.verify.verdict import Verdict
 
 REPORT = "report.html"
 _LAUNCHER = ("torchrun", "torch.distributed.run")  # a command, and the module that it is
-_FOR_TUNING = 0.2  # of the time there is
 _ASKED = ("warm_up", "window", "pairs", "rounds", "horizon")
 
 
@@ -55,23 +54,22 @@ class Session:
         asked = {name: self._typed[name] for name in _ASKED if self._typed[name] is not None}
         with closing(Guardian()) as guardian, closing(Monitor()) as monitor:
             course = Course(self._program, guardian, self._typed["seed"])
-            begin = time.monotonic()
+            budget = Budget(self._typed["budget"])
             config, compiles = self._typed["config"], self._typed["compile"]
             project = Project(self._start, self._root, settings, config, compiles=compiles)
-            variants = self._variants(course, project, tell)
-            budget = self._typed["budget"] - (time.monotonic() - begin)
-            verdict = Examination(course, variants, budget, guardian.folder, tell, monitor, asked).verdict()
+            variants = self._variants(course, project, budget, tell)
+            rest = Budget(budget.left)
+            verdict = Examination(course, variants, rest, guardian.folder, tell, monitor, asked).verdict()
         self._keep(verdict)
         return verdict
 
-    def _variants(self, course: Course, project: Project, tell: Tell) -> Variants:
+    def _variants(self, course: Course, project: Project, budget: Budget, tell: Tell) -> Variants:
         tell("looking for fixes")
         variants = Variants(project)
         if not self._typed["tune_loader"] or (variant := variants.tuning()) is None:
             return variants
         tell("measuring how many workers the loaders need")
-        seconds = _FOR_TUNING * self._typed["budget"]
-        for note in course.tune(variant, seconds, max(FIRST_STEP, seconds)):
+        for note in course.tune(variant, budget.of(Share.TUNING), budget.first_step):
             tell(note)
         return Variants(project)
 

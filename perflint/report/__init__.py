@@ -9,17 +9,17 @@ if TYPE_CHECKING:
     from perflint.engine.results import RunResult
     from perflint.report.style import Style
 
-_MODULES = {
-    "full": "full",
-    "concise": "concise",
-    "json": "objects",
-    "json-lines": "lines",
-    "sarif": "sarif",
-    "github": "github",
-    "gitlab": "gitlab",
-    "junit": "junit",
+_RENDERERS = {
+    "full": ("text", "full"),
+    "concise": ("text", "concise"),
+    "json": ("objects", "as_list"),
+    "json-lines": ("objects", "as_lines"),
+    "sarif": ("sarif", "render"),
+    "github": ("github", "render"),
+    "gitlab": ("gitlab", "render"),
+    "junit": ("junit", "render"),
 }
-FORMATS = tuple(_MODULES)
+FORMATS = tuple(_RENDERERS)
 WITH_EDITS = ("json", "json-lines", "sarif")  # those that tell what a fix changes
 
 
@@ -28,12 +28,13 @@ def render(name: str, result: RunResult, style: Style) -> str:
 
     Machine formats ignore `style`. Whatever the user's files hold, the text can be encoded in UTF-8.
     """
-    text: str = import_module(f"perflint.report.{_MODULES[name]}").render(result, style)
+    module, function = _RENDERERS[name]
+    text: str = getattr(import_module(f"perflint.report.{module}"), function)(result, style)
     return text
 
 
 def render_statistics(name: str, result: RunResult, style: Style) -> str:
     """How many findings each rule has: as objects where `name` is a json format, else as a table for humans."""
-    from perflint.report import statistics
+    from perflint.report.text import statistics
 
-    return statistics.render(name, result, style)
+    return statistics(name, result, style)

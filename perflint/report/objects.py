@@ -1,4 +1,4 @@
-"""The format json: a list with one object for each finding, and one for each file that could not be checked."""
+"""The formats json and json-lines: an object for each finding, and for each file that could not be checked."""
 
 from __future__ import annotations
 
@@ -12,9 +12,14 @@ from perflint.report.places import UNREADABLE, posix
 from perflint.report.style import Style
 
 
-def render(result: RunResult, style: Style) -> str:
-    """A JSON list; its order is that of paths and places."""
+def as_list(result: RunResult, style: Style) -> str:
+    """A JSON list, by path and place."""
     return json.dumps(list(objects(result)), indent=2) + "\n"
+
+
+def as_lines(result: RunResult, style: Style) -> str:
+    """One JSON object a line."""
+    return "".join(json.dumps(item) + "\n" for item in objects(result))
 
 
 def objects(result: RunResult) -> Iterator[dict[str, Any]]:
@@ -46,7 +51,7 @@ def _finding(diagnostic: Diagnostic) -> dict[str, Any]:
                 "title": fix.title,
                 "safety": str(fix.safety),
                 "requires": fix.requires,
-                "edits": [_edit(edit) for edit in fix.edits],
+                "edits": list(map(_edit, fix.edits)),
             }
             for fix in diagnostic.fixes
         ],

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from perflint.runtime.capture import Recorder, copies, copy_into, distinct, twin
 from perflint.runtime.eager import Step, Until, collect, form_of, unpack
 from perflint.runtime.refusal import CannotCapture
-from perflint.runtime.replay import finish, written
+from perflint.runtime.replay import Recorder, copies, copy_into, distinct, finish, twin, written
 from perflint.runtime.tree import flatten, rebuild
 from perflint.runtime.walk import Walk
 from perflint.runtime.watch import Facts

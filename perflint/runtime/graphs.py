@@ -10,19 +10,17 @@ except ImportError as _error:
 import functools
 import inspect
 from collections.abc import Callable, Hashable
+from functools import partial
 from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from perflint.runtime.loop import graphed_loop
 from perflint.runtime.records import Record, Records
-from perflint.runtime.refusal import CannotCapture, explain
+from perflint.runtime.refusal import can_capture, check, explain, inside
 from perflint.runtime.replay import Call, Replay
-from perflint.runtime.scope import Scope
 from perflint.runtime.training import TrainingReplay
 from perflint.runtime.tree import flatten
-from perflint.runtime.usable import can_capture, check, inside
-from perflint.runtime.walk import Walk
-from perflint.runtime.watch import observe
+from perflint.runtime.walk import Scope, Walk
 
 __all__ = ["GraphedFunction", "cuda_graph", "graphed_loop"]
 
@@ -152,23 +150,12 @@ class GraphedFunction(Generic[P, R]):
                     return record.capture(walk.inputs)
             else:
                 return call.run({})
-        return self._observe(call, walk, mode, slot)
-
-    def _observe(self, call: Call, walk: Walk, mode: Hashable, slot: int) -> Any:
-        assert self._scope is not None
-        while self._scope.learn((*walk.modules, *walk.objects, call.function)):
-            walk = self._walk(call)
-        try:
-            with inside():
-                result, facts = observe(walk, lambda: self._walk(call), lambda: call.run({}))
-        except CannotCapture as refusal:
-            self._records.doubt(mode, refusal)
-            return refusal.args[1]
-        with self._records.lock:
-            key = walk.key(torch.cuda.current_stream().cuda_stream, slot)
-            if not self._records.add(key, facts, (*walk.modules, *walk.objects, *walk.state)):
-                self._records.refuse(mode, "its arguments, or what else it reads, differ from call to call")
-        return result
+        scope = self._scope
+        assert scope is not None
+        run, functions = partial(call.run, {}), (call.function,)
+        return self._records.observe(
+            mode, scope, partial(self._walk, call), functions, run, lambda w: w.key(stream, slot)
+        )
 
     def _capture(self, record: Record, call: Call, walk: Walk, mode: Hashable) -> bool:
         trained = torch.is_grad_enabled() and any(t.requires_grad for t in (*walk.inputs, *walk.state))

@@ -1,4 +1,4 @@
-"""Gives a DataLoader, as it is made, the workers and the pinned memory that its user left out, where that is safe."""
+"""Adds workers and pinned memory to a DataLoader, where its user left them out and it is safe."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import multiprocessing
 import os
 import pickle
 import sys
+import traceback
 import weakref
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
+from torch._utils import ExceptionWrapper
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, get_worker_info
+from torch.utils.data._utils import worker
 
 from perflint.project.cores import available_cores
-from perflint.runtime.held import unshared
-from perflint.runtime.probe import Probe, probe
+from perflint.runtime.probe import Probe, probe, unshared
 
 ADDED = ("num_workers", "pin_memory")
 _SHARED = Path("/dev/shm")
@@ -203,3 +205,44 @@ def cores() -> int:
     """The cores of this process, among the ranks of its host."""
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1") or 1)
     return available_cores() // max(ranks, 1)
+
+
+class FromWorker(Exception):
+    """Stands as the cause of an error for where it came about, as far as one process can tell another."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+class AsRaised(ExceptionWrapper):
+    """What a worker sends in place of a batch: an error that is raised again as it was, if it can be sent at all."""
+
+    def __init__(self, exc_info: Any = None, where: str = "in background") -> None:
+        super().__init__(exc_info, where)  # type: ignore[no-untyped-call]
+        self._sent = _sent(sys.exc_info()[1])
+
+    def reraise(self) -> NoReturn:
+        """Raise the error."""
+        if self._sent is None:
+            super().reraise()  # type: ignore[no-untyped-call]
+        assert self._sent is not None
+        raise pickle.loads(self._sent) from FromWorker(self.exc_msg)
+
+
+def _sent(error: BaseException | None) -> bytes | None:
+    """`error` for another process, if it is the same there."""
+    with suppress(Exception):
+        data = pickle.dumps(error)
+        same = pickle.loads(data)
+        if type(same) is type(error) and _words(same) == _words(error):
+            return data
+    return None
+
+
+def _words(error: BaseException | None) -> list[str]:
+    return [repr(error), *traceback.format_exception_only(error)]
+
+
+def raise_as_they_are(number: int) -> None:
+    """Have this worker send its dataset's errors as they are: the `worker_init_fn` of a loader."""
+    worker.ExceptionWrapper = AsRaised  # type: ignore[attr-defined]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import FunctionType
 from typing import Any, Literal, TypeVar, overload
 
@@ -12,12 +13,9 @@ from torch import Tensor
 from perflint.runtime import eager
 from perflint.runtime.chunks import LoopReplay, Manner, Result
 from perflint.runtime.records import Record, Records
-from perflint.runtime.refusal import CannotCapture, explain
-from perflint.runtime.scope import Scope, plain_function
+from perflint.runtime.refusal import can_capture, check, explain, inside
 from perflint.runtime.tree import flatten
-from perflint.runtime.usable import can_capture, check, inside
-from perflint.runtime.walk import Walk
-from perflint.runtime.watch import observe
+from perflint.runtime.walk import Scope, Walk, plain_function
 
 S = TypeVar("S")
 Out = TypeVar("Out")
@@ -139,7 +137,7 @@ class _Run:
             record = self._records.find(self._place(walk))
             if record is not None:
                 return self._replay(record, walk)
-        return self._observe(walk)
+        return self._observe()
 
     def _plain(self) -> tuple[Any, Any]:
         return _plain(self._step, self._until, self._state, self._steps, self._manner.dim)
@@ -152,21 +150,11 @@ class _Run:
     def _place(self, walk: Walk) -> Any:
         return walk.key(self._manner, torch.cuda.current_stream().cuda_stream)
 
-    def _observe(self, walk: Walk) -> tuple[Any, Any]:
+    def _observe(self) -> tuple[Any, Any]:
+        course, functions = eager.Course(), (self._step, self._until)
+        run = partial(self._eager, self._state, 0, self._steps, course)
         mode = torch.is_grad_enabled()
-        while self._scope.learn((*walk.modules, *walk.objects, self._step, self._until)):
-            walk = self._walk()
-        course = eager.Course()
-        try:
-            with inside():
-                result, facts = observe(walk, self._walk, lambda: self._eager(self._state, 0, self._steps, course))
-        except CannotCapture as refusal:
-            self._records.doubt(mode, refusal)
-            return refusal.args[1][0], eager.stack(refusal.args[1][1], self._manner.dim)
-        with self._records.lock:
-            held = (*walk.modules, *walk.objects, *walk.state)
-            if not self._records.add(self._place(walk), facts, held, course):
-                self._records.refuse(mode, "its state, or what else it reads, differs from call to call")
+        result = self._records.observe(mode, self._scope, self._walk, functions, run, self._place, course)
         return result[0], eager.stack(result[1], self._manner.dim)
 
     def _eager(self, state: Any, first: int, steps: int, course: eager.Course | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""What is known about the calls of one function: which were seen, which are captured, which stay eager and why."""
+"""Which calls of a function were observed, which are captured, which stay eager and why."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from perflint.runtime.refusal import CannotCapture, Unsettled
-from perflint.runtime.watch import Facts
+from perflint.runtime.refusal import CannotCapture, Unsettled, inside
+from perflint.runtime.walk import Key, Scope, Walk
+from perflint.runtime.watch import Facts, observe
 
 _SEEN = 64  # keys that were met once and are remembered
 _PATIENCE = 40  # what calls that aren't replayed may cost, beyond those that are
@@ -59,6 +60,31 @@ class Records:
         if record is not None:
             self._records.move_to_end(key)
         return record
+
+    def observe(
+        self,
+        mode: Hashable,
+        scope: Scope,
+        walk: Callable[[], Walk],
+        functions: Iterable[object],
+        run: Callable[[], Any],
+        key: Callable[[Walk], Key],
+        notes: Any = None,
+    ) -> Any:
+        """Run eagerly, and remember what that showed by the `key` of the walk; refuse what a replay would not do."""
+        seen = walk()
+        while scope.learn((*seen.modules, *seen.objects, *functions)):
+            seen = walk()
+        try:
+            with inside():
+                result, facts = observe(seen, walk, run)
+        except CannotCapture as refusal:
+            self.doubt(mode, refusal)
+            return refusal.args[1]
+        with self.lock:
+            if not self.add(key(seen), facts, (*seen.modules, *seen.objects, *seen.state), notes):
+                self.refuse(mode, "its arguments, or what else it reads, differ from call to call")
+        return result
 
     def add(self, key: Hashable, facts: Facts, objects: Iterable[object], notes: Any = None) -> bool:
         """Remember a key that was met for the first time; False if there have been too many of them."""

@@ -1,11 +1,11 @@
-"""A captured call with gradients: the forward pass is one graph, and each form of the backward pass another."""
+"""Captures a call with gradients: one graph for the forward pass, one for each form of the backward pass."""
 
 from __future__ import annotations
 
 import functools
 import warnings
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -14,15 +14,64 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import Module, Parameter
 
-from perflint.runtime.capture import Recorder, copies, copy_into, distinct, twin
 from perflint.runtime.refusal import CannotCapture, explain
-from perflint.runtime.replay import Call, Outcome, finish, launch, settle, written
-from perflint.runtime.tape import bytes_to_sum, leaves_of, summed_aside
+from perflint.runtime.replay import (
+    Call,
+    Outcome,
+    Recorder,
+    copies,
+    copy_into,
+    distinct,
+    finish,
+    launch,
+    settle,
+    twin,
+    written,
+)
+from perflint.runtime.tree import flatten
 from perflint.runtime.walk import Walk, casts_once
 from perflint.runtime.watch import Facts
 
+_SHARE = 64  # the parts of all gradients, before they are summed, may take one part in so many of the device's memory
 _FORMS = 4  # of the backward pass that are captured; further ones run eagerly
 _Gradients = Sequence[Tensor | None]
+
+
+def summed_aside(parameters: Sequence[Tensor], size: int, device: torch.device) -> list[object]:
+    """Have the parts of each parameter's gradient summed on a stream beside the backward pass that computes them.
+
+    Until the end of a capture, the memory of each part is then its own, so that all parts together must be affordable:
+    `size` bytes. What is returned must live until the forward pass has run.
+    """
+    if size > torch.cuda.get_device_properties(device).total_memory // _SHARE:
+        return []
+    with torch.cuda.stream(torch.cuda.Stream(device)):  # type: ignore[no-untyped-call]
+        return [torch.autograd.graph.get_gradient_edge(parameter).node for parameter in parameters]
+
+
+def bytes_to_sum(result: Any) -> int:
+    """How much memory all parts of all gradients take, before they are summed."""
+    leaves: list[Any] = []
+    flatten(result, leaves)
+    return sum(leaf.nbytes for leaf in _uses_of_leaves(each for each in leaves if isinstance(each, Tensor)))
+
+
+def leaves_of(outputs: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors at the ends of the tape behind these outputs."""
+    return list({id(leaf): leaf for leaf in _uses_of_leaves(outputs)}.values())
+
+
+def _uses_of_leaves(outputs: Iterable[Tensor]) -> Iterator[Tensor]:
+    """The tensors at the ends of the tape behind these outputs, each as often as a gradient flows into it."""
+    stack: list[Any] = [output.grad_fn for output in outputs if output.grad_fn is not None]
+    seen: set[Any] = set(stack)
+    while stack:
+        for following, _ in stack.pop().next_functions:
+            if type(following).__name__ == "AccumulateGrad":
+                yield following.variable
+            elif following is not None and following not in seen:
+                seen.add(following)
+                stack.append(following)
 
 
 class TrainingReplay:

@@ -1,7 +1,7 @@
-"""Compiles the modules that a program calls again and again, in place: the outermost ones, from their third call on.
+"""Compiles the outermost modules that a program calls repeatedly, in place, from their third call on.
 
-They keep their types and the keys of their checkpoints. Random numbers are eager mode's. What can't be compiled stays
-eager: where tracing a frame or compiling a graph fails, that runs as it would have.
+They keep their types, the keys of their checkpoints and eager mode's random numbers. Frames that can't be traced and
+graphs that can't be compiled stay eager.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from perflint.shim import fault
+from perflint.shim import hooks
+from perflint.shim.counts import Tally
+from perflint.shim.hooks import Undo, Watch, replace
 from perflint.shim.plan import COMPILE
-from perflint.shim.tally import Tally
-from perflint.shim.watches import Undo, Watch, replace
 
 MODULE = "torch.nn.modules.module"
 _ENOUGH = 3  # calls, after which it is compiled
@@ -25,21 +25,21 @@ _WRAPPERS = ("DataParallel", "DistributedDataParallel")
 
 
 def watch(run: Path) -> Watch:
-    """Count the calls of modules, and compile those that are worth it; what became of them is noted in `run`."""
+    """Count the calls of modules, and compile those that are called often; results are tallied in `run`."""
 
-    def see(module: ModuleType) -> Undo:
+    def patch(module: ModuleType) -> Undo:
         modules = _Modules(run)
 
         def call(each: Any, *args: Any, **kwargs: Any) -> Any:
             try:
                 modules.called(each)
             except Exception as error:
-                fault.tell(f"leaves {type(each).__qualname__} eager: {error!r}")
+                hooks.warn(f"leaves {type(each).__qualname__} eager: {error!r}")
             return each._call_impl(*args, **kwargs)
 
         return replace(module.Module, "_compiled_call_impl", call)  # which a module that is compiled has of its own
 
-    return see
+    return patch
 
 
 class _Modules:
@@ -51,7 +51,7 @@ class _Modules:
         self._settled = set[int]()  # numbers of modules: inner ones of those that were called, and decided ones
 
     def called(self, module: Any) -> None:
-        """Count a call of `module`, which is compiled from the next one on if it is worth it."""
+        """Count a call of `module`, and compile it from the next one on if there were enough."""
         if id(module) in self._settled or not _is_plain_call():
             return
         calls = self._calls[module] = self._calls.get(module, 0) + 1
@@ -75,7 +75,7 @@ class _Modules:
 
 
 def _is_plain_call() -> bool:
-    """Whether nothing looks at this call: no capture, compiler, tracer, transform, mode or checkpoint."""
+    """Whether no capture, compiler, tracer, transform, mode or checkpoint observes this call."""
     torch = sys.modules["torch"]
     return (
         not torch.compiler.is_compiling()
@@ -89,7 +89,7 @@ def _is_plain_call() -> bool:
 
 
 def _obstacle(module: Any) -> str:
-    """Why a module had better be left alone."""
+    """Why a module must not be compiled; empty if it may."""
     torch = sys.modules["torch"]
     kinds = {kind.__name__ for each in module.modules() for kind in type(each).__mro__}
     if kinds & {*_SHARDED}:
@@ -141,4 +141,4 @@ def _give_up(module: Any, tally: Tally, error: Exception) -> None:
     """Run `module` eagerly from the next call on, and say so."""
     module._compiled_call_impl = None
     tally.remark(f"left eager: {error!r}")
-    fault.tell(f"leaves {type(module).__qualname__} eager: compiling it failed: {error!r}")
+    hooks.warn(f"leaves {type(module).__qualname__} eager: compiling it failed: {error!r}")

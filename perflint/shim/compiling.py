@@ -1,4 +1,4 @@
-"""Compiles a patched text as if it were the user's own file: with that file's lines, and with counters in it."""
+"""Compiles a patched text with the line numbers of the original file, and with counters in it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from types import CodeType
 
-from perflint.shim.counters import CALL
+from perflint.shim.counts import CALL
 from perflint.shim.plan import PatchedFile
 
 _DESCRIPTORS = ("staticmethod", "classmethod", "property")
@@ -68,7 +68,7 @@ def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
 
 
 def _tell_calls(function: ast.FunctionDef) -> None:
-    """Decorate a function by what the verifier has put there; descriptors are made of what decorators return."""
+    """Add the verifier's decorator to a function, below those that make a descriptor of it."""
     kinds = [isinstance(each, ast.Name) and each.id in _DESCRIPTORS for each in function.decorator_list]
     place = len(kinds) - kinds[::-1].index(True) if True in kinds else 0
     teller = ast.copy_location(ast.Name(CALL, ast.Load()), function)
@@ -76,7 +76,7 @@ def _tell_calls(function: ast.FunctionDef) -> None:
 
 
 def _move(node: ast.AST, lines: Sequence[int]) -> None:
-    """Place a node of the patched text in the user's; columns mean nothing in a line that isn't the same there."""
+    """Give a node of the patched text its place in the original; columns only where the line is unchanged."""
     first, last = node.lineno, node.end_lineno or node.lineno  # type: ignore[attr-defined]
     node.lineno = abs(lines[first - 1])  # type: ignore[attr-defined]
     node.end_lineno = max(abs(lines[last - 1]), node.lineno)  # type: ignore[attr-defined]

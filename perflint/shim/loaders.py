@@ -1,4 +1,4 @@
-"""Intercepts the DataLoaders that the user's files construct, and completes their arguments."""
+"""Completes the arguments of DataLoaders that the user's files construct."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from perflint.shim import fault
+from perflint.shim import hooks
+from perflint.shim.hooks import Undo
 from perflint.shim.plan import KnownLoader, Plan
-from perflint.shim.watches import Undo, replace
 
 if TYPE_CHECKING:
     from perflint.runtime.loader import Decision
-    from perflint.shim.tuned import Tuning
 
 MODULE = "torch.utils.data.dataloader"
 LOADERS = "loaders"  # what rules name that have them watched
 _SUFFIX = ".loaders"
-_ADDED = "_added_in_process"  # the attribute of a loader that tells what was added to its arguments, and where
+_ADDED = "_added_in_process"  # the attribute of a loader with the names of the arguments that were added, and the pid
 _PENDING = "not tuned: it was read too seldom"
 
 
@@ -38,73 +37,84 @@ class Made(NamedTuple):
 
     @property
     def is_pending(self) -> bool:
-        """Whether it is still to be found out how many workers it needs."""
+        """Whether it is still being tuned."""
         return self.note == _PENDING
 
 
 class Loaders:
-    """The loaders of a process in the files that `plan` owns; what was decided goes to the folder `run`."""
+    """The loaders of a process in the files of `plan`; decisions are written to the folder `run`."""
 
     def __init__(self, plan: Plan, run: Path) -> None:
         self._plan, self._run = plan, run
         self._reported: set[str] = set()
-        self._tuning = self._new_tuning() if plan.tunes else None
         self._has_ended = False
+        self._tuning = None
+        if plan.tunes:
+            from perflint.shim.tuned import Tuning  # here: few runs tune
+
+            self._tuning = Tuning(plan, lambda path, line, note: self._report(Made(path, line, {}, "", note)))
 
     def watch(self, module: ModuleType) -> Undo:
         """See each DataLoader of torch's `module` as it is made."""
+        from inspect import signature  # here: torch has it, and a process without torch need not
+
         kind = module.DataLoader
-        original = kind.__init__
+        original, defaults = kind.__init__, signature(kind).parameters
 
         @functools.wraps(original)
         def init(loader: Any, *args: Any, **kwargs: Any) -> None:
-            if type(loader) is not kind or self._has_ended:  # others may hold on to this by their own patch
+            if type(loader) is not kind or self._has_ended:  # later patches by others may hold on to this one
                 original(loader, *args, **kwargs)
                 return
             added = self._added(original, sys._getframe(1), (loader, *args), kwargs)
             original(loader, *args, **kwargs, **added)
             if added:
-                setattr(loader, _ADDED, (os.getpid(), tuple(added)))  # not kept here: it goes where the loader goes
+                setattr(loader, _ADDED, (os.getpid(), tuple(added)))  # on the loader, which may move to a child
 
-        undo = [replace(kind, "__init__", init), _take_back_elsewhere(kind)]
+        def take_back(loader: Any) -> None:
+            """In another process, remove what was added: daemons may have no workers, forks may not pin memory."""
+            process, added = getattr(loader, _ADDED, (0, ()))
+            if added and process != os.getpid():
+                delattr(loader, _ADDED)
+                for name in added:
+                    setattr(loader, name, defaults[name].default)
+
+        undo = [
+            hooks.replace(kind, "__init__", init),
+            hooks.replace(kind, "__iter__", hooks.before(kind.__iter__, take_back)),
+        ]
         if self._tuning:
             undo.append(self._tuning.watch(kind))
-
-        def undo_all() -> None:
-            self._has_ended = True
-            for each in undo:
-                each()
-
-        return undo_all
+        return hooks.undo_all([lambda: setattr(self, "_has_ended", True), *undo])
 
     def _added(
         self, original: Callable[..., None], frame: FrameType, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        import inspect  # here: torch has it, and a process without torch need not
+        from inspect import signature
 
         path, line = frame.f_code.co_filename, frame.f_lineno
         known = self._plan.loader_at(path, line)
         if known is None:
             return {}
         try:
-            given = inspect.signature(original).bind(*args, **kwargs).arguments
+            given = signature(original).bind(*args, **kwargs).arguments
             if "num_workers" in given and "pin_memory" in given:
                 return {}
             return _as_without_workers(self._arguments(path, known, args[0], given), given)
         except TypeError:
             return {}  # torch says what is wrong with the arguments
         except Exception as error:
-            fault.tell(f"leaves the loader at {path}:{line} alone: {error!r}")
+            hooks.warn(f"leaves the loader at {path}:{line} alone: {error!r}")
             return {}
 
     def _arguments(self, path: str, known: KnownLoader, loader: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
         decision = self._decided(known, given)
         if self._tuning and "num_workers" in decision.arguments:
             if self._tuning.begin(loader, path, known.line, given, decision):
-                self._tell(Made(path, known.line, {}, "", _PENDING))
+                self._report(Made(path, known.line, {}, "", _PENDING))
             return {name: value for name, value in decision.arguments.items() if name != "num_workers"}
         if decision.arguments or decision.reason:
-            self._tell(Made(path, known.line, dict(decision.arguments), decision.reason))
+            self._report(Made(path, known.line, dict(decision.arguments), decision.reason))
         return decision.arguments
 
     def _decided(self, known: KnownLoader, given: Mapping[str, Any]) -> Decision:
@@ -116,12 +126,7 @@ class Loaders:
             return decision
         return as_measured(decision, given, *known.measured, on=known.cores)
 
-    def _new_tuning(self) -> Tuning:
-        from perflint.shim.tuned import Tuning  # here: few runs tune
-
-        return Tuning(self._plan, lambda path, line, note: self._tell(Made(path, line, {}, "", note)))
-
-    def _tell(self, made: Made) -> None:
+    def _report(self, made: Made) -> None:
         line = json.dumps(made)
         if line not in self._reported:
             self._reported.add(line)
@@ -129,36 +134,14 @@ class Loaders:
                 file.write(f"{line}\n")
 
 
-def _take_back_elsewhere(kind: Any) -> Undo:
-    """Have loaders gone through without what was added, in another process than the one that they were made in.
-
-    What was decided for that one need not hold: a daemonic process may not have workers, nor a forked one pin memory.
-    """
-    from inspect import signature  # here: torch has it, and a process without torch need not
-
-    original, defaults = kind.__iter__, signature(kind).parameters
-
-    @functools.wraps(original)
-    def iterate(loader: Any) -> Any:
-        process, added = getattr(loader, _ADDED, (0, ()))
-        if added and process != os.getpid():
-            delattr(loader, _ADDED)
-            for name in added:
-                setattr(loader, name, defaults[name].default)
-        return original(loader)
-
-    return replace(kind, "__iter__", iterate)
-
-
 def _as_without_workers(added: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What is `added`, and what else a program that has chosen no workers needs to run on as it did.
+    """What is `added`, and what else a program without workers needs to behave as it did.
 
-    Errors of the dataset come out as they were raised, and how processes are started is still to be chosen.
+    Errors of the dataset are raised as they are, and the start method of processes can still be set.
     """
     if "num_workers" not in added:
         return added
-    from perflint.runtime.loader import start_method
-    from perflint.runtime.raising import raise_as_they_are
+    from perflint.runtime.loader import raise_as_they_are, start_method
 
     rest = {"worker_init_fn": raise_as_they_are, "multiprocessing_context": start_method(given)}
     return {**added, **{name: value for name, value in rest.items() if name not in given}}

@@ -1,4 +1,4 @@
-"""The plan of a run: what is to be changed, as data that every process of the run reads.
+"""The plan of a run, which each of its processes reads, and the checksummed files that it is kept in.
 
 Here, as in all that a process needs as it starts, records are named tuples: dataclasses take too long to import.
 """
@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from perflint.shim import store
+from perflint.project.cache_folder import FOLDER
 
+RUNS = "run"  # the folder of a cache for what is kept of runs
+_DIGEST = 16
+_KEEP_S = 30 * 86_400
+_MARKS = ("perflint.toml", "pyproject.toml", "setup.py", "setup.cfg", ".git", ".hg")
 COMPILE = "compile"  # stands for a rule, where modules are left that --compile asks for
 
 
@@ -123,44 +129,69 @@ def digest(data: bytes) -> str:
 
 
 def save(plan: Plan, path: Path) -> None:
-    """Leave the plan at `path` for `load`; raises OSError."""
-    store.write(path, json.dumps(plan).encode("ascii"))
+    """Write the plan to `path` for `load`; raises OSError."""
+    write(path, json.dumps(plan).encode("ascii"))
 
 
 def load(path: Path) -> Plan:
     """The plan that was saved at `path`; raises OSError or ValueError where there is none, or a damaged one."""
-    root, files, left, watches, loaders, unsafe, tunes, folder, compiles = json.loads(store.read(path))
+    root, files, left, watches, loaders, *rest = _as_tuples(json.loads(read(path)))
     return Plan(
         root,
-        {name: _read_file(*file) for name, file in files.items()},
+        {name: _patched_file(*file) for name, file in files.items()},
         tuple(Left(*each) for each in left),
-        tuple(watches),
-        {name: tuple(_read_loader(*each) for each in known) for name, known in loaders.items()},
-        unsafe,
-        tunes,
-        folder,
-        compiles,
+        watches,
+        {name: tuple(KnownLoader(*each) for each in known) for name, known in loaders.items()},
+        *rest,
     )
 
 
-def _read_loader(
-    line: int, call: str, proven: list[str], doubt: str, measured: list[int] | None, cores: int
-) -> KnownLoader:
-    return KnownLoader(line, call, tuple(proven), doubt, (measured[0], measured[1]) if measured else None, cores)
+def _patched_file(source: str, text: str, lines: tuple[int, ...], changes: Any, *rest: Any) -> PatchedFile:
+    return PatchedFile(source, text, lines, tuple(Change(*each) for each in changes), *rest)
 
 
-def _read_file(
-    source: str,
-    text: str,
-    lines: list[int],
-    changes: list[list[object]],
-    probes: list[list[int]],
-    calls: list[str],
-    lost: list[list[int]],
-) -> PatchedFile:
-    made = (Change(str(rule), str(title), str(safety), line) for rule, title, safety, line in changes)  # type: ignore[arg-type]
-    return PatchedFile(source, text, tuple(lines), tuple(made), _pairs(probes), tuple(calls), _pairs(lost))
+def _as_tuples(value: Any) -> Any:
+    """What json has read, its lists as tuples."""
+    if isinstance(value, dict):
+        return {name: _as_tuples(each) for name, each in value.items()}
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
-def _pairs(read: list[list[int]]) -> tuple[tuple[int, int], ...]:
-    return tuple((first, second) for first, second in read)
+def project_of(folder: Path) -> Path:
+    """The nearest folder, upwards from `folder`, that has the files of a project; `folder` itself if none has."""
+    marked = (each for each in (folder, *folder.parents) if any((each / name).exists() for name in _MARKS))
+    return next(marked, folder)
+
+
+def store_of(project: Path) -> Path:
+    """Where the cache of a project keeps what is for its runs."""
+    return project / FOLDER / RUNS
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write `data` with its digest to `path`, atomically; raises OSError."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        beside.write_bytes(blake2b(data, digest_size=_DIGEST).digest() + data)
+        beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def read(path: Path) -> bytes:
+    """What was written to `path`; raises OSError where nothing was, and ValueError where it is damaged."""
+    content = path.read_bytes()
+    data = content[_DIGEST:]
+    if blake2b(data, digest_size=_DIGEST).digest() != content[:_DIGEST]:
+        raise ValueError(f"{path} is damaged")
+    return data
+
+
+def sweep(folder: Path) -> None:
+    """Remove the files in `folder` that were written long ago; they would be made again."""
+    oldest = time.time() - _KEEP_S
+    for file in folder.iterdir():
+        with suppress(OSError):
+            if file.stat().st_mtime < oldest:
+                file.unlink()

@@ -1,56 +1,47 @@
-"""Makes the plan of a run: the patch of every file of the project, by the same `fix` as the command line's."""
+"""Makes the plan of a run: patches for all files of the project, made by the engine's `fix`, and known loaders."""
 
 from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from perflint.analysis.data.measured import OPTION, call_text
 from perflint.documents.disk import Unreadable, read_bytes
+from perflint.documents.document import read
 from perflint.engine.catalogue import selected_rules
 from perflint.engine.fix import Applied
 from perflint.engine.line_map import line_map, original_line
-from perflint.engine.rule import Edit, Rule
+from perflint.engine.results import Diagnostic, PlacedFix
+from perflint.engine.rule import Edit, Rule, Safety
+from perflint.project import figures
 from perflint.project.cache import keys_for
 from perflint.project.cache_folder import FOLDER, make
-from perflint.project.figures import load as load_figures
-from perflint.project.figures import nearest
-from perflint.project.files import Discovery, discover
-from perflint.project.fingerprint import source_digest
+from perflint.project.exclude import info_exclude
+from perflint.project.files import ENVIRONMENT_MARK, Discovery, discover
+from perflint.project.fingerprint import SUFFIXES, source_digest, source_folders
 from perflint.project.patch import Patch
 from perflint.project.patching import patch_files
+from perflint.project.run import check_files
 from perflint.project.settings import Settings
-from perflint.shim.basis import Basis, Look
-from perflint.shim.dependencies import basis_of
-from perflint.shim.known_loaders import known_loaders
-from perflint.shim.plan import COMPILE, Change, Left, PatchedFile, Plan, digest, load, save
-from perflint.shim.store import RUNS, sweep
+from perflint.shim.plan import COMPILE, RUNS, Change, KnownLoader, Left, PatchedFile, Plan, digest, load, save, sweep
+from perflint.shim.receipts import Basis, Planned, Tree, below
 
-
-@dataclass(frozen=True)
-class Planned:
-    """A plan, where it is kept if it is, what it was made from, and how that looked before it was read."""
-
-    plan: Plan
-    path: Path | None
-    basis: Basis
-    look: Look
-
-    @property
-    def holds(self) -> bool:
-        """Whether the plan is right for as long as its basis looks as it did."""
-        return self.look.is_settled and self.basis.look().digest == self.look.digest
+WORKERS, PINNED = "num_workers", "pin_memory"
+# files that decide what becomes of those below them
+_ABOVE = ("perflint.toml", "pyproject.toml", ".git", ".gitignore", f"{figures.FOLDER}/{figures.FILE}")
 
 
 @dataclass(frozen=True)
 class Project:
     """The project at `root` of a program in its folder `start`, and how it is to be run.
 
-    `settings` are those of the file `config`, if one was asked for. `tunes`: to find out about its loaders. `compiles`:
-    with the modules compiled that are called again and again.
+    `settings` are those of the file `config`, if one was named. `tunes`: measure its loaders. `compiles`: compile
+    modules that are called often.
     """
 
     start: Path
@@ -62,35 +53,30 @@ class Project:
 
 
 def plan_for(project: Project) -> Planned:
-    """The plan for a program, from the cache or new, and then kept there."""
+    """The plan for a program, from the cache, or new and then cached."""
     root = project.root
     settings = replace(project.settings, cache_dir=project.settings.cache_dir or root / FOLDER)
     store = _store(settings)  # made before anything is looked at, for it may lie in the project
     discovery = discover([root], settings, may_be_empty=True)  # `-m` runs what lies elsewhere, too
     rules = selected_rules(settings.selection)
-    basis = basis_of(project.start, root, discovery, settings, rules, project.config)
+    basis = _basis(replace(project, settings=settings), discovery, rules)
     look = basis.look()
-    figures, how = load_figures(nearest(root)), (settings.unsafe, project.tunes, project.compiles)
-    seed = repr((str(root), settings.per_file_ignores, how, figures))
+    known, how = figures.load(figures.nearest(root)), (settings.unsafe, project.tunes, project.compiles)
+    seed = repr((str(root), settings.per_file_ignores, how, known))
     key = keys_for(rules, settings.rules, source_digest(rules) + seed.encode())
     parts = [f"{file}\0{digest(_bytes(file))}" for file in discovery.files]
-    name = f"plan-{key.key('plan.py', os.fsencode(chr(0).join(parts))).hex()}.json"
-    path = store / name if store else None
-    plan = _known(path)
-    if plan is None:
-        plan = _plan(replace(project, settings=settings), discovery, rules, store)
-        path = _saved(plan, path)
-    return Planned(plan, path, basis, look)
-
-
-def _saved(plan: Plan, path: Path | None) -> Path | None:
-    """Keep `plan` at `path`, and return that, or None where there is no room."""
-    if path is not None:
-        with suppress(OSError):
+    path = store / f"plan-{key.key('plan.py', os.fsencode(chr(0).join(parts))).hex()}.json" if store else None
+    with suppress(OSError, ValueError):
+        if path:
+            return Planned(load(path), path, basis, look)
+    plan = _plan(replace(project, settings=settings), discovery, rules, store)
+    if path:
+        try:
             save(plan, path)
             sweep(path.parent)
-            return path
-    return None
+        except OSError:  # there is no room
+            path = None
+    return Planned(plan, path, basis, look)
 
 
 def _store(settings: Settings) -> Path | None:
@@ -103,10 +89,31 @@ def _store(settings: Settings) -> Path | None:
     return store if os.access(store, os.W_OK) else None
 
 
-def _known(path: Path | None) -> Plan | None:
-    with suppress(OSError, ValueError):
-        return load(path) if path else None
-    return None
+def _basis(project: Project, discovery: Discovery, rules: Sequence[Rule]) -> Basis:
+    """All files that the plan depends on."""
+    sources = (Tree(folder, SUFFIXES, frozenset(_caches(folder))) for folder in sorted(source_folders(rules)))
+    skipped = frozenset(str(path) for path, _ in discovery.skipped)
+    tree = Tree(str(project.root), _endings(project.settings.include), skipped)
+    above = (project.start, *project.start.parents)
+    nested = (Path(path).parent for path, _ in below(tree) if path.endswith(f"{os.sep}.git"))
+    files = [
+        *(folder / name for folder in above for name in _ABOVE),
+        *map(info_exclude, (*above, *nested)),
+        *(path / ENVIRONMENT_MARK for path, _ in discovery.skipped),
+        *([project.config.absolute()] if project.config else ()),
+    ]
+    return Basis((*sources, tree), tuple(sys.path), tuple(map(str, files)))
+
+
+def _caches(folder: str) -> Iterator[str]:
+    for inside, folders, _ in os.walk(folder):
+        yield from (f"{inside}{os.sep}{name}" for name in folders if name == "__pycache__")
+
+
+def _endings(include: Iterable[str]) -> tuple[str, ...]:
+    """The suffixes that the patterns `include` accept; ("",) where they are no plain suffixes."""
+    endings = tuple(pattern.removeprefix("*") for pattern in include)
+    return endings if all(ending.startswith(".") and ending[1:].isalnum() for ending in endings) else ("",)
 
 
 def _plan(project: Project, discovery: Discovery, rules: Sequence[Rule], store: Path | None) -> Plan:
@@ -115,12 +122,13 @@ def _plan(project: Project, discovery: Discovery, rules: Sequence[Rule], store: 
     rest = replace(settings, ignore=(*settings.ignore, *(rule.name for rule in watched)))
     patches = patch_files(discovery, rest) if len(watched) < len(rules) else ()
     against = tuple(_against_compiling(discovery)) if project.compiles else ()
+    changed = (patch for patch in patches if patch.changed and patch.document and not patch.document.notebook)
     return Plan(
         os.path.realpath(project.root),
-        _patched_files(patches),
+        {os.path.realpath(patch.path): patched(patch) for patch in changed},
         (*_left(patches), *against),
         tuple(sorted({rule.at_run_time for rule in watched})),
-        known_loaders(project.root, discovery, settings, watched),
+        _known_loaders(project.root, discovery, settings, watched),
         settings.unsafe,
         project.tunes,
         str(store or ""),
@@ -129,7 +137,7 @@ def _plan(project: Project, discovery: Discovery, rules: Sequence[Rule], store: 
 
 
 def _against_compiling(discovery: Discovery) -> Iterator[Left]:
-    """Where the program goes backward through its gradients, which nothing that was compiled can do."""
+    """Where the program may differentiate gradients, which compiled modules can't."""
     for file in discovery.files:
         before, found, _ = _bytes(file).partition(b"create_graph")
         if found:
@@ -142,17 +150,59 @@ def _bytes(path: Path) -> bytes:
     return b""
 
 
-def _patched_files(patches: Sequence[Patch]) -> dict[str, PatchedFile]:
-    changed = (patch for patch in patches if patch.changed and patch.document and not patch.document.notebook)
-    return {os.path.realpath(patch.path): patched(patch) for patch in changed}
-
-
 def _left(patches: Sequence[Patch]) -> Iterator[Left]:
     for patch in patches:
         if patch.problem:
             yield Left(patch.path, patch.problem.line or 1, "", patch.problem.message)
         for each in (*patch.remaining, *patch.failures):
             yield Left(patch.path, each.start.line, each.rule, each.reason)
+
+
+def _known_loaders(
+    root: Path, discovery: Discovery, settings: Settings, rules: Sequence[Rule]
+) -> dict[str, tuple[KnownLoader, ...]]:
+    """The loaders that `rules` report, by the real paths of their files, with what tuning runs have measured."""
+    if not rules:
+        return {}
+    unmeasured = {name: {**options, OPTION: ""} for name, options in settings.rules.items()}
+    settings = replace(settings, select=tuple(rule.name for rule in rules), rules=unmeasured)
+    measured = {(each.path, each.call): each for each in figures.load(figures.nearest(root))}
+    found = {}
+    for file in check_files(discovery, settings).files:
+        path = os.path.relpath(os.path.realpath(file.path), root)
+        calls = list(_calls(file.path, file.diagnostics))
+        if calls:
+            known = (_known_loader(each, call, measured.get((path, call))) for each, call in calls)
+            found[os.path.realpath(file.path)] = tuple(known)
+    return found
+
+
+def _calls(path: str, found: Sequence[Diagnostic]) -> Iterator[tuple[Diagnostic, str]]:
+    """The findings of a file, each with the text of the call that it is about."""
+    with suppress(Unreadable, OSError, SyntaxError):
+        text = read(Path(path)).text if found else ""
+        for each in found:
+            call = ast.parse(f"({text[each.start.offset : each.end.offset]})", mode="eval").body
+            yield each, call_text(call) if isinstance(call, ast.Call) else ""
+
+
+def _known_loader(found: Diagnostic, call: str, figure: figures.LoaderFigure | None) -> KnownLoader:
+    proven = tuple(name for name in (WORKERS, PINNED) if any(_proves(name, fix) for fix in found.fixes))
+    doubt = ""
+    if WORKERS not in proven:  # the title of a fix with a proviso ends in that
+        provisos = (fix.title.partition(" (")[2].removesuffix(")") for fix in found.fixes if _adds(WORKERS, fix))
+        doubt = next(provisos, "") or found.message.partition("no workers are added: ")[2] or found.blocked
+    measured = (figure.workers, figure.prefetch) if figure else None
+    return KnownLoader(found.start.line, call, proven, doubt, measured, figure.cores if figure else 0)
+
+
+def _proves(name: str, fix: PlacedFix) -> bool:
+    """Whether the `fix` adds this argument without a proviso, which would be about the workers."""
+    return _adds(name, fix) and (name == PINNED or fix.safety is not Safety.BEHAVIOUR)
+
+
+def _adds(name: str, fix: PlacedFix) -> bool:
+    return f"{name}=" in fix.title
 
 
 def patched(patch: Patch) -> PatchedFile:
@@ -171,9 +221,9 @@ def patched(patch: Patch) -> PatchedFile:
 
 
 def _lost(patch: Patch, lines: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Each line of the patched text that begins what stands for more lines than that, with those others.
+    """Each line of the patched text whose statement replaces further lines of the original, with those lines.
 
-    They are where a debugger may be told to stop, and what a coverage tool counts.
+    A debugger may be told to stop there, and a coverage tool counts them.
     """
     kept = {abs(line) for line in lines}
     changed = {-lines[line - 1]: line for line in sorted(_statements(patch.after), reverse=True) if lines[line - 1] < 0}
@@ -189,7 +239,7 @@ def _statements(text: str, but: tuple[type[ast.stmt], ...] = ()) -> set[int]:
 
 
 def _statement(item: Applied, after: str, statements: Sequence[int]) -> int:
-    """The first line of `statements` in `after` that the fix made, or that follows on what it took away; or 0."""
+    """The first of `statements` in `after` that the fix made, or that follows what it removed; else 0."""
     touched = {line for edit in item.fix.edits for line in _lines_of(item.text, edit)}
     places = line_map(after, item.text)
     made = (line for line in statements if abs(places[line - 1]) in touched)

@@ -1,35 +1,90 @@
-"""Caches which plan belongs to a command line, for as long as the plan holds.
+"""Caches which plan belongs to a command line, for as long as the inputs of the plan are unchanged.
 
-So a program starts without what reads the command line and the settings, and knows the rules. What the words up to a
-program's name ask for depends on nothing that follows it.
+A program then starts without reading the command line, settings or rules. What the words up to a program's name ask
+for does not depend on those behind it.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING
+from stat import S_ISDIR
+from typing import NamedTuple
 
-from perflint.shim import plan, store
-from perflint.shim.basis import Basis, Tree
+from perflint.shim import plan
 from perflint.shim.plan import Plan
 from perflint.shim.running import Program, folder_of
 
-if TYPE_CHECKING:
-    from perflint.shim.planning import Planned
+_MOST_WORDS = 16  # in front of the program's own; longer command lines are not cached
+_MARKS = (".git", ".gitignore", "pyvenv.cfg")  # files that decide which files around them belong to a project
+_TICK_NS = 50_000_000  # a file changed twice within this time may keep its time stamp
+_SECOND_NS = 1_000_000_000
 
-_MOST_WORDS = 16  # in front of what is the program's; more are read again each time
+Stamp = tuple[int, ...]
+
+
+class Tree(NamedTuple):
+    """The files below `folder` whose names end in one of `endings`, except in the folders `skipped`."""
+
+    folder: str
+    endings: tuple[str, ...]
+    skipped: frozenset[str]
+
+
+class Basis(NamedTuple):
+    """The inputs of a plan: trees of files, folders of distributions that may offer rules, and single files."""
+
+    trees: tuple[Tree, ...]
+    distributions: tuple[str, ...]
+    files: tuple[str, ...]
+
+    def look(self) -> Look:
+        """Stat all inputs."""
+        seen = dict[str, Stamp]()
+        for tree in self.trees:
+            seen.update(below(tree))
+        for folder in self.distributions:
+            seen.update((file, _stamp(file)) for file in _entry_points(folder))
+        seen.update((file, _stamp(file)) for file in self.files)
+        text = repr(sorted(seen.items())).encode("utf-8", "surrogatepass")
+        return Look(blake2b(text, digest_size=16).hexdigest(), tuple(set(seen.values())), time.time_ns())
+
+
+class Look(NamedTuple):
+    """A digest of the inputs' stamps, these stamps, and the time at which they were read."""
+
+    digest: str
+    stamps: tuple[Stamp, ...]
+    time_ns: int
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether any later change will alter a stamp: no file was changed only just now."""
+        return all(changed + _tick(changed) < self.time_ns for stamp in self.stamps for changed in stamp[1:])
+
+
+class Planned(NamedTuple):
+    """A plan, the file that it is kept in, its inputs, and how they looked before they were read."""
+
+    plan: Plan
+    path: Path | None
+    basis: Basis
+    look: Look
+
+    @property
+    def holds(self) -> bool:
+        """Whether the plan is valid for as long as its inputs look the same."""
+        return self.look.is_settled and self.basis.look().digest == self.look.digest
 
 
 def keep(words: Sequence[str], program: Program, planned: Planned) -> None:
-    """Remember that `words` asked for `program`, and with them the plan that was made for it.
-
-    Nothing is kept of a plan that is not in the cache of its project.
-    """
+    """Remember that `words` asked for `program`, and its plan if that is in the cache of its project."""
     place = _place(words, program.folder)
     if planned.path is None or planned.path.parent != place.parent:
         return
@@ -37,11 +92,11 @@ def keep(words: Sequence[str], program: Program, planned: Planned) -> None:
     trees = [(tree.folder, tree.endings, sorted(tree.skipped)) for tree in basis.trees]
     content = [program.is_module, program.quiet, planned.path.name, planned.look.digest]
     with suppress(OSError):
-        store.write(place, json.dumps([*content, trees, basis.distributions, basis.files]).encode("ascii"))
+        plan.write(place, json.dumps([*content, trees, basis.distributions, basis.files]).encode("ascii"))
 
 
 def find(words: Sequence[str]) -> tuple[Program, Plan] | None:
-    """The program that `words` ask for, and its plan; None where that has to be found out."""
+    """The program that `words` ask for, and its plan; None where that is not known."""
     for end, word in enumerate(words[:_MOST_WORDS], 1):
         if word.startswith("-"):
             continue
@@ -51,15 +106,62 @@ def find(words: Sequence[str]) -> tuple[Program, Plan] | None:
     return None
 
 
+def below(tree: Tree) -> Iterator[tuple[str, Stamp]]:
+    """The paths in `tree` that count, with their stamps."""
+    folders = [tree.folder]
+    while folders:
+        for entry in _entries(folders.pop()):
+            if entry.name in _MARKS:
+                yield entry.path, _stamp(entry.path)
+            if entry.is_dir(follow_symlinks=False):
+                if entry.path not in tree.skipped:
+                    folders.append(entry.path)
+            elif entry.name.endswith(tree.endings):
+                yield entry.path, _stamp(entry.path)
+
+
 def _place(words: Sequence[str], folder: Path) -> Path:
-    """Where a receipt for `words` is, if they ask for a program in `folder`."""
+    """The receipt for `words`, if they ask for a program in `folder`."""
     seed = repr((tuple(words), str(Path.cwd()), sys.path, sys.version, __file__)).encode("utf-8", "surrogatepass")
-    return store.place(store.project_of(folder)) / f"words-{blake2b(seed, digest_size=16).hexdigest()}.json"
+    return plan.store_of(plan.project_of(folder)) / f"words-{blake2b(seed, digest_size=16).hexdigest()}.json"
 
 
 def _read(place: Path, name: str, arguments: tuple[str, ...]) -> tuple[Program, Plan]:
-    is_module, quiet, file, digest, trees, distributions, files = json.loads(store.read(place))
+    is_module, quiet, file, digest, trees, distributions, files = json.loads(plan.read(place))
     read = (Tree(folder, tuple(endings), frozenset(skipped)) for folder, endings, skipped in trees)
     if Basis(tuple(read), tuple(distributions), tuple(files)).look().digest != digest:
         raise ValueError("something has changed")
     return Program(name, arguments, is_module, quiet), plan.load(place.with_name(file))
+
+
+def _entry_points(folder: str) -> Iterator[str]:
+    entries = _entries(folder)
+    if not entries:
+        yield folder  # an archive, or nothing yet
+    for entry in entries:
+        if entry.name.endswith("-info"):
+            yield f"{entry.path}{os.sep}entry_points.txt"
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder or os.curdir) as scan:
+            return list(scan)
+    except OSError:
+        return []
+
+
+def _stamp(path: str) -> Stamp:
+    """Size, modification and change time of a file; (0,) for a folder, () where there is nothing."""
+    try:
+        status = os.stat(path)  # noqa: PTH116  # a Path for each file would take longer than all the rest
+    except OSError:
+        return ()
+    if S_ISDIR(status.st_mode):
+        return (0,)
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _tick(time_ns: int) -> int:
+    """How long a file changed at that time may keep its stamp; some file systems have whole seconds only."""
+    return _TICK_NS if time_ns % _SECOND_NS else 2 * _SECOND_NS

@@ -1,6 +1,6 @@
 """The folder that the processes of a run write their records to; it survives a run that is killed.
 
-While a process uses such a folder it holds a lock on it, which also keeps those away that clean up temporary files.
+Each process that uses the folder holds a lock on it, which also keeps cleaners of temporary files away.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class RunFolder:
         (self.path / _ABOUT).write_text(json.dumps(about), "utf-8")
 
     def leave(self) -> None:
-        """Use it no more; the last one to do so removes it."""
+        """Release the folder; the last process to do so removes it."""
         if not self._shared or (self._lock is not None and _locks(self._lock, alone=True)):
             shutil.rmtree(self.path, ignore_errors=True)
         if self._lock is not None:
@@ -77,7 +77,7 @@ def about(path: Path) -> About:
 
 
 def latest(root: Path) -> Path | None:
-    """The folder of the latest run of the project at `root` that has not come to its end, or was ended from outside."""
+    """The folder of the latest run of the project at `root` that still runs or was killed."""
     found = []
     for path in _folders():
         with suppress(OSError, ValueError, TypeError):
@@ -87,7 +87,7 @@ def latest(root: Path) -> Path | None:
 
 
 def sweep() -> None:
-    """Remove what runs that were ended from outside have left long ago."""
+    """Remove old folders of runs that were killed."""
     for path in _folders():
         with suppress(OSError):
             lock = os.open(path, os.O_RDONLY)

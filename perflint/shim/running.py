@@ -1,4 +1,4 @@
-"""One run of a program: its plan, this process as the first to join it, and the summary at its end."""
+"""One run of a program: starts it in this process, and prints the summary when it ends."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from perflint.engine.errors import UserError
-from perflint.shim import fault, launch, run_folder, summary
-from perflint.shim.counters import read
-from perflint.shim.graphs import graphed
+from perflint.shim import hooks, launch, run_folder, summary
+from perflint.shim.counts import graphed, read, tallied
 from perflint.shim.loaders import made
 from perflint.shim.plan import COMPILE, Plan, save
 from perflint.shim.run_folder import About, RunFolder
 from perflint.shim.session import FIRST, OFF, Shim, environment, first_name, plan_of
-from perflint.shim.tally import tallied
 
 
 class Program(NamedTuple):
@@ -44,9 +42,9 @@ def folder_of(path: str) -> Path:
 
 
 class Run(NamedTuple):
-    """A run of which this process is the first: its patches, where it is noted what they do, and what it says of it.
+    """A run that this process has begun: its patches, its folder, and how the environment was changed.
 
-    `before` holds the environment as it was before that was made to be `joining`.
+    `before` holds the values of the variables of `joining` before these were set.
     """
 
     shim: Shim
@@ -60,7 +58,7 @@ class Run(NamedTuple):
         return list(summary_lines(self.shim.plan, self.folder.path, self.about))
 
     def end(self) -> None:
-        """Patch nothing more, here and in processes that are started from now on."""
+        """Stop patching, here and in processes that are started from now on."""
         self.shim.uninstall()
         for name, value in self.before.items():
             if os.environ.get(name) == self.joining[name]:
@@ -99,7 +97,7 @@ def launcher(program: Program, find: Callable[[], Plan]) -> Callable[[], None]:
 
 
 def go_on(shim: Shim, folder: Path) -> None:
-    """Take the run over that this very process had begun before another program took its place in it."""
+    """Resume the run that this process began before it called exec."""
     _tell_at_end(Run(shim, run_folder.again(folder), run_folder.about(folder), {}, {}))
 
 
@@ -116,14 +114,14 @@ def _begun(program: Program, find: Callable[[], Plan]) -> Run | None:
     except UserError:
         raise
     except Exception as error:
-        fault.tell(f"runs {program.name} unpatched, by a fault of its own: {error!r}")
+        hooks.warn(f"runs {program.name} unpatched, by a fault of its own: {error!r}")
         return None
     _tell_at_end(run)
     return run
 
 
 def _tell_at_end(run: Run) -> None:
-    """Print the summary as this process ends by itself, be it all at once."""
+    """Print the summary when this process ends, also by `os._exit`."""
     end, leave = functools.cache(partial(_end, run, os.getpid())), os._exit
 
     @functools.wraps(leave)
@@ -141,10 +139,10 @@ def _end(run: Run, process: int) -> None:
         return  # a child that was forked
     try:
         lines = run.lines() if run.about.tells and os.environ.get("LOCAL_RANK", "0") == "0" else []
-        with suppress(OSError, ValueError):  # nobody listens any more
+        with suppress(OSError, ValueError):  # standard error is closed
             if lines and sys.stderr is not None:
                 print(*lines, sep="\n", file=sys.stderr, flush=True)
     except Exception as error:
-        fault.tell(f"can't say what took effect: {error!r}")
+        hooks.warn(f"can't say what took effect: {error!r}")
     finally:
         run.end()

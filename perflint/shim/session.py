@@ -1,25 +1,25 @@
-"""Joins this process to a run: patched imports, counters, and an environment for its child processes."""
+"""The shim of one process of a run: patched imports, counters, and the environment for its children."""
 
 from __future__ import annotations
 
 import builtins
+import marshal
 import os
 import sys
 from contextlib import suppress
 from functools import partial
+from hashlib import blake2b
 from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from perflint.shim import code, fault, graphs, loaders, watches
-from perflint.shim.counters import Counters
-from perflint.shim.hook import Finder, PatchedLoader
-from perflint.shim.loaders import Loaders
-from perflint.shim.plan import Plan, digest
-from perflint.shim.watches import Undo, Watch
+from perflint.shim import counts, hooks, loaders
+from perflint.shim.hooks import Undo, Watch
+from perflint.shim.plan import PatchedFile, Plan, digest, read, write
 
 RUN, OFF = "PERFLINT_RUN", "PERFLINT_DISABLE"
-FIRST = "PERFLINT_FIRST"  # the number of the process that began the run, and keeps it when it becomes another program
+FIRST = "PERFLINT_FIRST"  # the pid of the process that began the run, and keeps it through exec
 SITE = str(Path(__file__).with_name("site"))
 
 
@@ -29,26 +29,26 @@ class Shim:
     def __init__(self, plan: Plan, run: Path, name: str = "") -> None:
         self.plan = plan
         self._store = Path(plan.store or run)
-        counters, slots = Counters(run, plan.counters, name), plan.slots
+        counters, slots = counts.Counters(run, plan.counters, name), plan.slots
         self._hits = {path: counters.of(slots[path]) for path in plan.files}
         self._names = frozenset(map(os.path.basename, plan.files))
         self._undo: list[Undo] = []
-        self._has_ended = False  # what others have patched since holds on to ours, which then does nothing
+        self._has_ended = False  # later patches by others may hold on to ours, which then do nothing
         watched: dict[str, Watch] = {
-            "runpy": watches.files_run(self.patches, self.code),
-            "importlib.util": watches.files_located(self.swap),
-            graphs.MODULE: graphs.watch(run),
-            "torch._dynamo.config": watches.compiler(self._hits.values()),
-            "torch.export._trace": watches.exporter(self._hits.values()),
+            "runpy": hooks.patch_files_run(self.patches, self.code),
+            "importlib.util": hooks.patch_files_located(self.swap),
+            counts.GRAPHS: counts.count_graphs(run),
+            "torch._dynamo.config": hooks.allow_counters_in_graphs(self._hits.values()),
+            "torch.export._trace": hooks.allow_counters_in_exports(self._hits.values()),
         }
         if loaders.LOADERS in plan.watches:
-            watched[loaders.MODULE] = Loaders(plan, run).watch
+            watched[loaders.MODULE] = loaders.Loaders(plan, run).watch
         if plan.compiles:
-            from perflint.shim import compiled  # here: few runs do
+            from perflint.shim import compiled  # here: few runs compile
 
             watched[compiled.MODULE] = compiled.watch(run)
         self._watched = {module: partial(self._watch, watch) for module, watch in watched.items()}
-        self._finder = Finder(self.swap, self._watched)
+        self._finder = hooks.Finder(self.swap, self._watched)
 
     def install(self) -> None:
         """Patch what is imported from now on."""
@@ -60,7 +60,7 @@ class Shim:
                 watch(sys.modules[name])
 
     def uninstall(self) -> None:
-        """Patch nothing more; what is patched already stays so, and what others have changed since is theirs."""
+        """Stop patching; what is patched already stays so, and what others have changed since is left alone."""
         self._has_ended = True
         with suppress(ValueError):
             sys.meta_path.remove(self._finder)
@@ -74,15 +74,15 @@ class Shim:
         return path in self.plan.files or os.path.realpath(path) in self.plan.files
 
     def code(self, path: str, data: bytes) -> CodeType | None:
-        """The patched code of the file at `path` that holds `data`: None where it is left alone, or we fail."""
+        """The patched code of the file at `path` that holds `data`; None where it is left alone, or patching fails."""
         real = os.path.realpath(path)
         file = self.plan.files.get(real)
         if file is None or file.source != digest(data):
             return None
         try:
-            patched = code.code_of(file, path, self._store)
+            patched = _compiled(file, path, self._store)
         except Exception as error:
-            fault.tell(f"leaves {path} unpatched: {error!r}")
+            hooks.warn(f"leaves {path} unpatched: {error!r}")
             return None
         self._hits[real](0)
         return patched
@@ -90,17 +90,33 @@ class Shim:
     def swap(self, spec: ModuleSpec) -> None:
         """Have the module of `spec` loaded from its patched code, unless another import hook loads it."""
         if type(spec.loader) is SourceFileLoader and spec.origin is not None and self.patches(spec.origin):
-            spec.loader = PatchedLoader(spec.loader.name, spec.loader.path, self.code)
+            spec.loader = hooks.PatchedLoader(spec.loader.name, spec.loader.path, self.code)
 
     def _watch(self, watch: Watch, module: ModuleType) -> None:
         try:
             self._undo.append(watch(module))
         except Exception as error:
-            fault.tell(f"leaves {module.__name__} as it is: {error!r}")
+            hooks.warn(f"leaves {module.__name__} as it is: {error!r}")
+
+
+def _compiled(file: PatchedFile, path: str, store: Path) -> CodeType:
+    """The code of `file`, cached in the folder `store`; raises what compiling raises."""
+    kind = f"{path}\0{sys.flags.optimize}".encode("utf-8", "surrogatepass") + MAGIC_NUMBER
+    cached = store / f"{file.digest}-{blake2b(kind, digest_size=8).hexdigest()}.code"
+    with suppress(OSError, ValueError, EOFError, TypeError):
+        known = marshal.loads(read(cached))
+        if isinstance(known, CodeType):
+            return known
+    from perflint.shim.compiling import compiled  # here: few processes compile anything
+
+    code = compiled(file, path)
+    with suppress(OSError):
+        write(cached, marshal.dumps(code))
+    return code
 
 
 def plan_of(run: Path) -> Path:
-    """Where the plan of the run is whose folder this is: for children, whatever becomes of the project's cache."""
+    """Where the plan of the run in this folder is kept, for its children."""
     return run / "plan.json"
 
 

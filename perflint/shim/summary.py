@@ -1,48 +1,21 @@
-"""The summary of a run on the terminal."""
+"""The summary of a run on the terminal, and the preview of one."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from perflint.shim.counters import Process
+from perflint.shim.counts import Process, Tallied
 from perflint.shim.loaders import Made
-from perflint.shim.plan import COMPILE, Change, KnownLoader, Plan
-from perflint.shim.tally import Tallied
+from perflint.shim.plan import COMPILE, KnownLoader, Plan
 
 _MOST_NAMED = 4  # processes in one line
 
 
-class Effect(NamedTuple):
-    """A change, the file that it is in, whether that was loaded, and how often each process ran the change."""
-
-    path: str
-    change: Change
-    loaded: bool
-    times: Mapping[str, int]
-
-
-def effects(plan: Plan, processes: Sequence[Process]) -> Iterator[Effect]:
-    """The effect of each change of `plan` in the processes of a run."""
-    slots = plan.slots
-    for path, file in plan.files.items():
-        loaded = any(each.counts[slots[path]] for each in processes)
-        for slot, change in enumerate(file.changes, slots[path] + 1):
-            yield Effect(path, change, loaded, _times(processes, slot))
-
-
-def _times(processes: Sequence[Process], slot: int) -> dict[str, int]:
-    times: dict[str, int] = {}
-    for process in processes:
-        if process.counts[slot]:
-            times[process.name] = times.get(process.name, 0) + process.counts[slot]
-    return times
-
-
 class Noted(NamedTuple):
-    """What the processes of a run have noted: of themselves, of loaders, of graphs and of compiled modules."""
+    """What the processes of a run have noted: their counts, loaders, graphs and compiled modules."""
 
     processes: Sequence[Process]
     loaders: Sequence[Made]
@@ -52,17 +25,24 @@ class Noted(NamedTuple):
 
 def summary(plan: Plan, noted: Noted, start: Path) -> Iterator[str]:
     """The lines of the summary of a run that began in the folder `start`."""
-    seen, unloaded = _parted(effects(plan, noted.processes))
-    number = sum(bool(each.times) for each in seen) + sum(bool(each.arguments) for each in noted.loaders)
-    number += sum(bool(each.times) for each in noted.compiled)
+    number = sum(bool(each.arguments) for each in noted.loaders) + sum(bool(each.times) for each in noted.compiled)
+    unloaded, lines = 0, []
+    for path, file in plan.files.items():
+        slot = plan.slots[path]
+        if not any(each.counts[slot] for each in noted.processes):
+            unloaded += len(file.changes)
+            continue
+        for offset, change in enumerate(file.changes, 1):
+            times = _times(noted.processes, slot + offset)
+            number += bool(times)
+            place = f"{os.path.relpath(path, start)}:{change.line}"
+            lines.append(f"  {place} {change.rule}: {change.title} ({_shown(times)})")
     names = {each.name for each in noted.processes}
     where = f" in {len(names)} processes" if len(names) > 1 else ""
     yield f"perflint: {_number(number, 'fix', 'fixes')} took effect{where}"
-    for each in seen:
-        place = f"{os.path.relpath(each.path, start)}:{each.change.line}"
-        yield f"  {place} {each.change.rule}: {each.change.title} ({_shown(each.times)})"
+    yield from lines
     if unloaded:
-        fixes = _number(len(unloaded), "fix", "fixes")
+        fixes = _number(unloaded, "fix", "fixes")
         yield f"  not applied: {fixes} in files that were not loaded, or were changed meanwhile"
     yield from _of_run_time(plan, noted, start)
 
@@ -85,16 +65,17 @@ def _of_run_time(plan: Plan, noted: Noted, start: Path) -> Iterator[str]:
             yield f"  {os.path.relpath(left.path, start)}:{left.line} compile: never took effect: {left.reason}"
 
 
-def _parted(found: Iterable[Effect]) -> tuple[list[Effect], list[Effect]]:
-    """Those in files that were loaded, and those in others."""
-    parts: tuple[list[Effect], list[Effect]] = ([], [])
-    for each in found:
-        parts[not each.loaded].append(each)
-    return parts
+def _times(processes: Sequence[Process], slot: int) -> dict[str, int]:
+    """How often each process counted in a slot, by the processes' names."""
+    times: dict[str, int] = {}
+    for process in processes:
+        if process.counts[slot]:
+            times[process.name] = times.get(process.name, 0) + process.counts[slot]
+    return times
 
 
 def _shown(times: Mapping[str, int]) -> str:
-    """How often a change was run, and by which processes if by others than the program's first, or by how many."""
+    """How often a change ran, and in which processes if not in the first one alone."""
     if not times:
         return "never took effect"
     total = _number(sum(times.values()), "time", "times")
@@ -106,7 +87,7 @@ def _shown(times: Mapping[str, int]) -> str:
 
 
 def preview(plan: Plan) -> Iterator[str]:
-    """The lines that say what a run would change, and what it would leave and why."""
+    """The lines that say what a run would change, what it would leave, and why."""
     for path, file in plan.files.items():
         for each in file.changes:
             yield f"{os.path.relpath(path)}:{each.line} {each.rule}: {each.title} ({each.safety})"

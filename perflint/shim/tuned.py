@@ -11,18 +11,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from perflint.project.figures import LoaderFigure, keep
+from perflint.shim.hooks import Undo, replace
 from perflint.shim.plan import Plan
-from perflint.shim.watches import Undo, replace
 
 if TYPE_CHECKING:
     from perflint.runtime.loader import Decision
     from perflint.runtime.tuning import Times, Tuner
 
-Tell = Callable[[str, int, str], None]  # of the loader at a line of a file what there is to say
+Tell = Callable[[str, int, str], None]  # path and line of a loader, and what to report of it
 
 
 class Tuning:
-    """The loaders that are being tuned in this process; `tell` is called with what is found out."""
+    """The loaders that are being tuned in this process; `tell` is called with each result."""
 
     def __init__(self, plan: Plan, tell: Tell) -> None:
         self._plan, self._tell = plan, tell
@@ -31,7 +31,7 @@ class Tuning:
         self._found: dict[tuple[str, int], LoaderFigure] = {}
 
     def watch(self, kind: Any) -> Undo:
-        """Have the loaders of the class `kind` timed as they are gone through."""
+        """Time iterations over loaders of the class `kind`."""
         original = kind.__iter__
 
         @functools.wraps(original)
@@ -43,7 +43,7 @@ class Tuning:
         return replace(kind, "__iter__", iterate)
 
     def begin(self, loader: Any, path: str, line: int, given: Mapping[str, Any], decision: Decision) -> bool:
-        """Time the `loader` made at a line of a file, which could have the workers of `decision`; is it the first?"""
+        """Time the `loader` made at a line of a file, which may have `decision`'s workers; is it the first?"""
         from perflint.runtime.tuning import Tuner
 
         place = (path, line, id(given["dataset"]))
@@ -102,7 +102,7 @@ class Tuning:
 
 
 def described(figure: LoaderFigure) -> str:
-    """A decision, and the numbers that it comes from."""
+    """A decision, and the measurements behind it."""
     workers = f"{figure.workers} {'worker' if figure.workers == 1 else 'workers'}"
     ahead = f" with {figure.prefetch} batches each" if figure.workers and figure.prefetch != 2 else ""
     ready = f", and with {workers} one every {figure.ready_ms:.3g} ms" if figure.workers else ""

@@ -30,11 +30,6 @@ class Bound:
         """The argument for the parameter of that name, or the first of these names (`dim`, `axis`) that is given."""
         return next((self.given[name] for name in names if name in self.given), None)
 
-    @property
-    def is_complete(self) -> bool:
-        """Is `given` all that the call hands over?"""
-        return not (self.rest or self.others or self.is_open)
-
 
 def bind(call: ast.Call, callee: Function | Sequence[str], *, skipped: int = 0) -> Bound:
     """The arguments of `call` by the parameters of `callee`: a function, or the names of what it takes, in order.

@@ -59,8 +59,3 @@ class Source:
         """The text of `node`."""
         start, end = self.span(node)
         return self.text[start:end]
-
-    def indentation(self, line: int) -> str:
-        """The blanks that `line` begins with."""
-        text = self.line_text(line)
-        return text[: len(text) - len(text.lstrip(" \t\f"))]

@@ -20,27 +20,8 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 Node = TypeVar("Node", bound=ast.AST)
 
 _LEAVES = frozenset(
-    {
-        "ctx",
-        "op",
-        "ops",
-        "id",
-        "attr",
-        "arg",
-        "kind",
-        "name",
-        "names",
-        "module",
-        "level",
-        "simple",
-        "conversion",
-        "is_async",
-        "type_comment",
-        "type_ignores",
-        "asname",
-        "rest",
-        "kwd_attrs",
-    }
+    "ctx op ops id attr arg kind name names module level simple conversion is_async type_comment type_ignores asname"
+    " rest kwd_attrs".split()
 )
 
 
@@ -52,28 +33,7 @@ class _ChildFields(dict[type[ast.AST], tuple[str, ...]]):
         return fields
 
 
-_FIELDS = _ChildFields(
-    {
-        ast.ExceptHandler: ("type", "body"),
-        ast.keyword: ("value",),
-        ast.arg: ("annotation",),
-        ast.Constant: (),
-        ast.MatchSingleton: (),
-        ast.Global: (),
-        ast.Nonlocal: (),
-    }
-)
-
-
-class _ReversedFields(dict[type[ast.AST], tuple[str, ...]]):
-    """The same, the last first: as they go onto a stack."""
-
-    def __missing__(self, cls: type[ast.AST]) -> tuple[str, ...]:
-        fields = self[cls] = _FIELDS[cls][::-1]
-        return fields
-
-
-_REVERSED_FIELDS = _ReversedFields()
+_FIELDS = _ChildFields({ast.Constant: (), ast.MatchSingleton: ()})  # whose value is no expression
 
 
 class Walk:
@@ -151,7 +111,7 @@ def _own_nodes(root: ast.AST) -> list[ast.AST]:
         cls = node.__class__
         if cls in _DEFINITIONS and node is not root:
             continue
-        for field in _REVERSED_FIELDS[cls]:
+        for field in reversed(_FIELDS[cls]):
             child = getattr(node, field)
             if child.__class__ is list:
                 stack += [each for each in reversed(child) if each is not None]
@@ -215,6 +175,15 @@ def path_of(node: ast.AST) -> str:
         path = f".{node.attr}{path}"
         node = node.value
     return node.id + path if isinstance(node, ast.Name) else ""
+
+
+def whole_of(node: ast.expr) -> str:
+    """The path of the variable or attribute that `node` is a part of: of `self.x.data[0][t]`, self.x."""
+    while isinstance(node, ast.Subscript) or (
+        isinstance(node, ast.Attribute) and (node.attr == "data" or not path_of(node))
+    ):
+        node = node.value
+    return path_of(node)
 
 
 def integer(node: ast.AST | None) -> int | None:

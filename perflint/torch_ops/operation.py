@@ -38,6 +38,7 @@ Trait = Literal[
     "matmul",
     "indexing",  # reads or writes at indices, or where a mask is set
     "repeating",  # the same numbers several times
+    "vmapped",  # a loss of an output and a target of which torch.vmap makes one for each item of a batch
     "distance",  # compares two tensors, which broadcast
     "choosing",  # by the greatest, or by chance
     "pairing",  # gives values and indices, at least with a `dim`
@@ -133,6 +134,8 @@ class Operation:
         syncs: whether the host waits for the device because the result depends on values there.
         traits: those of TRAITS that hold, to be asked for by `does`.
         dim: where the number of an axis goes; None if nowhere.
+        axes: the parameters behind the tensor of an operation along axes of it, in order: those that name axes end
+            with a colon, behind which the default stands where there is one.
         views: the arguments whose memory the result always shows; written `out` and `self` are among them.
         may_return: the arguments whose memory the result may show or that it may be, depending on their layout, type
             or place, as of `contiguous` and `to`.
@@ -146,6 +149,7 @@ class Operation:
     syncs: bool = False
     traits: frozenset[str] = frozenset()
     dim: Argument | None = None
+    axes: tuple[str, ...] = ()
     views: tuple[Argument, ...] = ()
     may_return: tuple[Argument, ...] = ()
     writes: tuple[Argument, ...] = ()

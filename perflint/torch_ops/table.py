@@ -134,6 +134,7 @@ def _decode_one(text: str, base: Operation) -> Operation:
         syncs="syncs" in words,
         traits=_TRAITS.intersection(words) | (base.traits - CALL_TRAITS),
         dim=_decode_argument(stated["dim"]) if "dim" in stated else base.dim,
+        axes=tuple(stated["axes"].split(",")) if "axes" in stated else base.axes,
         views=views + tuple(each for each in writes if each.name == "out" and each not in views),
         may_return=_decode_arguments(stated["may"]) if "may" in stated else base.may_return,
         writes=writes,

@@ -1,34 +1,42 @@
-"""Keeps what a loop adds up on the device, and converts it behind the loop to what it was."""
+"""Keeps on the device what a loop adds up, or collects, and reads it behind the loop, where it becomes what it was."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from perflint import torch_ops
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.heat.syncs import Sync
-from perflint.analysis.ir.occurrences import occurrences, start_region
-from perflint.analysis.values.dtypes import FLOAT, INTEGER, assigned, may_be_complex, number_kind
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition
+from perflint.analysis.ir.occurrences import is_empty_list, occurrences, start_region
+from perflint.analysis.program import Program
+from perflint.analysis.values.dtypes import (
+    FLOAT,
+    INTEGER,
+    assigned,
+    is_integer,
+    is_wide_integer,
+    may_be_complex,
+    number_kind,
+)
+from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import path_of
 from perflint.transforms.accumulator import Accumulator, accumulator_of
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.collect import collection, shape_of_one
 from perflint.transforms.host_reads import Read, read_of, way_to
+from perflint.transforms.names import name_of_torch
 from perflint.transforms.operations import InsertAfter, Replace
 from perflint.transforms.rewrite import rewrite
 from perflint.transforms.template import expression
 from perflint.transforms.template import statement as statement_of
 
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
-
 _NO_DOUBLES = re.compile(r"\b(mps|xpu|accelerator)\b")  # devices without 64-bit floats, and what may be one
-_GIVE_NUMBERS = frozenset({"builtins.float", "builtins.int", "builtins.len"})  # and no bool
+_MUCH = 1 << 20
 _ORDER = [Safety.EXACT, Safety.ROUNDING, Safety.BEHAVIOUR]
 
 
@@ -43,15 +51,10 @@ def accumulation(program: Program, sync: Sync) -> Fix:
         if path and path_of(value.left) == path and isinstance(value.op, ast.Add | ast.Sub):
             return _sum(program, read, statement, path, value.right)
     call = program.parent(read.top)
-    if isinstance(statement, ast.Expr) and call is statement.value and isinstance(call, ast.Call):
-        func = call.func
-        if (
-            isinstance(func, ast.Attribute)
-            and func.attr == "append"
-            and call.args == [read.top]
-            and path_of(func.value)
-        ):
-            return collection(program, read, statement, path_of(func.value))
+    func = call.func if isinstance(call, ast.Call) and call.args == [read.top] else None
+    is_append = isinstance(func, ast.Attribute) and func.attr == "append" and path_of(func.value)
+    if isinstance(statement, ast.Expr) and call is statement.value and isinstance(func, ast.Attribute) and is_append:
+        return _collection(program, read, statement, func.value)
     raise Blocked("")
 
 
@@ -72,7 +75,12 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
     if kind == INTEGER:
         if not all(_is_integer(program, other) for other in _others(program, read.top, added)):
             raise Blocked("it is combined with what may be no integer")
-        suffix, convert = "" if _is_long(program, read.base) else ".long()", "int"
+        suffix, convert = "" if is_wide_integer(program, read.base) else ".long()", "int"
+        bounded = _is_bounded(program, read.base) and all(
+            _is_small(program, each) for each in _others(program, read.top, added)
+        )
+        if not bounded or any(abs(each) > _MUCH for each in starts):
+            safety = Safety.BEHAVIOUR  # it wraps at 2**63, where a Python number does not
     else:
         if read.converts_to == "int":
             raise Blocked("int() cuts the value off in every iteration")
@@ -81,7 +89,7 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
         suffix, convert = ".detach().double()", "float"
         if _NO_DOUBLES.search(program.text):
             suffix, safety = ".detach().float()", max(safety, Safety.ROUNDING, key=_ORDER.index)
-    suffix += shape_of_one(program, read.base)
+    suffix += _shape_of_one(program, read.base)
     _check_other_additions(program, found, statement, kind)
     keeps_integer = convert == "float" and may_be_integer
     inside = _conversions_inside(program, found, convert, keeps_integer)
@@ -112,17 +120,17 @@ def _part_of_tensor(program: Program, read: Read, statement: ast.stmt, added: as
 def _linear(program: Program, read: Read, added: ast.expr) -> Safety:
     """The safety of doing on the device what leads from the read to the sum; raises Blocked where it cannot be done."""
     safety = Safety.EXACT
-    for operation, part in way_to(program, read.top, added):
-        if isinstance(operation, ast.UnaryOp) and isinstance(operation.op, ast.USub):
+    for step, part in way_to(program, read.top, added):
+        if isinstance(step, ast.UnaryOp) and isinstance(step.op, ast.USub):
             continue
-        if not isinstance(operation, ast.BinOp) or not isinstance(operation.op, ast.Add | ast.Sub | ast.Mult | ast.Div):
+        if not isinstance(step, ast.BinOp) or not isinstance(step.op, ast.Add | ast.Sub | ast.Mult | ast.Div):
             raise Blocked("host arithmetic needs it in every iteration")
-        if isinstance(operation.op, ast.Div):
-            if part is not operation.left:
+        if isinstance(step.op, ast.Div):
+            if part is not step.left:
                 raise Blocked("host arithmetic needs it in every iteration")
             safety = Safety.ROUNDING  # a device divides by multiplying with the reciprocal
-        if isinstance(operation.op, ast.Sub):
-            _check_subtracted(program, operation.right if part is operation.left else operation.left)
+        if isinstance(step.op, ast.Sub):
+            _check_subtracted(program, step.right if part is step.left else step.left)
     for other in _others(program, read.top, added):
         is_double = (
             isinstance(other, ast.Call) and isinstance(other.func, ast.Attribute) and other.func.attr == "double"
@@ -142,18 +150,41 @@ def _check_real(program: Program, node: ast.expr) -> None:
 
 def _others(program: Program, read: ast.expr, added: ast.expr) -> Iterator[ast.expr]:
     """What the read is combined with before it is added."""
-    for operation, part in way_to(program, read, added):
-        if isinstance(operation, ast.BinOp):
-            yield operation.right if part is operation.left else operation.left
+    for step, part in way_to(program, read, added):
+        if isinstance(step, ast.BinOp):
+            yield step.right if part is step.left else step.left
 
 
-def _is_long(program: Program, node: ast.expr) -> bool:
-    """Is it an integer tensor of 64 bits, which can hold a sum: not one of bools, or of bytes, which would wrap?"""
-    if not isinstance(node, ast.Call) or any(keyword.arg in ("dtype", "out") for keyword in node.keywords):
+def _is_bounded(program: Program, node: ast.expr, depth: int = 6) -> bool:
+    """Do its numbers count, or are they of less than 64 bits, so that no sum of them comes near to 2**63?"""
+    if program.value(node).dtype == "bool":
+        return True
+    if isinstance(node, ast.Name) and depth:
+        values = assigned(program, node)
+        return bool(values) and all(_is_bounded(program, each, depth - 1) for each in values or ())
+    if isinstance(node, ast.UnaryOp | ast.Subscript):
+        return _is_bounded(program, node.operand if isinstance(node, ast.UnaryOp) else node.value, depth)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult):
+        return _is_bounded(program, node.left, depth) and _is_small(program, node.right)
+    found = operation(program, node)
+    if found is None or found.tensor is None:
         return False
-    name = node.func.attr if isinstance(node.func, ast.Attribute) else program.qualified(node.func)
-    name = name.rpartition(".")[2]
-    return name == "long" or torch_ops.does(name, "making_longs")
+    if "cast" in found.traits:
+        types = [*found.arguments, *(each.value for each in found.call.keywords)]
+        named = {program.qualified(each).removeprefix("torch.") for each in types} - {""} if types else {found.name}
+        floats = {name for name in named if "float" in name or torch_ops.does(name, "making_floats")}
+        return bool(named - floats - {"long", "int64"}) or _is_bounded(program, found.tensor, depth)
+    if "making_longs" in found.traits and "same_kind" not in found.traits:
+        return True  # indices, and how many there are
+    return "same_kind" in found.traits and all(
+        _is_bounded(program, each, depth) if each is found.tensor else _is_small(program, each)
+        for each in (found.tensor, *found.arguments)
+    )
+
+
+def _is_small(program: Program, node: ast.expr) -> bool:
+    value = program.value(node)
+    return isinstance(value.literal, int | None) and value.is_literal and abs(value.literal or 0) < _MUCH
 
 
 def _starting_values(program: Program, found: Accumulator) -> list[int | float]:
@@ -204,16 +235,14 @@ def _converted(program: Program, node: ast.Name | ast.Attribute, path: str, conv
 
 
 def _follows(program: Program, node: ast.expr, found: Accumulator) -> bool:
-    """Does one of the additions stand before `node` in the block of a statement around it?"""
-    around = [program.statement_of(node), *(each for each in program.ancestors(node) if isinstance(each, ast.stmt))]
-    for addition in found.additions:
-        block = program.block_of(addition)
-        here = next((index for index, each in enumerate(block) if each in around), None)
-        if here is not None and block.index(addition) < here:
-            between = block[block.index(addition) + 1 : here + 1]
-            uses = (use for each in between for use in occurrences(each, found.path))
-            return all(use.lineno >= node.lineno for use in uses if isinstance(use.ctx, ast.Store))
-    return False
+    """Has one of the additions run in any case when `node` does, since the variable was last set?"""
+    graph = program.get(Flow).graph(node)
+    stores = (each for each in occurrences(found.loop, found.path) if isinstance(each.ctx, ast.Store))
+    resets = [each for each in stores if program.statement_of(each) not in found.additions]
+    return any(
+        graph.dominates(each, node) and not any(graph.reaches(reset, node, avoiding=each) for reset in resets)
+        for each in found.additions
+    )
 
 
 def _check_other_additions(program: Program, found: Accumulator, statement: ast.stmt, kind: str) -> None:
@@ -239,17 +268,8 @@ def _check_subtracted(program: Program, node: ast.expr) -> None:
 
 
 def _is_no_bool(program: Program, node: ast.expr) -> bool:
-    value = program.value(node)
-    if value.is_literal:
-        return not isinstance(value.literal, bool)
-    if isinstance(node, ast.BinOp):
-        return isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.Div)
-    if isinstance(node, ast.Call) and program.qualified(node.func) in _GIVE_NUMBERS:
-        return True
-    values = assigned(program, node) if isinstance(node, ast.Name) else None
-    if values:
-        return all(not isinstance(each, ast.Name) and _is_no_bool(program, each) for each in values)
-    return number_kind(program, _behind_item(node)) == FLOAT
+    is_computed = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.Div)
+    return is_computed or is_integer(program, node) or number_kind(program, _behind_item(node)) == FLOAT
 
 
 def _is_integer(program: Program, node: ast.expr) -> bool:
@@ -261,3 +281,82 @@ def _behind_item(node: ast.expr) -> ast.expr:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item":
         return node.func.value
     return node
+
+
+def _collection(program: Program, read: Read, statement: ast.stmt, name: ast.expr) -> Fix:
+    """The fix of a read that is only appended to the list called `name`; raises Blocked."""
+    path = path_of(name)
+    if not read.is_scalar:
+        raise Blocked(
+            "a whole tensor is collected in every iteration: copy all behind the loop, if the device's memory allows"
+        )
+    if not read.converts_to and _differs(program, read.base):
+        raise Blocked("its type or shape may differ between iterations")
+    if read.converts_to:
+        wanted = FLOAT if read.converts_to == "float" else INTEGER
+        if number_kind(program, read.base) != wanted:
+            raise Blocked(f"{read.converts_to}() may change the type of the value")
+    torch = name_of_torch(program)
+    if not torch:
+        raise Blocked("`torch` is not imported by that name")
+    if not isinstance(name, ast.Name):
+        raise Blocked(f"`{path}` may be read elsewhere")
+    found = accumulator_of(program, read, statement, path)
+    _check_list(program, found, name)
+    behind = statement_of(
+        "if {path}:\n    {path}[:] = {torch}.stack({path}).flatten().tolist()", path=path, torch=torch
+    )
+    kept = ".detach()" if _is_new(program, read.base) else ".detach().clone()"
+    kept += _shape_of_one(program, read.base)
+    change = rewrite(program, read.replaced(kept), InsertAfter(found.loop, (behind,)))
+    return Fix(f"collect `{path}` on the device and read it once, behind the loop", Safety.EXACT, change)
+
+
+def _shape_of_one(program: Program, node: ast.expr) -> str:
+    """What gives a tensor of one number the shape () where iterations may differ in it; empty where they don't."""
+    several = isinstance(node, ast.Name) and len(assigned(program, node) or ()) > 1
+    return ".reshape(())" if several else ""
+
+
+def _differs(program: Program, node: ast.expr) -> bool:
+    """May one iteration read another kind of tensor here than the next, as the branch that it took decides?"""
+    values = (assigned(program, node) if isinstance(node, ast.Name) else None) or [node]
+    return (len(values) > 1 or isinstance(values[0], ast.IfExp)) and number_kind(program, node) not in (FLOAT, INTEGER)
+
+
+def _is_new(program: Program, node: ast.expr) -> bool:
+    """Is `node` a call that gives a tensor with memory of its own, which nobody else can write to?"""
+    if not isinstance(node, ast.Call) or any(keyword.arg == "out" for keyword in node.keywords):
+        return False
+    callee = program.value(node.func)
+    is_method = callee.kind is Kind.METHOD and callee.owner is not None and callee.owner.kind is Kind.TENSOR
+    entry = torch_ops.of_method(callee.name) if is_method else torch_ops.of_function(program.qualified(node.func))
+    return entry is not None and not entry.shares
+
+
+def _check_list(program: Program, found: Accumulator, name: ast.Name) -> None:
+    """Raise Blocked unless the list holds nothing before the loop, and nobody but one line touches it in there."""
+    graph = program.get(Flow).graph(name)
+    made = [each for each in graph.definitions(name) if isinstance(each, Definition)]
+    source = made[0].source if len(made) == 1 and not made[0].steps else None
+    is_new = (
+        source is not None and not isinstance(source, ast.Name | ast.Attribute) and is_empty_list(program.value(source))
+    )
+    if not is_new or len(graph.definitions(name)) > 1 or graph.is_within(made[0].node, found.loop):
+        raise Blocked(f"`{found.path}` is not known to be empty when the loop starts")
+    statement = program.statement_of(made[0].node)
+    if isinstance(statement, ast.Assign) and len(statement.targets) > 1:
+        raise Blocked(f"`{found.path}` is known by another name, too")
+    if len(found.additions) > 1:
+        raise Blocked(f"several lines append to `{found.path}`")
+    for use in made[0].uses:
+        if not graph.is_within(use, found.loop):
+            if graph.reaches(use, found.loop, avoiding=made[0].node):
+                raise Blocked(f"`{found.path}` is not known to be empty when the loop starts")
+        elif program.statement_of(use) not in found.additions and not _is_length(program, use):
+            raise Blocked(f"line {use.lineno} reads `{found.path}` in the loop")
+
+
+def _is_length(program: Program, node: ast.AST) -> bool:
+    call = program.parent(node)
+    return isinstance(call, ast.Call) and program.qualified(call.func) == "builtins.len"

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from perflint.analysis.ir.occurrences import occurrences, seen_elsewhere
 from perflint.analysis.memory.hooks import registers_hooks
+from perflint.analysis.program import Program
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.host_reads import Read
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
-
 
 _SUPPRESS = "contextlib.suppress"
 

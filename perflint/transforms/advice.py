@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
 from perflint import torch_ops
 from perflint.analysis.heat.syncs import Sync
+from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS
 from perflint.transforms.host_reads import read_of
 
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
-
 _PRINTERS = frozenset(
-    {
-        "print",
-        "info",
-        "debug",
-        "warning",
-        "write",
-        "log",
-        "set_postfix",
-        "set_description",
-        "set_postfix_str",
-        "set_description_str",
-        "add_scalar",
-        "add_scalars",
-        "log_dict",
-    }
+    "print info debug warning write log set_postfix set_description set_postfix_str set_description_str add_scalar"
+    " add_scalars log_dict".split()
 )
 _METERS = frozenset({"update", "append", "update_state"})
 _COMPUTING = frozenset({"torch", "numpy", "cupy", "scipy"})  # their log() reports nothing

@@ -5,17 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from perflint.analysis.heat.syncs import Sync
+from perflint.analysis.program import Program
 from perflint.transforms.operations import Replace
 from perflint.transforms.template import expression
 
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
-
 _LINKS = frozenset({"detach", "cpu", "item", "numpy"})
-_CONVERSIONS = ("builtins.float", "builtins.int")
+_CONVERSIONS = ("float", "int")
 
 
 @dataclass(frozen=True)
@@ -35,46 +32,34 @@ class Read:
 def read_of(program: Program, sync: Sync) -> Read:
     """The whole chain of which `sync` is a link."""
     top: ast.expr = sync.node
-    while (above := _link_above(program, top)) is not None:
+    while (above := _above(program, top)) is not None:
         top = above
-    base, scalar, converts_to = top, False, ""
-    while True:
-        if (
-            isinstance(base, ast.Call)
-            and isinstance(base.func, ast.Attribute)
-            and base.func.attr in _LINKS
-            and not base.args
-        ):
-            scalar |= base.func.attr == "item"
-            base = base.func.value
-        elif (
-            isinstance(base, ast.Call)
-            and program.qualified(base.func) in _CONVERSIONS
-            and len(base.args) == 1
-            and not base.keywords
-        ):
-            name = program.qualified(base.func).rpartition(".")[2]
-            scalar, converts_to = True, "int" if "int" in (converts_to, name) else name  # float(int(x)) cuts, too
-            base = base.args[0]
-        elif isinstance(base, ast.Attribute) and base.attr == "data":
-            base = base.value
-        else:
-            return Read(top, base, scalar, converts_to)
+    base, links = top, list[str]()
+    while (link := _link(program, base)) is not None:
+        links.append(link[0])
+        base = link[1]
+    converts_to = next((name for name in ("int", "float") if name in links), "")  # float(int(x)) cuts, too
+    return Read(top, base, "item" in links or bool(converts_to), converts_to)
 
 
-def _link_above(program: Program, node: ast.expr) -> ast.expr | None:
+def _link(program: Program, node: ast.AST | None) -> tuple[str, ast.expr] | None:
+    """What `node` does to the value of what it is a link behind, and that; None where it is no link."""
+    if isinstance(node, ast.Attribute) and node.attr == "data":
+        return node.attr, node.value
+    if not isinstance(node, ast.Call):
+        return None
+    if isinstance(node.func, ast.Attribute) and node.func.attr in _LINKS and not node.args:
+        return node.func.attr, node.func.value
+    name = program.qualified(node.func).removeprefix("builtins.")
+    return (name, node.args[0]) if name in _CONVERSIONS and len(node.args) == 1 and not node.keywords else None
+
+
+def _above(program: Program, node: ast.expr) -> ast.expr | None:
+    """The call that is a link behind `node`."""
     parent = program.parent(node)
-    if isinstance(parent, ast.Attribute) and parent.attr in _LINKS:
-        call = program.parent(parent)
-        return call if isinstance(call, ast.Call) and call.func is parent and not call.args else None
-    if (
-        isinstance(parent, ast.Call)
-        and parent.args == [node]
-        and not parent.keywords
-        and program.qualified(parent.func) in _CONVERSIONS
-    ):
-        return parent
-    return None
+    call = program.parent(parent) if isinstance(parent, ast.Attribute) else parent
+    link = _link(program, call)
+    return call if isinstance(call, ast.Call) and link is not None and link[1] is node else None
 
 
 def way_to(program: Program, start: ast.expr, end: ast.expr) -> Iterator[tuple[ast.AST, ast.AST]]:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import ast
 import itertools
-from typing import TYPE_CHECKING
 
+from perflint.analysis.program import Program
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import names_in
 from perflint.transforms.operations import AddName, InsertAfter, InsertBefore, Operation
 from perflint.transforms.template import statement
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _Import = ast.Import | ast.ImportFrom
 

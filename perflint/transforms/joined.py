@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import ast
-import math
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from perflint import torch_ops
-from perflint.analysis.facts import Program
-from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.occurrences import occurrences, start_region
-from perflint.analysis.loops.calls import is_metadata
+from perflint.analysis.memory.aliases import Memory
+from perflint.analysis.memory.locations import ANYWHERE, Location, made
+from perflint.analysis.program import Program
 from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.edits import Fix, Safety
-from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, PlainLoop, own_nodes, path_of
+from perflint.syntax.walk import LOOPS, Loop, PlainLoop, own_nodes, path_of
 from perflint.transforms.accumulator import alone_in
+from perflint.transforms.aliases import is_made_in, names_of
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.capture.ownership import is_new, memory_of
 from perflint.transforms.names import taken_around
 from perflint.transforms.operations import InsertAfter, InsertBefore, ReplaceStatements, new, standing_for
 from perflint.transforms.rewrite import rewrite
 from perflint.transforms.template import expression, statement
-
-_READERS = frozenset({"builtins.print", "builtins.len", "builtins.float", "builtins.int", "builtins.str"})
-_DEPTH = 3  # of names and functions through which a part is followed
 
 
 @dataclass(frozen=True)
@@ -58,7 +54,8 @@ def joined_behind(program: Program, growing: TorchCall) -> Fix:
     _check_plain(program, update.statement, loop)
     _check_same_each_time(program, growing.call, loop)
     for part in update.parts:
-        _check_own(program, part, inner, update.statement, loop)
+        result = update.name if update.starts is not None else ""
+        _check_own(program, part, inner, update.statement, loop, result=result)
     kept = taken_around(program, loop).fresh(f"{update.name}_parts")
     change = rewrite(
         program,
@@ -145,6 +142,7 @@ def _start(program: Program, update: _Update, loop: PlainLoop, kept: str) -> Ins
     def starts(value: Value) -> bool:
         return value.kind is Kind.NONE if update.starts is not None else value.kind is not Kind.NONE
 
+    scope = program.function_of(loop) or program.tree
     region = start_region(program, loop, update.name, starts)
     first = region[0] if region is not None else None
     plain = isinstance(first, ast.Assign) and [path_of(each) for each in first.targets] == [update.name]
@@ -153,13 +151,13 @@ def _start(program: Program, update: _Update, loop: PlainLoop, kept: str) -> Ins
     if isinstance(first, ast.Assign) and plain and unread and alone:
         if update.starts is not None:
             return ReplaceStatements((first,), (standing_for(statement("{kept} = []", kept=kept), first),))
-        _check_own(program, first.value, program.function_of(loop) or program.tree, update.statement, loop)
+        _check_own(program, first.value, scope, first, loop, result=update.name)
         made = statement("{kept} = [{start}]", kept=kept, start=first.value)
         return ReplaceStatements((first,), (standing_for(made, first),))
     if update.starts is not None or first is None:
         raise Blocked(f"`{update.name}` may be a tensor that others know when the loop starts")
     name = next(each for each in occurrences(first, update.name) if isinstance(each.ctx, ast.Store))
-    _check_own(program, name, program.function_of(loop) or program.tree, update.statement, loop)
+    _check_own(program, name, scope, name, loop, result=update.name)
     return InsertBefore(loop, (statement("{kept} = [{name}]", kept=kept, name=update.name),))
 
 
@@ -176,89 +174,92 @@ def _join(update: _Update, kept: str) -> ast.stmt:
     return statement(template, name=update.name, joined=joined, kept=kept)
 
 
-def _check_own(program: Program, node: ast.expr, within: ast.AST, update: ast.stmt, loop: Loop) -> None:
-    """Raise Blocked unless `within` makes `node` anew whenever it runs, and nothing else in there may change it."""
-    if not _Owned(program, within, update, loop.end_lineno or loop.lineno).holds(node):
+def _check_own(
+    program: Program, node: ast.expr, within: ast.AST, point: ast.AST, loop: Loop, *, result: str = ""
+) -> None:
+    """Raise Blocked unless `within` makes `node` anew whenever it runs, and nothing changes it until `loop` is over.
+
+    Where it may be the `result` itself, after no iteration or one, nothing may change it later by another name.
+    """
+    memory = program.get(Memory)
+    points, graph = memory.points_to(node), memory.graph(node)
+    own = list(_memory(program, node, set()))
+    places = {*own, *(place for place in points.of(node) if is_made_in(graph, within, place))}
+    changed = any(_may_change(program, place, point, loop, result) for place in places)
+    if not points.is_known or not all(is_made_in(graph, within, place) for place in own) or changed:
         raise Blocked(f"`{program.segment(node)}` isn't known to be a tensor of its own, which nothing else changes")
 
 
-@dataclass(frozen=True)
-class _Owned:
-    """Follows values to where the code of `within` makes them; `update` may hold them, and all behind line `until`."""
+def _memory(program: Program, node: ast.expr, seen: set[ast.expr]) -> Iterator[Location]:
+    """Whose memory `node` may be; what modules give, and the batches of loaders, are taken to be new."""
+    points, graph = program.get(Memory).points_to(node), program.get(Memory).graph(node)
+    if node in seen:
+        return
+    seen.add(node)
+    if isinstance(node, ast.Name):
+        for value in graph.definitions(node):
+            source = value.source if isinstance(value, Definition) else None
+            if isinstance(value, Definition) and source is not None:
+                if program.value(source).kind is Kind.LOADER and value.steps[:1] == ("each",):
+                    yield made(value.node)
+                elif not value.steps or _is_of_module(program, source):
+                    yield from _memory(program, source, seen)
+                else:
+                    yield from points.of(node)
+            else:
+                yield from points.of(node)
+    elif isinstance(node, ast.IfExp):
+        yield from (place for each in (node.body, node.orelse) for place in _memory(program, each, seen))
+    elif isinstance(node, ast.Subscript):
+        yield from _memory(program, node.value, seen)
+    elif isinstance(node, ast.Call):
+        yield from _memory_of_call(program, node, seen)
+    else:
+        yield from points.of(node)
 
-    program: Program
-    within: ast.AST
-    update: ast.stmt | None = None
-    until: float = math.inf
-    depth: int = _DEPTH
 
-    def holds(self, node: ast.expr) -> bool:
-        """Is the memory of `node` made anew whenever that code runs, and only read by the rest of it?"""
-        program, source = self.program, memory_of(self.program, node)
-        if isinstance(source, ast.IfExp):
-            return self.holds(source.body) and self.holds(source.orelse)
-        if isinstance(source, ast.Name):
-            definitions = program.get(Flow).definitions(source) or frozenset({source})
-            made = self.depth > 0 and all(map(self._defines, definitions))
-            return made and self._is_only_read(source, definitions)
-        if not isinstance(source, ast.Call):
-            return isinstance(source, ast.expr) and is_new(program, source)
-        if is_new(program, source) or program.value(source.func).kind is Kind.MODULE:
+def _memory_of_call(program: Program, call: ast.Call, seen: set[ast.expr]) -> Iterator[Location]:
+    callee, found = program.callee(call), operation(program, call)
+    if _is_of_module(program, call):
+        yield made(call)
+    elif isinstance(callee, ast.FunctionDef):
+        yield made(call)
+        for each in own_nodes(callee):
+            if isinstance(each, ast.Return) and each.value is not None:
+                yield from (place for place in _memory(program, each.value, seen) if place.is_outside)
+    elif found is not None:
+        yield made(call)
+        for argument in (*found.does.views, *found.does.may_return):
+            yield from (place for each in argument.of(call) for place in _memory(program, each, seen))
+    else:
+        yield from program.get(Memory).points_to(call).of(call)
+
+
+def _is_of_module(program: Program, node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and program.value(node.func).kind is Kind.MODULE
+
+
+def _may_change(program: Program, place: Location, point: ast.AST, loop: Loop, result: str) -> bool:
+    """May something be written to what `place` holds at `point` until `loop` is over, or later but as the `result`?"""
+    memory = program.get(Memory)
+    points, graph = memory.points_to(point), memory.graph(point)
+    root = place.root
+    assert isinstance(root, ast.AST)
+    holders = [each for (each, _), held in points.cells.held.items() if place in held]
+    is_kept = any(not is_made_in(graph, loop, each) for each in holders)
+    is_kept |= any(place in points.held(phi) for phi in graph.carried(loop))
+    for write in points.writes:
+        if not write.reaches([place]) or (write.to == ANYWHERE and _steps(program, write.node)):
+            continue
+        again = is_kept or graph.reaches(point, write.node, avoiding=root)
+        by_then = graph.is_within(write.node, loop) or graph.reaches(write.node, loop, avoiding=root)
+        by_other = result and {name.id for name in names_of(program, points, write)} != {result}
+        if write.deferred or (again and (by_then or by_other)):
             return True
-        callee = program.callee(source)
-        if isinstance(callee, ast.FunctionDef):
-            given = [each.value for each in own_nodes(callee) if isinstance(each, ast.Return)]
-            inner = _Owned(program, callee, depth=self.depth - 1)
-            return self.depth > 0 and bool(given) and all(each is not None and inner.holds(each) for each in given)
-        found = operation(program, source)
-        return found is not None and found.tensor is not None and "random" not in found.traits and self._moved(found)
+    return False
 
-    def _moved(self, found: TorchCall) -> bool:
-        return bool({"cast", "move", "view"} & found.traits) and found.tensor is not None and self.holds(found.tensor)
 
-    def _defines(self, definition: ast.AST) -> bool:
-        program = self.program
-        around = next((e for e in program.ancestors(definition) if e is self.within or isinstance(e, FUNCTIONS)), None)
-        if around is not self.within or isinstance(definition, ast.arg):
-            return False
-        parent = program.parent(definition)
-        if isinstance(parent, ast.Tuple):
-            parent = program.parent(parent)
-        if isinstance(parent, ast.For):
-            return parent is self.within and program.value(parent.iter).kind is Kind.LOADER
-        return isinstance(parent, ast.Assign) and replace(self, depth=self.depth - 1).holds(parent.value)
-
-    def _is_only_read(self, name: ast.Name, definitions: Collection[ast.AST]) -> bool:
-        """Does all that the code does with the variable, until it is joined, compute something new of it?"""
-        bindings = self.program.get(Flow).bindings(name)
-        inside = set(ast.walk(self.update)) if self.update is not None else set()
-        uses = [use for each in definitions for use in bindings.uses.get(each, ()) if use not in inside]
-        return name.id not in bindings.shared and all(use.lineno > self.until or self._reads(use) for use in uses)
-
-    def _reads(self, name: ast.Name) -> bool:
-        program, around = self.program, self.program.parent(name)
-        if isinstance(name.ctx, ast.Store):
-            return not isinstance(around, ast.AugAssign)
-        if isinstance(around, ast.BinOp | ast.Compare):  # other classes may define their own
-            parts = (around.left, *([around.right] if isinstance(around, ast.BinOp) else around.comparators))
-            return {program.value(each).kind for each in parts} <= {Kind.TENSOR, Kind.NUMBER}
-        if isinstance(around, ast.FormattedValue):
-            return True
-        if isinstance(around, ast.Return):
-            return self.update is None
-        if isinstance(around, ast.Attribute):
-            call = program.parent(around)
-            if not isinstance(call, ast.Call) or call.func is not around:
-                return is_metadata(around)
-            around = call
-        if not isinstance(around, ast.Call):
-            return False
-        function = program.value(around.func)
-        if program.qualified(around.func) in _READERS:
-            return True
-        if function.kind is Kind.MODULE and torch_ops.class_kind(function.name) == "loss":
-            return True
-        found = operation(program, around)
-        if found is None or found.does.writes or found.does.shares:
-            return False
-        return found.does.result in ("number", "bool", "size") or bool(found.traits & {"pointwise", "reduction"})
+def _steps(program: Program, node: ast.AST) -> bool:
+    """Is it the step of an optimizer, which writes to parameters?"""
+    func = node.func if isinstance(node, ast.Call) else None
+    return isinstance(func, ast.Attribute) and program.value(func.value).kind is Kind.OPTIMIZER

@@ -8,24 +8,27 @@ from perflint.analysis.loops.found import AUTOREGRESSIVE, MIXED, RECURRENCE, VEC
 from perflint.analysis.program import Program
 from perflint.syntax.edits import Fix
 from perflint.syntax.walk import PlainLoop
+from perflint.transforms.aliases import check_aliases
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.candidate import graphed
 from perflint.transforms.capture.captured import is_captured
-from perflint.transforms.loop_aliases import check_aliases
 from perflint.transforms.remedy import Remedy
-from perflint.transforms.vectorize.branches import lifted_or_divided
+from perflint.transforms.vectorize.unswitch import vectorized_or_unswitched
 
 __all__ = ["is_captured", "remedy"]
 
 Way = Callable[[Program, PlainLoop], Fix]
 
-_AT_ONCE = (lifted_or_divided, "not all steps can be computed at once")
+_AT_ONCE = (vectorized_or_unswitched, "not all steps can be computed at once")
 _AS_GRAPH = (graphed, "no CUDA graph can hold the loop as it is")
 _WAYS = {
     VECTORIZABLE: [_AT_ONCE],
     MIXED: [_AT_ONCE, _AS_GRAPH],
     AUTOREGRESSIVE: [_AS_GRAPH],
-    RECURRENCE: [(lifted_or_divided, ""), _AS_GRAPH],  # whose kind says already that the first way is not to be had
+    RECURRENCE: [
+        (vectorized_or_unswitched, ""),
+        _AS_GRAPH,
+    ],  # whose kind says already that the first way is not to be had
 }
 
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from perflint.analysis.heat.hot_syncs import first_reads, hot_syncs, is_repeated
 from perflint.analysis.heat.syncs import Sync
+from perflint.analysis.program import Program
 from perflint.syntax.edits import Fix
 from perflint.transforms.accumulate import accumulation
 from perflint.transforms.advice import advice
 from perflint.transforms.blocked import Blocked
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 
 @dataclass(frozen=True)

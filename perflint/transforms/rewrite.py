@@ -6,14 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from perflint.analysis.program import Program
 from perflint.syntax.edits import Edit
 from perflint.syntax.source import Source
 from perflint.transforms.operations import Operation
 
 if TYPE_CHECKING:
-    import libcst
-
-    from perflint.analysis.program import Program
+    import libcst  # which checks do without
 
 
 @dataclass(frozen=True)

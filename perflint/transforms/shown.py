@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
+from perflint.analysis.program import Program
 
 _LONG = 48
 

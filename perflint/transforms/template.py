@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
+from perflint.syntax.walk import integer
 from perflint.transforms.operations import new
 
 Part = ast.expr | str | int | float | Sequence[ast.expr] | Sequence[ast.stmt]
@@ -95,3 +96,16 @@ def number(value: int | float) -> ast.expr:
     if value < 0:
         return new(ast.UnaryOp(ast.USub(), new(ast.Constant(-value))))
     return new(ast.Constant(value))
+
+
+def plus(node: ast.expr, offset: int) -> ast.expr:
+    """The number `node` plus `offset`, written briefly."""
+    value = integer(node)
+    if value is not None:
+        return number(value + offset)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        right = integer(node.right)
+        if right is not None:
+            offset += right if isinstance(node.op, ast.Add) else -right
+            node = node.left
+    return node if offset == 0 else expression("{x} + {n}" if offset > 0 else "{x} - {n}", x=node, n=abs(offset))

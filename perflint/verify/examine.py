@@ -1,54 +1,45 @@
-"""Verifies a program: what its patch computes against the original, how fast it is, and which fixes earn it."""
+"""Verifies a program: records what its patch computes, races it, and says which fixes earn the gain."""
 
 from __future__ import annotations
 
 import datetime
 import math
 import os
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from perflint import __version__
 from perflint.project.cores import available_cores
-from perflint.verify.compare.further import Further
-from perflint.verify.compare.grade import Grade, Likeness
-from perflint.verify.compare.records import Records, Tell
-from perflint.verify.compare.same import losses
-from perflint.verify.compare.texts import parting_in_all
-from perflint.verify.hunks import hunks
-from perflint.verify.measure.contest import Contest, Settled
-from perflint.verify.measure.decide import wrong
-from perflint.verify.measure.disturbance import Monitor, disturbances, facts
-from perflint.verify.measure.protocol import Look, Protocol, Schedule
-from perflint.verify.measure.race import Course, Race, Recorded
-from perflint.verify.measure.samples import AGAIN, ORIGINAL, ORIGINALS, PATCHED
-from perflint.verify.measure.statistics import step_seconds
-from perflint.verify.run.running import Fault
-from perflint.verify.spec import Variant
-from perflint.verify.variants import FixKey, Variants
+from perflint.verify.compare import losses
+from perflint.verify.contest import Contest, Settled, wrong
+from perflint.verify.grade import Grade, Likeness
+from perflint.verify.messages import Variant
+from perflint.verify.monitor import Monitor, disturbances, facts
+from perflint.verify.protocol import Budget, Look, Protocol, Schedule, Share
+from perflint.verify.race import Race, race
+from perflint.verify.recordings import Further, Records, Tell
+from perflint.verify.running import Fault
+from perflint.verify.runs import Course, Recorded
+from perflint.verify.statistics import AGAIN, ORIGINAL, ORIGINALS, PATCHED, step_seconds
+from perflint.verify.summary import count
+from perflint.verify.texts import parting_in_all
+from perflint.verify.variants import FixKey, Variants, hunks
 from perflint.verify.verdict import FixVerdict, Hunk, Reach, Side, Verdict, weakest
-from perflint.verify.wording import count
-
-_FIRST_LOOK = 0.1  # of the time there is
-_FOR_FURTHER = 0.05  # of the time there is, for a run of the original behind the horizon
-_FOR_SEEDS = 0.25  # of the time there is, for each variant that has to be run with several
-FIRST_STEP = 600.0  # seconds that a program may take to come to its first step: it may prepare its data
 
 
 class Examination:
-    """One verification: the program and its variants, the seconds there are, a folder for records, and who listens.
+    """One verification: a program, its variants, the budget, a folder for records, and who is told of the progress.
 
-    `asked` holds the fields of protocols that the user has chosen.
+    `asked` holds the fields of protocols that the user has set.
     """
 
     def __init__(
         self,
         course: Course,
         variants: Variants,
-        budget: float,
+        budget: Budget,
         folder: Path,
         tell: Tell,
         monitor: Monitor,
@@ -57,7 +48,6 @@ class Examination:
         self._course, self._variants, self._budget, self._folder = course, variants, budget, folder
         self._tell, self._monitor, self._asked = tell, monitor, asked or {}
         self._original = variants.with_fixes(ORIGINAL, ())
-        self._end = time.monotonic() + budget
         self._keys: dict[str, FixKey] = {}  # by the names of the fixes
 
     def verdict(self) -> Verdict:
@@ -88,9 +78,8 @@ class Examination:
         if not right:
             likeness = next(iter(later.values()), None) or self._graded(together, whole)
             return replace(shared, likeness=likeness, fixes=tuple(fixes))
-        look_around = self._monitor.look_around
-        contest = Contest(self._course, self._together, self._schedule, self._end, self._tell, look_around)
-        settled = contest.settle(right)
+        hold, look_around = partial(race, self._course), self._monitor.look_around
+        settled = Contest(hold, self._together, self._schedule, self._budget, self._tell, look_around).settle(right)
         known = {fix.name: fix for fix in settled.fixes}
         shared = replace(shared, fixes=tuple(known.get(fix.name, fix) for fix in fixes), earlier=settled.earlier)
         if settled.fault:
@@ -100,7 +89,7 @@ class Examination:
         return self._timed(shared, settled, final)
 
     def _timed(self, verdict: Verdict, settled: Settled, final: Recorded) -> Verdict:
-        """The verdict with what the last race showed, of a patch that was recorded as well."""
+        """The verdict with the results of the last race, and of the recording of its patch."""
         race, first = settled.race, self._records.standard.run
         likeness, reach = self._graded(settled.patch, final), self._reach
         if likeness.grade is not Grade.BITWISE:
@@ -113,6 +102,7 @@ class Examination:
             return replace(verdict, likeness=likeness, fixes=fixes)
         before, after = _side(race, ORIGINAL, first), _side(race, PATCHED, final)
         gpus, read = self._look.gpus, self._monitor.readings(self._look.gpus, race.since)
+        excluded = (*_excluded(race, gpus, (before, after)), *disturbances(self._monitor.load, gpus, read))
         return replace(
             verdict,
             environment={**verdict.environment, **facts(read)},
@@ -125,11 +115,7 @@ class Examination:
             after=after,
             again=_side(race, AGAIN, first),
             hunks=tuple(self._hunks(settled.patch)),
-            excluded=(
-                *reach.notes,
-                *_excluded(race, gpus, (before, after)),
-                *disturbances(self._monitor.load, gpus, read),
-            ),
+            excluded=(*reach.notes, *excluded),
             readings=read,
             strangers=self._monitor.strangers(gpus),
         )
@@ -145,29 +131,30 @@ class Examination:
     def _look(self) -> Look:
         self._monitor.look_around()
         self._tell("taking a first look at the program")
-        return self._course.look(self._original, self._budget * _FIRST_LOOK, max(FIRST_STEP, self._budget))
+        return self._course.look(self._original, self._budget.of(Share.LOOK), self._budget.first_step)
 
     @cached_property
     def _schedule(self) -> Schedule:
         return Schedule(self._look, self._asked, available_cores())
 
     @cached_property
-    def _records(self) -> Records:
-        seconds = _FOR_SEEDS * self._budget
-        return Records(self._course, self._original, self._protocol, self._folder, seconds, self._tell)
+    def _protocol(self) -> Protocol:
+        """The protocol of recordings."""
+        seconds = self._budget.of(Share.RECORDING)
+        protocol = self._schedule.protocol(3, seconds)
+        return replace(protocol, patience=max(protocol.patience, seconds))  # double precision may be slow
 
     @cached_property
-    def _protocol(self) -> Protocol:
-        """That of recordings."""
-        protocol = self._schedule.protocol(3, self._budget / 2)
-        return replace(protocol, patience=max(protocol.patience, self._budget / 2))  # double precision may be slow
+    def _records(self) -> Records:
+        seconds = self._budget.of(Share.SEEDS)
+        return Records(self._course, self._original, self._protocol, self._folder, seconds, self._tell)
 
     def _graded(self, fixes: Sequence[FixVerdict], run: Recorded) -> Likeness:
-        """How alike the original is to a run with these fixes, which may differ by what they have promised."""
+        """How alike a run with these fixes is to the original; it may differ by what they have promised."""
         return self._records.graded(self._patched(fixes), run, weakest(fixes))
 
     def _seen(self, everything: Variant, whole: Recorded) -> list[FixVerdict]:
-        """The fixes that the program comes by, each with how alike the original is to itself with that fix alone."""
+        """The fixes that the program reaches, each graded by a run with it alone."""
         of = self._variants
         keys = [key for key in of.fixes if of.is_loaded(key, everything, whole)]
         self._keys = {f"{key.rule} {number}": key for number, key in enumerate(keys, 1)}
@@ -181,13 +168,13 @@ class Examination:
         return [graded.get(fix.name, fix) for fix in fixes]
 
     def _alone(self, fix: FixVerdict, run: Recorded) -> FixVerdict:
-        """The fix, with how alike the original is to a run with that fix alone."""
+        """The fix, graded by a run with it alone."""
         if not fix.activations:  # the first candidate of its finding was run in its place
             fix = self._fix(fix.name, self._keys[fix.name], self._patched([fix]), run)
         return replace(fix, likeness=self._graded([fix], run)) if fix.activations else fix
 
     def _fix(self, name: str, key: FixKey, variant: Variant, run: Recorded) -> FixVerdict:
-        """What is known of a fix by a run of a variant that has it."""
+        """What a run of a variant with a fix shows of it."""
         return FixVerdict(
             name,
             key.rule,
@@ -203,15 +190,14 @@ class Examination:
         )
 
     def _wrong_later(self, right: Sequence[FixVerdict]) -> Mapping[str, Likeness]:
-        """Fixes that are bitwise the same over the first steps, but not behind them, if there is more to see."""
+        """Fixes that are bitwise the same over the first steps, but not beyond them."""
         first = self._records.standard.run
         self._reach = _reach(first)
         exact = [fix for fix in right if fix.likeness.grade is Grade.BITWISE]
         if not exact or first.code is not None:
             return {}
         self._tell(f"looking further than step {first.last}")
-        seconds = _FOR_FURTHER * self._budget
-        further = Further(self._course, self._original, self._protocol, self._folder, seconds)
+        further = Further(self._course, self._original, self._protocol, self._folder, self._budget.of(Share.FURTHER))
         together: list[FixVerdict] = []
         for fix in exact:
             if self._together([*together, fix], PATCHED):
@@ -233,20 +219,20 @@ class Examination:
         return self._variants.with_fixes(name, [self._keys[fix.name] for fix in fixes])
 
     def _together(self, fixes: Iterable[FixVerdict], name: str) -> Variant | None:
-        """The variant with these fixes, if it has all of them."""
+        """The variant with these fixes, if none excludes another."""
         variant = self._patched(fixes, name)
         return variant if all(self._variants.holds(variant, self._keys[fix.name]) for fix in fixes) else None
 
 
 def _blamed(names: Sequence[str], whole: Likeness, alone: Sequence[Likeness]) -> dict[str, Likeness]:
-    """By which fixes all of them together are different: those that are alone, or else any of them."""
+    """Which fixes make all together different: those that are different alone, or else any of them."""
     found = dict(zip(names, alone, strict=True))
     is_known = any(likeness.grade is Grade.DIFFERENT for likeness in alone)
     return found if is_known else dict.fromkeys(names, whole)
 
 
 def _said_otherwise(race: Race) -> str:
-    """What the patch has printed in each round of a race that the original has not; empty if nothing."""
+    """What the patch has printed in each round of a race, and the original has not; "" if nothing."""
     rounds = [each for each in race.printed if PATCHED in each]
     originals = [each[name] for each in rounds for name in ORIGINALS]
     found = parting_in_all(originals, [each[PATCHED] for each in rounds])

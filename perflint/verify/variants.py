@@ -1,11 +1,12 @@
-"""The variants of a program that are compared: as it is, and with any of its fixes."""
+"""The variants of a program: the original, and any subset of its fixes."""
 
 from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from pathlib import Path
 
 from perflint.analysis.links import ALONE
@@ -17,20 +18,46 @@ from perflint.project.patch import Place, patch_document
 from perflint.project.run import check_files
 from perflint.project.selection import RulesByFile
 from perflint.shim.compiling import functions
-from perflint.shim.known_loaders import WORKERS
 from perflint.shim.loaders import LOADERS, Made
 from perflint.shim.plan import COMPILE, PatchedFile, Plan
-from perflint.shim.planning import Project, patched, plan_for
-from perflint.verify.measure.race import Recorded
-from perflint.verify.spec import Loop, Variant
+from perflint.shim.planning import WORKERS, Project, patched, plan_for
+from perflint.verify.messages import Loop, Variant
+from perflint.verify.runs import Recorded
+from perflint.verify.verdict import Hunk
+
+_CONTEXT = 3  # lines around a hunk
+
+
+def hunks(path: str, before: str, after: str, alone: Mapping[str, str]) -> Iterator[Hunk]:
+    """The hunks that turn `before`, the text of the file `path`, into `after`.
+
+    `alone` has, by the names of the fixes, what each makes of the file by itself.
+    """
+    old, new = before.split("\n"), after.split("\n")
+    touched = {name: _touched(old, text.split("\n")) for name, text in alone.items()}
+    for opcodes in SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(_CONTEXT):
+        first, last = opcodes[0], opcodes[-1]
+        lines = [f"@@ -{first[1] + 1},{last[2] - first[1]} +{first[3] + 1},{last[4] - first[3]} @@"]
+        for kind, start, stop, begin, end in opcodes:
+            if kind == "equal":
+                lines += (f" {line}" for line in old[start:stop])
+            else:
+                lines += [*(f"-{line}" for line in old[start:stop]), *(f"+{line}" for line in new[begin:end])]
+        span = range(first[1], last[2] + 1)
+        fixes = tuple(name for name, places in touched.items() if not places.isdisjoint(span))
+        yield Hunk(path, "".join(f"{line}\n" for line in lines), fixes)
+
+
+def _touched(old: Sequence[str], new: Sequence[str]) -> frozenset[int]:
+    """The lines of `old`, from 0, that are changed, or in front of which something is added."""
+    opcodes = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    changed = (range(start, max(stop, start + 1)) for kind, start, stop, _, _ in opcodes if kind != "equal")
+    return frozenset(line for lines in changed for line in lines)
 
 
 @dataclass(frozen=True, order=True)
 class FixKey:
-    """One fix of a plan, for what was found at a line of the user's file; some are made as the program runs.
-
-    That of modules that are compiled is of the whole project, at line 0.
-    """
+    """A fix of a finding at a line of the user's file, or of the whole project at line 0; some are made at run time."""
 
     path: str
     line: int
@@ -41,7 +68,7 @@ class FixKey:
 
     @property
     def place(self) -> Place:
-        """What it is known by in its file."""
+        """What identifies it in its file."""
         return (self.rule, self.line, self.title)
 
 
@@ -58,14 +85,15 @@ class Variants:
         self._patches: dict[tuple[str, frozenset[Place]], PatchedFile] = {}
 
     def with_fixes(self, name: str, keys: Iterable[FixKey]) -> Variant:
-        """The variant that has just these fixes, none for the original. Functions with fixes tell of their calls."""
+        """The variant with just these fixes, none for the original; calls of functions with fixes are counted."""
         wanted = frozenset(keys)
-        files, loops = {}, []
+        files: dict[str, PatchedFile] = {}
+        loops: list[Loop] = []
         for path in sorted({key.path for key in self.fixes if not key.at_run_time}):
             document = read(Path(path))
             lines = {key.line for key in self.fixes if key.path == path}
             calls = _functions_around(document.text, lines)
-            loops += [Loop(path, *span) for span in _loops_around(document.text, lines)]
+            loops += _loops_around(path, document.text, lines)
             files[path] = self._patched(path, document, wanted)._replace(calls=calls)
         places = {(key.path, key.line) for key in wanted if key.at_run_time}
         loaders = {
@@ -76,17 +104,17 @@ class Variants:
         return Variant(name, self.whole._replace(files=files, loaders=loaders, compiles=compiles), tuple(loops))
 
     def tuning(self) -> Variant | None:
-        """The original, whose loaders are tuned as it runs; None where it has none to tune."""
+        """The original with its loaders tuned as it runs; None without loaders."""
         return Variant("tuned", self.whole._replace(files={}, tunes=True)) if self.whole.loaders else None
 
     @staticmethod
     def holds(variant: Variant, key: FixKey) -> bool:
-        """Whether a variant has a fix that it was to have: of the candidates of one finding it has the first alone."""
+        """Whether a variant has a fix that it was made with: of a finding's candidates it has the first alone."""
         return key.at_run_time or key.place in _places(variant.plan.files[key.path])
 
     @staticmethod
     def is_loaded(key: FixKey, variant: Variant, run: Recorded) -> bool:
-        """Whether a run came by the place of a fix at all: loaded the file, made a loader, or called modules."""
+        """Whether a run reached a fix: loaded its file, made its loader, or called modules."""
         if key.rule == COMPILE:
             return bool(run.modules)
         return bool(_made(key, run) if key.at_run_time else run.counts[variant.plan.slots[key.path]])
@@ -104,13 +132,13 @@ class Variants:
 
     @staticmethod
     def obstacle(key: FixKey, run: Recorded) -> str:
-        """Why a fix that is made as the program runs was not made; empty where nothing is said of it."""
+        """Why a fix at run time was not made; empty if it was."""
         if key.rule == COMPILE:
             return next((each.remark for each in run.modules if not each.times), "")
         return next((each.reason for each in _made(key, run) if each.reason), "")
 
     def fingerprint(self, key: FixKey) -> str:
-        """What the finding that was fixed is known by, wherever it moves."""
+        """The fingerprint of the finding, which stays when its line moves."""
         found = [each for each in self._found.get(key.path, ()) if (each.rule, each.start.line) == (key.rule, key.line)]
         same = [each for each in found if key.title in {fix.title for fix in each.fixes}]
         return next((each.fingerprint for each in (*same, *found)), "")
@@ -136,15 +164,19 @@ def _places(file: PatchedFile) -> list[Place]:
 
 
 def _functions_around(text: str, lines: Iterable[int]) -> tuple[str, ...]:
-    """The functions and methods around lines of a file, but for generators, whose calls do nothing yet."""
-    spans = [(name, each.lineno, each.end_lineno or 0) for name, each in functions(ast.parse(text)) if _returns(each)]
-    return tuple(sorted({name for name, first, last in spans if any(first <= line <= last for line in lines)}))
+    """The functions and methods around lines of a file, except generators, whose calls do nothing yet."""
+    names = set()
+    for name, each in functions(ast.parse(text)):
+        is_generator = any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(each))
+        if not is_generator and any(each.lineno <= line <= (each.end_lineno or 0) for line in lines):
+            names.add(name)
+    return tuple(sorted(names))
 
 
-def _loops_around(text: str, lines: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """The first and last lines of the outermost loops around lines of a file, outside of functions."""
-    spans = [(each.lineno, each.end_lineno or 0) for each in _loops(ast.parse(text))]
-    return ((first, last) for first, last in spans if any(first <= line <= last for line in lines))
+def _loops_around(path: str, text: str, lines: Iterable[int]) -> Iterator[Loop]:
+    """The outermost module-level loops around lines of a file."""
+    loops = (Loop(path, each.lineno, each.end_lineno or 0) for each in _loops(ast.parse(text)))
+    return (loop for loop in loops if any(loop.first <= line <= loop.last for line in lines))
 
 
 def _loops(node: ast.AST) -> Iterator[ast.stmt]:
@@ -153,10 +185,6 @@ def _loops(node: ast.AST) -> Iterator[ast.stmt]:
             yield child
         elif isinstance(child, ast.stmt | ast.ExceptHandler) and not isinstance(child, ast.FunctionDef | ast.ClassDef):
             yield from _loops(child)
-
-
-def _returns(function: ast.FunctionDef) -> bool:
-    return not any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(function))
 
 
 def _fixes(plan: Plan) -> Iterator[FixKey]:

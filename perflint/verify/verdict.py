@@ -1,32 +1,67 @@
-"""What is known of a program and its patch in the end, as data, and what that comes to."""
+"""The verdict on a program and its patch, as data."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
 
 from perflint.engine.rule import Safety
-from perflint.verify.compare.grade import Grade, Likeness
-from perflint.verify.measure.gpus import Reading, Stranger
-from perflint.verify.measure.samples import ORIGINALS, PATCHED, Samples
-from perflint.verify.measure.statistics import Estimate, against_original, itself, noise_floor, speed, step_seconds
-from perflint.verify.measure.timeline import Timeline
-from perflint.verify.outcome import Outcome
+from perflint.verify.agent.timeline import Timeline
+from perflint.verify.grade import Grade, Likeness, Outcome
+from perflint.verify.statistics import (
+    ORIGINALS,
+    PATCHED,
+    Estimate,
+    Samples,
+    against_original,
+    itself,
+    noise_floor,
+    speed,
+    step_seconds,
+)
 
 _UNCHECKED = Likeness(Grade.UNKNOWN)
 
 
 @dataclass(frozen=True)
-class FixVerdict:
-    """What was seen of one fix: that of the finding at `line` of the original file `path`, known by `fingerprint`.
+class Reading:
+    """The GPU of the UUID `gpu` at a `time` in seconds since 1970, in MHz, W and °C, NaN where it doesn't tell.
 
-    No other fix of the verdict has its `name`; a finding may have several fixes, of which at most one is kept.
-    `likeness` is that of the original with this fix alone, and `alone` how much faster that is; `on_top` is how much
-    faster the fix makes those that were kept before it. `is_joint`: it was kept for what it gains together with others.
-    `activations` is how often the fix was run.
+    `reasons` are NVML's bits that say why its clocks are held back.
+    """
+
+    time: float
+    gpu: str
+    driver: str
+    sm_mhz: float
+    memory_mhz: float
+    watts: float
+    celsius: float
+    reasons: int
+
+
+@dataclass(frozen=True)
+class Stranger:
+    """A program of somebody else on the GPU of the UUID `gpu`."""
+
+    gpu: str
+    pid: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"process {self.pid} ({self.name})"
+
+
+@dataclass(frozen=True)
+class FixVerdict:
+    """The verdict on the fix of the finding at `line` of the original file `path`, known by `fingerprint`.
+
+    `name` is unique in a verdict. A finding may have several fixes, of which at most one is kept. `likeness` and
+    `alone` are of the original with this fix alone, `on_top` is how much faster it makes the fixes kept before it.
+    `is_joint`: it is kept for what it gains together with others. `activations` is how often the fix ran.
     """
 
     name: str
@@ -47,19 +82,19 @@ class FixVerdict:
 
     @property
     def place(self) -> str:
-        """The fix for humans: its rule, and where it is, seen from the working directory."""
+        """The rule, and the place relative to the working directory."""
         path = os.path.relpath(self.path)
         return f"{self.rule} {path}:{self.line}" if self.line else f"{self.rule} {path}"
 
     @property
     def gain(self) -> Estimate | None:
-        """What it is judged by: what it gains beside those that were kept before it, and else alone."""
+        """What it gains on top of those that were kept before it, or else alone."""
         return self.on_top or self.alone
 
 
 @dataclass(frozen=True)
 class Hunk:
-    """One change of the unified diff, its `@@` line first, and the names of the fixes that it is made of."""
+    """A change of the unified diff, its `@@` line first, and the names of the fixes that it is made of."""
 
     path: str
     text: str
@@ -68,10 +103,7 @@ class Hunk:
 
 @dataclass(frozen=True)
 class Side:
-    """What was seen of one program: memory is the peak in bytes, 0 where there was none.
-
-    `setup_seconds` is from the start of its process to the first step that was measured.
-    """
+    """What was measured of one program: seconds from its start to the first measured step, peak memory, losses."""
 
     setup_seconds: float = 0.0
     device_bytes: int = 0
@@ -87,10 +119,10 @@ class Side:
 
 @dataclass(frozen=True)
 class Reach:
-    """How far results were compared: over so many `steps`, which are all of the program's if it `is_whole`.
+    """How far results were compared: over so many `steps`, which are the whole program if it `is_whole`.
 
-    `unseen` names functions and loops with fixes that were never left by then: what they compute may be used later.
-    Files that it wrote `elsewhere` than below the program's folder were not compared.
+    `unseen` names functions and loops with fixes that were never left by then. Files that it wrote `elsewhere` than
+    below the program's folder were not compared.
     """
 
     steps: int = 0
@@ -100,26 +132,26 @@ class Reach:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is to be said of what was not seen, in sentences without full stops."""
+        """What was not compared, in sentences without full stops."""
         end = f"is used behind step {self.steps} only: a larger --horizon looks further"
-        return (*(f"what {place} computes {end}" for place in self.unseen), *self._not_compared)
-
-    @property
-    def _not_compared(self) -> Iterator[str]:
+        notes = [f"what {place} computes {end}" for place in self.unseen]
         if self.elsewhere:
             more = f" and {len(self.elsewhere) - 1} more" if len(self.elsewhere) > 1 else ""
-            yield f"the content of {self.elsewhere[0]}{more}: only files below the program's folder are compared"
+            notes.append(
+                f"the content of {self.elsewhere[0]}{more}: only files below the program's folder are compared"
+            )
+        return tuple(notes)
 
 
 @dataclass(frozen=True)
 class Verdict:
     """All that a verification of `program` showed, on `date` (ISO 8601).
 
-    `own` is how alike two runs of the original are, `likeness` that of original and patch; `reach` is how far they were
-    compared. `samples` are of the last race, that of the patch; those of the races that chose its fixes are `earlier`.
-    `warm_up` is how many steps came before the first measured one. `excluded` says in sentences what was left out, or
-    disturbed the measurement, and why; `failure`, why there is no verdict. `readings` are of the GPUs during the race;
-    while there are `strangers` on them, nobody can tell how fast the program is.
+    `own` is how alike two runs of the original are, `likeness` that of original and patch, compared up to `reach`.
+    `samples` are of the last race, that of the patch; those of the races that chose its fixes are `earlier`. `warm_up`
+    steps came before the first measured one. `excluded` says in sentences what was left out or disturbed the
+    measurement; `failure`, why there is no verdict. `readings` are of the GPUs during the race; with `strangers` on
+    them, speed can't be measured.
     """
 
     program: str
@@ -156,19 +188,16 @@ class Verdict:
     @property
     def floor(self) -> float:
         """The noise floor."""
-        return noise_floor(self.aa) if self.aa else 0.0
+        return noise_floor(self.aa)
 
     @property
     def is_faster(self) -> bool:
-        """Is the patch faster, noise and all?"""
+        """Whether the patch is faster than noise explains."""
         return self._raced is Outcome.FASTER
 
     @property
     def is_same(self) -> bool:
-        """Does the patch compute what the weakest of its fixes promises?
-
-        Where none is kept, they are those that keep their own promise.
-        """
+        """Whether the patch keeps what its fixes promise; without a patch, those that keep their own promise."""
         own = self.own.grade
         honest = [fix for fix in self.fixes if fix.activations and fix.likeness.keeps(fix.safety, own)]
         patch = [fix for fix in self.fixes if fix.kept] or honest
@@ -176,7 +205,7 @@ class Verdict:
 
     @property
     def outcome(self) -> Outcome:
-        """What it comes to."""
+        """The outcome, of correctness and speed."""
         if self.failure:
             return Outcome.FAILED
         if not self.fixes:
@@ -197,7 +226,7 @@ class Verdict:
 
     @property
     def break_even_steps(self) -> int | None:
-        """After how many steps what the patch takes longer to set up is won back; None where it never is."""
+        """After how many steps a longer set-up pays off; None if never."""
         if not self.is_faster or self.step_seconds is None:
             return None
         before, after = self.step_seconds
@@ -206,5 +235,5 @@ class Verdict:
 
 
 def weakest(fixes: Iterable[FixVerdict]) -> Safety:
-    """What fixes promise together; without any, nothing may change."""
+    """What fixes promise together; without any, exactness."""
     return max((fix.safety for fix in fixes), key=list(Safety).index, default=Safety.EXACT)

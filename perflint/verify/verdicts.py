@@ -1,19 +1,23 @@
-"""The file of verdicts, `verdicts.json`: the last one on each program and device. `verdicts.md` has its fields."""
+"""Reads and writes `verdicts.json`, whose fields are in `verdicts.md`, and finds the fixes that won."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from perflint.documents.disk import write_text
 from perflint.engine.errors import UserError
-from perflint.verify.codec import decoded, encoded
-from perflint.verify.verdict import Verdict
-from perflint.verify.wording import sentence
+from perflint.engine.results import Diagnostic, RunResult
+from perflint.project.patch import ANY, Place
+from perflint.verify.grade import Outcome
+from perflint.verify.messages import decoded, encoded
+from perflint.verify.summary import ratio_with_interval, sentence
+from perflint.verify.verdict import FixVerdict, Verdict
 
 VERSION = 1
 
@@ -34,21 +38,23 @@ def read(path: Path) -> tuple[Verdict, ...]:
         raise _useless(path, "it holds no verdicts that can be read") from error
 
 
-def aside(path: Path) -> Path:
-    """Where a file at `path` that can't be read goes when a verdict is added."""
-    return path.with_suffix(".old")
-
-
 def _useless(path: Path, why: str) -> UserError:
     return UserError(f"{path}: {why}: delete it or verify again")
 
 
-def add(path: Path, verdict: Verdict) -> None:
-    """Put `verdict` into the file at `path`, in place of the last one on its program and device; raises UserError.
+def aside(path: Path) -> Path:
+    """Where an unreadable file at `path` is moved when a verdict is added."""
+    return path.with_suffix(".old")
 
-    A file that can't be read goes aside.
+
+def add(path: Path, verdict: Verdict) -> None:
+    """Add `verdict` to the file at `path`, replacing the last one on its program and device; raises UserError.
+
+    An unreadable file is moved aside.
     """
-    known = _kept(path)
+    known: tuple[Verdict, ...] | None = None
+    with suppress(UserError):
+        known = read(path)
     others = [each for each in known or () if (each.program, each.device) != (verdict.program, verdict.device)]
     kept = (_with_paths(each, lambda name: os.path.relpath(name, _project(path))) for each in (verdict, *others))
     content = {"version": VERSION, "verdicts": [as_object(each) for each in kept]}
@@ -62,19 +68,12 @@ def add(path: Path, verdict: Verdict) -> None:
 
 
 def _with_paths(verdict: Verdict, change: Callable[[str], str]) -> Verdict:
-    """The verdict with the paths of its fixes changed: they are kept relative to the project, which may be copied."""
+    """The verdict with other paths: in the file they are relative to the project, which may be copied."""
     return replace(verdict, fixes=tuple(replace(fix, path=change(fix.path)) for fix in verdict.fixes))
 
 
 def _project(file: Path) -> Path:
     return Path(os.path.realpath(file.parent.parent))
-
-
-def _kept(path: Path) -> tuple[Verdict, ...] | None:
-    try:
-        return read(path)
-    except UserError:
-        return None
 
 
 def as_object(verdict: Verdict) -> dict[str, Any]:
@@ -93,3 +92,49 @@ def as_object(verdict: Verdict) -> dict[str, Any]:
     }
     values: dict[str, Any] = encoded(verdict)
     return {"result": encoded(result), **values}
+
+
+@dataclass(frozen=True)
+class Won:
+    """The fixes that were kept, each with its verdict, the newest first."""
+
+    fixes: tuple[tuple[FixVerdict, Verdict], ...]
+
+    @classmethod
+    def read(cls, file: Path) -> Won:
+        """The fixes in a file of verdicts; raises UserError."""
+        won = (verdict for verdict in read(file) if verdict.outcome is Outcome.FASTER)
+        return cls(tuple((fix, verdict) for verdict in won for fix in verdict.fixes if fix.kept))
+
+    def places(self, result: RunResult) -> Mapping[str, frozenset[Place]]:
+        """For each file, the findings whose fixes won and whose code has not changed since."""
+        return {
+            file.path: frozenset(
+                (each.rule, each.start.line, ANY if fix.at_run_time else fix.title)
+                for each in file.diagnostics
+                for fix, _ in self._of(each)
+            )
+            for file in result.files
+        }
+
+    def with_gains(self, result: RunResult) -> RunResult:
+        """`result`, its findings with what their fixes have gained."""
+        files = (
+            replace(file, diagnostics=tuple(replace(each, measured=self._gain(each)) for each in file.diagnostics))
+            for file in result.files
+        )
+        return replace(result, files=tuple(files))
+
+    def _of(self, diagnostic: Diagnostic) -> Iterator[tuple[FixVerdict, Verdict]]:
+        path = os.path.realpath(diagnostic.path)
+        for fix, verdict in self.fixes:
+            if (fix.rule, fix.path, fix.fingerprint) == (diagnostic.rule, path, diagnostic.fingerprint):
+                yield fix, verdict
+
+    def _gain(self, diagnostic: Diagnostic) -> str:
+        for fix, verdict in self._of(diagnostic):
+            if gain := verdict.speed if fix.is_joint else fix.gain:
+                others = " with other fixes" if fix.is_joint else ""
+                return f"{ratio_with_interval(gain)} as fast{others} on {verdict.device}, {verdict.date[:10]}"
+            return ""
+        return ""

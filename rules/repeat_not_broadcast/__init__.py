@@ -90,7 +90,7 @@ from perflint.api import Finding, Options, Program, Rule
 from .copies import Copy, recognise
 from .patch import blocked_by, patch
 from .proof import proved
-from .verdict import is_one_time, is_worth_it, kind_of, shown_writes
+from .readers import is_one_time, is_worth_it, kind_of, shown_writes
 
 
 class RepeatNotBroadcast(Rule):
@@ -101,22 +101,22 @@ class RepeatNotBroadcast(Rule):
 
     def check(self, program: Program, options: Options) -> Iterator[Finding]:
         """Yield the copies that nothing needs."""
-        flow, shapes, reported = api.flow(program), api.shapes(program), set()
+        shapes, reported = api.shapes(program), set()
         for call in program.of_type(ast.Call):
-            copy = recognise(program, flow, call)
+            copy = recognise(program, call)
             if copy is None or is_one_time(program, call):
                 continue
             read = api.reading(program, call)
             if read is None or not read.consumers:
                 continue
-            repeated = proved(program, shapes, flow, copy, read)
-            if repeated is None or not is_worth_it(program, shapes, flow, copy, read):
+            repeated = proved(program, shapes, copy, read)
+            if repeated is None or not is_worth_it(program, shapes, copy, read):
                 continue
-            writes = shown_writes(program, flow, copy, read)
+            writes = shown_writes(program, copy, read)
             if any(write.is_in_sight for write in writes):
                 continue
             kind = kind_of(program, read)
-            result = blocked_by(writes[0]) if writes else patch(program, shapes, flow, copy, read, repeated)
+            result = blocked_by(writes[0]) if writes else patch(program, shapes, copy, read, repeated)
             span = _span(program, copy)
             if span in reported:  # several casts of one expansion
                 continue

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 
 from perflint import api
-from perflint.api import WRAPPERS, Flow, Kind, Program, converts
+from perflint.api import WRAPPERS, Kind, Program, converts
 
 MATERIALISING = frozenset({"contiguous", "clone"})
 _DEPTH = 4
@@ -33,35 +33,35 @@ class Copy:
         return isinstance(self.call.func, ast.Attribute) and self.call.func.value is self.source
 
 
-def recognise(program: Program, flow: Flow, call: ast.Call) -> Copy | None:
+def recognise(program: Program, call: ast.Call) -> Copy | None:
     """The copy that `call` makes, if it is one of these forms."""
     if not isinstance(call.func, ast.Attribute | ast.Name):
         return None
     qualified = program.qualified(call.func)
     if qualified:
-        return _of_function(program, flow, call, qualified) if qualified.startswith("torch.") else None
+        return _of_function(program, call, qualified) if qualified.startswith("torch.") else None
     if not isinstance(call.func, ast.Attribute):
         return None
     name, source = call.func.attr, call.func.value
     if api.torch_does(name, "repeating"):
-        return _of_method(program, flow, call, name, source)
+        return _of_method(program, call, name, source)
     if name in MATERIALISING or converts(name):
-        expanded = _expansion(program, flow, source)
+        expanded = _expansion(program, source)
         return Copy(call, "expanded", expanded) if expanded is not None else None
     return None
 
 
-def _of_method(program: Program, flow: Flow, call: ast.Call, name: str, source: ast.expr) -> Copy | None:
+def _of_method(program: Program, call: ast.Call, name: str, source: ast.expr) -> Copy | None:
     arguments = list(call.args)
     if name == "repeat_interleave":
         return _interleaved(call, source, arguments) if _is_tensor(program, source, 3) else None
-    counts = _counts(program, flow, arguments)
+    counts = _counts(program, arguments)
     is_array = program.value(source).kind is Kind.NUMPY
     sure = _is_tensor(program, source, len(counts or ())) or _starts_with_one(counts) or _goes_to_torch(program, call)
     return Copy(call, name, source, counts) if sure and not is_array and arguments and not call.keywords else None
 
 
-def _of_function(program: Program, flow: Flow, call: ast.Call, qualified: str) -> Copy | None:
+def _of_function(program: Program, call: ast.Call, qualified: str) -> Copy | None:
     name = qualified.rpartition(".")[2]
     if not call.args:
         return None
@@ -70,7 +70,7 @@ def _of_function(program: Program, flow: Flow, call: ast.Call, qualified: str) -
             call,
             "tile",
             call.args[0],
-            _counts(program, flow, [*call.args[1:], *(k.value for k in call.keywords if k.arg == "dims")]),
+            _counts(program, [*call.args[1:], *(k.value for k in call.keywords if k.arg == "dims")]),
         )
     if name == "repeat_interleave":
         return _interleaved(call, call.args[0], call.args[1:])
@@ -98,10 +98,10 @@ def _keyword(call: ast.Call, name: str) -> ast.expr | None:
     return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
 
 
-def _counts(program: Program, flow: Flow, arguments: list[ast.expr]) -> tuple[ast.expr, ...] | None:
+def _counts(program: Program, arguments: list[ast.expr]) -> tuple[ast.expr, ...] | None:
     """The counts, where each is written out for itself."""
     if len(arguments) == 1 and isinstance(arguments[0], ast.Name):
-        arguments = [_kept(program, flow, arguments[0])]
+        arguments = [_kept(program, arguments[0])]
     if len(arguments) == 1 and isinstance(arguments[0], ast.Tuple | ast.List):
         arguments = arguments[0].elts
     elif len(arguments) == 1 and program.value(arguments[0]).kind is not Kind.NUMBER:
@@ -109,15 +109,12 @@ def _counts(program: Program, flow: Flow, arguments: list[ast.expr]) -> tuple[as
     return None if any(isinstance(each, ast.Starred) for each in arguments) else tuple(arguments)
 
 
-def _kept(program: Program, flow: Flow, name: ast.Name) -> ast.expr:
+def _kept(program: Program, name: ast.Name) -> ast.expr:
     """The list that a variable holds for this one use; else the variable."""
-    definitions = flow.definitions(name)
-    definition = next(iter(definitions)) if len(definitions) == 1 else None
-    parent = program.parent(definition) if definition is not None else None
-    if definition is None or not isinstance(parent, ast.Assign) or parent.targets != [definition]:
-        return name
-    alone = flow.bindings(name).uses.get(definition, []) == [name]
-    return parent.value if alone and isinstance(parent.value, ast.List | ast.Tuple) else name
+    values = api.assigned(program, name)
+    around = program.function_of(name) or program.tree
+    alone = len(values) == 1 and len(api.occurrences(around, name.id)) == 2
+    return values[0] if alone and isinstance(values[0], ast.List | ast.Tuple) else name
 
 
 def _times(node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
@@ -148,15 +145,14 @@ def _times(node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
     return None
 
 
-def _expansion(program: Program, flow: Flow, node: ast.expr) -> ast.Call | None:
+def _expansion(program: Program, node: ast.expr) -> ast.Call | None:
     """The call of expand or expand_as that gives `node`, be it by other names or wrapped."""
     for _ in range(_DEPTH):
         if isinstance(node, ast.Name):
-            definitions = flow.definitions(node)
-            parent = program.parent(next(iter(definitions))) if len(definitions) == 1 else None
-            if not isinstance(parent, ast.Assign) or not isinstance(parent.targets[0], ast.Name):
+            values = api.assigned(program, node)
+            if len(values) != 1:
                 return None
-            node = parent.value
+            node = values[0]
         elif isinstance(node, ast.Call) and len(node.args) == 1 and program.qualified(node.func) in WRAPPERS:
             node = node.args[0]
         else:

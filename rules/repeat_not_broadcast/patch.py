@@ -6,13 +6,26 @@ import ast
 from dataclasses import dataclass
 
 from perflint import api
-from perflint.api import Blocked, Fix, Flow, Kind, Program, Reading, Role, Safety, Shapes, Write, converts
+from perflint.api import (
+    Blocked,
+    CodeChange,
+    Fix,
+    Kind,
+    Program,
+    Reading,
+    Replace,
+    Role,
+    Safety,
+    Shapes,
+    Write,
+    converts,
+)
 
 from .copies import Copy
-from .gradients import may_have_gradient
-from .layout import lays_out_differently
 from .proof import Repeated, unproved_rank
-from .rewriting import Operations, comments_behind, put_in_front, receiver, rewritten, without
+from .readers import lays_out_differently, may_have_gradient
+
+Operations = tuple[CodeChange, ...]
 
 
 @dataclass(frozen=True)
@@ -28,9 +41,9 @@ def blocked_by(write: Write) -> Patch:
     return Patch(blocked=str(Blocked("what is repeated may be written to here, and a view would show it", write.node)))
 
 
-def patch(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Reading, repeated: Repeated) -> Patch:
+def patch(program: Program, shapes: Shapes, copy: Copy, reading: Reading, repeated: Repeated) -> Patch:
     """The rewriting of `copy`."""
-    if lays_out_differently(program, flow, copy, reading):
+    if lays_out_differently(program, copy, reading):
         return Patch(
             blocked="next to a transposed tensor, the result would be laid out in memory in another way, "
             "which `.view()` behind it may not take"
@@ -41,20 +54,20 @@ def patch(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Rea
         return Patch(blocked="a move or cast behind it writes it out all the same: move or cast it before, then repeat")
     if not repeated.sure:
         return Patch(blocked="whether the tensor lacks these axes, or has them with size 1, is not known here")
-    safety = _safety(program, flow, shapes, copy, reading, repeated)
+    safety = _safety(program, shapes, copy, reading, repeated)
     cast = _cast(program, copy)
     if cast is not None:
-        safety = max(safety, _safety_of_cast(program, flow, copy, cast), key=list(Safety).index)
+        safety = max(safety, _safety_of_cast(program, copy, cast), key=list(Safety).index)
     if copy.form == "expanded":
         return _unmade(program, copy, cast, safety)
-    needed = unproved_rank(program, shapes, flow, copy, reading)
+    needed = unproved_rank(program, shapes, copy, reading)
     proviso = f", where the tensor has {needed} axes" if needed else ""
     # The operation may repeat other axes, too: the gradient is then summed over all of them at once.
     if dropped := _dropped(program, copy, reading):
-        safety = Safety.ROUNDING if may_have_gradient(program, flow, copy) else safety
+        safety = Safety.ROUNDING if may_have_gradient(program, copy) else safety
         title = f"leave the repeating to the operation, which broadcasts{proviso}"
         return Patch((Fix(title, Safety.BEHAVIOUR if needed else safety, api.rewrite(program, *dropped)),))
-    operations, blocked = rewritten(program, copy, cast, shapes.shape(copy.source).rank)
+    operations, blocked = _rewritten(program, copy, cast, shapes.shape(copy.source).rank)
     title = "move or cast, and then repeat as a view: expand" if cast is not None else "repeat as a view: expand"
     fix = Fix(f"{title}{proviso}", Safety.BEHAVIOUR if needed else safety, api.rewrite(program, *operations))
     return Patch((fix,)) if operations else Patch(blocked=blocked)
@@ -85,7 +98,7 @@ def _dropped(program: Program, copy: Copy, reading: Reading) -> Operations:
         or _is_kept_by_its_name(program, copy)
     ):
         return ()
-    return () if comments_behind(program, receiver(copy.call), copy.call) else without(copy.call)
+    return () if _comments_behind(program, _receiver(copy.call), copy.call) else _without(copy.call)
 
 
 def _is_kept_by_its_name(program: Program, copy: Copy) -> bool:
@@ -101,18 +114,18 @@ def _is_kept_by_its_name(program: Program, copy: Copy) -> bool:
 def _unmade(program: Program, copy: Copy, cast: ast.Call | None, safety: Safety) -> Patch:
     """`x.expand(...).contiguous()` -> `x.expand(...)`; `x.expand(...).to(d)` -> `x.to(d).expand(...)`."""
     assert isinstance(copy.source, ast.Call)
-    if comments_behind(program, receiver(copy.call), cast or copy.call):
+    if _comments_behind(program, _receiver(copy.call), cast or copy.call):
         return Patch(blocked="there is a comment inside the call")
     if cast is None:
-        return Patch((Fix("keep the view", safety, api.rewrite(program, *without(copy.call))),))
+        return Patch((Fix("keep the view", safety, api.rewrite(program, *_without(copy.call))),))
     if program.statement_of(copy.source) is not program.statement_of(cast):
         return Patch(blocked="it is expanded in another statement: move or cast it there, before it is expanded")
-    written_out = without(copy.call) if cast is not copy.call else ()
-    change = api.rewrite(program, *written_out, *put_in_front(copy.source, cast))
+    written_out = _without(copy.call) if cast is not copy.call else ()
+    change = api.rewrite(program, *written_out, *_put_in_front(copy.source, cast))
     return Patch((Fix("move or cast before it is expanded", safety, change),))
 
 
-def _safety(program: Program, flow: Flow, shapes: Shapes, copy: Copy, reading: Reading, repeated: Repeated) -> Safety:
+def _safety(program: Program, shapes: Shapes, copy: Copy, reading: Reading, repeated: Repeated) -> Safety:
     """Exact, unless sums (of the gradient, a reduction or a product) may be taken in another order."""
     if any(consumer.role is Role.REDUCTION for consumer in reading.consumers):
         return Safety.ROUNDING
@@ -122,12 +135,12 @@ def _safety(program: Program, flow: Flow, shapes: Shapes, copy: Copy, reading: R
         ):
             return Safety.ROUNDING
     reordered = copy.form in ("cat", "stack") or (repeated.new and len(repeated.positions) > 1)
-    return Safety.ROUNDING if reordered and may_have_gradient(program, flow, copy) else Safety.EXACT
+    return Safety.ROUNDING if reordered and may_have_gradient(program, copy) else Safety.EXACT
 
 
-def _safety_of_cast(program: Program, flow: Flow, copy: Copy, cast: ast.Call) -> Safety:
+def _safety_of_cast(program: Program, copy: Copy, cast: ast.Call) -> Safety:
     """The gradient of the repeating is summed behind the cast, which may be to a narrower type."""
-    if not may_have_gradient(program, flow, copy):
+    if not may_have_gradient(program, copy):
         return Safety.EXACT
     return Safety.BEHAVIOUR if _may_narrow(program, cast, _method(cast)) else Safety.ROUNDING
 
@@ -144,3 +157,84 @@ def _is_device(program: Program, node: ast.expr) -> bool:
     called = node.func if isinstance(node, ast.Call) else node
     name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
     return program.value(node).kind is Kind.STRING or any(word in name.lower() for word in ("dev", "cuda", "gpu"))
+
+
+def _rewritten(program: Program, copy: Copy, cast: ast.Call | None, rank: int | None) -> tuple[Operations, str]:
+    """What makes it `expand`, behind the cast, or what blocks that."""
+    if copy.counts is None:
+        return (), "the counts are in a list"
+    if cast is not None and _comments_behind(program, copy.call, cast):
+        return (), "there is a comment inside the call"
+    is_repeat = copy.is_method and copy.form == "repeat"
+    asks_for_shape = copy.form == "stack" and copy.axis == 0 and isinstance(copy.source, ast.Name)
+    if rank is None and not is_repeat and not asks_for_shape:
+        return (), "how many axes the tensor has is not known here"
+    if is_repeat or (copy.form == "tile" and copy.is_method and rank is not None and rank <= len(copy.counts)):
+        return (*_renamed(copy, cast, len(copy.counts) if rank is None else rank), *_without(cast)), ""
+    if api.comments(program, *program.span(copy.call)):
+        return (), "there is a comment inside the call"
+    view = _spelled(program, copy, _as_cast(copy.source, cast), rank)
+    if view is None:
+        return (), "it is not known that the count is a number and which axis is meant"
+    return (Replace(copy.call, view), *_without(cast)), ""
+
+
+def _renamed(copy: Copy, cast: ast.Call | None, rank: int) -> Operations:
+    """`repeat(1, n)` -> `expand(-1, n)`; axes that the source lacks keep their 1."""
+    assert copy.counts is not None and isinstance(copy.call.func, ast.Attribute)
+    new = len(copy.counts) - rank
+    ones = [count for position, count in enumerate(copy.counts) if api.integer(count) == 1 and position >= new]
+    view = api.expression("{x}.expand", x=_as_cast(copy.call.func.value, cast))
+    return Replace(copy.call.func, view), *(Replace(count, api.number(-1)) for count in ones)
+
+
+def _spelled(program: Program, copy: Copy, source: ast.expr, rank: int | None) -> ast.expr | None:
+    assert copy.counts is not None
+    if copy.form == "tile":
+        assert rank is not None
+        new = len(copy.counts) - rank
+        sizes = [api.number(-1)] * max(0, -new)
+        sizes += [api.number(-1) if api.integer(c) == 1 and i >= new else c for i, c in enumerate(copy.counts)]
+        return api.expression("{x}.expand({*sizes})", x=source, sizes=sizes)
+    count = copy.counts[0]
+    if program.value(count).kind is not Kind.NUMBER or copy.axis is None:
+        return None
+    if rank is None:
+        return api.expression("{x}.expand({n}, *{y}.shape)", x=source, n=count, y=copy.source)
+    axes = rank + (copy.form == "stack")
+    if not -axes <= copy.axis < axes:
+        return None
+    sizes = [api.number(-1)] * axes
+    sizes[copy.axis] = count
+    template = "{x}.unsqueeze({axis}).expand({*sizes})" if copy.form == "stack" else "{x}.expand({*sizes})"
+    return api.expression(template, x=source, axis=copy.axis, sizes=sizes)
+
+
+def _put_in_front(call: ast.Call, cast: ast.Call) -> Operations:
+    """The move or cast, which stands behind it, goes in front of the method that `call` calls."""
+    source = _receiver(call)
+    return Replace(source, _as_cast(source, cast)), *_without(cast)
+
+
+def _without(call: ast.Call | None) -> Operations:
+    """Drop `.method(...)`."""
+    return (Replace(call, _receiver(call)),) if call is not None else ()
+
+
+def _receiver(call: ast.Call) -> ast.expr:
+    """What `call` calls a method of."""
+    assert isinstance(call.func, ast.Attribute)
+    return call.func.value
+
+
+def _as_cast(source: ast.expr, cast: ast.Call | None) -> ast.expr:
+    """`source`, moved or cast as `cast` does it."""
+    if cast is None:
+        return source
+    assert isinstance(cast.func, ast.Attribute)
+    return api.call_like(cast, api.expression("{x}.{name}", x=source, name=cast.func.attr))
+
+
+def _comments_behind(program: Program, inner: ast.expr, outer: ast.expr) -> bool:
+    """Is there a comment between the ends of two expressions?"""
+    return bool(api.comments(program, program.span(inner)[1], program.span(outer)[1]))

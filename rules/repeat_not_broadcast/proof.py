@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from perflint import api
-from perflint.api import Flow, Program, Reading, Shape, Shapes
+from perflint.api import Consumer, Program, Reading, Role, Shape, Shapes, joins
 
 from .copies import Copy
-from .evidence import result_shows, result_suggests
-from .lists import filled_in_turn, spread
+from .readers import is_elementwise, other_operands
+
+_DEPTH = 4
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Repeated:
     sure: bool = True
 
 
-def proved(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Reading) -> Repeated | None:
+def proved(program: Program, shapes: Shapes, copy: Copy, reading: Reading) -> Repeated | None:
     """What the copy repeats, if a view could do that."""
     if copy.form == "expanded" or copy.form == "stack":
         return Repeated((copy.axis or 0,), new=False)
@@ -57,13 +59,13 @@ def proved(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Re
         return Repeated(tuple(repeated), new)
     has_room = shape.rank is None and min(ranks) <= len(counts) - len(repeated)
     if (has_room and _adds_axes(program, copy, repeated)) or all(
-        result_suggests(program, shapes, flow, reading, counts[position], loosely=True) for position in unproved
+        result_suggests(program, shapes, reading, counts[position], loosely=True) for position in unproved
     ):
         return Repeated(tuple(repeated), new, sure=False)
     return None
 
 
-def unproved_rank(program: Program, shapes: Shapes, flow: Flow, copy: Copy, reading: Reading) -> int:
+def unproved_rank(program: Program, shapes: Shapes, copy: Copy, reading: Reading) -> int:
     """The axes that the source needs for its counts of 1 to stand for axes that exist; 0 where it surely has them.
 
     With fewer, a repeated axis that is known to have size 1 may be another one. That speaks against it where the result
@@ -81,7 +83,7 @@ def unproved_rank(program: Program, shapes: Shapes, flow: Flow, copy: Copy, read
         if ranks
         and numbers[position] != 1
         and all(_is_single(shape, position, len(numbers), rank) for rank in range(needed, len(numbers) + 1))
-        and (result_shows(program, shapes, reading, count) or result_suggests(program, shapes, flow, reading, count))
+        and (result_shows(program, shapes, reading, count) or result_suggests(program, shapes, reading, count))
     ]
     refuted = all(any(not _is_single(shape, position, len(numbers), rank) for position in shown) for rank in ranks)
     return 0 if refuted else needed
@@ -125,3 +127,175 @@ def _is_single(shape: Shape, position: int, counts: int, rank: int) -> bool:
     """Is the axis at this position of the result of size 1, or new, if the source has `rank` axes?"""
     axis = position - (counts - rank)
     return axis < 0 or shape.size(axis) == "1" or shape.size(axis - rank) == "1"
+
+
+def result_shows(program: Program, shapes: Shapes, reading: Reading, count: ast.expr) -> bool:
+    """Is the copy joined with, or written into, something whose size on that axis is the count itself?"""
+    symbol = shapes.size(count)
+    return bool(symbol) and any(
+        _joins(program, shapes, consumer, symbol) or _fills(program, shapes, consumer, symbol)
+        for consumer in reading.consumers
+    )
+
+
+def result_suggests(
+    program: Program, shapes: Shapes, reading: Reading, count: ast.expr, *, loosely: bool = False
+) -> bool:
+    """Does it meet, element by element, a tensor whose size on that axis is the count: unless that is 1, it is so.
+
+    `loosely`: of a tensor with nobody knows how many axes, these are taken to be as many as the copy has.
+    """
+    symbol = shapes.size(count)
+    for consumer in reading.consumers if symbol else ():
+        rank = shapes.shape(consumer.operand).rank or 0
+        axes = _repeated_axes(shapes, consumer, symbol)
+        if axes:
+            others = _met(program, consumer) if consumer.role is Role.ELEMENTWISE else _index(consumer)
+            leaves = [part for other in others for part in _leaves(program, other)]
+            places = [place for axis in axes for place in ((axis, axis + rank) if loosely else (axis,))]
+            if any(_has(shapes, leaf, place, symbol) for leaf in leaves for place in places):
+                return True
+    return False
+
+
+def _has(shapes: Shapes, tensor: ast.expr, axis: int, symbol: str) -> bool:
+    """Is that axis of that size: counted from the back, or from the front where it is not known how many there are?"""
+    shape = shapes.shape(tensor)
+    return (axis < 0 or shape.rank is None) and shape.size(axis) == symbol
+
+
+def _repeated_axes(shapes: Shapes, consumer: Consumer, symbol: str) -> list[int]:
+    """The axes of the operand, counted from the back, that hold the count times an unknown size."""
+    shape = shapes.shape(consumer.operand)
+    return [axis for axis in range(-(shape.rank or 0), 0) if shape.size(axis) == f"x{symbol}"]
+
+
+def _joins(program: Program, shapes: Shapes, consumer: Consumer, symbol: str) -> bool:
+    call = consumer.node
+    if not (isinstance(call, ast.Call) and joins(program.qualified(call.func))):
+        return False
+    parts = call.args[0].elts if isinstance(call.args[0], ast.Tuple | ast.List) else []
+    dim = next(
+        (k.value for k in call.keywords if k.arg in ("dim", "axis")),
+        call.args[1] if len(call.args) > 1 else ast.Constant(0),
+    )
+    joined = api.integer(dim)
+    shape = shapes.shape(consumer.operand)
+    if joined is None or shape.rank is None:
+        return False
+    return any(
+        axis % shape.rank != joined % shape.rank
+        and symbol in {shapes.shape(part).size(axis % shape.rank) for part in parts if part is not consumer.operand}
+        for axis in _repeated_axes(shapes, consumer, symbol)
+    )
+
+
+def _fills(program: Program, shapes: Shapes, consumer: Consumer, symbol: str) -> bool:
+    """Is the result of elementwise operations written into a tensor, whose shape holds?"""
+    axes = _repeated_axes(shapes, consumer, symbol)
+    if not axes or consumer.role is not Role.ELEMENTWISE:
+        return False
+    node: ast.AST = consumer.node
+    for around in _elementwise_around(program, consumer):
+        node = around
+    parent = node if isinstance(node, ast.Assign | ast.AugAssign) else program.parent(node)
+    if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Subscript):
+        target: ast.expr = parent.targets[0]
+    elif isinstance(parent, ast.AugAssign):
+        target = parent.target
+    else:
+        return False
+    return any(shapes.shape(target).size(axis) == symbol for axis in axes)
+
+
+def _met(program: Program, consumer: Consumer) -> Iterator[ast.expr]:
+    """The tensors with which the copy, or what comes of it in the same expression, is combined."""
+    yield from other_operands(consumer)
+    child = consumer.node
+    for around in _elementwise_around(program, consumer):
+        if around is not child and isinstance(child, ast.expr):
+            yield from other_operands(Consumer(around, child, Role.ELEMENTWISE))
+        child = around
+
+
+def _index(consumer: Consumer) -> Iterator[ast.expr]:
+    """What `gather` takes from the copy: no more along its other axes than there is."""
+    call = consumer.node
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "gather"):
+        return
+    if consumer.operand in (call.func.value, *call.args[:1]):
+        yield from [each.value for each in call.keywords if each.arg == "index"] or call.args[-1:]
+
+
+def _elementwise_around(program: Program, consumer: Consumer) -> Iterator[ast.AST]:
+    """The elementwise operations, from the one that reads the copy outwards, that take each other's results."""
+    node: ast.AST | None = consumer.node
+    while node is not None and is_elementwise(program, node):
+        yield node
+        parent = program.parent(node)
+        if isinstance(parent, ast.Attribute) and isinstance(program.parent(parent), ast.Call):
+            parent = program.parent(parent)
+        node = parent
+
+
+def _leaves(program: Program, node: ast.expr, depth: int = _DEPTH) -> Iterator[ast.expr]:
+    """The operands of elementwise operators within `node`, and `node` itself."""
+    yield node
+    parts = [node.left, node.right] if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.MatMult) else []
+    if isinstance(node, ast.Name) and len(values := api.assigned(program, node)) == 1:
+        parts = values
+    for each in parts if depth else ():
+        yield from _leaves(program, each, depth - 1)
+
+
+def filled_in_turn(program: Program, copy: Copy) -> bool:
+    """Is it `x.view(sizes).repeat(counts)`, with `sizes[1:] = [1] * n` and `counts[0] = 1`, or the other way round?"""
+    view = copy.source
+    if not (
+        isinstance(view, ast.Call)
+        and isinstance(view.func, ast.Attribute)
+        and view.func.attr in ("view", "reshape")
+        and len(view.args) == 1
+    ):
+        return False
+    sizes, counts = view.args[0], copy.call.args[-1]
+    function = program.function_of(copy.call)
+    if not isinstance(sizes, ast.Name) or not isinstance(counts, ast.Name) or function is None:
+        return False
+    ones = [_ones(function, name.id) for name in (sizes, counts)]
+    if None in ones:
+        return False
+    fronts = sorted(ones, key=lambda part: part != "front")
+    return fronts == ["front", "back"]
+
+
+def spread(shapes: Shapes, copy: Copy) -> tuple[int, ...]:
+    """The axes that `x.repeat(1, *sizes)` repeats, if they all have size 1; none if that is not so."""
+    *front, last = copy.call.args
+    shape = shapes.shape(copy.source)
+    if not isinstance(last, ast.Starred) or any(isinstance(each, ast.Starred) for each in front):
+        return ()
+    ones = all(api.integer(count) == 1 for count in front)
+    behind = tuple(range(len(front), shape.rank or 0))
+    return behind if ones and all(shape.size(axis) == "1" for axis in behind) else ()
+
+
+def _ones(function: ast.AST, name: str) -> str | None:
+    """Which part of the list is filled with ones: "front" is [0], "back" is [1:]; None for anything else."""
+    found = [
+        statement for statement in ast.walk(function)
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript)
+        and isinstance(statement.targets[0].value, ast.Name) and statement.targets[0].value.id == name
+    ]  # fmt: skip
+    if len(found) != 1 or not isinstance(found[0].targets[0], ast.Subscript):
+        return None
+    index, value = found[0].targets[0].slice, found[0].value
+    if api.integer(index) == 0 and api.integer(value) == 1:
+        return "front"
+    is_tail = (
+        isinstance(index, ast.Slice) and api.integer(index.lower) == 1 and index.upper is None and index.step is None
+    )
+    if not is_tail or not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Mult):
+        return None
+    is_one = isinstance(value.left, ast.List) and [api.integer(each) for each in value.left.elts] == [1]
+    return "back" if is_one else None

@@ -6,9 +6,8 @@ import sys
 
 import numpy as np
 
-from perflint.verify.measure.samples import PATCHED
-from perflint.verify.measure.statistics import against_original, itself, noise_floor, speed
-from perflint.verify.outcome import Outcome
+from perflint.verify.grade import Outcome
+from perflint.verify.statistics import PATCHED, against_original, itself, noise_floor, speed
 from tests.verify.races import CALM, NOISES, ROUGH, Noise, race
 
 

@@ -12,11 +12,11 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from perflint.verify.agent.units import OPTIMIZER
-from perflint.verify.measure.disturbance import Monitor
-from perflint.verify.measure.race import Course
-from perflint.verify.run.guardian import Guardian
-from perflint.verify.spec import Kind, Program
+from perflint.verify.agent.steps import OPTIMIZER
+from perflint.verify.messages import Kind, Program
+from perflint.verify.monitor import Monitor
+from perflint.verify.processes import Guardian
+from perflint.verify.runs import Course
 from tests.gpu.measure_verify import WORKLOADS, arguments
 from tests.verify.courses import original
 

@@ -21,13 +21,24 @@ from typing import Any
 import torch
 
 from perflint.shim.plan import Plan
-from perflint.verify.agent.units import CALLS, OPTIMIZER
-from perflint.verify.measure.protocol import Protocol
-from perflint.verify.measure.race import Course
-from perflint.verify.measure.samples import AGAIN, ORIGINAL, PATCHED, Samples, Window
-from perflint.verify.measure.statistics import against_original, itself, noise_floor, speed, step_seconds
-from perflint.verify.run.guardian import Guardian
-from perflint.verify.spec import Kind, Program, Variant
+from perflint.verify.agent.steps import CALLS, OPTIMIZER
+from perflint.verify.messages import Kind, Program, Variant
+from perflint.verify.processes import Guardian
+from perflint.verify.protocol import Protocol
+from perflint.verify.race import race
+from perflint.verify.runs import Course
+from perflint.verify.statistics import (
+    AGAIN,
+    ORIGINAL,
+    PATCHED,
+    Samples,
+    Window,
+    against_original,
+    itself,
+    noise_floor,
+    speed,
+    step_seconds,
+)
 from tests.verify.courses import PROGRAMS, changed
 
 WORKLOADS = PROGRAMS.parent / "workloads"
@@ -140,7 +151,7 @@ def identical(name: str, device: str, guardian: Guardian, seconds: float, pairs:
 
 def _raced(course: Course, variants: Sequence[Variant], protocol: Protocol, seconds: float) -> Samples:
     end = time.monotonic() + seconds
-    return course.race(variants, protocol, lambda _: time.monotonic() > end).samples
+    return race(course, variants, protocol, lambda _: time.monotonic() > end).samples
 
 
 def report(name: str, field: Field, kind: str, races: int) -> dict[str, Any]:

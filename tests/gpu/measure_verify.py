@@ -20,14 +20,15 @@ from perflint.project.figures import VERDICTS
 from perflint.shim.plan import PatchedFile, digest
 from perflint.shim.planning import Project
 from perflint.verify import verdicts
-from perflint.verify.measure.protocol import Schedule
-from perflint.verify.measure.race import Course
-from perflint.verify.measure.statistics import Estimate, compare
-from perflint.verify.run.guardian import Guardian
-from perflint.verify.spec import Kind, Program, Variant
+from perflint.verify.messages import Kind, Program, Variant
+from perflint.verify.processes import Guardian
+from perflint.verify.protocol import Schedule
+from perflint.verify.race import race
+from perflint.verify.runs import Course
+from perflint.verify.statistics import Estimate, speedup
+from perflint.verify.summary import ratio_with_interval
 from perflint.verify.variants import Variants
 from perflint.verify.verdict import Verdict
-from perflint.verify.wording import ratio_with_interval
 
 WORKLOADS = Path(__file__).parents[2] / "fixtures" / "workloads"
 BEFORE, PATCH, BY_HAND = "before", "patch", "by hand"  # none whose start is timed: they all start side by side
@@ -81,11 +82,11 @@ def raced(
         original, patched = variants.with_fixes(BEFORE, ()), variants.with_fixes(PATCH, keys)
         course = Course(Program(Kind.SCRIPT, path.name, tuple(typed), folder), guardian)
         look = course.look(original, budget / 10, 600.0)
-        samples = course.race(
-            [original, patched, _by_hand(path, original)], Schedule(look).protocol(3, budget), lambda _: False
+        samples = race(
+            course, [original, patched, _by_hand(path, original)], Schedule(look).protocol(3, budget), lambda _: False
         )
     pairs = {"by hand": (BEFORE, BY_HAND), "patch": (BEFORE, PATCH), "patch to by hand": (BY_HAND, PATCH)}
-    estimates = {what: compare(samples.samples, [before], [after]) for what, (before, after) in pairs.items()}
+    estimates = {what: speedup(samples.samples, [before], [after]) for what, (before, after) in pairs.items()}
     return {what: estimate for what, estimate in estimates.items() if estimate}
 
 

@@ -15,7 +15,7 @@ if not torch.cuda.is_available():
 
 from torch import Tensor, nn
 
-from perflint.runtime import tape
+from perflint.runtime import training
 from perflint.runtime.graphs import GraphedFunction, cuda_graph
 from tests.gpu.measure import equal
 from tests.gpu.programs_graphs.decoders import AttentionDecoder
@@ -79,7 +79,7 @@ def both(make: Callable[[], nn.Module], inputs: list[Any], **options: Any) -> Gr
 
 @pytest.mark.parametrize("share", [1, 2**50], ids=["aside", "in line"])
 def test_training_gives_equal_losses_gradients_and_weights(share: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tape, "_SHARE", share)
+    monkeypatch.setattr(training, "_SHARE", share)
     assert both(lambda: AttentionDecoder(20, 32), attention_inputs()).graphs == 1
 
 

@@ -16,7 +16,7 @@ if not torch.cuda.is_available():
 
 from perflint.project.figures import VERDICTS
 from perflint.verify import verdicts
-from perflint.verify.measure.timeline import DEVICE, HOST, LANES
+from perflint.verify.agent.timeline import DEVICE, HOST, LANES
 from perflint.verify.verdict import Verdict
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

@@ -31,7 +31,6 @@ def test_what_no_parameter_takes_is_told_apart() -> None:
     bound = bind(call("f(x, 1, 2, out=y)"), ("tensors", "dim"))
     assert [ast.unparse(each) for each in bound.rest] == ["2"]
     assert [each.arg for each in bound.others] == ["out"]
-    assert not bound.is_complete
 
 
 def test_stars_leave_open_what_stands_behind_them() -> None:

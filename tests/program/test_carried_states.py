@@ -63,29 +63,6 @@ def test_a_ranking_of_scores_chooses_what_goes_on() -> None:
     assert _kinds(code)[0] == "autoregressive"
 
 
-_STATEFUL = """
-def train(net: Decoder, x: torch.Tensor, y: torch.Tensor):
-    {setup}
-    for i in range(x.size(0)):
-        {step}
-    out = torch.zeros(y.size())
-    for i in range(y.size(0)):
-        out[i], _ = net()
-    return out
-"""
-
-
-@pytest.mark.parametrize("setup", ["net.init_sequence(x.size(1))", "net.hidden = net.init_hidden(x.size(1))"])
-@pytest.mark.parametrize("step", ["net(x[i])", "last, state = net(x[i])"])
-def test_an_object_that_is_set_up_before_the_loop_keeps_a_state(setup: str, step: str) -> None:
-    assert _kinds(_STATEFUL.format(setup=setup, step=step)) == ["recurrence", "recurrence"]
-
-
-@pytest.mark.parametrize("setup", ["net.eval()", "net.load_state_dict(y)", "pass"])
-def test_what_any_module_can_do_sets_up_no_state(setup: str) -> None:
-    assert _kinds(_STATEFUL.format(setup=setup, step="net(x[i])")) == ["", ""]
-
-
 _MEMORY = """
 class Memory(nn.Module):
     def __init__(self):
@@ -167,32 +144,6 @@ def test_outputs_that_are_read_back_from_their_list_are_the_loops_own() -> None:
     assert _kinds(code.format(last="frames[-1]) + 0.1 * (frames[-1]")) == [""]
 
 
-def test_a_sample_written_column_by_column_is_generated_step_by_step() -> None:
-    code = """
-    def sample(rnn: nn.Module, draw, y: torch.Tensor, n):
-        out = torch.zeros(y.size())
-        x = torch.ones(y.size(0), 1)
-        for i in range(n):
-            x = draw(rnn(x), y[:, i:i + 1], current=i)
-            out[:, i:i + 1] = x
-        return out
-    """
-    assert _kinds(code) == ["recurrence"]
-
-
-def test_what_a_model_gave_with_a_first_piece_before_it_grows() -> None:
-    code = """
-    def synthesize(model: Decoder, text: torch.Tensor, start: torch.Tensor, longest):
-        y = start
-        for t in range(longest):
-            y_t, attention = model(text, y)
-            y = torch.cat(({first}, y_t), -1)
-        return y
-    """
-    assert _kinds(code.format(first="start")) == ["autoregressive"]
-    assert _kinds(code.format(first="attention")) == [""]
-
-
 def test_a_state_that_a_model_replaces_along_a_whole_axis_is_carried() -> None:
     code = """
     class Facts(nn.Module):
@@ -249,27 +200,6 @@ def test_a_model_that_is_applied_again_and_again_is_no_time_axis(update: str) ->
     assert _kinds(code) == [""]
 
 
-def test_a_call_that_chooses_and_gives_back_all_that_it_was_given_generates() -> None:
-    code = """
-    class Search:
-        def __init__(self, model: nn.Module):
-            self.model = model
-
-        def search(self, tokens: torch.Tensor, memory, scores: torch.Tensor):
-            for step in range(self.max_length):
-                tokens, memory, scores = self.advance(tokens, memory, scores, step)
-                if (tokens == self.end).all():
-                    break
-            return tokens
-
-        def advance(self, tokens, memory, scores, step):
-            logits, memory = self.model(tokens, memory)
-            best, tokens = torch.topk(logits + scores, self.width)
-            return tokens, memory, best
-    """
-    assert _kinds(code) == ["autoregressive"]
-
-
 def test_the_number_of_the_step_in_a_name_is_no_data() -> None:
     code = """
     import pyro
@@ -324,34 +254,6 @@ def test_windows_that_hand_on_a_state_are_no_steps_of_the_loop_that_generates() 
             word = output.argmax(dim=-1)
     """
     assert _kinds(code) == ["", "autoregressive"]
-
-
-@pytest.mark.parametrize(("batch_first", "index"), [("True", "[:, j]"), ("False", "[j]")])
-def test_an_axis_is_time_where_an_rnn_or_the_padding_of_sequences_makes_it(batch_first: str, index: str) -> None:
-    code = f"""
-    from torch.nn.utils.rnn import pad_packed_sequence
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.rnn = nn.GRU(8, 8, batch_first={batch_first})
-
-        def hidden(self, x: torch.Tensor, y: torch.Tensor, n):
-            out, _ = self.rnn(x)
-            loss = 0
-            for j in range(n):
-                loss += F.mse_loss(out{index}, y{index}) * (j + 1)
-            return loss
-
-        def padded(self, packed, y: torch.Tensor, n):
-            out = pad_packed_sequence(packed, batch_first={batch_first})[0]
-            loss = 0
-            for j in range(n):
-                loss += F.mse_loss(out{index}, y{index})
-            return loss
-    """
-    assert _kinds(code) == ["vectorizable", "vectorizable"]
-    other = code.replace(f"batch_first={batch_first}", f"batch_first={batch_first != 'True'}")
-    assert _kinds(other) == ["", ""]
 
 
 def test_a_sequence_that_was_turned_around_since_is_known_no_more() -> None:

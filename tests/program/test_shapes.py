@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from perflint.analysis.program import Program
-from perflint.transforms.vectorize.facts import shapes_of
+from perflint.analysis.values.shapes import Shapes
 
 
 def rank_at_probe(body: str) -> int | None:
@@ -15,7 +15,7 @@ def rank_at_probe(body: str) -> int | None:
     lines = "".join(f"    {line}\n" for line in body.splitlines())
     program = Program(f"import torch\n\ndef run(x: torch.Tensor):\n{lines}")
     probe = next(call for call in program.of_type(ast.Call) if getattr(call.func, "id", "") == "probe")
-    return shapes_of(program).shape(probe.args[0]).rank
+    return program.get(Shapes).shape(probe.args[0]).rank
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,9 @@ from perflint.analysis.program import Program
 from perflint.engine.rule import Fix
 from perflint.syntax.walk import PlainLoop, integer
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.template import expression, statement
-from perflint.transforms.vectorize import expressions, forms, layers, layouts, rewrite, slices, stacks, states, steps
-from perflint.transforms.vectorize.asked import Asked
-from perflint.transforms.vectorize.branches import lifted_or_divided
+from perflint.transforms.template import expression, plus, statement
+from perflint.transforms.vectorize import axes, expressions, indexing, layers, results, rewrite, states, values
+from perflint.transforms.vectorize.unswitch import Conditional, vectorized_or_unswitched
 from tests.fixture_cases import cases, load
 from tests.rules.lift_layouts import LAYOUTS
 from tests.rules.lift_operations import OPERATIONS
@@ -56,7 +55,7 @@ def _first_fix(text: str) -> Fix | None:
 
 def _fix(tree: Program, loop: ast.For | ast.While) -> Fix | None:
     try:
-        return lifted_or_divided(tree, loop)
+        return vectorized_or_unswitched(tree, loop)
     except Blocked:
         return None
 
@@ -121,16 +120,16 @@ def as_it_was(axis: int, shift: int) -> int:
     return axis
 
 
-def other_branch(asked: Asked, answer: bool | None) -> PlainLoop:
-    return ANSWERED(asked, None if answer is None else not answer)
+def other_branch(conditional: Conditional, answer: bool | None) -> PlainLoop:
+    return ANSWERED(conditional, None if answer is None else not answer)
 
 
 def now(code: ast.expr, offset: int) -> ast.expr:
     return SHIFTED(code, 0)
 
 
-def backwards(scope: object, results: object) -> list[ast.stmt]:
-    texts = [ast.unparse(ast.fix_missing_locations(each)) for each in LAST_VALUES(scope, results)]
+def backwards(scope: object) -> list[ast.stmt]:
+    texts = [ast.unparse(ast.fix_missing_locations(each)) for each in LAST_VALUES(scope)]
     return [statement(text.replace("[:, -1]", "[:, 0]").replace("[-1]", "[0]")) for text in texts]
 
 
@@ -153,22 +152,22 @@ def shared(scope: object, value: Any) -> ast.expr:
 
 
 SEEDS = range(280)
-ANSWERED: Callable[..., PlainLoop] = Asked.answered
-SHIFTED: Callable[..., ast.expr] = slices.shifted
+ANSWERED: Callable[..., PlainLoop] = Conditional.answered
+SHIFTED: Callable[..., ast.expr] = plus
 LAST_VALUES: Callable[..., Any] = rewrite._last_values
-JOINED: Callable[..., ast.expr | None] = stacks._joined
+JOINED: Callable[..., ast.expr | None] = results._joined
 EARLIER: Callable[..., Any] = states.earlier
 MUTANTS: dict[str, tuple[object, str, object]] = {
-    "the steps are left along the axis where they were": (steps, "moved", stay),
-    "a softmax or a sum works along the next axis": (forms, "integer", one_axis_on),
-    "an axis of a step keeps its number where time is in front": (layouts, "_shifted", as_it_was),
-    "one branch of a test is taken for the other": (Asked, "answered", other_branch),
-    "the step before is this step": (slices, "shifted", now),
+    "the steps are left along the axis where they were": (values, "moved", stay),
+    "a softmax or a sum works along the next axis": (axes, "integer", one_axis_on),
+    "an axis of a step keeps its number where time is in front": (axes, "shifted", as_it_was),
+    "one branch of a test is taken for the other": (Conditional, "answered", other_branch),
+    "the step before is this step": (indexing, "plus", now),
     "the first step is taken for the last": (rewrite, "_last_values", backwards),
-    "what is stacked stands along another axis": (stacks, "_joined", other_way_round),
-    "what is stacked shares its memory": (stacks, "_apart", shared),
+    "what is stacked stands along another axis": (results, "_joined", other_way_round),
+    "what is stacked shares its memory": (results, "_apart", shared),
     "what a step left is read as what the next one leaves": (expressions, "earlier", not_late),
-    "each layer gets what the lowest gets": (layers, "_handed", from_the_bottom),
+    "each layer gets what the lowest gets": (layers, "_updated", from_the_bottom),
 }
 
 

@@ -11,9 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from perflint.runtime.scope import Scope
 from perflint.runtime.tree import flatten, rebuild
-from perflint.runtime.walk import HOST_VALUES, Walk
+from perflint.runtime.walk import HOST_VALUES, Scope, Walk
 
 LIMIT = 5
 SETTINGS = SimpleNamespace(width=3, unread=1)

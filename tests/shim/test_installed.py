@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from perflint.engine.errors import UserError
-from perflint.shim import fault, installed
+from perflint.shim import hooks, installed
 from tests.shim.runs import project
 
 WRAPPER = """
@@ -90,7 +90,7 @@ def test_what_others_have_wrapped_does_nothing_more_behind_the_block(
     with installed(folder, unsafe=True):
         importlib.import_module("wraps")
     faults: list[str] = []
-    monkeypatch.setattr(fault, "tell", faults.append)
+    monkeypatch.setattr(hooks, "warn", faults.append)
     assert len(importlib.import_module("reads").choose()) == 2
     assert not faults
 

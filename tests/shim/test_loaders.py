@@ -22,8 +22,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 from perflint.runtime import loader
-from perflint.runtime.loader import Decision, decide
-from perflint.runtime.raising import AsRaised
+from perflint.runtime.loader import AsRaised, Decision, decide
 from tests.shim.runs import patched, project, python
 
 GENERATOR = random.Random(0)

@@ -25,8 +25,6 @@ _FEW = 3  # names of torch's operations, and not of Python's functions, that mak
 _ALLOWED = {
     "perflint/analysis/data/draws.py": "numpy's generators",
     "perflint/analysis/data/effects.py": "methods of strings, lists, arrays and pictures",
-    "perflint/analysis/loops/calls.py": "beginnings of names, of functions and modules alike",
-    "perflint/analysis/loops/objects.py": "methods of modules",
     "perflint/analysis/memory/consumers.py": "beginnings of names that only tensors' methods have",
     "perflint/analysis/values/hints.py": "methods of arrays, modules and others, which tell of no tensor",
     "perflint/analysis/values/library.py": "what is special about a call, by function",
@@ -35,11 +33,11 @@ _ALLOWED = {
     "perflint/analysis/values/shape_rules.py": "the shape of a result, by operation",
     "perflint/transforms/advice.py": "messages, by kind of sync",
     "perflint/transforms/host_reads.py": "links of a chain that an edit takes apart",
-    "perflint/verify/agent/dice.py": "functions that seed generators",
+    "perflint/transforms/vectorize/calls.py": "the batching rule, by operation, of what no trait describes",
+    "perflint/verify/agent/determinism.py": "functions that seed generators",
     "rules/host_tensor.py": "names of parameters",
     "rules/repeat_not_broadcast/__init__.py": "words in the text of a file, before it is parsed",
 }
-_REMAINING = ("perflint/transforms/capture/", "perflint/transforms/vectorize/")
 
 
 def _names() -> frozenset[str]:
@@ -73,8 +71,8 @@ def _lists(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("path", [path.relative_to(_ROOT).as_posix() for path in _FILES])
 def test_no_file_lists_names_of_operations(path: str) -> None:
-    if path in _ALLOWED or path.startswith(_REMAINING):
-        pytest.skip(_ALLOWED.get(path, "remains to be ported"))
+    if path in _ALLOWED:
+        pytest.skip(_ALLOWED[path])
     assert _lists(_ROOT / path) == []
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from perflint.verify.run import running
+from perflint.verify import running
 from tests import forks
 
 

@@ -11,14 +11,14 @@ from subprocess import CompletedProcess
 from perflint.engine.line_map import line_map
 from perflint.engine.rule import Safety
 from perflint.shim.plan import PatchedFile, Plan, digest
-from perflint.verify.agent.units import OPTIMIZER
-from perflint.verify.compare.grade import Likeness
-from perflint.verify.compare.records import Records
-from perflint.verify.measure.protocol import Protocol
-from perflint.verify.measure.race import Course
-from perflint.verify.run import running
-from perflint.verify.run.guardian import Guardian
-from perflint.verify.spec import Kind, Program, Variant
+from perflint.verify import running
+from perflint.verify.agent.steps import OPTIMIZER
+from perflint.verify.grade import Likeness
+from perflint.verify.messages import Kind, Program, Variant
+from perflint.verify.processes import Guardian
+from perflint.verify.protocol import Protocol
+from perflint.verify.recordings import Records
+from perflint.verify.runs import Course
 from tests import forks
 
 PROGRAMS = Path(__file__).parents[2] / "fixtures" / "verify"

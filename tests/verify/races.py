@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perflint.verify.measure.samples import AGAIN, ORIGINAL, PATCHED, Samples, Window
+from perflint.verify.statistics import AGAIN, ORIGINAL, PATCHED, Samples, Window
 
 STEP = 0.02  # seconds
 STEPS = 25  # in a window

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perflint.verify.compare.grade import Grade
-from perflint.verify.compare.judge import Standard, likeness
-from perflint.verify.compare.same import Comparison, Difference
-from perflint.verify.measure.race import Recorded
+from perflint.verify.compare import Comparison, Difference
+from perflint.verify.grade import Grade
+from perflint.verify.judge import Standard, likeness
+from perflint.verify.runs import Recorded
 
 SCORES = np.linspace(0, 1, 50, dtype=np.float32)
 ROUNDED = Comparison(2, 9, (), (Difference(1, "loss 0", 1e-7, is_close=True),))

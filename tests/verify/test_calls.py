@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch  # noqa: F401  # it is there wherever something is recorded
 
-from perflint.verify.agent.inside import Inside
-from perflint.verify.agent.units import BATCH, CALLS, OPTIMIZER, Units, calls, unit_of
-from perflint.verify.measure.protocol import Look, Passage
-from perflint.verify.run.orders import Orders
+from perflint.verify.agent.join import Agent
+from perflint.verify.agent.steps import BATCH, CALLS, OPTIMIZER, Steps, calls, unit_of
+from perflint.verify.messages import Orders
+from perflint.verify.protocol import Look, Passage
 
 INNER = calls(1)
 
@@ -25,17 +25,17 @@ class Listening:
     def __init__(self, unit: str = "") -> None:
         self.kinds: list[str] = []
         self.outputs: list[object] = []
-        self._inside = Inside(Orders())
-        self._inside.units = Units(unit, self.kinds.append)
+        self._agent = Agent(Orders())
+        self._agent.steps = Steps(unit, self.kinds.append)
         recorder: Any = SimpleNamespace(note_output=lambda _, output: self.outputs.append(output))
-        self._inside._recorder = recorder
+        self._agent._recorder = recorder
 
     def counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return self._inside.counted(function)
+        return self._agent.counted(function)
 
     @property
     def unseen(self) -> int:
-        return len(self._inside._places.unseen())
+        return len(self._agent._unseen())
 
 
 @pytest.fixture

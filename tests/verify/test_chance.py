@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from perflint.engine.rule import Safety
-from perflint.verify.agent.units import BATCH
-from perflint.verify.compare import records
-from perflint.verify.compare.grade import Grade, Likeness
-from perflint.verify.measure.race import Recorded
+from perflint.verify import recordings
+from perflint.verify.agent.steps import BATCH
+from perflint.verify.grade import Grade, Likeness
+from perflint.verify.runs import Recorded
 from tests.verify.courses import Bench, bench, original
 
 SEEDS = 5  # each is two processes
@@ -31,7 +31,7 @@ def drops(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         pytest.MonkeyPatch.context() as patch,
         bench("drops.py", tmp_path_factory.mktemp("drops"), steps=14, unit=BATCH) as made,
     ):
-        patch.setattr(records, "SEEDS", (SEEDS,))
+        patch.setattr(recordings, "SEEDS", (SEEDS,))
         yield made
 
 
@@ -77,11 +77,11 @@ def test_seeds_are_added_until_it_can_be_told(drops: Bench, tmp_path: Path, monk
         asked.append((len(before), len(after)))
         return Likeness(Grade.ALIKE if len(after) == 4 else Grade.UNKNOWN)
 
-    monkeypatch.setattr(records, "SEEDS", (2, 4, 8))
-    monkeypatch.setattr(records, "over_seeds", told)
+    monkeypatch.setattr(recordings, "SEEDS", (2, 4, 8))
+    monkeypatch.setattr(recordings, "over_seeds", told)
     monkeypatch.setattr(drops.records, "_record", lambda jobs: [run for _ in jobs])
     monkeypatch.setattr(drops.records, "_seeded", [run] * 3)
-    monkeypatch.setitem(vars(drops.records), "_stirred", run)
+    monkeypatch.setitem(vars(drops.records), "_other_samples", run)
     assert drops.records._over_seeds(original(tmp_path)).grade is Grade.ALIKE
     assert asked == [(2, 2), (4, 4)]
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from perflint.verify.agent import clocks
+from perflint.verify.agent import determinism
 
 TIMES = 10
 NAMES = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
@@ -34,7 +34,7 @@ def hand(monkeypatch: pytest.MonkeyPatch) -> Hand:
     for name in NAMES:
         monkeypatch.setattr(time, name, made)
         monkeypatch.setattr(time, f"{name}_ns", made.nanoseconds)
-    clocks.upset(TIMES)
+    determinism.distort_clocks(TIMES)
     return made
 
 

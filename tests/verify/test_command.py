@@ -15,10 +15,10 @@ from perflint.cli import verify as command
 from perflint.cli.commands import FAILED, cli
 from perflint.project.figures import VERDICTS
 from perflint.verify import verdicts
-from perflint.verify.agent.units import CALLS
-from perflint.verify.compare.grade import Grade
-from perflint.verify.measure.samples import AGAIN, ORIGINAL, PATCHED
-from perflint.verify.measure.timeline import HOST, LOADER
+from perflint.verify.agent.steps import CALLS
+from perflint.verify.agent.timeline import HOST, LOADER
+from perflint.verify.grade import Grade
+from perflint.verify.statistics import AGAIN, ORIGINAL, PATCHED
 from tests.verify.courses import PROGRAMS, verify
 
 WORKLOADS = PROGRAMS.parent / "workloads"

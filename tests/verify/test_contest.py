@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, cast
@@ -12,15 +11,13 @@ import numpy as np
 import pytest
 
 from perflint.shim.plan import Plan
-from perflint.verify.compare.grade import Grade
-from perflint.verify.measure.contest import Contest, Settled
-from perflint.verify.measure.protocol import Protocol
-from perflint.verify.measure.race import Enough, Race
-from perflint.verify.measure.rounds import Start
-from perflint.verify.measure.samples import ORIGINALS, PATCHED, Samples, only
-from perflint.verify.measure.statistics import against_original
-from perflint.verify.run.running import Fault
-from perflint.verify.spec import Variant
+from perflint.verify.contest import Contest, Settled
+from perflint.verify.grade import Grade
+from perflint.verify.messages import Variant
+from perflint.verify.protocol import Budget, Protocol
+from perflint.verify.race import Enough, Race, Start
+from perflint.verify.running import Fault
+from perflint.verify.statistics import ORIGINALS, PATCHED, Samples, against_original, only
 from perflint.verify.verdict import FixVerdict
 from tests.verify.races import CALM, ROUGH, Noise, race
 from tests.verify.verdicts import fix
@@ -88,7 +85,7 @@ def settled(
 
     course = Simulated(speed, noise, seed, crashes)
     schedule = cast(Any, Fixed(course, *size, variants))
-    contest = Contest(cast(Any, course), patched, schedule, time.monotonic() + LONG, lambda _: None, lambda: None)
+    contest = Contest(course.race, patched, schedule, Budget(LONG), lambda _: None, lambda: None)
     return contest.settle(fixes), course.races
 
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from perflint.verify.agent.reads import Reads
-from perflint.verify.compare.data import Read, misread, repeated
+from perflint.verify.agent.recorder import Read, Reads
+from perflint.verify.seeds import misread, repeated
 
 SIZE, SEEDS = 64, 3
 LABELS = "over 3 seeds 12 of 192 samples are not what they are in the original"  # 1 in 16
@@ -68,7 +68,7 @@ SHUFFLED = partial(plain, shuffle=True)
 def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Read]]:
     """Reads the first batches of two epochs of a loader, as a run with that seed does."""
 
-    def first(make: Make, seed: int = 1, batches: int = 8, *, stirred: bool = False) -> list[Read]:
+    def first(make: Make, seed: int = 1, batches: int = 8, *, other_samples: bool = False) -> list[Read]:
         found: list[Read] = []
         with monkeypatch.context() as patch:
             for name in ("__init__", "_next_index", "__next__"):  # to be put back
@@ -76,7 +76,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Read]]:
                 patch.setattr(owner, name, getattr(owner, name))
             torch.manual_seed(seed)
             loader = make()
-            Reads(found.append, stirred=stirred).watch()
+            Reads(found.append, other_samples=other_samples).watch()
             for _ in range(2):
                 for _, _ in zip(range(batches), loader, strict=False):
                     pass
@@ -88,7 +88,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Read]]:
 def told(read: Callable[..., list[Read]], before: Make, after: Make) -> list[str]:
     """What is said of the data of two programs."""
     old, new = ([read(make, seed) for seed in range(1, SEEDS + 1)] for make in (before, after))
-    return list(misread(old, new, read(before, stirred=True)))
+    return list(misread(old, new, read(before, other_samples=True)))
 
 
 WRONG: dict[str, tuple[Make, Make, str]] = {

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from perflint.verify.agent import dice
-from perflint.verify.compare.grade import Grade
+from perflint.verify.agent import determinism
+from perflint.verify.grade import Grade
 from tests.verify.courses import bench
 
 
@@ -31,11 +31,11 @@ class Fresh(Dataset[Tensor]):
         return torch.tensor(np.random.default_rng().random())
 
 
-def drawn(seed: int, *, stirred: bool = False) -> list[float]:
+def drawn(seed: int, *, other_samples: bool = False) -> list[float]:
     """What three generators draw that are made without a seed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(np.random, "default_rng", np.random.default_rng)
-        dice.seed_numpy(np, seed, stirred=stirred)
+        determinism.seed_numpy(np, seed, other_samples=other_samples)
         return [
             np.random.default_rng().random(),
             np.random.default_rng(None).random(),
@@ -45,20 +45,20 @@ def drawn(seed: int, *, stirred: bool = False) -> list[float]:
 
 def test_generators_without_a_seed_follow_from_that_of_the_run() -> None:
     assert drawn(0) == drawn(0)
-    assert len({*drawn(0), *drawn(1), *drawn(0, stirred=True)}) == 9
+    assert len({*drawn(0), *drawn(1), *drawn(0, other_samples=True)}) == 9
 
 
 def test_the_seed_of_a_program_is_its_own() -> None:
     expected = np.random.default_rng(3).random()
-    dice.seed_numpy(np, 0, stirred=False)
+    determinism.seed_numpy(np, 0, other_samples=False)
     assert np.random.default_rng(3).random() == np.random.default_rng(seed=3).random() == expected
 
 
 def test_a_run_that_goes_on_from_where_another_was_makes_the_same_generators() -> None:
-    dice.seed_numpy(np, 0, stirred=False)
-    states = dice.states()
+    determinism.seed_numpy(np, 0, other_samples=False)
+    states = determinism.rng_states()
     first = np.random.default_rng().random()
-    dice.take_over(states)
+    determinism.restore_rng(states)
     assert np.random.default_rng().random() == first
 
 
@@ -69,7 +69,7 @@ def test_workers_draw_other_numbers_than_each_other_but_the_same_in_each_run() -
         torch.manual_seed(0)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(np.random, "default_rng", np.random.default_rng)
-            dice.seed_numpy(np, 0, stirred=False)
+            determinism.seed_numpy(np, 0, other_samples=False)
             runs.append(
                 [float(each) for each in DataLoader(Fresh(), None, num_workers=2, multiprocessing_context="fork")]
             )

@@ -12,11 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from perflint.verify.measure import disturbance
-from perflint.verify.measure.disturbance import Monitor, disturbances, facts, readings
-from perflint.verify.measure.gpus import Reading, Stranger
-from perflint.verify.outcome import Outcome
-from perflint.verify.wording import sentence
+from perflint.verify import monitor
+from perflint.verify.grade import Outcome
+from perflint.verify.monitor import Monitor, disturbances, facts, readings
+from perflint.verify.summary import sentence
+from perflint.verify.verdict import Reading, Stranger
 from tests.verify.verdicts import verdict
 
 GPU = "GPU-0b9d7de2-9bc1-2c1e-7b8c-1a3c84a40c1d"
@@ -32,7 +32,7 @@ Install = Callable[[str], None]
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Puts a script in place of nvidia-smi."""
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(disturbance, "_LEAVING", 0.0)
+    monkeypatch.setattr(monitor, "_LEAVING", 0.0)
 
     def installed(script: str) -> None:
         (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\ncd {tmp_path}\n{script}\n")

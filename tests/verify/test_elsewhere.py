@@ -13,7 +13,7 @@ from perflint.project.figures import FOLDER, VERDICTS
 from perflint.verify import verdicts
 from tests.verify.verdicts import verdict
 
-POSIX = ("fcntl", "resource", "termios", "perflint.verify.run.output", "perflint.verify.run.tree")
+POSIX = ("fcntl", "resource", "termios", "perflint.verify.running", "perflint.verify.processes")
 
 
 @pytest.mark.parametrize(

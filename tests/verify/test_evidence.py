@@ -13,8 +13,7 @@ import torch
 
 from perflint.verify.agent.state import State
 from perflint.verify.agent.tensors import digest, sample, values_in
-from perflint.verify.compare.evidence import Evidence
-from perflint.verify.compare.same import differing
+from perflint.verify.compare import Evidence, differing
 
 
 def test_of_what_is_kept_only_what_changes_counts() -> None:
@@ -96,7 +95,7 @@ def test_what_can_be_written_to_is_taken_over() -> None:
     module = torch.nn.Linear(1, 1)
     module.register_buffer("places", torch.arange(3).expand(2, 3))  # shares its memory
     state = State((), [module])
-    state.take_over({name: torch.zeros_like(tensor) for name, tensor in state.tensors().items()})
+    state.restore({name: torch.zeros_like(tensor) for name, tensor in state.tensors().items()})
     assert module.weight.item() == module.bias.item() == 0
     assert module.get_buffer("places").tolist() == [[0, 1, 2]] * 2
 
@@ -104,8 +103,8 @@ def test_what_can_be_written_to_is_taken_over() -> None:
 def test_what_is_called_once_a_step_is_noted_in_each_step_between_two_marks(tmp_path: Path) -> None:
     code = """
 import sys, torch
-from perflint.verify.agent.record import Recorder
-from perflint.verify.run.orders import Recording
+from perflint.verify.agent.recorder import Recorder
+from perflint.verify.messages import Recording
 
 recorder = Recorder(Recording(sys.argv[1], (), (), marks=(100,)))
 recorder.watch(torch)

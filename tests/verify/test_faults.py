@@ -10,12 +10,12 @@ from typing import Any, cast
 
 import pytest
 
-from perflint.verify.agent.gate import Arrival, Platform
-from perflint.verify.measure.protocol import Protocol
-from perflint.verify.measure.race import Course, Race
-from perflint.verify.measure.samples import AGAIN, ORIGINAL, ORIGINALS
-from perflint.verify.run.running import Fault, NoProgress, ProgramEnded, Running
-from perflint.verify.spec import Variant
+from perflint.verify.messages import Arrival, Platform, Variant
+from perflint.verify.protocol import Protocol
+from perflint.verify.race import Race, race
+from perflint.verify.running import Fault, NoProgress, ProgramEnded, Running
+from perflint.verify.runs import Course
+from perflint.verify.statistics import AGAIN, ORIGINAL, ORIGINALS
 from tests.verify.courses import original
 
 PROTOCOL = Protocol("steps", warm_up=2, window=2, pairs=3, rounds=3)
@@ -63,9 +63,9 @@ def raced(folder: Path, trouble: Trouble, *names: str, protocol: Protocol = PROT
     """A race of the originals and variants of these names, and whose processes were begun, in their order."""
     stage = Stage(cast(Any, None), cast(Any, SimpleNamespace(journal=folder / "journal")), trouble=trouble)
     first = original(folder)
-    race = stage.race([replace(first, name=name) for name in (*ORIGINALS, *names)], protocol, lambda _: False)
+    found = race(stage, [replace(first, name=name) for name in (*ORIGINALS, *names)], protocol, lambda _: False)
     assert Played.alive == 0
-    return race, stage.begun
+    return found, stage.begun
 
 
 def ended(name: str, words: str = "ended", code: int = 1) -> Fault:

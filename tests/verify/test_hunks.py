@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perflint.verify.hunks import hunks
+from perflint.verify.variants import hunks
 
 BEFORE = "import torch\n\n" + "".join(f"line {number}\n" for number in range(3, 40))
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from perflint.verify.compare.grade import Grade, Likeness
-from perflint.verify.compare.judge import Standard, likeness
-from perflint.verify.compare.same import Comparison, Difference
-from perflint.verify.measure.race import Recorded
+from perflint.verify.compare import Comparison, Difference
+from perflint.verify.grade import Grade, Likeness
+from perflint.verify.judge import Standard, likeness
+from perflint.verify.runs import Recorded
 
 RUN = Recorded(Path(), None, "loss 0.5\n", "")
 NEAR = Difference(2, "gradient 0.0", 1e-7, is_close=True, reference=1e-7, changed=1.1e-7)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from perflint.verify.agent.observe import events, seen
-from perflint.verify.measure.timeline import Interval
+from perflint.verify.agent.timeline import Interval, events, seen
 
 CPU, CUDA = "cpu", "cuda"
 ZERO = time.time_ns()

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from perflint.verify.agent.units import BATCH, OPTIMIZER
-from perflint.verify.measure.protocol import Look, Passage, Protocol, Schedule
+from perflint.verify.agent.steps import BATCH, OPTIMIZER
+from perflint.verify.protocol import Look, Passage, Protocol, Schedule
 
 
 def look(*, step: float, steps: int = 200, whole: bool = False, start: float = 3.0) -> Look:

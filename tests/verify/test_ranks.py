@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from perflint.verify.agent.gate import Arrival, Platform
-from perflint.verify.agent.units import OPTIMIZER
-from perflint.verify.compare.same import compare
-from perflint.verify.measure.race import Course
-from perflint.verify.run.guardian import Guardian
-from perflint.verify.run.orders import Recording
-from perflint.verify.run.running import slowest
-from perflint.verify.spec import Kind, Program, Variant
+from perflint.verify.agent.steps import OPTIMIZER
+from perflint.verify.compare import compare
+from perflint.verify.messages import Arrival, Kind, Platform, Program, Recording, Variant
+from perflint.verify.processes import Guardian
+from perflint.verify.running import slowest
+from perflint.verify.runs import Course
 from tests.verify.courses import PROGRAMS, changed, original
 
 STEPS, PATIENCE = 4, 120.0

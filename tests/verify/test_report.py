@@ -11,13 +11,13 @@ from html.parser import HTMLParser
 
 import pytest
 
-from perflint.verify.compare.grade import Grade, Likeness
-from perflint.verify.measure.samples import Samples
-from perflint.verify.measure.timeline import DEVICE, HOST, Span, Timeline
-from perflint.verify.measure.timeline import timeline as observed
+from perflint.verify.agent.timeline import DEVICE, HOST, Span, Timeline
+from perflint.verify.agent.timeline import timeline as observed
+from perflint.verify.grade import Grade, Likeness
 from perflint.verify.report import page
+from perflint.verify.statistics import Samples
+from perflint.verify.summary import sentence
 from perflint.verify.verdict import Hunk, Side, Verdict
-from perflint.verify.wording import sentence
 from tests.verify.verdicts import DIFF, fix, losses, timeline, verdict
 
 EVIL = "</title><script>alert(1)</script>\udcff\u202e\x1b[2J<img src=x onerror=alert(1)>'\"&amp;"
@@ -187,7 +187,7 @@ def test_a_loss_that_is_a_number_in_one_of_the_programs_only_is_a_difference() -
     before, after = Side(1.0, losses=(2.0, 1.0, math.nan)), Side(1.0, losses=(2.0, math.nan, math.nan))
     text = page(verdict(before=before, after=after, again=before))
     assert "There is none at any step." not in text
-    assert "Patched: at most 0, and no number at 1 step. Original again: at most 0." in text
+    assert "Patched: at most 0, and not finite at 1 step. Original again: at most 0." in text
 
 
 def test_losses_that_one_of_the_programs_lacks_are_counted() -> None:
@@ -210,8 +210,8 @@ def test_a_report_of_forty_fixes_and_long_timelines_stays_small() -> None:
 
 def test_only_the_report_needs_the_optional_packages() -> None:
     code = (
-        "import sys, perflint.cli.commands, perflint.verify.terminal, perflint.verify.verdicts\n"
-        "import perflint.verify.measure.decide\n"
+        "import sys, perflint.cli.commands, perflint.verify.summary, perflint.verify.verdicts\n"
+        "import perflint.verify.contest\n"
         "assert not {'jinja2', 'numpy', 'torch'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -15,15 +15,13 @@ import psutil
 import pytest
 
 from perflint.shim.session import RUN, SITE
-from perflint.verify.agent import gate
-from perflint.verify.agent.units import OPTIMIZER
-from perflint.verify.measure.race import Course
-from perflint.verify.run import tree
-from perflint.verify.run.guardian import Guardian
-from perflint.verify.run.orders import Orders, Recording, orders
-from perflint.verify.run.output import Output, last_words
-from perflint.verify.run.running import NoProgress, ProgramEnded
-from perflint.verify.spec import Kind, Program
+from perflint.verify import processes
+from perflint.verify.agent import steps
+from perflint.verify.agent.steps import OPTIMIZER
+from perflint.verify.messages import Kind, Orders, Program, Recording, orders
+from perflint.verify.processes import Guardian
+from perflint.verify.running import NoProgress, Output, ProgramEnded, last_words
+from perflint.verify.runs import Course
 from tests.verify.courses import course, original
 
 PATIENCE = 60.0
@@ -38,11 +36,11 @@ def test_a_program_goes_as_far_as_it_may_and_stands_still_while_it_is_paused(
         assert running.advance(2, PATIENCE).step == 2
         (platform,) = running.platforms
         running.pause()
-        states = [process.status() for process in tree.processes(running.folder)]
+        states = [process.status() for process in processes.processes(running.folder)]
         assert states == [psutil.STATUS_STOPPED]
         assert running.advance(4, PATIENCE).step == 4
         folder = running.folder
-    assert not list(tree.processes(folder))
+    assert not list(processes.processes(folder))
     assert (platform.rank, platform.ranks, platform.gpu) == (0, 1, None)
     assert platform.device.startswith("CPU, ")
     assert {"torch", "python"} <= set(platform.versions)
@@ -55,15 +53,15 @@ def test_children_in_groups_of_their_own_are_paused_and_ended_as_well(tmp_path: 
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, start_new_session=True) as parent:
         assert parent.stdout is not None
         parent.stdout.readline()
-        groups = tree.pause(run, {parent.pid})
-        family = list(tree.processes(run))
+        groups = processes.pause(run, {parent.pid})
+        family = list(processes.processes(run))
         assert [process.status() for process in family] == [psutil.STATUS_STOPPED] * 2
         assert groups == {process.pid for process in family}
-        tree.resume(groups)
+        processes.resume(groups)
         assert psutil.STATUS_STOPPED not in [process.status() for process in family]
-        tree.pause(run, groups)
-        tree.kill(run)
-    assert not list(tree.processes(run))
+        processes.pause(run, groups)
+        processes.kill(run)
+    assert not list(processes.processes(run))
 
 
 @pytest.mark.parametrize(("system", "size"), [("linux", 2048), ("darwin", 2)])
@@ -71,9 +69,9 @@ def test_memory_is_told_in_bytes_whatever_the_system_counts_in(
     system: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used = SimpleNamespace(RUSAGE_SELF=0, getrusage=lambda _: SimpleNamespace(ru_maxrss=2))
-    monkeypatch.setattr(gate, "resource", used)
-    monkeypatch.setattr(gate, "sys", SimpleNamespace(platform=system))
-    assert gate._host_bytes() == size
+    monkeypatch.setattr(steps, "resource", used)
+    monkeypatch.setattr(steps, "sys", SimpleNamespace(platform=system))
+    assert steps._host_bytes() == size
 
 
 def test_a_program_that_ends_says_how(tmp_path: Path) -> None:
@@ -113,10 +111,10 @@ def test_a_program_that_ends_while_it_is_paused_says_how(tmp_path: Path, monkeyp
     with course("train.py", "5") as races, races.running(original(tmp_path), OPTIMIZER) as running:
         running.advance(1, PATIENCE)
         running.pause()
-        monkeypatch.setattr(tree, "resume", lambda _: None)
+        monkeypatch.setattr(processes, "resume", lambda _: None)
         with pytest.raises(NoProgress):
             running.advance(2, 0.0)  # which it never hears of
-        tree.kill(running.folder)
+        processes.kill(running.folder)
         with pytest.raises(ProgramEnded, match="was ended by SIGKILL"):
             running.advance(2, PATIENCE)
 
@@ -126,9 +124,9 @@ def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None
         running.advance(1, PATIENCE)
         with pytest.raises(NoProgress, match="the original hangs behind step 1: it came to no step for 1 s"):
             running.advance(2, 1.0)
-        assert tree.memory(running.folder) > 2**29  # with the child's
+        assert processes.memory(running.folder) > 2**29  # with the child's
         folder = running.folder
-    assert not list(tree.processes(folder))
+    assert not list(processes.processes(folder))
 
 
 def test_of_what_a_failed_program_prints_the_exception_counts() -> None:
@@ -171,7 +169,7 @@ def test_a_verifier_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> N
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as verifier:
         assert verifier.stdout is not None
         folder = verifier.stdout.readline().strip()
-        left = list(tree.processes(folder))
+        left = list(processes.processes(folder))
         verifier.send_signal(signal.SIGKILL)
     assert left
     assert not psutil.wait_procs(left, timeout=PATIENCE)[1]

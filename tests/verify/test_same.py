@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from perflint.verify.agent.units import OPTIMIZER
-from perflint.verify.compare.grade import Grade, Likeness
-from perflint.verify.compare.judge import Standard, likeness
-from perflint.verify.compare.same import compare, losses, traits
-from perflint.verify.measure.race import Course, Recorded
-from perflint.verify.run.orders import Recording
-from perflint.verify.spec import Variant
+from perflint.verify.agent.steps import OPTIMIZER
+from perflint.verify.compare import compare, losses, traits
+from perflint.verify.grade import Grade, Likeness
+from perflint.verify.judge import Standard, likeness
+from perflint.verify.messages import Recording, Variant
+from perflint.verify.runs import Course, Recorded
 from tests.verify.courses import changed, course, original
 
 STEPS = 6

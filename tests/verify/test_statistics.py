@@ -9,20 +9,25 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perflint.verify.measure.samples import AGAIN, ORIGINAL, ORIGINALS, PATCHED, Samples, Window
-from perflint.verify.measure.statistics import (
+from perflint.verify.grade import Outcome
+from perflint.verify.statistics import (
+    AGAIN,
+    ORIGINAL,
+    ORIGINALS,
+    PATCHED,
     Estimate,
+    Samples,
+    Window,
     against_original,
-    compare,
     is_decided,
     is_faster,
     is_slower,
     itself,
     noise_floor,
     speed,
+    speedup,
     step_seconds,
 )
-from perflint.verify.outcome import Outcome
 from tests.verify.races import CALM, NOISES, ROUGH, STEP, Noise, race
 
 RACES = 100
@@ -153,13 +158,13 @@ def test_a_race_ends_early_for_what_is_clear_only() -> None:
 
 def test_variants_that_never_meet_have_no_ratio() -> None:
     samples = Samples((Window(ORIGINAL, 0, 0, 1.0, 1), Window(PATCHED, 1, 0, 1.0, 1)))
-    assert compare(samples, [ORIGINAL], [PATCHED]) is None
+    assert speedup(samples, [ORIGINAL], [PATCHED]) is None
     assert itself(Samples()) is None
 
 
 def test_exchanging_the_sides_inverts_the_ratio_and_its_interval() -> None:
     samples = race(np.random.default_rng(3), ROUGH, rounds=4, pairs=6, speedups={PATCHED: 1.4})
-    there, back = compare(samples, [ORIGINAL], [PATCHED]), compare(samples, [PATCHED], [ORIGINAL])
+    there, back = speedup(samples, [ORIGINAL], [PATCHED]), speedup(samples, [PATCHED], [ORIGINAL])
     assert there is not None
     assert back is not None
     assert back.ratio == pytest.approx(1 / there.ratio)

@@ -9,9 +9,9 @@ from rich.cells import cell_len
 
 from perflint.engine.rule import Safety
 from perflint.report.style import Style
-from perflint.verify.compare.grade import Grade, Likeness
-from perflint.verify.measure.samples import Samples
-from perflint.verify.terminal import summary
+from perflint.verify.grade import Grade, Likeness
+from perflint.verify.statistics import Samples
+from perflint.verify.summary import summary
 from perflint.verify.verdict import Side, Verdict
 from tests.verify.verdicts import fix, verdict
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perflint.verify.measure.timeline import DEVICE, HOST, LANES, LOADER, timeline, united
+from perflint.verify.agent.timeline import DEVICE, HOST, LANES, LOADER, timeline, united
 
 TIMES = st.integers(0, 1000)
 INTERVALS = st.lists(st.tuples(TIMES, TIMES).map(lambda pair: (min(pair), max(pair))), max_size=40)

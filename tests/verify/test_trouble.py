@@ -14,14 +14,14 @@ from unittest.mock import Mock
 import psutil
 import pytest
 
-from perflint.verify.agent.gate import Platform
-from perflint.verify.agent.units import BATCH
-from perflint.verify.compare.grade import Grade
+from perflint.verify import processes
+from perflint.verify.agent.steps import BATCH
 from perflint.verify.examine import Examination
-from perflint.verify.measure.protocol import Look, Passage
-from perflint.verify.measure.samples import ORIGINAL
-from perflint.verify.run import guardian, tree
-from perflint.verify.run.running import NoProgress, ProgramEnded
+from perflint.verify.grade import Grade
+from perflint.verify.messages import Platform
+from perflint.verify.protocol import Budget, Look, Passage
+from perflint.verify.running import NoProgress, ProgramEnded
+from perflint.verify.statistics import ORIGINAL
 from tests.verify.courses import PROGRAMS, bench, course, original
 
 PATIENCE = 120.0
@@ -67,7 +67,7 @@ def test_children_that_know_nothing_of_the_verifier_are_ended_too(tmp_path: Path
         running.advance(2, PATIENCE)
         with pytest.raises(NoProgress, match="it came to no step for 5 s"):
             running.advance(9, 5.0)
-        family = list(tree.processes(running.folder))
+        family = list(processes.processes(running.folder))
         assert any(not process.environ() for process in family)
     assert not [process for process in family if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
 
@@ -76,10 +76,10 @@ def test_a_verifier_that_dies_before_somebody_watches_over_it_has_made_no_folder
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(guardian, "_LONGEST", 1000)
+    monkeypatch.setattr(processes, "_LONGEST", 1000)
     monkeypatch.setattr(subprocess, "Popen", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
-        guardian.Guardian()
+        processes.Guardian()
     assert not list(tmp_path.iterdir())
 
 
@@ -114,6 +114,6 @@ def test_a_verdict_that_failed_says_on_which_device(tmp_path: Path) -> None:
     course.look.return_value = Look(1.0, (Passage(BATCH, 0.1),) * 9, is_whole=False, platforms=(platform,))
     course.record.side_effect = NoProgress(ORIGINAL, "hangs")
     variants = Mock(fixes=(Mock(),))
-    verdict = Examination(course, variants, 60.0, tmp_path, lambda _: None, Mock()).verdict()
+    verdict = Examination(course, variants, Budget(60.0), tmp_path, lambda _: None, Mock()).verdict()
     assert (verdict.failure, verdict.device) == ("the original hangs", "NVIDIA H200")
     assert verdict.environment["torch"] == "2.11.0"

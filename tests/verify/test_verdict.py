@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from perflint.engine.rule import Safety
-from perflint.verify.compare.grade import Grade, Likeness
-from perflint.verify.measure.samples import Samples
-from perflint.verify.measure.statistics import Estimate
-from perflint.verify.outcome import Outcome
+from perflint.verify.grade import Grade, Likeness, Outcome
+from perflint.verify.statistics import Estimate, Samples
+from perflint.verify.summary import percent, ratio, ratio_with_interval, seconds, sentence, size
 from perflint.verify.verdict import Reach
-from perflint.verify.wording import percent, ratio, ratio_with_interval, seconds, sentence, size
 from tests.verify.races import STEP
 from tests.verify.verdicts import fix, verdict
 

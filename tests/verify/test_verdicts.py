@@ -12,14 +12,12 @@ import pytest
 
 from perflint.engine.errors import UserError
 from perflint.verify import verdicts
-from perflint.verify.compare.grade import Likeness
-from perflint.verify.measure.gpus import Reading, Stranger
-from perflint.verify.measure.samples import Window
-from perflint.verify.measure.statistics import Estimate
-from perflint.verify.measure.timeline import Span, Timeline
-from perflint.verify.verdict import FixVerdict, Hunk, Reach, Side, Verdict
+from perflint.verify.agent.timeline import Span, Timeline
+from perflint.verify.grade import Likeness
+from perflint.verify.statistics import Estimate, Window
+from perflint.verify.summary import sentence
+from perflint.verify.verdict import FixVerdict, Hunk, Reach, Reading, Side, Stranger, Verdict
 from perflint.verify.verdicts import add, as_object, aside, read
-from perflint.verify.wording import sentence
 from tests.verify.verdicts import verdict
 
 

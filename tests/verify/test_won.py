@@ -18,7 +18,7 @@ from perflint.project.patching import patch_files
 from perflint.project.run import check_files
 from perflint.project.settings import Settings
 from perflint.verify import verdicts
-from perflint.verify.won import Won
+from perflint.verify.verdicts import Won
 from tests.verify.verdicts import fix, verdict
 
 PROGRAM = """\

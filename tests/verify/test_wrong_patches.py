@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from perflint.verify.agent.units import CALLS, OPTIMIZER
-from perflint.verify.compare.further import Further
-from perflint.verify.compare.grade import Grade, Likeness
-from perflint.verify.measure.protocol import Protocol
-from perflint.verify.spec import Variant
+from perflint.verify.agent.steps import CALLS, OPTIMIZER
+from perflint.verify.grade import Grade, Likeness
+from perflint.verify.messages import Variant
+from perflint.verify.protocol import Protocol
+from perflint.verify.recordings import Further
 from tests.verify.courses import Bench, bench, changed, course
 
 LOOP = "    for x, y in loader:\n"

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from perflint.engine.rule import Safety
-from perflint.verify.compare.grade import Grade, Likeness
-from perflint.verify.measure.decide import merit, too_little, wrong
-from perflint.verify.measure.samples import PATCHED
-from perflint.verify.measure.statistics import Estimate, against_original, is_faster, itself, noise_floor
-from perflint.verify.measure.timeline import DEVICE, HOST, LOADER, Span, Timeline
+from perflint.verify.agent.timeline import DEVICE, HOST, LOADER, Span, Timeline
+from perflint.verify.contest import merit, too_little, wrong
+from perflint.verify.grade import Grade, Likeness
+from perflint.verify.statistics import PATCHED, Estimate, against_original, is_faster, itself, noise_floor
 from perflint.verify.verdict import FixVerdict, Hunk, Side, Verdict
 from tests.verify.races import CALM, race
 

@@ -6,9 +6,6 @@ import ast
 from typing import NamedTuple
 
 from perflint.analysis.facts import Program
-from perflint.analysis.values.arguments import Arguments, received
-from perflint.analysis.values.parameters import constant
-from perflint.analysis.values.values import OTHER, Value
 from perflint.syntax.arguments import defaults_of
 from perflint.syntax.walk import Function, stores
 
@@ -39,16 +36,8 @@ def switch(program: Program, guard: ast.AST, part: ast.AST) -> Switch | None:
 
 def may_turn_on(program: Program, site: ast.AST, function: Function, flag: Switch) -> bool:
     """May the call at `site` of `function` run the code that `flag` guards?"""
-    if not isinstance(site, ast.Call) or any(isinstance(each, ast.Starred) for each in site.args):
+    if not isinstance(site, ast.Call):
         return True
-    keywords = {each.arg: _given(each.value) for each in site.keywords if each.arg is not None}
-    arguments = Arguments(tuple(_given(each) for each in site.args), keywords, False)
-    value = received(function, arguments, program.value(site.func).owner).get(flag.parameter)
-    if value is None and len(keywords) == len(site.keywords):
-        value = constant(defaults_of(function).get(flag.parameter))
-    return value is None or not value.is_literal or bool(value.literal) is flag.wanted
-
-
-def _given(argument: ast.expr) -> Value:
-    """The value of an argument that is written out; anything at all otherwise."""
-    return constant(argument) if isinstance(argument, ast.Constant) else OTHER
+    bound = program.arguments(site, function)
+    given = bound.get(flag.parameter) or (None if bound.is_open else defaults_of(function).get(flag.parameter))
+    return not isinstance(given, ast.Constant) or bool(given.value) is flag.wanted

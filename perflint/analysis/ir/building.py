@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ast
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from perflint.analysis.ir.graph import Block, Definition, Graph, Outer, Phi, Region, Scope, Step, Value
 from perflint.analysis.ir.ssa import Variables
+from perflint.syntax.walk import Loop as LoopNode
+from perflint.syntax.walk import own_nodes, path_of, whole_of
+
+Writes = Callable[[ast.Call], Iterable[str]]  # the paths of what a call changes
 
 
 @dataclass(eq=False)
@@ -31,8 +35,12 @@ class Loop:
 class Building(ABC):
     """What the lowering of statements and expressions stands on."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope | LoopNode, writes: Writes | None = None) -> None:
         self.graph = graph = Graph(scope)
+        self._writes = writes
+        self._fields = (
+            frozenset[str]() if writes is None else frozenset(each for each in _written(scope, writes) if "." in each)
+        )
         self._variables = Variables(graph)
         self._region: Region | None = None
         self._loops: list[Loop] = []
@@ -64,9 +72,9 @@ class Building(ABC):
             graph.values[node] = value = current(value)
             if isinstance(node, ast.Name):
                 value.uses.append(node)
-        for value in graph.values.values():
-            if isinstance(value, Definition) and value.updates is not None:
-                value.updates = current(value.updates)
+        for binding in (each for bindings in graph.bindings.values() for each in bindings):
+            if binding.updates is not None:
+                binding.updates = current(binding.updates)
 
     # -- blocks
 
@@ -143,16 +151,27 @@ class Building(ABC):
     ) -> None:
         value = Definition(name, node=node, source=source, steps=steps, updates=updates)
         self.graph.values[node] = value
+        self.graph.bindings.setdefault(name, []).append(value)
         self._place(node)
         local = self._local(name)
         if local not in self.graph.shared:
-            self._variables.write(local, self._block, value)
+            for path in (local, *(each for each in self._fields if each.startswith(f"{local}."))):
+                self._variables.write(path, self._block, value)
 
-    def _read(self, name: ast.Name) -> Value:
-        local = self._local(name.id)
-        value = Outer(name.id) if local in self.graph.shared else self._variables.read(local, self._block)
-        self._reads.append((name, value))
-        return value
+    def _update(self, node: ast.AST, target: ast.expr, source: ast.expr | None, steps: tuple[Step, ...]) -> None:
+        """Where attributes are variables: give the one that is `target`, or that `target` is a part of, a value."""
+        path = whole_of(target) if self._writes is not None else ""
+        if path and path == path_of(target):
+            self._define(path, node, source, steps)
+        elif path:
+            self._define(path, node, source, (*steps, "part"), updates=self._held(path))
+
+    def _held(self, path: str) -> Value:
+        local = self._local(path)
+        return Outer(path) if local in self.graph.shared else self._variables.read(local, self._block)
+
+    def _read(self, node: ast.Name | ast.Attribute, path: str) -> None:
+        self._reads.append((node, self._held(path)))
 
     def _place(self, node: ast.AST) -> None:
         self._count += 1
@@ -170,6 +189,7 @@ class Building(ABC):
             self._assign(target.value, source, (*steps[:-1], "part"))
         else:
             self._visit(target)
+            self._update(target, target, source, steps)
 
     def _unpack(self, targets: Sequence[ast.expr], source: ast.expr | None, steps: tuple[Step, ...]) -> None:
         starred = any(isinstance(each, ast.Starred) for each in targets)
@@ -180,3 +200,12 @@ class Building(ABC):
             return
         for index, target in enumerate(targets):
             self._assign(target, source, (*steps, "part" if starred else index))
+
+
+def _written(scope: ast.AST, writes: Writes) -> Iterable[str]:
+    """The paths of what `scope` binds by attributes, or changes."""
+    for node in own_nodes(scope):
+        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+            yield whole_of(node)
+        elif isinstance(node, ast.Call):
+            yield from writes(node)

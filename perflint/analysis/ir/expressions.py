@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from perflint.analysis.ir.building import Building
 from perflint.analysis.ir.graph import Region
-from perflint.syntax.walk import COMPREHENSIONS, children
+from perflint.syntax.walk import COMPREHENSIONS, children, path_of
 
 _CONSUME_AT_ONCE = frozenset("all any dict frozenset list max min set sorted sum tuple".split())
 
@@ -31,9 +31,17 @@ class Expressions(Building):
 
     def _name(self, node: ast.Name) -> None:
         if isinstance(node.ctx, ast.Load):
-            self._read(node)
+            self._read(node, node.id)
         else:
             self._define(node.id, node)
+
+    def _attribute(self, node: ast.Attribute) -> None:
+        self._visit(node.value)
+        path = path_of(node) if self._fields and isinstance(node.ctx, ast.Load) else ""
+        while path and path not in self._fields:
+            path = path.rpartition(".")[0]
+        if path:
+            self._read(node, path)
 
     def _lambda(self, node: ast.Lambda) -> None:
         for each in (*node.args.defaults, *node.args.kw_defaults):
@@ -101,6 +109,8 @@ class Expressions(Building):
         self._visit_children(node)
         if isinstance(node.func, ast.Name) and node.func.id in _CONSUME_AT_ONCE and self.graph.deferred:
             self.graph.deferred[:] = [each for each in self.graph.deferred if each not in node.args]
+        for path in self._writes(node) if self._writes is not None else ():
+            self._define(path, node, node, ("part",), updates=self._held(path))
 
     def _capture(self, node: ast.AST) -> None:
         """Note what an inner function reads of this scope."""
@@ -111,6 +121,7 @@ class Expressions(Building):
 
 _EXPRESSIONS: dict[type[ast.AST], Callable[..., None]] = {
     ast.Name: Expressions._name,
+    ast.Attribute: Expressions._attribute,
     ast.Lambda: Expressions._lambda,
     ast.NamedExpr: Expressions._walrus,
     ast.IfExp: Expressions._choice,

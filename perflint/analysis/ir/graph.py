@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from perflint.syntax.walk import Function
+from perflint.syntax.walk import Function, Loop
 
 Scope = Function | ast.Module
 Step = int | Literal["each", "enter", "part"]
@@ -77,11 +77,13 @@ class Graph:
     an Outer value.
     """
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope | Loop) -> None:
         self.scope = scope
         self.blocks: list[Block] = []
+        self.joins: dict[Block, ast.If] = {}  # where the branches of an `if` meet
         self.places: dict[ast.AST, tuple[Block, int]] = {}
         self.values: dict[ast.AST, Value] = {}
+        self.bindings: dict[str, list[Definition]] = {}  # of each variable, in the order of the source
         self.phis: dict[Block, list[Phi]] = {}
         self.regions: dict[ast.AST, Region] = {}
         self.captured: dict[str, list[ast.Name]] = {}

@@ -5,22 +5,32 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Sequence
 
-from perflint.analysis.ir.building import Finally, Loop
+from perflint.analysis.ir.building import Finally, Loop, Writes
 from perflint.analysis.ir.expressions import Expressions
-from perflint.analysis.ir.graph import Block, Graph, Outer, Scope, Step
-from perflint.syntax.walk import FUNCTIONS, children
+from perflint.analysis.ir.graph import Block, Graph, Scope, Step
+from perflint.syntax.walk import FUNCTIONS, LOOPS, children, path_of
+from perflint.syntax.walk import Loop as LoopNode
 
 _SWALLOW = ("suppress", "raises")  # context managers that end an exception: what follows them may run after one
 
 
-def lower(scope: Scope) -> Graph:
-    """The IR of `scope`. Nested functions are values in it: each has a graph of its own."""
-    return _Lowering(scope).graph
+def lower(scope: Scope | LoopNode, writes: Writes | None = None) -> Graph:
+    """The IR of `scope`: a function or module, or a loop by itself, to which all values from before are Outer.
+
+    Nested functions are values in it: each has a graph of its own. With `writes`, which tells the paths that a call
+    changes, attributes are variables too, and what changes one in place (a call, or a write to a part of it) binds it
+    anew and `updates` what it was. That holds as far as nobody else writes to them meanwhile.
+    """
+    return _Lowering(scope, writes).graph
 
 
 class _Lowering(Expressions):
-    def __init__(self, scope: Scope) -> None:
-        super().__init__(scope)
+    def __init__(self, scope: Scope | LoopNode, writes: Writes | None) -> None:
+        super().__init__(scope, writes)
+        if isinstance(scope, LOOPS):
+            self._body([scope])
+            self._finish()
+            return
         _note_sharing(scope, self.graph)
         if isinstance(scope, ast.Module):
             self._body(scope.body)
@@ -54,14 +64,15 @@ class _Lowering(Expressions):
         self._place(node)
 
     def _augmented(self, node: ast.AugAssign) -> None:
-        if isinstance(node.target, ast.Name):
-            name = self._local(node.target.id)
-            old = Outer(node.target.id) if name in self.graph.shared else self._variables.read(name, self._block)
+        path = path_of(node.target)
+        if isinstance(node.target, ast.Name) or path in self._fields:
+            old = self._held(path)
             self._visit(node.value)
-            self._define(node.target.id, node.target, node.value, ("part",), updates=old)
+            self._define(path, node.target, node.value, ("part",), updates=old)
         else:
             self._visit(node.target)
             self._visit(node.value)
+            self._update(node.target, node.target, node.value, ("part",))
         self._place(node)
 
     def _deletion(self, node: ast.Delete) -> None:
@@ -88,6 +99,7 @@ class _Lowering(Expressions):
         self._visit(node.test)
         self._place(node)
         before, after = self._block, self._new()
+        self.graph.joins[after] = node
         for branch in (node.body, node.orelse):
             block = self._new()
             self._edge(before, block)

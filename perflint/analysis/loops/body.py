@@ -1,285 +1,285 @@
-"""Traces the data flow through the statements of a loop body, for one iteration."""
+"""Traces the data flow of one iteration of a loop over its SSA form, where writes in place make values too."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator, Sequence
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
-from perflint.analysis.loops.dataflow import LoopFlow, TimeSlice
-from perflint.analysis.loops.expressions import Expressions
-from perflint.analysis.loops.found import Element, Header
-from perflint.analysis.loops.objects import prepared_objects
-from perflint.analysis.loops.proofs import proven_tensors
-from perflint.analysis.loops.trace import CAT, INDEX, INVARIANT, MODEL, Trace, from_before, merged
-from perflint.analysis.loops.writes import is_fixed, last_writes, root_path, step_index, written_paths, written_places
+from perflint.analysis.ir.graph import Block, Definition, Phi, Value
+from perflint.analysis.ir.lowering import lower
+from perflint.analysis.loops.calls import changed_paths
+from perflint.analysis.loops.expressions import Expressions, Known, State
+from perflint.analysis.loops.flow import CAT, INDEX, INVARIANT, MODEL, LoopFlow, Trace, from_before, merged
+from perflint.analysis.loops.found import Header
+from perflint.analysis.loops.indices import WHOLE, proven_tensors
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import arguments_of
-from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, path_of
+from perflint.syntax.walk import Loop, own_nodes, path_of, whole_of
+
+_HEADS = {  # what a statement evaluates besides the blocks in it
+    ast.For: ("iter",),
+    ast.AsyncFor: ("iter",),
+    ast.While: ("test",),
+    ast.If: ("test",),
+    ast.Assert: ("test",),
+    ast.Return: ("value",),
+    ast.withitem: ("context_expr",),
+    ast.Match: ("subject",),
+    ast.match_case: ("guard",),
+}
+_ROUNDS = 3  # over a body with loops inside, whose carried values go round
 
 
 def loop_flow(program: Program, loop: Loop, header: Header) -> LoopFlow:
     """The data flow of one iteration of `loop`."""
-    body = Body(program, header, written_paths(loop))
-    body.flow.proven = proven_tensors(program, loop)
-    body.prepared = prepared_objects(program, loop)
-    body.places = written_places(loop, header.indices)
-    body.last_writes = last_writes(loop)
-    for element in header.elements:
-        body.bind_element(element)
-    for member in header.members:
-        body.bind(member, INDEX)
-    if isinstance(loop, ast.While):
-        body.trace(loop.test)
-    body.block(loop.body)
-    return body.finish()
+    changes = changed_paths(program, loop)
+    graph = lower(loop, lambda call: changes.get(call, ()))
+    known = Known()
+    for _ in range(_ROUNDS):
+        body = Body(program, loop, header, graph, known)
+        body.flow.proven = proven_tensors(program, loop)
+        body.run()
+        if not body.is_circular or body.known == known:
+            break
+        known = body.known
+    return body.flow
 
 
 class Body(Expressions):
     """One iteration."""
 
-    def finish(self) -> LoopFlow:
-        """The flow, once every statement was traced."""
-        painted = {
-            base
-            for base, places in self.places.items()
-            if "" not in places and base not in {*self.slots, *self.rows} and not all(map(is_fixed, places))
-        }
-        ends = dict(self.env)
-        for base, written in self.slots.items():
-            ends[base] = merged([trace for _, trace, _ in written] + ([self.env[base]] if base in self.env else []))
-        for each in self.flow.collected:
-            if each.how in ("append", "cat") and each.name in self.flow.reads and each.name not in self.env:
-                ends[each.name] = merged((ends.get(each.name, INVARIANT), each.trace))
-        return self.flow.finished(ends, painted)
+    def run(self) -> None:
+        """Trace every statement of the body, and what the iteration leaves behind."""
+        for target, trace in self._given_by_header():
+            self.targets[target] = trace
+        if isinstance(self.loop, ast.While):
+            self.trace(self.loop.test)
+        for statement in self.loop.body:
+            for node in own_nodes(statement):
+                self._evaluate(node)
+        self._finish()
 
-    def bind_element(self, element: Element) -> None:
-        """Bind a target that is a step of a sequence."""
-        self.flow.slices.append(TimeSlice(element.base, element.source, element.axis, 0, element.is_tensor))
-        self.bind(element.target, Trace(slices=frozenset({element.base})))
+    def _given_by_header(self) -> Iterator[tuple[ast.AST, Trace]]:
+        for member in self.header.members:
+            yield from ((part, INDEX) for part in ast.walk(member))
+        for element in self.header.elements:
+            self.add_slice(element.base, element.source, element.axis, 0, element.is_tensor)
+            yield from ((part, Trace(slices=frozenset({element.base}))) for part in ast.walk(element.target))
 
-    def bind(self, target: ast.expr, trace: Trace) -> None:
-        """Bind every name in a target."""
-        for part in ast.walk(target):
-            if isinstance(part, ast.Name | ast.Attribute) and (path := path_of(part)):
-                self.env[path] = trace
+    def _finish(self) -> None:
+        flow = self.flow
+        for name, phi in self.carried.items():
+            left = [self._state(each, phi.block) for each in self.graph.updates(self.loop, phi)]
+            if any(each.bound for each in left):
+                flow.ends[name] = merged(each.trace for each in left)
+        for name in self.written - self.carried.keys():
+            flow.ends[name] = merged(self._known(value).trace for value in self.graph.bindings[name][-1:])
+        for name, slots in self.slots.items():
+            bound = [flow.ends[name]] if name in self.carried and name in flow.ends else []
+            flow.ends[name] = merged([*(trace for _, trace, _ in slots), *bound])
+        for each in flow.collected:
+            if each.how in ("append", "cat") and each.name in flow.reads and each.name not in flow.ends:
+                flow.ends[each.name] = each.trace
+        for name, places in self.places.items():
+            is_whole = WHOLE in places or all(each.is_fixed for each in places)
+            if not is_whole and name not in {*self.slots, *self.rows}:
+                flow.painted.add(name)
 
-    def block(self, statements: list[ast.stmt]) -> None:
-        """Trace statements one after the other."""
-        for statement in statements:
-            self.statement(statement)
-
-    def statement(self, node: ast.stmt) -> None:
-        """Trace one statement."""
-        if isinstance(node, ast.Assign):
-            self._assign_all(node)
-        elif isinstance(node, ast.AnnAssign):
-            if node.value is not None:
-                self.assign(node.target, node.value, self.trace(node.value))
-        elif isinstance(node, ast.AugAssign):
-            self._augmented(node)
+    def _evaluate(self, node: ast.AST) -> None:
+        """Trace what `node`, if it is a statement, evaluates itself, and what it binds."""
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            made = [each for target in targets for part in ast.walk(target) for each in self.made.get(part, ())]
+            for each in made:
+                self._known(each)
+            if node.value is not None and not any(self._grown(each) for each in made):
+                self.trace(node.value)
         elif isinstance(node, ast.Expr):
             self._expression(node.value)
-        elif isinstance(node, ast.If):
-            self._if(node)
-        elif isinstance(node, LOOPS):
-            self._inner_loop(node)
-        elif isinstance(node, ast.With | ast.AsyncWith):
-            for item in node.items:
-                self.trace(item.context_expr)
-            self.block(node.body)
-        elif isinstance(node, ast.Try):
-            self.block(node.body)
-            before = dict(self.env)
-            for handler in node.handlers:
-                self.env = dict(before)
-                self.block(handler.body)
-            self.env = before
-            self.block([*node.orelse, *node.finalbody])
-        elif isinstance(node, ast.Return | ast.Assert):
-            self.trace(node.value if isinstance(node, ast.Return) else node.test)
-        elif not isinstance(node, (*FUNCTIONS, ast.ClassDef)):
-            return
-
-    # -- bindings
-
-    def _assign_all(self, node: ast.Assign) -> None:
-        for target in node.targets:
-            grown = self._grown(target, node.value)
-            if grown is not None:
-                self._grow(path_of(target), grown, node)
-                return
-        trace = self.trace(node.value)
-        for target in node.targets:
-            self.assign(target, node.value, trace)
-
-    def _grown(self, target: ast.expr, value: ast.expr) -> tuple[str, list[ast.expr]] | None:
-        """Is it `x = x + y` or `x = torch.cat([x, y])`: how it grows, and by what?"""
-        path = path_of(target)
-        if not path or path in self.env:
-            return None
-        if (
-            isinstance(value, ast.BinOp)
-            and isinstance(value.op, ast.Add | ast.Sub)
-            and path in (path_of(value.left), path_of(value.right))
-        ):
-            other = value.right if path_of(value.left) == path else value.left
-            return ("append" if self._is_list(other) else "sum"), [other]
-        if isinstance(value, ast.Call) and _joins(self.program.qualified(value.func)):
-            parts = value.args[0].elts if value.args and isinstance(value.args[0], ast.Tuple | ast.List) else []
-            if any(path_of(part) == path for part in parts):
-                return "cat", [part for part in parts if path_of(part) != path]
-        return None
-
-    def _is_list(self, node: ast.expr) -> bool:
-        return isinstance(node, ast.List) or self.program.value(node).kind is Kind.SEQUENCE
-
-    def _grow(self, path: str, grown: tuple[str, list[ast.expr]], node: ast.stmt) -> None:
-        how, parts = grown
-        trace = merged(self.trace(part) for part in parts)
-        self.collect(path, how, node, trace)
-        if path in self.header.indices:
-            return
-        if how != "append":
-            ops = (CAT,) if how == "cat" else ("arithmetic",)
-            self.env[path] = merged((trace, from_before(path))).through(*ops)
-
-    def _augmented(self, node: ast.AugAssign) -> None:
-        path = path_of(node.target)
-        if path and path not in self.env:
-            how = (
-                "append"
-                if self._is_list(node.value) or self.program.value(node.target).kind is Kind.SEQUENCE
-                else "sum"
-            )
-            self._grow(path, (how, [node.value]), node)
-            return
-        trace = self.trace(node.value)
-        if path:
-            self.env[path] = merged((self.env[path], trace)).number()
-        elif (base := root_path(node.target)) and base not in self.env:
-            self.collect(base, "sum", node, trace)
         else:
-            self.assign(node.target, node.value, trace)
-
-    def assign(self, target: ast.expr, value: ast.expr | None, trace: Trace) -> None:
-        """Bind `target` to what `trace` tells of `value`."""
-        if isinstance(target, ast.Tuple | ast.List):
-            same = isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts)
-            if same and isinstance(value, ast.Tuple | ast.List):
-                traces = [self.trace(part) for part in value.elts]
-                for part, inner, found in zip(target.elts, value.elts, traces, strict=True):
-                    self.assign(part, inner, found)
-                return
-            for position, part in enumerate(target.elts):
-                definitions = frozenset(
-                    (call, position if element is None else element) for call, element in trace.definitions
-                )
-                self.assign(part, None, trace._replace(definitions=definitions))
-        elif isinstance(target, ast.Starred):
-            self.assign(target.value, None, trace)
-        elif isinstance(target, ast.Subscript):
-            self._assign_part(target, trace)
-        elif path := path_of(target):
-            grown = any(each.name == path and each.how in ("sum", "cat") for each in self.flow.collected)
-            if grown and value is not None and (path in trace.carried or MODEL in trace.ops):
-                self.flow.reads.setdefault(path, []).append(value)  # what was added up goes on in another form
-            self.env[path] = trace
-            self.half_bound.discard(path)
-            for known in [known for known in self.env if known.startswith(f"{path}.")]:
-                del self.env[known]
-
-    def _assign_part(self, target: ast.Subscript, trace: Trace) -> None:
-        base, place = root_path(target), step_index(target, self.header.indices)
-        index = self.trace(place)
-        if not base:
-            return
-        self.note_chunks(target.slice)
-        if self.program.value(target.slice).kind is Kind.SEQUENCE:
-            self.rows.add(base)
-        is_key = any(isinstance(part, ast.Constant) and isinstance(part.value, str) for part in ast.walk(target.slice))
-        if index.is_index and base not in self.env and not is_key:
-            self.slots.setdefault(base, []).append((ast.unparse(place), trace, self.conditional == 0))
-            self.collect(base, "slot", target, trace)
-            return
-        self.env[base] = merged((self.env.get(base, INVARIANT), trace, Trace(index.slices, index.carried, index.ops)))
+            for name in _HEADS.get(type(node), ()):
+                self.trace(getattr(node, name))
 
     def _expression(self, node: ast.expr) -> None:
         if isinstance(node, ast.Yield | ast.YieldFrom):
             if node.value is not None:
                 self.collect("yield", "yield", node, self.trace(node.value))
-            return
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and torch_ops.writes_in_place(node.func.attr)
-        ):
-            base = root_path(node.func.value)
-            if base in self.written:
-                quiet = any(torch_ops.does(node.func.attr, trait) for trait in ("updating", "replacing"))
-                given = arguments_of(node)
-                trace = merged(self.trace(each) for each in given) if quiet else self.trace(node)
-                self._changed_in_place(node, node.func, base, trace)
-                return
-        self.trace(node)
-
-    def _changed_in_place(self, node: ast.Call, function: ast.Attribute, base: str, trace: Trace) -> None:
-        if torch_ops.does(function.attr, "updating") and base not in self.env:
-            self.collect(base, "sum", node, trace)
-            return
-        if isinstance(function.value, ast.Subscript):
-            self._assign_part(function.value, trace)
-        elif torch_ops.does(function.attr, "updating"):
-            self.env[base] = merged((self.env[base], trace))
+        elif isinstance(node, ast.Call) and node in self.made and _keeps_quiet(node):
+            for each in self.made[node]:
+                self._known(each)
         else:
-            self.env[base] = trace
+            self.trace(node)
 
-    # -- control flow
+    # -- values
 
-    def _if(self, node: ast.If) -> None:
-        self.trace(node.test)
-        at_run_time = not self._tests_the_index(node.test)
-        self.conditional += at_run_time
-        before = self.env
-        ends = []
-        for branch in (node.body, node.orelse):
-            self.env = dict(before)
-            self.block(branch)
-            if not (branch and isinstance(branch[-1], ast.Break | ast.Return | ast.Raise)):
-                ends.append(self.env)
-        self.conditional -= at_run_time
-        self.env = self._join(node.test, ends[0], ends[1]) if len(ends) == 2 else ends[0] if ends else before
+    def state(self, value: Value, at: ast.AST) -> State:
+        """Where what a variable holds at a node comes from."""
+        return self._state(value, self.graph.places[at][0])
 
-    def _join(self, test: ast.expr, one: dict[str, Trace], other: dict[str, Trace]) -> dict[str, Trace]:
-        joined = {}
-        for name in {**one, **other}:
-            traces = [env[name] if name in env else self._unbound(name) for env in (one, other)]
-            bound = name in one and name in other
-            if not bound:
-                self.half_bound.add(name)
-            joined[name] = (
-                self.meet(test, traces[0], traces[1], name) if bound and traces[0] != traces[1] else merged(traces)
-            )
-        return joined
+    def _state(self, value: Value, at: Block) -> State:
+        """Where what a variable holds in a block comes from; a loop inside has run at least once behind it."""
+        found = self._known(value)
+        inner = self.inner.get(value.block) if isinstance(value, Phi) else None
+        if inner is None or at in inner.blocks or not isinstance(value, Phi):
+            return found
+        parts = [(self._known(each), block in inner.blocks) for block, each in value.operands.items()]
+        if any(each.bound for each, is_inside in parts if not is_inside):
+            return found
+        return _either([each for each, is_inside in parts if is_inside])
 
-    def _unbound(self, name: str) -> Trace:
-        return INVARIANT if name in self.header.indices else from_before(name)
-
-    def _inner_loop(self, node: Loop) -> None:
-        if not isinstance(node, ast.While):
-            self.bind(node.target, self.trace(node.iter).number())
+    def _known(self, value: Value) -> State:
+        states = self.known.states
+        if value in states:
+            self.is_circular |= value in self.open
+            return states[value]
+        states[value] = self.before.states.get(value, State(INVARIANT))
+        self.open.add(value)
+        if isinstance(value, Phi):
+            states[value] = self._joined(value)
         else:
-            self.trace(node.test)
-        before = dict(self.env)
-        self.block(node.body)
-        for name, trace in before.items():
-            self.env[name] = merged((trace, self.env.get(name, INVARIANT)))
-        self.block(node.body)
-        for name, trace in before.items():
-            self.env[name] = merged((trace, self.env.get(name, INVARIANT)))
-        self.block(node.orelse)
+            states[value] = self._bound(value) if isinstance(value, Definition) else State(INVARIANT)
+        self.open.remove(value)
+        return states[value]
+
+    def _joined(self, phi: Phi) -> State:
+        if self.carried.get(phi.name) is phi:
+            return State(INDEX) if phi.name in self.header.indices else State(from_before(phi.name), carried=True)
+        parts = [self._state(each, block) for block, each in phi.operands.items()]
+        branch = self.graph.joins.get(phi.block)
+        if branch is not None and len(parts) == 2 and parts[0].bound and parts[1].bound:
+            self.meet(branch.test, parts[0].trace, parts[1].trace, phi.name)
+        return _either(parts)
+
+    def _bound(self, value: Definition) -> State:
+        node = value.node
+        if node in self.targets:
+            return State(self.targets[node], True)
+        if isinstance(node, ast.Call):
+            return self._changed(value, node)
+        if isinstance(node, ast.Subscript):
+            return self._part(value, node, self.trace(value.source))
+        if value.updates is not None:
+            return self._augmented(value, value.updates)
+        if grown := self._grown(value):
+            how, parts = grown
+            trace = merged(map(self.trace, parts))
+            if value.name in self.header.indices:
+                return State(INDEX)
+            return self._grow(value, how, trace, State(from_before(value.name), carried=True))
+        if value.name in self.header.indices and value.steps[:1] == ("each",):
+            return State(INDEX)
+        trace = self._given(value)
+        is_total = any(each.name == value.name and each.how in ("sum", "cat") for each in self.flow.collected)
+        is_total = is_total and not value.steps and (value.name in trace.carried or MODEL in trace.ops)
+        if is_total and value.source is not None:
+            self.note_read(value.name, value.source)  # what was added up goes on in another form
+        return State(trace, True)
+
+    def _given(self, value: Definition) -> Trace:
+        trace = self.trace(value.source)
+        if value.steps[:1] == ("each",) and value.source not in self.comprehended:
+            return trace.through()
+        return trace.part(next((step for step in value.steps if isinstance(step, int)), None))
+
+    def _grown(self, value: Definition) -> tuple[str, list[ast.expr]] | None:
+        """Is it `x = x + y` or `x = torch.cat([x, y])`: how it grows, and by what?"""
+        source, path = value.source, value.name
+        if isinstance(source, ast.BinOp) and isinstance(source.op, ast.Add | ast.Sub):
+            parts, how = [source.left, source.right], ""
+        elif isinstance(source, ast.Call) and self._joins(source) and source.args:
+            first = source.args[0]
+            parts, how = first.elts if isinstance(first, ast.Tuple | ast.List) else [], "cat"
+        else:
+            return None
+        old = next((part for part in parts if path_of(part) == path), None)
+        if old is None or value.updates is not None or value.steps or self.is_bound(old):
+            return None
+        others = [part for part in parts if part is not old]
+        return how or ("append" if self._is_list(others[0]) else "sum"), others
+
+    def _joins(self, call: ast.Call) -> bool:
+        operation = torch_ops.of_function(self.program.qualified(call.func))
+        return operation is not None and operation.does("joining")
+
+    def _is_list(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.List) or self.program.value(node).kind is Kind.SEQUENCE
+
+    def _grow(self, value: Definition, how: str, trace: Trace, old: State) -> State:
+        self.collect(value.name, how, self.program.statement_of(value.node), trace)
+        if how == "append":
+            return State(merged((old.trace, trace.through())), carried=True)
+        return State(merged((trace, old.trace)).through(CAT if how == "cat" else "arithmetic"), True)
+
+    def _augmented(self, value: Definition, updates: Value) -> State:
+        """`x += y`."""
+        old, trace = self.state(updates, value.node), self.trace(value.source)
+        if old.bound:
+            return State(merged((old.trace, trace)).through(), True, old.carried)
+        if value.name in self.header.indices:
+            self.collect(value.name, "sum", self.program.statement_of(value.node), trace)
+            return State(INDEX)
+        is_list = isinstance(value.node, ast.expr) and self.program.value(value.node).kind is Kind.SEQUENCE
+        is_list = is_list or (value.source is not None and self._is_list(value.source))
+        return self._grow(value, "append" if is_list else "sum", trace, old)
+
+    def _part(self, value: Definition, target: ast.Subscript, trace: Trace) -> State:
+        """`x[t] = y`, `x[t] += y` or `x[t].copy_(y)`."""
+        old = self.state(value.updates, value.node) if value.updates is not None else State(INVARIANT)
+        if isinstance(self.program.parent(target), ast.AugAssign) and not old.bound:
+            self.collect(value.name, "sum", self.program.statement_of(target), trace)
+            return old
+        index = self.trace(self.step_index(target))
+        self.note_chunks(target.slice)
+        if self.program.value(target.slice).kind is Kind.SEQUENCE:
+            self.rows.add(value.name)
+        is_key = any(isinstance(part, ast.Constant) and isinstance(part.value, str) for part in ast.walk(target.slice))
+        if index.is_index and not old.bound and not is_key:
+            self.slots.setdefault(value.name, []).append((self.place(target), trace, self._is_certain(target)))
+            self.collect(value.name, "slot", target, trace)
+            return old
+        given = Trace(index.slices, index.carried, index.ops)
+        kept = old.trace._replace(kept=old.trace.kept - {value.name}) if old.bound else INVARIANT
+        return State(merged((kept, trace, given)), True)
+
+    def _is_certain(self, node: ast.AST) -> bool:
+        """Is no test around but of the number of the iteration?"""
+        for parent in self.program.ancestors(node):
+            if parent is self.loop:
+                return True
+            if isinstance(parent, ast.If | ast.match_case) and not (
+                isinstance(parent, ast.If) and self.tests_the_index(parent.test)
+            ):
+                return False
+        return True
+
+    def _changed(self, value: Definition, call: ast.Call) -> State:
+        """`x.append(y)`, `x.add_(y)`, or a call of an object that keeps a state called `value.name`."""
+        assert isinstance(value.updates, Value) and isinstance(call.func, ast.Attribute | ast.Name)
+        old, owner = self.state(value.updates, value.node), getattr(call.func, "value", call.func)
+        if not (isinstance(call.func, ast.Attribute) and whole_of(owner) == value.name):
+            return State(self.trace(call).through(), True)
+        given = merged(map(self.trace, arguments_of(call)))
+        if not torch_ops.writes_in_place(call.func.attr):
+            return State(merged((old.trace, given if old.bound else given.through())), old.bound, old.carried)
+        trace = given if _keeps_quiet(call) else self.trace(call)
+        updates = torch_ops.does(call.func.attr, "updating")
+        if updates and not old.bound:
+            self.collect(value.name, "sum", call, trace)
+            return old
+        if isinstance(owner, ast.Subscript):
+            return self._part(value, owner, trace)
+        return State(merged((old.trace, trace)) if updates else trace, True)
 
 
-def _joins(qualified: str) -> bool:
-    operation = torch_ops.of_function(qualified)
-    return operation is not None and operation.does("joining")
+def _either(states: Sequence[State]) -> State:
+    """What is one of these."""
+    bound, carried = any(each.bound for each in states), any(each.carried for each in states)
+    return State(merged(each.trace for each in states), bound, carried)
+
+
+def _keeps_quiet(call: ast.Call) -> bool:
+    """Does it change a tensor by what it is given alone, as `x.add_(y)` and `x.copy_(y)` do?"""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    return torch_ops.writes_in_place(name) and any(torch_ops.does(name, each) for each in ("updating", "replacing"))

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
-from perflint.analysis.loops.dataflow import CallSort
+from perflint.analysis.ir.graph import Definition
+from perflint.analysis.ir.lowering import lower
+from perflint.analysis.loops.flow import CallSort
 from perflint.analysis.loops.header import called
 from perflint.analysis.values.values import Kind, Value
-from perflint.syntax.walk import Function, own_nodes, path_of
+from perflint.syntax.walk import Function, Loop, nodes_of_body, own_nodes, path_of, whole_of
 
 _CHOICES = frozenset({"sample", "nlargest"})  # besides those of torch
+_NO_STATE = frozenset({Kind.NUMBER, Kind.MODULE, Kind.STRING})
 _RANKS = frozenset({"sort", "sorted"})
-_TYPES = frozenset({"LongTensor", "FloatTensor"})
 _CONTAINER_METHODS = frozenset(name for cls in (list, dict, set, str) for name in dir(cls))
 LISTS = frozenset({"append", "appendleft", "extend", "insert", "add", "push", "update"})
-_RESIZES = ("interpolate", "upsample", "max_pool", "avg_pool", "adaptive_avg_pool", "grid_sample", "pixel_shuffle")
 _HOST_LIBRARIES = (
     "numpy",
     "math",
@@ -45,16 +47,6 @@ def is_metadata(node: ast.expr) -> bool:
     return _measures(called(node)) or called(node) in ("len", "isinstance", "hasattr", "range", "xrange", "print")
 
 
-def is_factory(node: ast.Call) -> bool:
-    """Does it make a tensor that has a given size, or the size of its first argument?"""
-    return torch_ops.does(called(node), "sized")
-
-
-def makes_a_value(node: ast.Call) -> bool:
-    """Does it make a tensor of a number?"""
-    return called(node) in _TYPES or any(torch_ops.does(called(node), trait) for trait in ("filling", "of_data"))
-
-
 def rnn_kind(program: Program, function: ast.expr) -> str:
     """ "rnn", "rnn-cell" or "": the family of the module that `function` is."""
     value = program.value(function)
@@ -77,8 +69,7 @@ def _sort_of(program: Program, node: ast.Call) -> CallSort:
     rnn = bool(rnn_kind(program, node.func))
     callee = program.callee(node)
     if value.kind is Kind.MODULE:
-        resize = value.name.rpartition(".")[2].lower().startswith(("upsample", "maxpool", "avgpool", "pixelshuffle"))
-        return CallSort(model=True, rnn=rnn, resize=resize, launches=True)
+        return CallSort(model=True, rnn=rnn, launches=True)
     if callee is not None and is_abstract(callee):
         return CallSort(model=True, unsure=True, launches=is_tensor)
     if callee is not None:
@@ -116,11 +107,9 @@ def _library(qualified: str, name: str, choice: bool, is_tensor: bool) -> CallSo
     if head in ("torch", "torchvision", "torchaudio"):
         entry = torch_ops.of_function(qualified)
         quiet = entry is not None and bool(entry.traits & {"view", "factory"})
-        resize = name.startswith(_RESIZES)
         return CallSort(
             choice=choice,
             cat=entry is not None and entry.name == "cat",
-            resize=resize,
             view=keeps_numbers(name),
             launches=is_tensor and not quiet and name != "Variable",
         )
@@ -220,3 +209,52 @@ def chooses(program: Program, function: Function, depth: int) -> bool:
             if inner is not None and inner is not function and depth and chooses(program, inner, depth - 1):
                 return True
     return False
+
+
+def changed_paths(program: Program, loop: Loop) -> dict[ast.AST, list[str]]:
+    """What each call in the body of `loop` changes: the owner of its method, and the state that modules keep inside."""
+    calls = [node for node in nodes_of_body(loop) if isinstance(node, ast.Call)]
+    return {call: [*_changed_owner(call), *sorted(_kept_inside(program, call))] for call in calls}
+
+
+def _changed_owner(call: ast.Call) -> Iterator[str]:
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    if isinstance(call.func, ast.Attribute) and (name in LISTS or torch_ops.writes_in_place(name)):
+        yield from filter(None, [whole_of(call.func.value)])
+
+
+def _kept_inside(program: Program, node: ast.Call) -> set[str]:
+    """The attributes that carry state from call to call of what `node` calls."""
+    callee, path = program.callee(node), path_of(node.func)
+    is_module = program.value(node.func).kind is Kind.MODULE
+    is_method = isinstance(node.func, ast.Attribute) and path_of(node.func.value) == "self"
+    if callee is None or not path or not (is_module or is_method):
+        return set()
+    sort = sort_of(program, node)
+    kept = _state_of(program, callee, 2) if sort.model or sort.launches else set[str]()
+    return {path + name.removeprefix("self") for name in kept} if is_module else kept
+
+
+def _state_of(program: Program, function: Function, depth: int) -> set[str]:
+    """The attributes of self that `function` sets, and may read as the call before left them."""
+    graph = lower(function, lambda _: ())
+    found = set()
+    for node in graph.values:
+        path = path_of(node) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) else ""
+        is_data = path.rpartition(".")[0] == "self" and program.value(node).kind not in _NO_STATE
+        bindings = graph.bindings.get(path, [])
+        if is_data and bindings and not (len(bindings) == 1 and _is_cache(program, bindings[0])):
+            found |= {path for each in graph.definitions(node) if each.name == "self"}  # as self came in with it
+    for node in own_nodes(function):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        inner = program.callee(node) if depth and path_of(node.func.value) == "self" else None
+        if inner is not None and inner is not function and program.value(node.func).kind is not Kind.MODULE:
+            found |= _state_of(program, inner, depth - 1)
+    return found
+
+
+def _is_cache(program: Program, value: Definition) -> bool:
+    """Is the attribute only set where a test of itself says so?"""
+    tests = (each.test for each in program.ancestors(value.node) if isinstance(each, ast.If))
+    return any(path_of(part) == value.name for test in tests for part in ast.walk(test))

@@ -1,48 +1,116 @@
-"""Traces the data flow through the expressions of a loop body."""
+"""Traces the expressions of a loop body: names, steps of sequences, and calls."""
 
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from perflint import torch_ops
-from perflint.analysis.loops.calls import LISTS, is_factory, is_metadata, keeps_numbers, makes_a_value, sort_of
-from perflint.analysis.loops.dataflow import Call, CallSort, Collected
-from perflint.analysis.loops.header import called
-from perflint.analysis.loops.index import steps_taken
-from perflint.analysis.loops.objects import object_state
-from perflint.analysis.loops.steps import Steps
-from perflint.analysis.loops.trace import (
+from perflint.analysis.facts import Program
+from perflint.analysis.ir.graph import Definition, Graph, Value
+from perflint.analysis.loops.calls import LISTS, is_metadata, keeps_numbers, sort_of
+from perflint.analysis.loops.flow import (
     ARITHMETIC,
-    CAT,
     CHOICE,
     INDEX,
     INVARIANT,
     MODEL,
-    RESIZE,
-    RNN,
+    Call,
+    Collected,
+    LoopFlow,
+    TimeSlice,
     Trace,
-    is_forced,
+    from_before,
     merged,
 )
-from perflint.analysis.loops.writes import root_path
+from perflint.analysis.loops.found import Header
+from perflint.analysis.loops.header import called
+from perflint.analysis.loops.indices import WHOLE, Place, is_next, picks_one, place, spans_an_axis
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import COMPREHENSIONS, path_of
-
-_QUIET = frozenset(
-    {"print", "info", "debug", "warning", "add_scalar", "set_postfix", "set_description", "write", "log"}
-)
+from perflint.syntax.walk import COMPREHENSIONS, Loop, nodes_of_body, path_of, whole_of
 
 
-class Expressions(Steps):
-    """Where each expression of one iteration comes from; the statements are `loop_body.Body`'s, which extends this."""
+class State(NamedTuple):
+    """Where what a variable holds comes from: `bound` by this iteration, `carried` from the one before, or either."""
+
+    trace: Trace
+    bound: bool = False
+    carried: bool = False
+
+
+@dataclass
+class Known:
+    """What was worked out in one round over the body."""
+
+    states: dict[Value, State] = field(default_factory=dict)
+    traces: dict[ast.expr, Trace] = field(default_factory=dict)
+
+
+class Expressions(ABC):
+    """Where each expression of one iteration comes from; what variables hold is `body.Body`'s, which extends this."""
+
+    def __init__(self, program: Program, loop: Loop, header: Header, graph: Graph, before: Known) -> None:
+        self.program = program
+        self.loop = loop
+        self.header = header
+        self.graph = graph
+        self.flow = LoopFlow()
+        region = graph.regions[loop]
+        self.carried = {phi.name: phi for phi in graph.phis.get(region.header, [])}
+        self.inner = {each.header: each for each in graph.regions.values() if each is not region}
+        self.targets: dict[ast.AST, Trace] = {}  # of the header: what they are given
+        self.made: defaultdict[ast.AST, list[Definition]] = defaultdict(list)  # by what binds them
+        self.written: set[str] = set()  # by the body
+        self.places: dict[str, set[Place]] = {}  # by base: every place where the body writes it
+        self.slots: dict[str, list[tuple[Place, Trace, bool]]] = {}  # by base: where it is written, what, and always?
+        self.rows: set[str] = set()  # bases of which the loop replaces a list of rows, samples that go on
+        self.comprehended: dict[ast.expr | None, ast.comprehension] = {}
+        self.is_circular = False  # does a loop inside carry what depends on itself?
+        self.known = Known()
+        self.before = before
+        self.open: set[Value | ast.expr] = set()
+        self._note_writes()
+
+    def _note_writes(self) -> None:
+        inside = set(nodes_of_body(self.loop))
+        self.comprehended = {node.iter: node for node in inside if isinstance(node, ast.comprehension)}
+        for name, bindings in self.graph.bindings.items():
+            for each in bindings:
+                self.made[each.node].append(each)
+                if each.node not in inside or each.source in self.comprehended:
+                    continue
+                self.written.add(name)
+                if isinstance(each.node, ast.Name | ast.Attribute):
+                    self.places.setdefault(name, set()).add(WHOLE)
+                part = each.node.func if isinstance(each.node, ast.Call) else each.node
+                if isinstance(part, ast.Attribute) and torch_ops.writes_in_place(part.attr):
+                    part = part.value
+                if isinstance(part, ast.Subscript):
+                    self.places.setdefault(name, set()).add(self.place(part))
+
+    @abstractmethod
+    def state(self, value: Value, at: ast.AST) -> State:
+        """Where what a variable holds at a node comes from."""
 
     def trace(self, node: ast.expr | None) -> Trace:
         """Where the value of `node` comes from."""
         if node is None or isinstance(node, ast.Constant | ast.Lambda):
             return INVARIANT
+        if node in self.known.traces:
+            self.is_circular |= node in self.open
+            return self.known.traces[node]
+        self.known.traces[node] = self.before.traces.get(node, INVARIANT)
+        self.open.add(node)
+        self.known.traces[node] = self._trace(node)
+        self.open.remove(node)
+        return self.known.traces[node]
+
+    def _trace(self, node: ast.expr) -> Trace:
         if isinstance(node, ast.Name | ast.Attribute):
-            return self._path(node)
+            return self._read(node)
         if isinstance(node, ast.Subscript):
             return self._subscript(node)
         if isinstance(node, ast.Call):
@@ -51,15 +119,18 @@ class Expressions(Steps):
             self.trace(node.test)
             return self.meet(node.test, self.trace(node.body), self.trace(node.orelse), "")
         if isinstance(node, ast.NamedExpr):
-            value = self.trace(node.value)
-            self.env[node.target.id] = value
-            return value
+            return self.trace(node.value)
         if isinstance(node, COMPREHENSIONS):
-            return self._comprehension(node)
-        parts = merged(self.trace(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
+            for generator in node.generators:
+                for test in generator.ifs:
+                    self.trace(test)
+            parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+            parts += [each.iter for each in node.generators if isinstance(node, ast.ListComp)]
+            return merged(map(self.trace, parts))
+        inner = merged(self.trace(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
         if isinstance(node, ast.Tuple | ast.List | ast.Starred | ast.Await):
-            return parts
-        return self._arithmetic(node, parts)
+            return inner
+        return self._arithmetic(node, inner)
 
     def _arithmetic(self, node: ast.expr, parts: Trace) -> Trace:
         kind = self.program.value(node).kind
@@ -71,97 +142,210 @@ class Expressions(Steps):
             if any(self.program.value(each).kind is not Kind.TENSOR and self._is_index(each) for each in operands):
                 self.flow.index_as_data = True
             return parts.through(ARITHMETIC)
-        return parts.number()
+        return parts.through()
+
+    # -- names
+
+    def _read(self, node: ast.Name | ast.Attribute) -> Trace:
+        if is_metadata(node):
+            return INVARIANT
+        value = self.graph.value(node)
+        if value is None:
+            return self.trace(node.value) if isinstance(node, ast.Attribute) else INVARIANT
+        found = self.state(value, node)
+        if found.carried and (not found.bound or self._is_bound_behind(value.name, node)):
+            self.note_read(value.name, node)
+        return found.trace
+
+    def _is_bound_behind(self, name: str, node: ast.expr) -> bool:
+        """Is what is read here, of this iteration or the one before, not yet what the iteration leaves?"""
+        places = self.graph.places
+        return any(places[each.node][1] > places[node][1] for each in self.graph.bindings[name])
+
+    def note_read(self, name: str, node: ast.expr) -> None:
+        """Note a read of what the iteration before left."""
+        self.flow.reads.setdefault(name, []).append(node)
+
+    def is_bound(self, node: ast.expr) -> bool:
+        """Does `node`, a variable or an attribute, hold what this iteration gave it?"""
+        return self._state_of(node).bound
+
+    def _state_of(self, node: ast.expr) -> State:
+        value = self.graph.value(node)
+        return State(INVARIANT) if value is None else self.state(value, node)
+
+    def _is_index(self, node: ast.expr) -> bool:
+        return path_of(node) in self.header.indices
+
+    def place(self, node: ast.Subscript) -> Place:
+        """The place of what `node` writes to."""
+        return place(self.step_index(node), self.header.indices)
+
+    def step_index(self, node: ast.Subscript) -> ast.expr:
+        """The index that picks the step, of `x[t][0]` t, or else the last one."""
+        part: ast.expr = node
+        while isinstance(part, ast.Subscript):
+            if any(self._is_index(each) for each in ast.walk(part.slice) if isinstance(each, ast.Name)):
+                return part.slice
+            part = part.value
+        return node.slice
+
+    # -- subscripts
+
+    def _subscript(self, node: ast.Subscript) -> Trace:
+        index = self.trace(node.slice)
+        base_path = path_of(node.value)
+        points = [part for part in _axis_indices(node.slice) if not isinstance(part, ast.Slice)]
+        point = merged(map(self.trace, points)) if points else index  # `x[:n, t]`: n says how many, not which
+        plain = point.is_index and not point.carried and not point.slices
+        own = any(self._is_index(part) for part in _axis_indices(node.slice)) and not index.carried
+        if own or (plain and picks_one(node.slice, lambda part: self.trace(part).is_index)):
+            step = self._step(node, base_path)
+            if step is not None:
+                return step
+        if self._is_own_part(node, base_path):
+            return INVARIANT
+        if isinstance(node.slice, ast.Constant | ast.UnaryOp) and WHOLE not in self.places.get(base_path, {WHOLE}):
+            self.flow.permuted.add(base_path)
+        base = self.trace(node.value)
+        if not base.varies:
+            self.note_chunks(node.slice)
+        if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, int):
+            return base.part(node.slice.value)
+        moved = base if isinstance(node.slice, ast.Slice) else base.through()
+        return merged((moved, Trace(index.slices, index.carried, index.ops)))
+
+    def _is_own_part(self, node: ast.Subscript, base: str) -> bool:
+        """Is it the part that the element names, as `x[key]` is, where the loop writes no other part?"""
+        targets = {path_of(each) for each in (*(each.target for each in self.header.elements), *self.header.members)}
+        key = path_of(node.slice)
+        written = {each.text for each in self.places.get(base, ())}
+        return key in targets - {""} and not self.is_bound(node.value) and written == {key}
+
+    def note_chunks(self, index: ast.expr) -> None:
+        """Note that the loop takes, or fills, a range of steps at a time."""
+        for part in _axis_indices(index):
+            if isinstance(part, ast.Slice) and part.lower and part.upper and not is_next(part.lower, part.upper):
+                ends = [self.trace(part.lower), self.trace(part.upper)]
+                self.flow.chunks |= all(end.is_index or end.slices or end.carried for end in ends)
+
+    def add_slice(self, base: str, node: ast.expr, axis: int | None, offset: int | None, is_tensor: bool) -> Trace:
+        """Note a step of a sequence."""
+        self.flow.slices.append(TimeSlice(base, node, axis, offset, is_tensor))
+        return Trace(slices=frozenset({base}))
+
+    def _step(self, node: ast.Subscript, base_path: str) -> Trace | None:
+        """The trace of `x[t]` where x is a sequence; None where it is something else."""
+        kind = self.program.value(node.value).kind
+        if Kind.MODULE in (kind, self.program.value(node).kind):
+            self.flow.members = True
+            return INVARIANT
+        if kind in (Kind.NUMPY, Kind.MAPPING, Kind.STRING, Kind.DATASET):
+            return INVARIANT
+        if base_path in self.slots:
+            return self._written_step(node, base_path)
+        if self._is_made_here(node.value) and not self._is_only_replaced(node):
+            return None
+        if self._part_of_fixed(node.value) is None and self._depends(node.value):
+            return None
+        shown = spans_an_axis(node.slice) or base_path in self.flow.proven  # that it is no list
+        is_tensor = kind is Kind.TENSOR or (kind in (Kind.UNKNOWN, Kind.METHOD) and shown)
+        _, axis, offset = place(node.slice, self.header.indices)
+        return self.add_slice(base_path or ast.unparse(node.value), node, axis, offset, is_tensor)
+
+    def _is_made_here(self, node: ast.expr) -> bool:
+        """Does the loop bind or change the sequence, or an object that it is a part of?"""
+        path = _root(node)
+        return any(each in self.graph.bindings for each in (path, *_owners(path)))
+
+    def _is_only_replaced(self, node: ast.Subscript) -> bool:
+        """Does the loop change the sequence at nothing but the step that it reads?"""
+        whole = self._part_of_fixed(node.value) or node.value
+        places = self.places.get(path_of(whole))
+        here = place(node.slice, self.header.indices)
+        return places is not None and not self.is_bound(whole) and all(each.is_same_step(here) for each in places)
+
+    def _part_of_fixed(self, node: ast.expr) -> ast.expr | None:
+        """Of `x[0]`, where 0 stands for what doesn't change in the loop, x."""
+        is_fixed = isinstance(node, ast.Subscript) and bool(path_of(node.value)) and not self.trace(node.slice).varies
+        return node.value if is_fixed and isinstance(node, ast.Subscript) else None
+
+    def _depends(self, node: ast.expr) -> bool:
+        return not isinstance(node, ast.Name | ast.Attribute) and self.trace(node).varies
+
+    def _written_step(self, node: ast.Subscript, base: str) -> Trace:
+        """A step of what the loop itself writes step by step."""
+        picked = place(node.slice, self.header.indices)
+        here = [each for each in self.slots[base] if each[0].is_same_step(picked)]
+        if not here:
+            if picked.offset is None:
+                self.flow.permuted.add(base)
+            self.note_read(base, node)
+            return from_before(base)
+        certain = next((number for number in reversed(range(len(here))) if here[number][2]), None)
+        written = merged(trace for _, trace, _ in here[certain or 0 :])
+        if certain is not None:
+            return written
+        if written.carried:
+            self.flow.forced.add(base)
+        return merged((written, self.add_slice(base, node, picked.axis, picked.offset, True)))
 
     # -- calls
 
     def _call(self, node: ast.Call) -> Trace:
-        if (called(node) in _QUIET and self.program.value(node).kind is not Kind.TENSOR) or is_metadata(node):
+        if is_metadata(node):
             return self._length(node)
-        if called(node) in ("narrow", "select") and (step := self.narrowed(node)) is not None:
-            return step
         sort = sort_of(self.program, node)
         arguments = [(position, value, self.trace(value)) for position, value in enumerate(node.args)]
         arguments += [(-1, keyword.value, self.trace(keyword.value)) for keyword in node.keywords]
-        grown = root_path(node.func.value) if isinstance(node.func, ast.Attribute) and called(node) in LISTS else ""
-        if grown and arguments and not sort.launches and self._is_for_its_effect(node):
+        if arguments and not sort.launches and (grown := self._grown_by(node)):
             self.collect(grown, "append", node, merged(trace for _, _, trace in arguments))
             return INVARIANT
         if sort.model:  # a name such as "step_1" is no data
-            texts = {id(value) for _, value, _ in arguments if self.program.value(value).kind is Kind.STRING}
-            arguments = [each for each in arguments if id(each[1]) not in texts]
-        steps = steps_taken(self.program, node, self.header.indices)
-        if steps is not None:
-            self.flow.slices.extend(steps)
-            arguments = [each for each in arguments if not self._is_index(each[1])]
-            arguments.extend((-1, step.node, Trace(slices=frozenset({step.base}))) for step in steps)
+            arguments = [each for each in arguments if self.program.value(each[1]).kind is not Kind.STRING]
         owner = self._owner(node)
         if sort.unsure and owner.varies and isinstance(node.func, ast.Attribute):
             sort = replace(sort, model=False)  # a method of what the loop makes, rather than of what stays
         given = merged([owner, *(trace for _, _, trace in arguments)])
-        if is_factory(node):
-            given = merged(trace for position, _, trace in arguments if position > 0)  # a size and a type are no data
         self._note_members(node, owner)
         function = self.program.value(node.func)
         if function.kind is Kind.LIBRARY and function.name.startswith("numpy."):
             self.flow.host |= given.slices
-        if any(trace.is_index for _, _, trace in arguments) and (sort.model or makes_a_value(node)):
+        if any(trace.is_index for _, _, trace in arguments) and sort.model:
             self.flow.index_as_data = True
-        ops = [
-            name
-            for name, has in (
-                (MODEL, sort.model),
-                (RNN, sort.rnn),
-                (CHOICE, sort.choice),
-                (CAT, sort.cat),
-                (RESIZE, sort.resize),
-                (ARITHMETIC, sort.launches),
-            )
-            if has
-        ]
-        result = given.through(*ops)
-        result = self._through_object(node, sort, result)
+        result = self._through_object(node, given.through(*sort.ops()))
         direct = tuple((name, position) for position, value, trace in arguments for name in self._direct(value, trace))
         self.flow.calls.append(Call(node, sort, result, direct))
         if sort.launches and given.varies:
             self.flow.operations.append(node)
         if sort.view:
-            inner = arguments[0][2] if self.program.value(node.func).kind is Kind.LIBRARY and arguments else owner
+            inner = arguments[0][2] if function.kind is Kind.LIBRARY and arguments else owner
             return result._replace(definitions=inner.definitions)
         return result._replace(definitions=frozenset({(id(node), None)}))
 
-    def _is_for_its_effect(self, node: ast.Call) -> bool:
-        """Is nothing done with what it returns, as nothing can be with what a list's methods return?"""
-        return isinstance(self.program.parent(node), ast.Expr | ast.IfExp | ast.BoolOp | ast.ListComp)
+    def _grown_by(self, node: ast.Call) -> str:
+        """The list that `node` puts something into, for nothing else, as nothing can be with what it returns."""
+        is_effect = isinstance(self.program.parent(node), ast.Expr | ast.IfExp | ast.BoolOp | ast.ListComp)
+        grows = is_effect and isinstance(node.func, ast.Attribute) and called(node) in LISTS
+        return whole_of(node.func.value) if grows and isinstance(node.func, ast.Attribute) else ""
 
     def _length(self, node: ast.Call) -> Trace:
         """`len(outputs)` of a list that the loop grows counts its iterations."""
-        if (
-            called(node) == "len"
-            and node.args
-            and any(each.name == path_of(node.args[0]) for each in self.flow.collected)
-        ):
-            return INDEX
-        if (
-            called(node) == "len"
-            and node.args
-            and path_of(node.args[0]) in self.written
-            and path_of(node.args[0]) not in self.env
-        ):
-            return INDEX
-        return INVARIANT
+        if called(node) != "len" or not node.args:
+            return INVARIANT
+        held = self._state_of(node.args[0])
+        is_carried = held.carried and not held.bound
+        is_grown = any(each.name == path_of(node.args[0]) for each in self.flow.collected)
+        return INDEX if is_carried or is_grown else INVARIANT
 
     def _owner(self, node: ast.Call) -> Trace:
+        if isinstance(node.func, ast.Name):
+            return self.trace(node.func) if self.is_bound(node.func) else INVARIANT
         if not isinstance(node.func, ast.Attribute):
-            return (
-                self.trace(node.func) if not isinstance(node.func, ast.Name) else self.env.get(node.func.id, INVARIANT)
-            )
-        if (
-            self.program.value(node.func.value).kind in (Kind.LIBRARY, Kind.MODULE)
-            and path_of(node.func.value) not in self.env
-        ):
-            return INVARIANT
-        return self.trace(node.func.value)
+            return self.trace(node.func)
+        owner = node.func.value
+        is_fixed = self.program.value(owner).kind in (Kind.LIBRARY, Kind.MODULE) and not self.is_bound(owner)
+        return INVARIANT if is_fixed else self.trace(owner)
 
     def _note_members(self, node: ast.Call, owner: Trace) -> None:
         """Is what is called another one in each iteration?"""
@@ -169,14 +353,12 @@ class Expressions(Steps):
             self.flow.members = True  # the layer is handed to torch.utils.checkpoint
         if isinstance(node.func, ast.Attribute):
             value = self.program.value(node.func.value)
-            root = self._root(node.func.value)
-            is_object = value.kind in (Kind.MODULE, Kind.INSTANCE) or any(
-                path_of(member) == root for member in self.header.members
-            )
-            is_method = (
-                called(node) in LISTS or keeps_numbers(called(node)) or torch_ops.of_method(called(node)) is not None
-            )
-            if value.kind is Kind.UNKNOWN and root in self._elements() and not is_method:
+            root = _root(node.func.value)
+            is_object = value.kind in (Kind.MODULE, Kind.INSTANCE) or root in map(path_of, self.header.members)
+            lists = {path_of(each.target) for each in self.header.elements if not each.is_tensor}
+            name = called(node)
+            is_method = name in LISTS or keeps_numbers(name) or torch_ops.of_method(name) is not None
+            if value.kind is Kind.UNKNOWN and root in lists and not is_method:
                 is_object = True  # an element with methods of its own is no step
             if is_object and owner.varies and not owner.carried:
                 self.flow.members = True
@@ -184,9 +366,6 @@ class Expressions(Steps):
             isinstance(node.func, ast.Call) and called(node.func) == "getattr" and owner.is_index
         ):
             self.flow.members = True
-
-    def _elements(self) -> set[str]:
-        return {path_of(each.target) for each in self.header.elements if not each.is_tensor}
 
     def _direct(self, value: ast.expr, trace: Trace) -> list[str]:
         """The carried names that an argument hands on as they are."""
@@ -199,76 +378,63 @@ class Expressions(Steps):
                 return []  # a key that the loop walks through
             return self._direct(value.value, trace)
         path = path_of(value)
-        return [path] if path and path in trace.carried and path not in self.env else []
+        return [path] if path in trace.carried and self._state_of(value).carried else []
 
-    def _through_object(self, node: ast.Call, sort: CallSort, result: Trace) -> Trace:
+    def _through_object(self, node: ast.Call, result: Trace) -> Trace:
         """What is called may keep a state inside."""
-        for name in sorted(self._kept_inside(node, sort)):
-            self.flow.reads.setdefault(name, []).append(node)
+        owner = whole_of(node.func.value) if isinstance(node.func, ast.Attribute) else ""
+        for name in (each.name for each in self.made.get(node, ()) if each.name != owner):
+            self.note_read(name, node)
+            if name.startswith(f"{path_of(node.func)}."):
+                self.flow.objects.add(name)
             result = merged((result, Trace(carried=frozenset({name}))))
-            self.env[name] = result
         return result
 
-    def _kept_inside(self, node: ast.Call, sort: CallSort) -> set[str]:
-        """What carries state from call to call: attributes, or the object where its file is another."""
-        callee, path = self.program.callee(node), path_of(node.func)
-        is_module = self.program.value(node.func).kind is Kind.MODULE
-        if not sort.model and not sort.launches:
-            return set()
-        if callee is None:
-            kept = {path} & self.prepared if sort.model and self._runs(node) else set[str]()
-            self.flow.objects |= kept
-            return kept
-        if is_module and path:
-            kept = {path + name.removeprefix("self") for name in object_state(self.program, callee)}
-            self.flow.objects |= kept
-            return kept
-        is_method = isinstance(node.func, ast.Attribute) and path_of(node.func.value) == "self"
-        return object_state(self.program, callee) if is_method else set()
-
-    def _runs(self, node: ast.Call) -> bool:
-        """May it be a step of an object's, rather than a note of something by name, as `with timer("load")` is?"""
-        is_named = any(self.program.value(each).kind is Kind.STRING for each in node.args)
-        return not is_named and not isinstance(self.program.parent(node), ast.withitem)
-
-    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Trace:
-        outer, self.env = self.env, dict(self.env)
-        iterated = [self.trace(generator.iter) for generator in node.generators]
-        for generator, trace in zip(node.generators, iterated, strict=True):
-            for part in ast.walk(generator.target):
-                if isinstance(part, ast.Name):
-                    self.env[part.id] = trace
-            for test in generator.ifs:
-                self.trace(test)
-        parts = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
-        result = merged(
-            [self.trace(part) for part in parts] + [trace for trace in iterated if isinstance(node, ast.ListComp)]
-        )
-        self.env = outer
-        return result
-
-    # -- shared with the statements
+    # -- notes
 
     def collect(self, name: str, how: str, node: ast.AST, trace: Trace) -> None:
-        """Note a result; in a list that this iteration made, it is a part of its value instead."""
-        if name in self.env and how == "append":
-            self.env[name] = merged((self.env[name], trace))
+        """Note a result, unless it is put into what this iteration made."""
+        held = next((each.updates for each in self.made.get(node, ()) if each.name == name), None)
+        if how == "append" and held is not None and self.state(held, node).bound:
             return
-        if how == "append":
-            self.contents[name] = merged((self.contents.get(name, INVARIANT), trace))
         if not any(each.node is node and each.how == how for each in self.flow.collected):
             self.flow.collected.append(Collected(name, how, node, trace))
 
     def meet(self, test: ast.expr, one: Trace, other: Trace, name: str) -> Trace:
         """What comes out where two branches meet; notes a choice between what is given and what the loop made."""
         known = name if name in self.flow.reads else ""
-        if not self._tests_the_index(test) and (is_forced(one, other, known) or is_forced(other, one, known)):
+        if not self.tests_the_index(test) and (_is_forced(one, other, known) or _is_forced(other, one, known)):
             self.flow.forced.add(name or "?")
         return merged((one, other))
 
-    def _tests_the_index(self, test: ast.expr) -> bool:
+    def tests_the_index(self, test: ast.expr) -> bool:
         """Does the test depend on nothing but the number of the iteration?"""
         names = {path_of(part) for part in ast.walk(test) if isinstance(part, ast.Name)}
         return bool(names & self.header.indices) and not any(
             isinstance(part, ast.Call) and not is_metadata(part) for part in ast.walk(test)
         )
+
+
+def _is_forced(given: Trace, own: Trace, name: str) -> bool:
+    """Is `given` a step of a given sequence, and `own`, which `name` may be instead, what the loop itself put out?"""
+    if not given.slices or not own.carried or (given.slices <= own.slices and CHOICE not in own.ops):
+        return False
+    through_model = MODEL in given.ops & own.ops and name in own.carried - given.carried
+    is_chosen = CHOICE in own.ops - given.ops and bool(own.carried - given.carried)
+    return not given.carried or through_model or is_chosen
+
+
+def _root(node: ast.expr) -> str:
+    while isinstance(node, ast.Subscript | ast.Attribute) and not path_of(node):
+        node = node.value
+    return path_of(node)
+
+
+def _owners(path: str) -> list[str]:
+    """The objects that `a.b.c` is a part of: a.b and a."""
+    parts = path.split(".")
+    return [".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1)]
+
+
+def _axis_indices(index: ast.expr) -> list[ast.expr]:
+    return index.elts if isinstance(index, ast.Tuple) else [index]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
-from perflint.analysis.loops.dataflow import LoopFlow
+from perflint.analysis.loops.flow import LoopFlow
 
 VECTORIZABLE, AUTOREGRESSIVE, MIXED, RECURRENCE = "vectorizable", "autoregressive", "mixed", "recurrence"
 
@@ -30,16 +30,20 @@ class Element:
     axis: int | None = 0
 
 
-@dataclass(frozen=True)
+@dataclass
 class Header:
-    """What the head of a loop tells. `strides`: by more than one; `is_other`: it shows that no time axis is walked."""
+    """What the head of a loop tells.
 
-    indices: frozenset[str]
-    elements: tuple[Element, ...]
-    members: tuple[ast.expr, ...]  # targets that are neither steps of a sequence nor numbers
-    bounds: tuple[ast.expr, ...]
-    strides: bool
-    is_other: bool
+    `indices` are its induction variables, `bounds` what they count from and to, by more than one if it `strides`.
+    `members` are targets that are neither steps of a sequence nor numbers. `is_other`: it walks no time axis.
+    """
+
+    indices: set[str] = field(default_factory=set)
+    elements: list[Element] = field(default_factory=list)
+    members: list[ast.expr] = field(default_factory=list)
+    bounds: list[ast.expr] = field(default_factory=list)
+    strides: bool = False
+    is_other: bool = False
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
@@ -24,71 +22,42 @@ _NOT_SEQUENCES = frozenset(
 FEW = 3  # iterations by a constant: too few to be a sequence
 
 
-@dataclass
-class _Draft:
-    """A header while it is being read."""
-
-    indices: set[str] = field(default_factory=set)
-    elements: list[Element] = field(default_factory=list)
-    members: list[ast.expr] = field(default_factory=list)
-    bounds: list[ast.expr] = field(default_factory=list)
-    strides: bool = False
-    is_other: bool = False
-
-
 def read_header(program: Program, loop: Loop) -> Header:
     """What the head of `loop` tells."""
-    draft = _Draft(is_other=isinstance(loop, ast.AsyncFor))
+    header = Header(is_other=isinstance(loop, ast.AsyncFor))
     if isinstance(loop, ast.While):
-        draft.indices = set(_counters(loop))
+        header.indices.update(filter(None, map(_counted, own_nodes(loop))))
     else:
-        _read(program, loop.target, loop.iter, draft)
-    return Header(
-        indices=frozenset(draft.indices),
-        elements=tuple(draft.elements),
-        members=tuple(draft.members),
-        bounds=tuple(draft.bounds),
-        strides=draft.strides,
-        is_other=draft.is_other,
-    )
+        _read(program, loop.target, loop.iter, header)
+    return header
 
 
-def _counters(loop: ast.While) -> Iterator[str]:
-    for node in own_nodes(loop):
-        if (
-            isinstance(node, ast.AugAssign)
-            and isinstance(node.op, ast.Add | ast.Sub)
-            and isinstance(node.value, ast.Constant)
-        ):
-            yield path_of(node.target)
-        elif (
-            isinstance(node, ast.Assign)
-            and isinstance(node.value, ast.BinOp)
-            and isinstance(node.value.op, ast.Add | ast.Sub)
-        ):
-            left = path_of(node.value.left)
-            if left and left == path_of(node.targets[0]) and isinstance(node.value.right, ast.Constant):
-                yield left
+def _counted(node: ast.AST) -> str:
+    """The variable in `i += 1` or `i = i + 1`."""
+    if isinstance(node, ast.AugAssign):
+        target, operator, step = path_of(node.target), node.op, node.value
+    elif isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp):
+        target, operator, step = path_of(node.targets[0]), node.value.op, node.value.right
+        if path_of(node.value.left) != target:
+            return ""
+    else:
+        return ""
+    return target if isinstance(operator, ast.Add | ast.Sub) and isinstance(step, ast.Constant) else ""
 
 
-def _read(program: Program, target: ast.expr, iterated: ast.expr, header: _Draft) -> None:
+def _read(program: Program, target: ast.expr, iterated: ast.expr, header: Header) -> None:
     name = called(iterated)
     if isinstance(iterated, ast.Subscript) and isinstance(iterated.slice, ast.Slice) and _is_flip(iterated.slice):
         _read(program, target, iterated.value, header)
     elif (made := _range_called(program, iterated)) is not None:
         _read_range(program, made, target, header)
-    elif isinstance(iterated, ast.Call) and name in RANGES:
-        _read_range(program, iterated, target, header)
     elif isinstance(iterated, ast.Call) and name == "enumerate" and iterated.args:
         parts = target.elts if isinstance(target, ast.Tuple) and len(target.elts) == 2 else [target, target]
         header.indices.update(filter(None, [path_of(parts[0])]))
         _read(program, parts[1], iterated.args[0], header)
     elif isinstance(iterated, ast.Call) and name == "zip":
-        parts = (
-            target.elts
-            if isinstance(target, ast.Tuple) and len(target.elts) == len(iterated.args)
-            else [target] * len(iterated.args)
-        )
+        is_unpacked = isinstance(target, ast.Tuple) and len(target.elts) == len(iterated.args)
+        parts = target.elts if isinstance(target, ast.Tuple) and is_unpacked else [target] * len(iterated.args)
         for part, source in zip(parts, iterated.args, strict=True):
             _read(program, part, source, header)
     elif isinstance(iterated, ast.Call) and name in _WRAPPERS and iterated.args:
@@ -111,35 +80,21 @@ def _innermost(node: ast.Call) -> ast.Call:
 
 
 def _range_called(program: Program, node: ast.expr) -> ast.Call | None:
-    """The call of `range`, reversed or not, that the name `node` is bound to, and to nothing else."""
-    value = _only_binding(program, node)
-    while isinstance(value, ast.Call) and called(value) in _WRAPPERS and value.args:
-        value = value.args[0]
-    return value if isinstance(value, ast.Call) and called(value) in RANGES else None
+    """The call of `range`, reversed or not, that is `node`, or what this name is bound to, and to nothing else."""
+    bound = stores(program.function_of(node) or program.tree, node.id) if isinstance(node, ast.Name) else ()
+    statement = program.statement_of(bound[0]) if len(bound) == 1 else None
+    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+        node = statement.value
+        while isinstance(node, ast.Call) and called(node) in _WRAPPERS and node.args:
+            node = node.args[0]
+    return node if isinstance(node, ast.Call) and called(node) in RANGES else None
 
 
-def _only_binding(program: Program, node: ast.expr) -> ast.expr | None:
-    """What the name `node` is bound to, if that is one thing."""
-    if not isinstance(node, ast.Name):
-        return None
-    scope = program.function_of(node) or program.tree
-    bound = [program.statement_of(part) for part in stores(scope, node.id)]
-    if len(bound) == 1 and isinstance(bound[0], ast.Assign) and isinstance(bound[0].targets[0], ast.Name):
-        return bound[0].value
-    return None
-
-
-def _read_range(program: Program, node: ast.Call, target: ast.expr, header: _Draft) -> None:
+def _read_range(program: Program, node: ast.Call, target: ast.expr, header: Header) -> None:
     header.indices.update(filter(None, [path_of(target)]))
     header.bounds.extend(node.args[:2])
-    if any(
-        called(arg) == "len"
-        and isinstance(arg, ast.Call)
-        and arg.args
-        and program.value(arg.args[0]).kind is Kind.MODULE
-        for arg in node.args
-    ):
-        header.is_other = True  # counts layers
+    sized = [each.args[0] for each in node.args if isinstance(each, ast.Call) and called(each) == "len" and each.args]
+    header.is_other |= any(program.value(each).kind is Kind.MODULE for each in sized)  # counts layers
     header.strides |= len(node.args) == 3 and not _is_unit(node.args[2])
     literals = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, int)]
     if len(literals) == len(node.args) and literals and len(range(*literals[:3])) <= FEW:
@@ -156,7 +111,7 @@ def _is_flip(node: ast.Slice) -> bool:
     return node.step is not None and isinstance(node.step, ast.UnaryOp) and _is_unit(node.step)
 
 
-def _read_sequence(program: Program, target: ast.expr, iterated: ast.expr, header: _Draft) -> None:
+def _read_sequence(program: Program, target: ast.expr, iterated: ast.expr, header: Header) -> None:
     value = program.value(iterated)
     name = called(iterated)
     if (

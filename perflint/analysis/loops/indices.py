@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Set
+from typing import NamedTuple
 
-from perflint.syntax.walk import path_of
+from perflint import torch_ops
+from perflint.analysis.facts import Program
+from perflint.analysis.loops.header import called
+from perflint.syntax.walk import Loop, own_nodes, path_of
 
 
 def picks_one(index: ast.expr, is_indexed: Callable[[ast.expr], bool]) -> bool:
@@ -45,19 +49,39 @@ def is_next(lower: ast.expr, upper: ast.expr) -> bool:
     )  # fmt: skip
 
 
-def place(node: ast.Subscript, indices: frozenset[str]) -> tuple[int | None, int | None]:
-    """The axis that the loop's index walks in `node`, and how far ahead of it."""
-    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    for axis, part in enumerate(parts):
+class Place(NamedTuple):
+    """Where an index picks: as text, and, as far as it says, the axis that the loop walks, and how far ahead of it."""
+
+    text: str
+    axis: int | None = None
+    offset: int | None = None
+
+    def is_same_step(self, other: Place) -> bool:
+        """Do both pick the same step, if to different depths: `t` and `t, :, 0`?"""
+        return self.text == other.text or (self.offset is not None and self[1:] == other[1:])
+
+    @property
+    def is_fixed(self) -> bool:
+        """Is it the same place in each iteration, such as `0` or `:, -1`?"""
+        return bool(self.text) and set(self.text) <= set("0123456789-:, ()")
+
+
+WHOLE = Place("")
+
+
+def place(index: ast.expr, indices: Set[str]) -> Place:
+    """Where `index` picks."""
+    text = ast.unparse(index)
+    for axis, part in enumerate(index.elts if isinstance(index, ast.Tuple) else [index]):
         if isinstance(part, ast.Slice) and part.lower is not None:
             part = part.lower
         offset = _offset(part, indices)
         if offset is not None or any(isinstance(each, ast.Name) and each.id in indices for each in ast.walk(part)):
-            return axis, offset
-    return None, None
+            return Place(text, axis, offset)
+    return Place(text)
 
 
-def _offset(node: ast.expr, indices: frozenset[str]) -> int | None:
+def _offset(node: ast.expr, indices: Set[str]) -> int | None:
     if path_of(node) in indices:
         return 0
     if (
@@ -76,7 +100,24 @@ def _offset(node: ast.expr, indices: frozenset[str]) -> int | None:
     return None
 
 
-def starts_alike(one: str, other: str) -> bool:
-    """Do two indices pick the same step, written to different depths: `t` and `t, :, 0`?"""
-    first, second = one.split(",")[0].strip("( )"), other.split(",")[0].strip("( )")
-    return one == other or (first == second and ":" not in first)
+def proven_tensors(program: Program, loop: Loop) -> frozenset[str]:
+    """The paths that the function around `loop` treats as only a tensor, or a list of tensors, can be."""
+    found = set()
+    for node in own_nodes(program.function_of(loop) or program.tree):
+        if isinstance(node, ast.Subscript) and spans_an_axis(node.slice):
+            found.add(path_of(node.value))
+        elif isinstance(node, ast.Call) and called(node).endswith("_like") and node.args:
+            if program.qualified(node.func).startswith("torch."):
+                found.add(_sequence(node.args[0]))
+        elif (
+            isinstance(node, ast.Call)
+            and torch_ops.does(called(node), "unmistakable")
+            and isinstance(node.func, ast.Attribute)
+        ):
+            found.add(_sequence(node.func.value))
+    return frozenset(found - {""})
+
+
+def _sequence(node: ast.expr) -> str:
+    """Of `x` and of its step `x[0]`, x."""
+    return path_of(node.value if isinstance(node, ast.Subscript) else node)

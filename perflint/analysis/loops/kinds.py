@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from perflint.analysis.facts import Program
 from perflint.analysis.heat.evaluation import evaluates
 from perflint.analysis.heat.freshness import brings_data, steps_an_environment
+from perflint.analysis.loops.exclusions import runs_backward
 from perflint.analysis.loops.found import LoopKind, TimeLoop
-from perflint.analysis.loops.timeloops.recognition import time_loop
-from perflint.analysis.loops.training import runs_backward
+from perflint.analysis.loops.recognition import time_loop
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, body_of, children, own_nodes
 

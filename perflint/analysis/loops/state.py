@@ -6,7 +6,7 @@ import ast
 
 from perflint.analysis.facts import Program
 from perflint.analysis.loops.calls import is_metadata, rnn_kind
-from perflint.analysis.loops.dataflow import LoopFlow
+from perflint.analysis.loops.flow import LoopFlow
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import Function, own_nodes, path_of
 
@@ -40,16 +40,39 @@ def unseen_name(program: Program, flow: LoopFlow) -> str:
 
 
 def _takes_state(program: Program, call: ast.Call, name: str) -> bool:
+    """Is what is called an RNN, or a function that hands it to one, and uses it for nothing else?"""
     if rnn_kind(program, call.func):
         states = [*call.args[1:], *(keyword.value for keyword in call.keywords if keyword.arg in ("hx", "hidden"))]
-        return not any(_mentions(argument, name) for argument in call.args[:1]) and all(
-            _is_plain(state) for state in states
-        )
+        return not any(_mentions(argument, name) for argument in call.args[:1]) and all(map(_is_plain, states))
     callee = program.callee(call)
-    if callee is None:
+    given = program.arguments(call, callee).given.items() if callee is not None else ()
+    taken = [(parameter, argument) for parameter, argument in given if _mentions(argument, name)]
+    if callee is None or not taken or not all(_is_plain(argument) for _, argument in taken):
         return False
-    parameter = _parameter_for(program, call, callee, name)
-    return bool(parameter) and _only_feeds_state(program, callee, parameter)
+    return all(_only_feeds_state(program, callee, parameter) for parameter, _ in taken)
+
+
+def _only_feeds_state(program: Program, function: Function, parameter: str) -> bool:
+    """Does `function` hand its parameter to an RNN as the state, test it and return it, and nothing else?"""
+    loads = [node for node in own_nodes(function) if isinstance(node, ast.Name) and node.id == parameter]
+    uses = [_use(program, node) for node in loads if isinstance(node.ctx, ast.Load)]
+    return "state" in uses and "" not in uses
+
+
+def _use(program: Program, node: ast.expr) -> str:
+    """What `node` is used for: as the "state" of an RNN, for a "test" of it or its size, "returned"; "" for others."""
+    child: ast.AST = node
+    for parent in program.ancestors(node):
+        if isinstance(parent, ast.Call) and rnn_kind(program, parent.func) and child in parent.args[1:]:
+            return "state"
+        if isinstance(parent, ast.Return):
+            return "returned" if program.value(node).kind is not Kind.NUMBER else ""
+        if isinstance(parent, ast.If | ast.Assert) or (isinstance(parent, ast.expr) and is_metadata(parent)):
+            return "test"
+        if not isinstance(parent, ast.Tuple | ast.List | ast.Subscript | ast.Compare | ast.UnaryOp | ast.BoolOp):
+            return ""
+        child = parent
+    return ""
 
 
 def _mentions(node: ast.AST, path: str) -> bool:
@@ -59,54 +82,5 @@ def _mentions(node: ast.AST, path: str) -> bool:
 def _is_plain(node: ast.expr) -> bool:
     """Is it a state as it is, rather than one computed from another?"""
     if isinstance(node, ast.Tuple | ast.List):
-        return all(_is_plain(part) for part in node.elts)
-    if isinstance(node, ast.Subscript):
-        return _is_plain(node.value)
-    return bool(path_of(node))
-
-
-def _parameter_for(program: Program, call: ast.Call, callee: Function, name: str) -> str:
-    """The parameter of `callee` that gets the state called `name` in `call`, as it is."""
-    for parameter, argument in program.arguments(call, callee).given.items():
-        if _mentions(argument, name):
-            return parameter if _is_plain(argument) else ""
-    return ""
-
-
-def _only_feeds_state(program: Program, function: Function, parameter: str) -> bool:
-    """Does `function` hand its parameter to an RNN as the state, and use it for nothing else before?"""
-    fed = False
-    states: set[int] = set()
-    for node in own_nodes(function):
-        if (
-            isinstance(node, ast.Call)
-            and rnn_kind(program, node.func)
-            and any(_mentions(argument, parameter) for argument in node.args[1:])
-        ):
-            if not all(_is_plain(argument) for argument in node.args[1:]):
-                return False
-            fed = True
-            states |= {id(part) for argument in node.args[1:] for part in ast.walk(argument)}
-        elif isinstance(node, ast.If | ast.Assert) or (isinstance(node, ast.expr) and is_metadata(node)):
-            states |= {id(part) for part in ast.walk(node.test if isinstance(node, ast.If | ast.Assert) else node)}
-    loads = [
-        node
-        for node in own_nodes(function)
-        if isinstance(node, ast.Name) and node.id == parameter and isinstance(node.ctx, ast.Load)
-    ]
-    return fed and all(id(load) in states or _is_returned(program, load) for load in loads)
-
-
-def _is_returned(program: Program, node: ast.expr) -> bool:
-    return (
-        isinstance(program.statement_of(node), ast.Return)
-        and program.value(node).kind is not Kind.NUMBER
-        and _is_plain_return(program, node)
-    )
-
-
-def _is_plain_return(program: Program, node: ast.expr) -> bool:
-    parent = program.parent(node)
-    return isinstance(parent, ast.Return) or (
-        isinstance(parent, ast.Tuple) and isinstance(program.parent(parent), ast.Return)
-    )
+        return all(map(_is_plain, node.elts))
+    return _is_plain(node.value) if isinstance(node, ast.Subscript) else bool(path_of(node))

@@ -1,4 +1,4 @@
-"""Binds the arguments of a call to a function's parameters."""
+"""The evaluated arguments of a call, and which parameter of a function gets which."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from perflint import torch_ops
-from perflint.analysis.values.values import Kind, Value
+from perflint.analysis.values.values import UNKNOWN, Kind, Value, contains_tensor
 from perflint.syntax.arguments import is_static, matched
 from perflint.syntax.walk import Function
+
+_TABLE_KINDS = {
+    Kind.NUMBER: torch_ops.NUMBER,
+    Kind.TENSOR: torch_ops.TENSOR,
+    Kind.NONE: torch_ops.NONE,
+    Kind.UNKNOWN: torch_ops.UNKNOWN,
+}
 
 
 class Arguments(NamedTuple):
@@ -31,7 +38,7 @@ class Arguments(NamedTuple):
                 keywords[keyword.arg] = value
                 continue
             spread |= not (value.kind is Kind.MAPPING and value.sure)
-            keywords.update((str(key), part) for key, part in zip(value.keys, value.items or (), strict=False))
+            keywords.update((str(key), part) for key, part in value.entries.items())
             if value.item is not None and not value.keys:
                 keywords["**"] = value.item
         return Arguments(positional, keywords, spread)
@@ -40,6 +47,21 @@ class Arguments(NamedTuple):
     def all(self) -> tuple[Value, ...]:
         """Every argument, whatever it is called."""
         return (*self.positional, *self.keywords.values())
+
+    @property
+    def first(self) -> Value:
+        """The first one by position."""
+        return self.positional[0] if self.positional else UNKNOWN
+
+    @property
+    def tensors(self) -> list[Value]:
+        """The tensors among the arguments, or in them."""
+        return [inner for value in self.all if (inner := contains_tensor(value)) is not None]
+
+    @property
+    def on_device(self) -> bool:
+        """Is there a device tensor among the arguments, or in one?"""
+        return any(value.on_device for value in self.tensors)
 
     def get(self, position: int, keyword: str) -> Value | None:
         """The argument at `position` or called `keyword`."""
@@ -51,30 +73,20 @@ class Arguments(NamedTuple):
         """What a call with these arguments gives, where the table knows several ways to call."""
         if not entry.variants:
             return entry
-        return entry.select(
-            [_table_kind(value) for value in self.positional],
-            {key: _table_kind(value) for key, value in self.keywords.items()},
-        )
+        named = {key: _table_kind(value) for key, value in self.keywords.items()}
+        return entry.select([*map(_table_kind, self.positional)], named)
 
 
 def _table_kind(value: Value) -> str:
     if value.is_literal and isinstance(value.literal, bool):
         return torch_ops.TRUE if value.literal else torch_ops.FALSE
-    kinds = {
-        Kind.NUMBER: torch_ops.NUMBER,
-        Kind.TENSOR: torch_ops.TENSOR,
-        Kind.NONE: torch_ops.NONE,
-        Kind.UNKNOWN: torch_ops.UNKNOWN,
-    }
     if value.kind is Kind.METHOD and not value.sure:
         return torch_ops.UNKNOWN
-    return kinds.get(value.kind, torch_ops.OTHER)
+    return _TABLE_KINDS.get(value.kind, torch_ops.OTHER)
 
 
 def received(function: Function, arguments: Arguments, owner: Value | None) -> dict[str, Value]:
     """Which value each parameter of `function` gets; `owner` is the object that a method is bound to."""
-    positional = arguments.positional
-    if owner is not None and not is_static(function):
-        positional = (owner, *positional)
-    values = matched(function, positional, arguments.keywords)
+    bound = (owner,) if owner is not None and not is_static(function) else ()
+    values = matched(function, (*bound, *arguments.positional), arguments.keywords)
     return {name: value for name, value in values.items() if not value.is_blank}

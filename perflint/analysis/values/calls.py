@@ -12,17 +12,7 @@ from perflint.analysis.values.evaluate import Evaluator
 from perflint.analysis.values.library import library_call
 from perflint.analysis.values.methods import method_call
 from perflint.analysis.values.operators import common_place
-from perflint.analysis.values.values import (
-    GUESSED_TENSOR,
-    UNKNOWN,
-    Kind,
-    Place,
-    Value,
-    contains_tensor,
-    join,
-    sequence,
-    tensor,
-)
+from perflint.analysis.values.values import GUESSED_TENSOR, UNKNOWN, Kind, Place, Value, join, sequence, tensor
 from perflint.syntax.walk import path_of
 
 
@@ -31,14 +21,13 @@ def call_value(evaluator: Evaluator, node: ast.Call) -> Value:
     callee = evaluator.evaluate(node.func)
     arguments = Arguments.of(evaluator.evaluate, node)
     for value in arguments.all:
-        if value.kind is Kind.FUNCTION and not isinstance(value.node, ast.ClassDef):
-            info = evaluator.functions.get(value.node) if value.node is not None else None
-            if info is not None:  # a callback: called from here, as far as heat is concerned
-                evaluator.call_function(info, {}, node)
-    return apply(evaluator, callee, node, arguments)
+        info = evaluator.functions.get(value.node) if value.kind is Kind.FUNCTION and value.node is not None else None
+        if info is not None:  # a callback: called from here, as far as heat is concerned
+            evaluator.call_function(info, {}, node)
+    return _apply(evaluator, callee, node, arguments)
 
 
-def apply(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Arguments) -> Value:
+def _apply(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Arguments) -> Value:
     """What calling `callee` with `arguments` gives."""
     if evaluator.summaries and (result := _summarised(evaluator, callee, arguments)) is not None:
         return result
@@ -47,19 +36,18 @@ def apply(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Argume
     if callee.kind is Kind.FUNCTION and callee.node is not None:
         return _call_function(evaluator, callee, node, arguments)
     if callee.kind is Kind.CLASS and callee.node is not None:
-        return _construct(evaluator, callee, node, arguments)
+        return _construct(evaluator, callee.node, node, arguments)
     if callee.kind is Kind.MODULE:
-        return call_module(evaluator, callee, node, arguments)
+        return _call_module(evaluator, callee, node, arguments)
     if callee.kind is Kind.METHOD and callee.owner is not None:
         if callee.owner.kind is Kind.MODULE and callee.name == "forward":
-            return call_module(evaluator, callee.owner, node, arguments)
+            return _call_module(evaluator, callee.owner, node, arguments)
         return method_call(evaluator, callee, node, arguments)
     if callee.kind is Kind.INSTANCE and callee.node is not None:
         info = evaluator.classes[callee.node].method("__call__")
         if info is not None:
             return _call_function(evaluator, Value(Kind.FUNCTION, node=info.node, owner=callee), node, arguments)
-    result = derived(arguments)
-
+    result = _derived(arguments)
     if callee.kind is Kind.UNKNOWN and result.kind is Kind.UNKNOWN and callee.name.rpartition(".")[2][:1].isupper():
         return callee  # an instance of that class, whatever it is; with tensors, it is the instance that is called
     return result
@@ -75,18 +63,16 @@ def _summarised(evaluator: Evaluator, callee: Value, arguments: Arguments) -> Va
         return None
     if evaluator.stays_home:
         return value_at_home(returns)
-    tensors = [inner for value in arguments.all if (inner := contains_tensor(value)) is not None]
-    place = common_place(tensors)
+    place = common_place(arguments.tensors)
     return value_of(returns, place if place is not Place.UNKNOWN else evaluator.usual_place)
 
 
-def derived(arguments: Arguments) -> Value:
+def _derived(arguments: Arguments) -> Value:
     """What an unknown call likely gives: something on the device if it was given device tensors."""
-    found = [inner for value in arguments.all if (inner := contains_tensor(value)) is not None]
-    return GUESSED_TENSOR if any(value.on_device for value in found) else UNKNOWN
+    return GUESSED_TENSOR if arguments.on_device else UNKNOWN
 
 
-def call_module(evaluator: Evaluator, module: Value, node: ast.Call, arguments: Arguments) -> Value:
+def _call_module(evaluator: Evaluator, module: Value, node: ast.Call, arguments: Arguments) -> Value:
     """What a torch.nn.Module gives when it is called."""
     info = evaluator.classes.get(module.node) if module.node is not None else None
     forward = info.method("forward") if info is not None else None
@@ -94,24 +80,20 @@ def call_module(evaluator: Evaluator, module: Value, node: ast.Call, arguments: 
         result = _call_function(evaluator, Value(Kind.FUNCTION, node=forward.node, owner=module), node, arguments)
         return result if result.kind is not Kind.UNKNOWN else tensor(evaluator.module_place, sure=False)
     if module.items:  # of an nn.Sequential
-        return apply(evaluator, module.items[-1], node, arguments)
+        return _apply(evaluator, module.items[-1], node, arguments)
     entry = torch_ops.of_forward(module.name) if module.name else None
     if entry is None or not module.sure:
         return tensor(evaluator.module_place, sure=False)
     output = tensor(evaluator.module_place)
     if torch_ops.class_kind(module.name) == "rnn":
-        hidden = sequence((output, output)) if module.name.endswith("LSTM") else output
-        return sequence((output, hidden))
-    if entry.result in ("tuple", "tensors"):
-        return sequence((output, output))
-    return output
+        return sequence((output, sequence((output, output)) if module.name.endswith("LSTM") else output))
+    return sequence((output, output)) if entry.result in ("tuple", "tensors") else output
 
 
 def _call_function(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Arguments) -> Value:
-    assert callee.node is not None
-    info = evaluator.functions.get(callee.node)
+    info = evaluator.functions.get(callee.node) if callee.node is not None else None
     if info is None:
-        return derived(arguments)
+        return _derived(arguments)
     evaluator.callees[node] = info
     result = evaluator.call_function(info, received(info.node, arguments, callee.owner), node)
     owner = evaluator.classes.get(callee.owner.node) if callee.owner is not None and callee.owner.node else None
@@ -119,40 +101,13 @@ def _call_function(evaluator: Evaluator, callee: Value, node: ast.Call, argument
         result = join(result, evaluator.call_function(override, received(override.node, arguments, UNKNOWN), node))
     if isinstance(node.func, ast.Attribute):
         evaluator.frame.forget(path_of(node.func.value).partition(".")[0])  # the method may have assigned them
-    return result if result.kind is not Kind.UNKNOWN else derived(arguments)
+    return result if result.kind is not Kind.UNKNOWN else _derived(arguments)
 
 
-def _construct(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Arguments) -> Value:
-    assert callee.node is not None
-    info = evaluator.classes[callee.node]
-    instance = instance_of(evaluator, callee.node)
-    init = info.method("__init__")
+def _construct(evaluator: Evaluator, cls: ast.AST, node: ast.Call, arguments: Arguments) -> Value:
+    info = evaluator.classes[cls]
+    instance, init = info.instance, info.method("__init__")
     if init is not None:
         evaluator.callees[node] = init
         evaluator.call_function(init, received(init.node, arguments, instance), node)
-    if instance.kind is Kind.LOADER:
-        return instance._replace(item=tensor(Place.HOST, sure=False))
-    return instance
-
-
-def instance_of(evaluator: Evaluator, node: ast.AST) -> Value:
-    """An instance of a class of this file."""
-    info = evaluator.classes[node]
-    for kind, value_kind in _KIND_OF_CLASS.items():
-        if info.is_a(kind):
-            return Value(value_kind, node=node, name=kind)
-    return Value(Kind.INSTANCE, node=node)
-
-
-_KIND_OF_CLASS = {
-    "module": Kind.MODULE,
-    "loss": Kind.MODULE,
-    "rnn": Kind.MODULE,
-    "rnn-cell": Kind.MODULE,
-    "container": Kind.MODULE,
-    "dropout": Kind.MODULE,
-    "dataset": Kind.DATASET,
-    "iterable-dataset": Kind.DATASET,
-    "loader": Kind.LOADER,
-    "optimizer": Kind.OPTIMIZER,
-}
+    return instance._replace(item=tensor(Place.HOST, sure=False)) if instance.kind is Kind.LOADER else instance

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from perflint.analysis.values.values import Value, join
+from perflint.analysis.values.values import Kind, Value, join
 from perflint.syntax.walk import Function
 
 
@@ -87,6 +87,14 @@ class FunctionInfo:
         return changed
 
 
+_KINDS = {  # of instances, by what the class derives from
+    Kind.MODULE: ("module", "loss", "rnn", "rnn-cell", "container", "dropout"),
+    Kind.DATASET: ("dataset", "iterable-dataset"),
+    Kind.LOADER: ("loader",),
+    Kind.OPTIMIZER: ("optimizer",),
+}
+
+
 @dataclass
 class ClassInfo:
     """A class of the file: `kind` is that of its nearest known base ("module", "dataset", ...), or empty."""
@@ -98,6 +106,13 @@ class ClassInfo:
     subclasses: list[ClassInfo] = field(default_factory=list)
     methods: dict[str, FunctionInfo] = field(default_factory=dict)
     attributes: dict[str, Value] = field(default_factory=dict)
+
+    @property
+    def instance(self) -> Value:
+        """An instance of it."""
+        kinds = ((name, kind) for kind, names in _KINDS.items() for name in names if self.is_a(name))
+        name, kind = next(kinds, ("", Kind.INSTANCE))
+        return Value(kind, node=self.node, name=name)
 
     def lineage(self) -> Iterator[ClassInfo]:
         """This class and its bases in this file, the nearest first."""

@@ -6,6 +6,7 @@ import ast
 import builtins
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 from perflint import torch_ops
 from perflint.analysis.links import Summary
@@ -19,6 +20,7 @@ from perflint.analysis.values.values import (
     PERIODIC,
     STRING,
     UNKNOWN,
+    Constant,
     Kind,
     Place,
     Value,
@@ -31,7 +33,7 @@ from perflint.analysis.values.values import (
     sequence_of,
     tensor,
 )
-from perflint.syntax.walk import path_of
+from perflint.syntax.walk import children, path_of
 
 _CONSTANTS = (bool, int, float, complex, str, bytes)
 BUILTINS = frozenset(dir(builtins))
@@ -55,15 +57,20 @@ class Evaluator(ABC):
         self.is_demo = False  # what it runs only tries out, on the host, what others use elsewhere
         self.frame = Frame({})
         self.round = 0
-        self._dispatch: dict[type[ast.AST], Callable[..., Value]] = {
-            cls: getattr(self, f"_{cls.__name__.lower()}") for cls in _EXPRESSIONS
-        }
 
     def evaluate(self, node: ast.expr) -> Value:
         """What is known of the value of `node` here."""
-        value = self._dispatch[node.__class__](node)
-        self.values[node] = value
+        value = self.values[node] = _EXPRESSIONS[node.__class__](self, node)
         return value
+
+    def evaluate_parts(self, node: ast.AST) -> None:
+        """Evaluate the expressions that `node` consists of."""
+        for part in children(node):
+            self.evaluate(part)  # type: ignore[arg-type]
+
+    def _of_parts(self, node: ast.expr) -> Value:
+        self.evaluate_parts(node)
+        return _OF_PARTS[node.__class__]
 
     @property
     def usual_place(self) -> Place:
@@ -74,7 +81,7 @@ class Evaluator(ABC):
         return self.module_place if function.owner.is_a("module") else Place.UNKNOWN
 
     @abstractmethod
-    def _call(self, node: ast.Call) -> Value:
+    def call(self, node: ast.Call) -> Value:
         """What a call gives; `Executor` knows."""
 
     @abstractmethod
@@ -141,8 +148,8 @@ class Evaluator(ABC):
             return self._tensor_attribute(base, name)
         if base.name == "argparse.Namespace":
             return self.arguments.get(name, UNKNOWN)
-        if base.kind is Kind.MAPPING and name in base.keys and base.items is not None:
-            return base.items[base.keys.index(name)]
+        if base.kind is Kind.MAPPING and name in base.keys:
+            return base.entry(literal(name))
         if name == "saved_tensors":  # of the context of a torch.autograd.Function
             return sequence_of(tensor(self.module_place))
         if name == "param_groups":  # of an optimizer, or what wraps one
@@ -182,54 +189,28 @@ class Evaluator(ABC):
     def _constant(self, node: ast.Constant) -> Value:
         return literal(node.value) if node.value is None or isinstance(node.value, _CONSTANTS) else OTHER
 
-    def _joinedstr(self, node: ast.JoinedStr) -> Value:
-        for part in node.values:
-            self.evaluate(part)
-        return STRING
-
-    def _formattedvalue(self, node: ast.FormattedValue) -> Value:
-        self.evaluate(node.value)
-        if node.format_spec is not None:
-            self.evaluate(node.format_spec)
-        return STRING
-
     def _list(self, node: ast.List | ast.Tuple | ast.Set) -> Value:
         parts = [self.evaluate(part) for part in node.elts]
         if any(isinstance(part, ast.Starred) for part in node.elts):
             return sequence_of(join_all(parts))
         return sequence(parts)
 
-    _tuple = _list
-    _set = _list
-
     def _dict(self, node: ast.Dict) -> Value:
-        entries: list[tuple[object, Value]] = []
+        entries: dict[Constant, Value] = {}
         complete = True
         for key, part in zip(node.keys, node.values, strict=True):
             value = self.evaluate(part)
             known = self.evaluate(key) if key is not None else value
             if key is None and value.kind is Kind.MAPPING and value.items is not None:
-                entries.extend(zip(value.keys, value.items, strict=True))
+                entries |= value.entries
                 complete &= value.sure
             elif key is not None and known.is_literal:
-                entries.append((known.literal, value))
+                entries[known.literal] = value
             else:
                 complete = False
-        return mapping(entries, complete=complete)  # type: ignore[arg-type]
-
-    def _starred(self, node: ast.Starred) -> Value:
-        return element_of(self.evaluate(node.value))
-
-    def _slice(self, node: ast.Slice) -> Value:
-        for part in (node.lower, node.upper, node.step):
-            if part is not None:
-                self.evaluate(part)
-        return Value(Kind.OTHER, name="slice")
+        return mapping(entries.items(), complete=complete)
 
     # -- operators
-
-    def _binop(self, node: ast.BinOp) -> Value:
-        return arithmetic(node.op, self.evaluate(node.left), self.evaluate(node.right))
 
     def _unaryop(self, node: ast.UnaryOp) -> Value:
         value = self.evaluate(node.operand)
@@ -260,27 +241,14 @@ class Evaluator(ABC):
         self.assign(node.target, value)
         return value
 
-    def _subscript(self, node: ast.Subscript) -> Value:
-        base = self.evaluate(node.value)
-        index = self.evaluate(node.slice)
-        return subscript(base, index, node.slice)
-
-    def _await(self, node: ast.Await) -> Value:
-        return self.evaluate(node.value)
-
-    def _yield(self, node: ast.Yield) -> Value:
+    def _yield(self, node: ast.Yield | ast.YieldFrom) -> Value:
         value = self.evaluate(node.value) if node.value is not None else UNKNOWN
-        self._note_yield(value)
-        return UNKNOWN
-
-    def _yieldfrom(self, node: ast.YieldFrom) -> Value:
-        self._note_yield(element_of(self.evaluate(node.value)))
-        return UNKNOWN
-
-    def _note_yield(self, value: Value) -> None:
+        if isinstance(node, ast.YieldFrom):
+            value = element_of(value)
         function = self.frame.function
         if function is not None:
             function.yields = value if function.yields is None else join(function.yields, value)
+        return UNKNOWN
 
     # -- functions and comprehensions
 
@@ -294,9 +262,6 @@ class Evaluator(ABC):
         item = self.evaluate(node.elt)
         self.frame.env = outer
         return sequence_of(item)
-
-    _setcomp = _listcomp
-    _generatorexp = _listcomp
 
     def _dictcomp(self, node: ast.DictComp) -> Value:
         outer = self._enter_comprehension(node.generators)
@@ -320,9 +285,26 @@ def is_vague(value: Value) -> bool:
     return value.kind is Kind.UNKNOWN or (not value.sure and value.kind in (Kind.TENSOR, Kind.METHOD))
 
 
-_EXPRESSIONS: tuple[type[ast.expr], ...] = (
-    ast.Name, ast.Attribute, ast.Constant, ast.JoinedStr, ast.FormattedValue, ast.List, ast.Tuple, ast.Set, ast.Dict,
-    ast.Starred, ast.Slice, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.NamedExpr, ast.Subscript,
-    ast.Await, ast.Yield, ast.YieldFrom, ast.Lambda, ast.Call, ast.ListComp, ast.SetComp, ast.GeneratorExp,
-    ast.DictComp,
-)  # fmt: skip
+_OF_PARTS = {ast.JoinedStr: STRING, ast.FormattedValue: STRING, ast.Slice: Value(Kind.OTHER, name="slice")}
+_EXPRESSIONS: dict[type[ast.AST], Callable[[Evaluator, Any], Value]] = {
+    **dict.fromkeys(_OF_PARTS, Evaluator._of_parts),
+    **dict.fromkeys((ast.List, ast.Tuple, ast.Set), Evaluator._list),
+    **dict.fromkeys((ast.ListComp, ast.SetComp, ast.GeneratorExp), Evaluator._listcomp),
+    **dict.fromkeys((ast.Yield, ast.YieldFrom), Evaluator._yield),
+    ast.Name: Evaluator._name,
+    ast.Attribute: Evaluator._attribute,
+    ast.Constant: Evaluator._constant,
+    ast.Dict: Evaluator._dict,
+    ast.Starred: lambda self, node: element_of(self.evaluate(node.value)),
+    ast.BinOp: lambda self, node: arithmetic(node.op, self.evaluate(node.left), self.evaluate(node.right)),
+    ast.UnaryOp: Evaluator._unaryop,
+    ast.BoolOp: Evaluator._boolop,
+    ast.Compare: Evaluator._compare,
+    ast.IfExp: Evaluator._ifexp,
+    ast.NamedExpr: Evaluator._namedexpr,
+    ast.Subscript: lambda self, node: subscript(self.evaluate(node.value), self.evaluate(node.slice), node.slice),
+    ast.Await: lambda self, node: self.evaluate(node.value),
+    ast.Lambda: Evaluator._lambda,
+    ast.Call: lambda self, node: self.call(node),
+    ast.DictComp: Evaluator._dictcomp,
+}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from perflint import torch_ops
 from perflint.analysis.links import HotCall
@@ -30,7 +31,7 @@ from perflint.analysis.values.values import (
     parts_of,
     sequence_of,
 )
-from perflint.syntax.walk import Function, path_of
+from perflint.syntax.walk import path_of
 
 ROUNDS = 2
 _EVALUATIONS_PER_ROUND = 3  # of one function, each time its arguments turn out to be more than was known
@@ -45,9 +46,6 @@ class Executor(Evaluator):
         self.calls: Sequence[HotCall] = ()  # from other files
         self._loop_exits: dict[ast.AST, dict[str, Value]] = {}
         self._evaluations: dict[ast.AST, int] = {}
-        self._statements: dict[type[ast.AST], Callable[..., None]] = {
-            cls: getattr(self, f"_run_{cls.__name__.lower()}") for cls in _STATEMENTS
-        }
 
     def run(self, tree: ast.Module) -> None:
         """Evaluate the whole file."""
@@ -64,7 +62,8 @@ class Executor(Evaluator):
 
     # -- functions
 
-    def _call(self, node: ast.Call) -> Value:
+    def call(self, node: ast.Call) -> Value:
+        """What a call gives."""
         return call_value(self, node)
 
     def call_function(self, info: FunctionInfo, arguments: dict[str, Value], site: ast.AST) -> Value:
@@ -99,18 +98,12 @@ class Executor(Evaluator):
         self.frame = outer
 
     def _run_functiondef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        self._signature(node)
         self._register(node, None)
         self.frame.env[node.name] = Value(Kind.FUNCTION, node=node)
 
-    _run_asyncfunctiondef = _run_functiondef
-
-    def _signature(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        """What runs where a function is defined: its decorators, and the defaults of its parameters."""
+    def _register(self, node: ast.FunctionDef | ast.AsyncFunctionDef, owner: ClassInfo | None) -> FunctionInfo:
         for part in (*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)):
             self.evaluate(part)
-
-    def _register(self, node: Function, owner: ClassInfo | None) -> FunctionInfo:
         info = self.functions.get(node)
         if info is None:
             info = self.functions[node] = FunctionInfo(node, self.frame, owner)
@@ -149,7 +142,6 @@ class Executor(Evaluator):
         self.frame = Frame({}, outer, outer.function)
         for statement in node.body:
             if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
-                self._signature(statement)
                 method = self._register(statement, info)
                 method.parent = outer
                 info.methods[method.name] = method
@@ -203,7 +195,7 @@ class Executor(Evaluator):
         index = self.evaluate(target.slice)
         path = path_of(target.value)
         if base.kind is Kind.MAPPING and path:
-            entries = dict(zip(base.keys, base.items or (), strict=False))
+            entries = base.entries
             if index.is_literal:
                 entries[index.literal] = value
             grown = mapping(entries.items(), complete=base.sure and index.is_literal)
@@ -215,18 +207,20 @@ class Executor(Evaluator):
         elif path and base == LIKELY_HOST_TENSOR and index.kind is not Kind.NUMBER and _may_be_on_device(value):
             self.assign(target.value, base._replace(place=value.place))  # a batch is moved part by part
 
-    def _run_assign(self, node: ast.Assign) -> None:
-        value = self.evaluate(node.value)
-        for target in node.targets:
+    def _run_binding(self, node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> None:
+        if isinstance(node, ast.AugAssign):
+            value = arithmetic(node.op, self.evaluate(node.target), self.evaluate(node.value))
+        elif node.value is None:
+            return
+        else:
+            value = self.evaluate(node.value)
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             self.assign(target, value)
 
-    def _run_annassign(self, node: ast.AnnAssign) -> None:
-        if node.value is not None:
-            self.assign(node.target, self.evaluate(node.value))
-
-    def _run_augassign(self, node: ast.AugAssign) -> None:
-        left = self.evaluate(node.target)
-        self.assign(node.target, arithmetic(node.op, left, self.evaluate(node.value)))
+    def _run_delete(self, node: ast.Delete) -> None:
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                self.frame.env.pop(target.id, None)
 
     def _run_import(self, node: ast.Import) -> None:
         for alias in node.names:
@@ -248,9 +242,9 @@ class Executor(Evaluator):
             self._statement(statement)
 
     def _statement(self, statement: ast.stmt) -> None:
-        handler = self._statements.get(statement.__class__)
+        handler = _STATEMENTS.get(statement.__class__)
         if handler is not None:
-            handler(statement)
+            handler(self, statement)
 
     def _branch(self, statements: list[ast.stmt], env: dict[str, Value]) -> dict[str, Value] | None:
         """Run a block from `env`; the environment behind it, or None if control never gets there."""
@@ -274,28 +268,21 @@ class Executor(Evaluator):
         if then is not None and other is not None:
             self.frame.env.update(moved_by_choice(node, before, then, other))
 
-    def _run_for(self, node: ast.For | ast.AsyncFor) -> None:
-        iterated = self.evaluate(node.iter)
-        self._loop(node, lambda: self.assign(node.target, element_of(iterated)))
-
-    _run_asyncfor = _run_for
-
-    def _run_while(self, node: ast.While) -> None:
-        self._loop(node, lambda: self.evaluate(node.test))
-
-    def _loop(self, node: ast.For | ast.AsyncFor | ast.While, head: Callable[[], object]) -> None:
+    def _run_loop(self, node: ast.For | ast.AsyncFor | ast.While) -> None:
+        """A `break` leaves what is known there to what stands behind the loop, so that the block's end stays alive."""
+        iterated = UNKNOWN if isinstance(node, ast.While) else self.evaluate(node.iter)
         before = self.frame.env
         known_exit = self._loop_exits.get(node)
         self.frame.env = joined([before, known_exit]) if known_exit else dict(before)
-        head()
+        if isinstance(node, ast.While):
+            self.evaluate(node.test)
+        else:
+            self.assign(node.target, element_of(iterated))
         after = self._branch(node.body, self.frame.env)
         self._loop_exits[node] = after if after is not None else self.frame.env
         self.frame.env = joined([before, self._loop_exits[node]])
         self.frame.dead = False
         self._block(node.orelse)
-
-    def _run_break(self, node: ast.Break | ast.Continue) -> None:
-        """The rest is dead, but what is known here lives on behind the loop, so the block's end stays alive."""
 
     def _run_with(self, node: ast.With | ast.AsyncWith) -> None:
         for item in node.items:
@@ -303,8 +290,6 @@ class Executor(Evaluator):
             if item.optional_vars is not None:
                 self.assign(item.optional_vars, value)
         self._block(node.body)
-
-    _run_asyncwith = _run_with
 
     def _run_try(self, node: ast.Try) -> None:
         before = dict(self.frame.env)
@@ -319,8 +304,6 @@ class Executor(Evaluator):
         self._block(node.finalbody)
         self.frame.dead |= dead
 
-    _run_trystar = _run_try
-
     def _run_match(self, node: ast.Match) -> None:
         self.evaluate(node.subject)
         before = self.frame.env
@@ -334,28 +317,12 @@ class Executor(Evaluator):
         self._merge(before, exits)
 
     def _run_raise(self, node: ast.Raise) -> None:
-        if node.exc is not None:
-            self.evaluate(node.exc)
+        self.evaluate_parts(node)
         self.frame.dead = True
 
-    def _run_expr(self, node: ast.Expr) -> None:
-        self.evaluate(node.value)
-
     def _run_assert(self, node: ast.Assert) -> None:
-        self.evaluate(node.test)
-        if node.msg is not None:
-            self.evaluate(node.msg)
+        self.evaluate_parts(node)
         self.frame.env.update(refined(self, node.test, True))
-
-    def _run_delete(self, node: ast.Delete) -> None:
-        for target in node.targets:
-            if isinstance(target, ast.Name):
-                self.frame.env.pop(target.id, None)
-
-    def _run_global(self, node: ast.Global | ast.Nonlocal) -> None:
-        self.frame.outer.update(node.names)
-
-    _run_nonlocal = _run_global
 
 
 def _may_be_on_device(value: Value) -> bool:
@@ -383,9 +350,21 @@ def _kind_of_base(name: str) -> str:
     return "dataset" if name.startswith("torchvision.datasets") else ""
 
 
-_STATEMENTS: tuple[type[ast.stmt], ...] = (
-    ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Return, ast.Delete, ast.Assign, ast.AugAssign,
-    ast.AnnAssign, ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith, ast.Match, ast.Raise, ast.Try,
-    ast.Assert, ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal, ast.Expr,
-    *([ast.TryStar] if hasattr(ast, "TryStar") else []),
-)  # fmt: skip
+_STATEMENTS: dict[type[ast.AST], Callable[[Executor, Any], object]] = {
+    **dict.fromkeys((ast.FunctionDef, ast.AsyncFunctionDef), Executor._run_functiondef),
+    **dict.fromkeys((ast.For, ast.AsyncFor, ast.While), Executor._run_loop),
+    **dict.fromkeys((ast.Assign, ast.AnnAssign, ast.AugAssign), Executor._run_binding),
+    **dict.fromkeys((ast.With, ast.AsyncWith), Executor._run_with),
+    **dict.fromkeys((ast.Try, getattr(ast, "TryStar", ast.Try)), Executor._run_try),
+    **dict.fromkeys((ast.Global, ast.Nonlocal), lambda self, node: self.frame.outer.update(node.names)),
+    ast.ClassDef: Executor._run_classdef,
+    ast.Return: Executor._run_return,
+    ast.Delete: Executor._run_delete,
+    ast.If: Executor._run_if,
+    ast.Match: Executor._run_match,
+    ast.Raise: Executor._run_raise,
+    ast.Assert: Executor._run_assert,
+    ast.Import: Executor._run_import,
+    ast.ImportFrom: Executor._run_importfrom,
+    ast.Expr: Executor.evaluate_parts,
+}

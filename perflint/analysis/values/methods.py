@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 
 from perflint import torch_ops
 from perflint.analysis.values.arguments import Arguments
@@ -22,7 +23,6 @@ from perflint.analysis.values.values import (
     Kind,
     Place,
     Value,
-    contains_tensor,
     element_of,
     join,
     join_all,
@@ -34,12 +34,16 @@ from perflint.analysis.values.values import (
 from perflint.syntax.walk import path_of
 
 _SPELLED = {"decode": STRING, "batch_decode": sequence_of(STRING)}  # what tokenizers make of numbers
+_MAY_HOLD_TENSORS = (Kind.TENSOR, Kind.UNKNOWN, Kind.SEQUENCE, Kind.MAPPING)
+_INTEGERS = frozenset("uint8 int8 int16 short int32 int int64 long".split())
+MODULE_SELF = frozenset(
+    "to cuda cpu train eval half float double bfloat16 requires_grad_ apply share_memory compile".split()
+)
 
 
 def method_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: Arguments) -> Value:
     """What `owner.name(arguments)` gives."""
-    owner = callee.owner or UNKNOWN
-    name = callee.name
+    owner, name = callee.owner or UNKNOWN, callee.name
     if owner.kind is Kind.TENSOR:
         if owner.name == GUESSED and is_tensor_only(name):  # had it been a number, the call would have failed
             _rebind(evaluator, node, tensor(owner.place))
@@ -53,7 +57,7 @@ def method_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: 
     if owner.kind is Kind.SEQUENCE:
         return _on_sequence(evaluator, owner, name, node, arguments)
     if owner.kind in (Kind.STRING, Kind.NUMPY):
-        plain = owner._replace(is_literal=False, literal=None)
+        plain = owner.varying
         return sequence_of(plain) if name in ("split", "tolist") else plain
     if owner.kind is Kind.OTHER:
         return _on_other(owner, name)
@@ -62,33 +66,44 @@ def method_call(evaluator: Evaluator, callee: Value, node: ast.Call, arguments: 
     return _on_unknown(evaluator, owner, name, arguments)
 
 
+def _rebind(evaluator: Evaluator, node: ast.Call, value: Value) -> None:
+    """After a method changed its object: give the object's name, or attribute of self, the new value."""
+    if isinstance(node.func, ast.Attribute) and path_of(node.func.value):  # not so for `add = rows.append`
+        evaluator.assign(node.func.value, value)
+
+
+# -- tensors
+
+
 def from_entry(entry: torch_ops.Operation, place: Place, *, sure: bool = True) -> Value:
     """The value of a call that the table describes."""
     if entry.result == "tensor":
         return tensor(place, sure=sure, dtype=entry.dtype)
     if entry.result in ("tuple", "tensors"):
         return sequence_of(tensor(place, sure=sure))
-    if entry.result == "list":
-        return sequence_of(NUMBER)
-    if entry.result == "size":
-        return sequence_of(NUMBER)
-    simple = {"number": NUMBER, "bool": NUMBER, "str": STRING, "none": NONE, "numpy": NUMPY, "unknown": UNKNOWN}
-    return simple.get(entry.result, Value(Kind.DEVICE, place) if entry.result == "device" else OTHER)
+    if entry.result == "device":
+        return Value(Kind.DEVICE, place)
+    return _RESULTS.get(entry.result, OTHER)
 
 
-def moved_to(value: Value, arguments: Arguments) -> Place:
-    """Where `.to(...)` puts a tensor that is at `value.place`."""
-    target = arguments.get(0, "device")
+_RESULTS = {
+    **dict.fromkeys(("list", "size"), sequence_of(NUMBER)),
+    **dict.fromkeys(("number", "bool"), NUMBER),
+    "str": STRING,
+    "none": NONE,
+    "numpy": NUMPY,
+    "unknown": UNKNOWN,
+}
+
+
+def moved_to(place: Place, target: Value | None) -> Place:
+    """Where `.to(target)` puts a tensor that is at `place`."""
     if target is None or (target.kind is Kind.LIBRARY and target.name.startswith("torch.")) or target.name == "dtype":
-        return value.place
-    if target.kind in (Kind.DEVICE, Kind.TENSOR):
-        return target.place if target.place is not Place.UNKNOWN else Place.DEVICE
-    if target.is_literal and isinstance(target.literal, str):
-        return Place.HOST if target.literal.startswith("cpu") else Place.DEVICE
-    return Place.DEVICE
-
-
-_INTEGERS = frozenset("uint8 int8 int16 short int32 int int64 long".split())
+        return place
+    if target.kind in (Kind.DEVICE, Kind.TENSOR) and target.place is not Place.UNKNOWN:
+        return target.place
+    on_host = isinstance(target.literal, str) and target.literal.startswith("cpu")
+    return Place.HOST if on_host else Place.DEVICE
 
 
 def dtype_of(value: Value) -> str:
@@ -97,20 +112,15 @@ def dtype_of(value: Value) -> str:
     return "bool" if name == "bool" else "int" if name in _INTEGERS else ""
 
 
-def _converted(owner: Value, arguments: Arguments) -> str:
-    """What `.to(...)` makes of the type of a tensor's numbers."""
-    types = [value for value in arguments.all if value.kind in (Kind.LIBRARY, Kind.OTHER, Kind.TENSOR)]
-    return dtype_of(types[0]) if types else owner.dtype
-
-
 def _on_tensor(owner: Value, name: str, arguments: Arguments) -> Value:
     if name == "to":
         sure = owner.sure or "dtype" in arguments.keywords or len(arguments.positional) > 1
-        return owner._replace(place=moved_to(owner, arguments), sure=sure, dtype=_converted(owner, arguments))
-    if name == "cuda":
-        return tensor(Place.DEVICE, sure=owner.sure, dtype=owner.dtype)
-    if name == "cpu":
-        return tensor(Place.HOST, sure=owner.sure, dtype=owner.dtype)
+        types = [value for value in arguments.all if value.kind in (Kind.LIBRARY, Kind.OTHER, Kind.TENSOR)]
+        dtype = dtype_of(types[0]) if types else owner.dtype
+        return owner._replace(place=moved_to(owner.place, arguments.get(0, "device")), sure=sure, dtype=dtype)
+    if name in ("cuda", "cpu"):
+        place = Place.DEVICE if name == "cuda" else Place.HOST
+        return tensor(place, sure=owner.sure, dtype=owner.dtype)
     if name == "byte":  # as which masks were written before there was torch.bool: uint8 selects like them
         return tensor(owner.place, dtype="bool")
     if name == "type" and not arguments.all:
@@ -121,59 +131,44 @@ def _on_tensor(owner: Value, name: str, arguments: Arguments) -> Value:
     entry = arguments.select(entry)
     others = [value for value in arguments.all if value.kind is Kind.TENSOR]
     place = common_place([owner, *others]) if others and owner.place is not Place.UNKNOWN else owner.place
-    if "like" in entry.traits and "device" in arguments.keywords:
-        place = moved_to(owner, Arguments((arguments.keywords["device"],), {}, False))
-    certain = owner.sure or owner.name != GUESSED
-    sure = certain or (entry.result == "tensor" and (name == "argmax" or is_tensor_only(name)))
+    if entry.does("like") and "device" in arguments.keywords:
+        place = moved_to(Place.UNKNOWN, arguments.keywords["device"])
+    sure = owner.sure or owner.name != GUESSED
+    sure = sure or (entry.result == "tensor" and (name == "argmax" or is_tensor_only(name)))
     result = from_entry(entry, place, sure=sure)
     if result.kind is Kind.TENSOR and not sure:
         result = result._replace(name=GUESSED)
-    return (
-        result._replace(dtype=owner.dtype)
-        if not result.dtype and entry.shares and "cast" not in entry.traits
-        else result
-    )
+    keeps = not result.dtype and entry.shares and not entry.does("cast")
+    return result._replace(dtype=owner.dtype) if keeps else result
 
 
-_MAY_HOLD_TENSORS = (Kind.TENSOR, Kind.UNKNOWN, Kind.SEQUENCE, Kind.MAPPING)
-MODULE_SELF = frozenset(
-    "to cuda cpu train eval half float double bfloat16 requires_grad_ apply share_memory compile".split()
-)
+# -- modules
 
 
 def _on_module(evaluator: Evaluator, owner: Value, name: str, node: ast.Call, arguments: Arguments) -> Value:
+    if name == "register_buffer":
+        _register_buffer(evaluator, owner, arguments)
+    if name == "append" and arguments.positional:
+        added = arguments.positional[0]
+        _rebind(evaluator, node, owner._replace(item=join(owner.item or added, added)))
     if name in MODULE_SELF:
         return owner
-    if name in ("parameters", "buffers"):
-        return sequence_of(DEVICE_TENSOR)
-    if name in ("named_parameters", "named_buffers"):
-        return sequence_of(sequence((STRING, DEVICE_TENSOR)))
-    if name in ("modules", "children"):
-        return sequence_of(Value(Kind.MODULE, sure=False))
-    if name in ("named_modules", "named_children", "items"):
-        return sequence_of(sequence((STRING, owner.item or Value(Kind.MODULE, sure=False))))
-    if name == "values":
-        return sequence_of(owner.item or Value(Kind.MODULE, sure=False))
-    if name in (
-        "state_dict",
-        "load_state_dict",
-        "zero_grad",
-        "register_buffer",
-        "add_module",
-        "append",
-        "named_modules",
-    ):
-        if name == "register_buffer":
-            _register_buffer(evaluator, owner, arguments)
-        if name == "append" and arguments.positional:
-            _rebind(
-                evaluator,
-                node,
-                owner._replace(item=join(owner.item or arguments.positional[0], arguments.positional[0])),
-            )
-        return OTHER
+    if name in _OF_MODULES:
+        return _OF_MODULES[name](owner.item or Value(Kind.MODULE, sure=False))
     may_compute = arguments.open or any(value.kind in _MAY_HOLD_TENSORS for value in arguments.all)
     return tensor(evaluator.module_place, sure=False) if may_compute else UNKNOWN
+
+
+_OF_MODULES: dict[str, Callable[[Value], Value]] = {  # what they give, by the value of the parts
+    **dict.fromkeys(("parameters", "buffers"), lambda part: sequence_of(DEVICE_TENSOR)),
+    **dict.fromkeys(("named_parameters", "named_buffers"), lambda part: sequence_of(sequence((STRING, DEVICE_TENSOR)))),
+    **dict.fromkeys(("modules", "children"), lambda part: sequence_of(Value(Kind.MODULE, sure=False))),
+    **dict.fromkeys(("named_modules", "named_children", "items"), lambda part: sequence_of(sequence((STRING, part)))),
+    "values": sequence_of,
+    **dict.fromkeys(
+        ("state_dict", "load_state_dict", "zero_grad", "register_buffer", "add_module", "append"), lambda part: OTHER
+    ),
+}
 
 
 def _register_buffer(evaluator: Evaluator, owner: Value, arguments: Arguments) -> None:
@@ -185,54 +180,32 @@ def _register_buffer(evaluator: Evaluator, owner: Value, arguments: Arguments) -
         info.assign(label.literal, moved)
 
 
-def inner_on_device(arguments: Arguments) -> bool:
-    """Is there a device tensor among the arguments, or in one?"""
-    return any((inner := contains_tensor(value)) is not None and inner.on_device for value in arguments.all)
+# -- containers
 
 
 def _on_mapping(evaluator: Evaluator, owner: Value, name: str, node: ast.Call, arguments: Arguments) -> Value:
+    item = owner.item or UNKNOWN
     if name in ("get", "pop", "setdefault") and arguments.positional:
-        key = arguments.positional[0]
-        if key.is_literal and key.literal in owner.keys and owner.items is not None:
-            return owner.items[owner.keys.index(key.literal)]
-        return owner.item or UNKNOWN
-    if name == "items":
-        return sequence_of(sequence((STRING, owner.item or UNKNOWN)))
-    if name == "values":
-        return sequence_of(owner.item or UNKNOWN)
-    if name == "keys":
-        return sequence_of(STRING)
-    if name == "copy":
-        return owner
+        return owner.entry(arguments.positional[0])
     if name == "to":
-        return _moved_mapping(owner)
+        parts = [part._replace(place=Place.DEVICE) if part.kind is Kind.TENSOR else part for part in owner.items or ()]
+        return owner._replace(items=tuple(parts), item=join_all(parts) if parts else owner.item)
     if name == "update":
-        _update_mapping(evaluator, owner, node, arguments)
+        grown, complete = owner, owner.sure and not arguments.open
+        for other in arguments.positional:
+            complete &= other.kind is Kind.MAPPING and other.sure
+            grown = mapping((grown.entries | other.entries).items())
+        _rebind(evaluator, node, grown.with_entries(arguments.keywords, complete=complete))
         return NONE
-    return UNKNOWN
-
-
-def _moved_mapping(owner: Value) -> Value:
-    parts = [part._replace(place=Place.DEVICE) if part.kind is Kind.TENSOR else part for part in owner.items or ()]
-    return owner._replace(items=tuple(parts), item=join_all(parts) if parts else owner.item)
-
-
-def _update_mapping(evaluator: Evaluator, owner: Value, node: ast.Call, arguments: Arguments) -> None:
-    entries = dict(zip(owner.keys, owner.items or (), strict=False))
-    complete = owner.sure
-    for other in arguments.positional:
-        complete &= other.kind is Kind.MAPPING and other.sure
-        entries.update(zip(other.keys, other.items or (), strict=False))
-    entries.update(arguments.keywords)
-    _rebind(evaluator, node, mapping(entries.items(), complete=complete and not arguments.open))
+    known = {"items": sequence_of(sequence((STRING, item))), "values": sequence_of(item), "keys": sequence_of(STRING)}
+    return owner if name == "copy" else known.get(name, UNKNOWN)
 
 
 def _on_sequence(evaluator: Evaluator, owner: Value, name: str, node: ast.Call, arguments: Arguments) -> Value:
-    if name in ("append", "add", "insert", "appendleft") and arguments.positional:
-        _grow(evaluator, owner, node, arguments.positional[-1])
-        return NONE
-    if name == "extend" and arguments.positional:
-        _grow(evaluator, owner, node, element_of(arguments.positional[0]))
+    if name in ("append", "add", "insert", "appendleft", "extend") and arguments.positional:
+        item = element_of(arguments.positional[0]) if name == "extend" else arguments.positional[-1]
+        empty = owner.items == () or owner.item is None
+        _rebind(evaluator, node, sequence_of(item if empty else join(owner.item or UNKNOWN, item)))
         return NONE
     if name in ("pop", "popleft"):
         return owner.item or UNKNOWN
@@ -241,15 +214,7 @@ def _on_sequence(evaluator: Evaluator, owner: Value, name: str, node: ast.Call, 
     return NUMBER if name in ("index", "count", "numel") else UNKNOWN
 
 
-def _grow(evaluator: Evaluator, owner: Value, node: ast.Call, item: Value) -> None:
-    empty = owner.items == () or owner.item is None
-    _rebind(evaluator, node, sequence_of(item if empty else join(owner.item or UNKNOWN, item)))
-
-
-def _rebind(evaluator: Evaluator, node: ast.Call, value: Value) -> None:
-    """After a method changed its object: give the object's name, or attribute of self, the new value."""
-    if isinstance(node.func, ast.Attribute) and path_of(node.func.value):  # not so for `add = rows.append`
-        evaluator.assign(node.func.value, value)
+# -- others
 
 
 def _on_other(owner: Value, name: str) -> Value:
@@ -265,14 +230,12 @@ def _on_other(owner: Value, name: str) -> Value:
 
 
 def _on_unknown(evaluator: Evaluator, owner: Value, name: str, arguments: Arguments) -> Value:
-    if name == "prepare" and len(arguments.positional) > 1:  # accelerate's and fabric's: what goes in comes out
-        return sequence(arguments.positional)
-    if name == "prepare" and arguments.positional:
-        return arguments.positional[0]
+    if name == "prepare" and arguments.positional:  # accelerate's and fabric's: what goes in comes out
+        return sequence(arguments.positional) if len(arguments.positional) > 1 else arguments.positional[0]
     if name in MODULE_SELF and owner.kind is Kind.UNKNOWN and owner.name:
         return owner
     if name in ("cuda", "to") and owner.kind is Kind.UNKNOWN:
-        place = Place.DEVICE if name == "cuda" else moved_to(Value(Kind.TENSOR, Place.UNKNOWN), arguments)
+        place = Place.DEVICE if name == "cuda" else moved_to(Place.UNKNOWN, arguments.get(0, "device"))
         return tensor(place, sure=False) if place is not Place.UNKNOWN else UNKNOWN
     if name == "size" and arguments.positional:
         return NUMBER
@@ -280,4 +243,4 @@ def _on_unknown(evaluator: Evaluator, owner: Value, name: str, arguments: Argume
     if entry is not None:
         others = [value for value in arguments.all if value.kind is Kind.TENSOR]
         return from_entry(arguments.select(entry), common_place(others) if others else evaluator.usual_place)
-    return GUESSED_TENSOR if inner_on_device(arguments) else UNKNOWN
+    return GUESSED_TENSOR if arguments.on_device else UNKNOWN

@@ -96,13 +96,8 @@ def comparison(ops: Sequence[ast.cmpop], left: Value, rights: Sequence[Value]) -
         return _MODULO  # true but once in n, as the remainder itself
     if isinstance(ops[0], ast.Is | ast.IsNot | ast.In | ast.NotIn):
         return NUMBER
-    if all(_may_be_tensor(value) for value in operands):
-        return UNKNOWN
-    return NUMBER._replace(sure=not any(_may_be_tensor(value) for value in operands))
-
-
-def _may_be_tensor(value: Value) -> bool:
-    return value.kind is Kind.UNKNOWN or (value.kind is Kind.METHOD and not value.sure)
+    may_be = [value.kind is Kind.UNKNOWN or (value.kind is Kind.METHOD and not value.sure) for value in operands]
+    return UNKNOWN if all(may_be) else NUMBER._replace(sure=not any(may_be))
 
 
 def subscript(base: Value, index: Value, node: ast.expr) -> Value:
@@ -112,9 +107,7 @@ def subscript(base: Value, index: Value, node: ast.expr) -> Value:
     if base.kind is Kind.SEQUENCE:
         return _sequence_part(base, index, node)
     if base.kind is Kind.MAPPING:
-        if index.is_literal and index.literal in base.keys and base.items is not None:
-            return base.items[base.keys.index(index.literal)]
-        return base.item or UNKNOWN
+        return base.entry(index)
     if base.kind is Kind.MODULE:
         return base.item or Value(Kind.MODULE, sure=False)
     if base.kind is Kind.DATASET:
@@ -122,17 +115,12 @@ def subscript(base: Value, index: Value, node: ast.expr) -> Value:
     if base.kind is Kind.LOADER and not base.sure and index.is_literal:  # which no loader allows: of several loaders
         return LIKELY_LOADER
     if base.kind in (Kind.NUMPY, Kind.STRING):
-        return base._replace(is_literal=False, literal=None)
+        return base.varying
     return UNKNOWN
 
 
 def _sequence_part(base: Value, index: Value, node: ast.expr) -> Value:
     if isinstance(node, ast.Slice):
         return sequence_of(base.item or UNKNOWN)
-    if (
-        base.items is not None
-        and isinstance(index.literal, int)
-        and -len(base.items) <= index.literal < len(base.items)
-    ):
-        return base.items[index.literal]
-    return base.item or UNKNOWN
+    items, at = base.items, index.literal
+    return items[at] if items and isinstance(at, int) and -len(items) <= at < len(items) else base.item or UNKNOWN

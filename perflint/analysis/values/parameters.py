@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 
-from perflint.analysis.values.calls import instance_of
 from perflint.analysis.values.classes import FunctionInfo
 from perflint.analysis.values.evaluate import Evaluator
 from perflint.analysis.values.hints import kind_by_usage, looks_like_loader, usage
@@ -13,7 +12,9 @@ from perflint.analysis.values.values import (
     GUESSED_TENSOR,
     LIKELY_LOADER,
     NUMBER,
+    NUMPY,
     STRING,
+    TENSOR,
     UNKNOWN,
     Kind,
     Place,
@@ -29,6 +30,13 @@ from perflint.syntax.walk import Function, path_of
 
 STEP_METHODS = frozenset({"forward", "training_step", "validation_step", "test_step", "predict_step", "train_step"})
 _ANNOTATIONS = {"int": NUMBER, "float": NUMBER, "bool": NUMBER, "str": STRING}
+_CLASSES = {
+    **dict.fromkeys(("Tensor", "FloatTensor", "LongTensor", "BoolTensor"), TENSOR),
+    "DataLoader": LIKELY_LOADER,
+    "Module": Value(Kind.MODULE, sure=False),
+    "Optimizer": Value(Kind.OPTIMIZER),
+    "ndarray": NUMPY,
+}
 _TOLD = frozenset({"int", "bool", "str"})  # by fields; a loss may be kept in what is annotated as a float
 
 
@@ -50,7 +58,7 @@ def parameter_values(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Valu
         if given is None or (is_demo and _is_of_host(given)):
             values[name] = _expected(evaluator, info, parameter, used.get(name, set()), defaults.get(name))
         elif given.kind is Kind.NUMBER:  # others may call it with another one
-            values[name] = given._replace(is_literal=False, literal=None)
+            values[name] = given.varying
         else:
             values[name] = given
         if name in info.arguments and name in defaults:
@@ -58,7 +66,7 @@ def parameter_values(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Valu
     if info.owner is not None and is_bound:
         first = parameters[0].arg
         if first not in info.arguments:
-            values[first] = instance_of(evaluator, info.owner.node)
+            values[first] = info.owner.instance
     if arguments.vararg is not None:
         values[arguments.vararg.arg] = sequence_of(UNKNOWN)
     if arguments.kwarg is not None:
@@ -96,7 +104,7 @@ def _expected(
     if info.owner is not None and info.owner.is_a("dataset"):
         return NUMBER if info.name == "__getitem__" else UNKNOWN
     if default is not None and isinstance(default, ast.Constant) and default.value is not None:
-        return constant(default)._replace(is_literal=False, literal=None)
+        return constant(default).varying
     likely = kind_by_usage(parameter.arg, attributes)
     if method_of_module:
         if likely.kind is Kind.TENSOR:
@@ -109,24 +117,11 @@ def _expected(
 
 
 def _annotated(annotation: ast.expr | None) -> Value:
-    if annotation is None:
-        return UNKNOWN
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         text = annotation.value.strip()
     else:
-        text = path_of(annotation)
-    last = text.rpartition(".")[2]
-    if last in ("Tensor", "FloatTensor", "LongTensor", "BoolTensor"):
-        return tensor(Place.UNKNOWN)
-    if last == "DataLoader":
-        return LIKELY_LOADER
-    if last == "Module":
-        return Value(Kind.MODULE, sure=False)
-    if last == "Optimizer":
-        return Value(Kind.OPTIMIZER)
-    if last == "ndarray":
-        return Value(Kind.NUMPY)
-    return _ANNOTATIONS.get(text, UNKNOWN)
+        text = path_of(annotation) if annotation is not None else ""
+    return _CLASSES.get(text.rpartition(".")[2], _ANNOTATIONS.get(text, UNKNOWN))
 
 
 def constant(node: ast.expr | None) -> Value:

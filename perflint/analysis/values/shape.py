@@ -29,32 +29,27 @@ class Shape(NamedTuple):
 
     def replaced(self, axis: int, sizes: tuple[str, ...]) -> Shape:
         """The shape with one axis replaced by others."""
-        if self.rank is not None:
-            if not -self.rank <= axis < self.rank:
-                return NOTHING
-            axis %= self.rank
-            return known((*self.first[:axis], *sizes, *self.first[axis + 1 :]))
-        least = max(self.least, axes_for(axis)) - 1 + len(sizes)
-        if axis >= 0:
-            padded = (*self.first, *[""] * axis)
-            return Shape(None, (*padded[:axis], *sizes, *padded[axis + 1 :]), (), least)
-        padded = (*[""] * -axis, *self.last)
-        cut = len(padded) + axis
-        return Shape(None, (), (*padded[:cut], *sizes, *padded[cut + 1 :]), least)
+        if self.rank is not None and not -self.rank <= axis < self.rank:
+            return NOTHING
+        return self._spliced(axis, 1, sizes)
 
     def unsqueezed(self, axis: int) -> Shape:
         """The shape with a new axis there."""
+        return self._spliced(axis, 0, ("1",))
+
+    def _spliced(self, axis: int, taken: int, sizes: tuple[str, ...]) -> Shape:
+        """The shape with `sizes` from `axis` of the result on, instead of so many axes that stand there."""
         if self.rank is not None:
-            axis = axis if axis >= 0 else axis + self.rank + 1
-            return known((*self.first[:axis], "1", *self.first[axis:]))
-        least = max(self.least + 1, axes_for(axis))
+            at = axis if axis >= 0 else axis + self.rank + 1 - taken
+            return known((*self.first[:at], *sizes, *self.first[at + taken :]))
+        least = max(self.least - taken + len(sizes), axes_for(axis) - taken + len(sizes) * taken)
         if axis >= 0:
             padded = (*self.first, *[""] * axis)
-            return Shape(None, (*padded[:axis], "1", *padded[axis:]), self.last if axis == 0 else (), least)
-        cut = len(self.last) + axis + 1
-        padded = self.last if cut >= 0 else (*[""] * -cut, *self.last)
-        cut = max(cut, 0)
-        return Shape(None, (), (*padded[:cut], "1", *padded[cut:]), least)
+            last = self.last if axis == taken == 0 else ()
+            return Shape(None, (*padded[:axis], *sizes, *padded[axis + taken :]), last, least)
+        padded = (*[""] * -axis, *self.last)
+        at = len(padded) + axis + 1 - taken
+        return Shape(None, (), (*padded[:at], *sizes, *padded[at + taken :]), least)
 
     def swapped(self, one: int, other: int) -> Shape:
         """The shape with two axes exchanged."""

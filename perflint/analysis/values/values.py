@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from functools import lru_cache, reduce
 from typing import NamedTuple
@@ -72,6 +72,25 @@ class Value(NamedTuple):
         return (self.kind is Kind.UNKNOWN and not self.name) or (self.kind is Kind.METHOD and not self.sure)
 
     @property
+    def varying(self) -> Value:
+        """Another value like this one."""
+        return self._replace(is_literal=False, literal=None)
+
+    @property
+    def entries(self) -> dict[Constant, Value]:
+        """The known entries of a mapping."""
+        return dict(zip(self.keys, self.items or (), strict=False))
+
+    def with_entries(self, entries: Mapping[str, Value], *, complete: bool) -> Value:
+        """The mapping with further entries; `complete`: there are no others."""
+        return mapping([*self.entries.items(), *entries.items()], complete=complete)
+
+    def entry(self, key: Value) -> Value:
+        """What a mapping holds at `key`."""
+        known = self.entries.get(key.literal) if key.is_literal else None
+        return known or self.item or UNKNOWN
+
+    @property
     def on_device(self) -> bool:
         """Is it a tensor on the device, or likely one?"""
         return self.kind is Kind.TENSOR and self.place is Place.DEVICE
@@ -134,7 +153,7 @@ def join_all(values: Iterable[Value]) -> Value:
 
 def join(a: Value, b: Value) -> Value:
     """What is known of a value that is `a` or `b`."""
-    if a is b or a == b:
+    if a is b or (a == b and type(a.literal) is type(b.literal)):  # 0 is no 0.0, and no False
         return a
     if a.kind is b.kind:
         return _JOIN_SAME.get(a.kind, _join_plain)(a, b)
@@ -172,8 +191,8 @@ def _join_sequences(a: Value, b: Value) -> Value:
 
 
 def _join_mappings(a: Value, b: Value) -> Value:
-    entries = dict(zip(a.keys, a.items or (), strict=False))
-    for key, value in zip(b.keys, b.items or (), strict=False):
+    entries = a.entries
+    for key, value in b.entries.items():
         entries[key] = join(entries[key], value) if key in entries else value
     return mapping(entries.items(), complete=a.sure and b.sure)
 
@@ -221,7 +240,7 @@ def element_of(value: Value) -> Value:
     if value.kind is Kind.DATASET:
         return LIKELY_HOST_TENSOR
     if value.kind in (Kind.STRING, Kind.NUMPY):
-        return value._replace(is_literal=False, literal=None)
+        return value.varying
     return UNKNOWN
 
 
@@ -241,8 +260,3 @@ def contains_tensor(value: Value, depth: int = 3) -> Value | None:
     parts = [*(value.items or ()), *([value.item] if value.item is not None else [])]
     found = [inner for part in parts if (inner := contains_tensor(part, depth - 1)) is not None]
     return next((inner for inner in found if inner.on_device), found[0] if found else None)
-
-
-def joined_element(values: tuple[Value, ...]) -> Value:
-    """What is known of each element of any of `values`."""
-    return join_all(element_of(value) for value in values)

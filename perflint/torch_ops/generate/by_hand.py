@@ -53,7 +53,9 @@ FUNCTIONS = {
 }
 
 # Elementwise operators which torch has not tagged pointwise.
-POINTWISE_OPERATORS = frozenset(["aten::floor_divide", "aten::log_sigmoid_forward", "aten::masked_fill", "aten::rsub"])
+POINTWISE_OPERATORS = frozenset(
+    f"aten::{name}" for name in ("floor_divide", "hardswish", "log_sigmoid_forward", "masked_fill", "rsub")
+)
 
 # Operators that read a status from the device to raise an error, without a tag that says so.
 CHECKING_OPERATORS = frozenset(["aten::_linalg_check_errors"])
@@ -206,6 +208,8 @@ TRAITS = {
         "indexing": "gather take_along_dim masked_select index_select scatter scatter_add scatter_reduce index_add"
         " index_copy masked_scatter",
         "repeating": "repeat tile repeat_interleave",
+        "vmapped": "cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy"
+        " binary_cross_entropy_with_logits",
         "distance": "mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits"
         " kl_div cosine_similarity pairwise_distance margin_ranking_loss gaussian_nll_loss poisson_nll_loss",
         "choosing": "argmax multinomial topk argsort gumbel_softmax",
@@ -233,4 +237,27 @@ TRAITS = {
         " data prod clamp relu neg t transpose permute expand mul add sub",
         "unmistakable": "size float long double half unsqueeze detach cuda expand_as type_as view_as",
     }.items()
+}
+
+# The parameters behind their tensor of operations along axes of it; those with a colon name axes, with their default.
+AXES = {
+    name: parameters
+    for parameters, names in {
+        "dim:": "unsqueeze squeeze softmax log_softmax cumsum cumprod std var",
+        "dim:-1": "glu",
+        "dims:": "flip",
+        "dim0:,dim1:": "transpose",
+        "start_dim:0,end_dim:-1": "flatten",
+        "chunks,dim:0": "chunk",
+        "dim:,index": "select index_select",
+        "dim:,start,length": "narrow",
+        "shifts,dims:": "roll",
+        "repeats,dim:": "repeat_interleave",
+        "k,dim:-1,largest,sorted": "topk",
+        "dim:-1,descending": "sort argsort",
+        "dim:,keepdim": "max min sum mean all any prod logsumexp amax amin argmax argmin",
+        "p,dim:,keepdim": "norm",
+        "p,dim:1,eps": "normalize",
+    }.items()
+    for name in names.split()
 }

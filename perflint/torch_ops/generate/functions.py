@@ -67,6 +67,7 @@ def functions_and_methods(torch: Any) -> tuple[dict[str, str], dict[str, str]]:
                 words.append("syncs")
             words += traits_of(names[name]) + (["loss"] if _is_loss(name, member.function) else [])
             words += dim_words(member.overloads, is_method=name.startswith(METHODS))
+            words += [f"axes={by_hand.AXES[names[name]]}"] if names[name] in by_hand.AXES else []
             words += memory.of_member(
                 torch, name, member.function, schemas(torch, member.operator), member.overloads
             ).words

@@ -3,40 +3,38 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
 from perflint import torch_ops
 from perflint.analysis.loops.calls import is_abstract
+from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind, Place, Value
-from perflint.syntax.walk import path_of
+from perflint.syntax.walk import FUNCTIONS
+from perflint.transforms.aliases import is_own
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.capture.modes import MODES
-from perflint.transforms.capture.ownership import argument_names, is_own
-from perflint.transforms.capture.table import entry_of
 from perflint.transforms.shown import shown
 
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
-
+MODES = frozenset(  # of torch, which a program switches on around its code
+    "torch.no_grad torch.inference_mode torch.enable_grad torch.set_grad_enabled torch.autocast torch.amp.autocast"
+    " torch.cuda.amp.autocast torch.autograd.no_grad".split()
+)
 _BUILTINS = frozenset(
     "range len enumerate zip reversed isinstance hasattr getattr callable int float bool str list tuple dict set min"
     " max sum abs round any all sorted slice type super map filter repr".split()
 )
 _ERRORS = ("Error", "Exception", "Warning")
-_GIVES = frozenset({"tensor", "tuple", "tensors", "number", "bool", "size", "dtype", "device"})
+_OTHER_RESULTS = frozenset({"list", "str", "none", "numpy", "other"})  # than tensors, and what describes them
 _GROWS = frozenset(
     "append extend insert pop remove clear update add setdefault popitem reverse sort appendleft popleft".split()
 )
 _READS = frozenset("keys items values get index count copy".split())
-_FROM_HOST = frozenset({"tensor", "as_tensor", "from_numpy", "asarray", "new_tensor", "frombuffer", "scalar_tensor"})
-_MOVES = frozenset({"to", "cuda", "cpu", "numpy", "item", "tolist", "type", "type_as", "pin_memory"})
-_AUTOGRAD = frozenset("backward register_hook requires_grad_ retain_grad share_memory_ set_ resize_".split())
 _COMPUTES = frozenset({"torch.autograd.Variable", "torch.nn.utils.rnn.pad_sequence"})
+_DESCRIBES = frozenset({"torch.is_tensor", "torch.device", "torch.Size", "torch.finfo"})
 _READING = frozenset(  # masks and lengths, whether the device is there, or how large its input is
     f"torch.nn.{name}"
     for name in "Transformer TransformerEncoder TransformerDecoder CTCLoss AdaptiveLogSoftmaxWithLoss".split()
     + "SyncBatchNorm functional.ctc_loss functional.embedding_bag".split()
 ) | {"torch.ctc_loss"}
+_STORAGE = frozenset({"set_", "resize_"})  # they exchange the memory itself
 _LATER = "do that when the loop is over"
 _APART = "do that in a function of its own, in front of this one or behind it"
 _BY_HAND = (
@@ -49,6 +47,34 @@ _REFUSED = {
     "torch.cuda": "speaks to the device itself: leave that to the caller",
     "torch.jit": "is compiled: call what it was made of",
 }
+
+
+def entry_of(program: Program, node: ast.Call) -> torch_ops.Operation | None:
+    """The operation of a function of torch, or of a tensor's method of that name, as far as the arguments tell."""
+    value = program.value(node.func)
+    entry = torch_ops.of_function(value.name) if value.kind is Kind.LIBRARY else None
+    if value.kind is not Kind.LIBRARY and isinstance(node.func, ast.Attribute):
+        entry = torch_ops.of_method(node.func.attr)
+    if entry is None:
+        return None
+    named = {each.arg: _kind(program, each.value) for each in node.keywords if each.arg}
+    return entry.select([_kind(program, each) for each in node.args], named)
+
+
+def _kind(program: Program, node: ast.expr) -> str:
+    kinds = {Kind.TENSOR: torch_ops.TENSOR, Kind.NUMBER: torch_ops.NUMBER, Kind.NONE: torch_ops.NONE}
+    return kinds.get(program.value(node).kind, torch_ops.OTHER)
+
+
+def called(node: ast.expr) -> ast.expr:
+    """What a decorator or a context refers to, whether it is called or not."""
+    return node.func if isinstance(node, ast.Call) else node
+
+
+def argument_names(region: ast.AST) -> set[str]:
+    """The names of the arguments of `region`, if it is a function."""
+    arguments = ast.walk(region.args) if isinstance(region, FUNCTIONS) else ()
+    return {node.arg for node in arguments if isinstance(node, ast.arg)}
 
 
 def check_call(program: Program, node: ast.Call, region: ast.AST, strict: bool) -> ast.FunctionDef | None:
@@ -93,10 +119,8 @@ def _library(program: Program, node: ast.Call, name: str) -> None:
             raise Blocked(f"`{rest}` does something else than compute: {_LATER}", node)
         return
     if head in ("random", "numpy") and "random" in name:
-        raise Blocked(
-            f"{shown(program, node)} draws a random number on the host: draw by torch, and use `torch.where`",
-            node,
-        )
+        reason = "draws a random number on the host: draw by torch, and use `torch.where`"
+        raise Blocked(f"{shown(program, node)} {reason}", node)
     if name in _COMPUTES or name in MODES or head in ("math", "typing"):
         return
     if head != "torch":
@@ -109,15 +133,15 @@ def _library(program: Program, node: ast.Call, name: str) -> None:
 
 def _function(program: Program, node: ast.Call, name: str) -> None:
     entry = torch_ops.of_function(name)
-    if entry is None or (entry.result not in _GIVES and entry.result != torch_ops.UNKNOWN):
-        if name in ("torch.is_tensor", "torch.device", "torch.Size", "torch.finfo"):
+    if entry is None or entry.result in _OTHER_RESULTS:
+        if name in _DESCRIBES:
             return
         raise Blocked(f"{shown(program, node.func)} does something else than compute: {_APART}", node)
     if name in _READING:
         raise Blocked(f"{shown(program, node.func)} may need values on the host: {_BY_HAND}", node)
-    if name.rpartition(".")[2] in _FROM_HOST:
+    if entry.does("of_data") or (entry.does("factory") and entry.shares):
         raise Blocked(f"{shown(program, node)} copies from the host: make it once, where the model is made", node)
-    if entry.traits & {"factory"} and not _is_on_device(node):
+    if entry.does("factory") and not _is_on_device(node):
         raise Blocked(f"{shown(program, node)} is made on the host: give it a `device`", node)
     _check_size(program, node)
 
@@ -137,33 +161,34 @@ def _is_on_device(node: ast.Call) -> bool:
 
 def _method(program: Program, node: ast.Call, func: ast.Attribute, region: ast.AST) -> None:
     name, owner = func.attr, program.value(func.value)
-    text = shown(program, func.value)
     if owner.kind is Kind.STRING:
         return
     if owner.kind in (Kind.SEQUENCE, Kind.MAPPING) or (owner.is_blank and name in _GROWS):
         if name not in _READS and not (name in _GROWS and is_own(program, region, func.value)):
-            raise Blocked(
-                f"{text} is changed, which a replay would not do: return it, and let the caller do that", node
-            )
+            reason = "is changed, which a replay would not do: return it, and let the caller do that"
+            raise Blocked(f"{shown(program, func.value)} {reason}", node)
         return
     entry = torch_ops.of_method(name)
     if (owner.kind is not Kind.TENSOR and not owner.is_blank) or entry is None:
         raise Blocked(f"whether a graph can hold what {shown(program, func)} does isn't known: {_BY_HAND}", node)
-    if name in _MOVES and not _stays(program, node, func, region):
-        is_read = name in ("item", "tolist", "numpy", "cpu")
-        moved = f"is read on the host: {_LATER}" if is_read else "may be copied to the device: let the caller do that"
+    if entry.traits & {"move", "to_device", "to_host"} and not _stays(program, node, func, region):
+        moved = f"is read on the host: {_LATER}"
+        if not entry.does("to_host"):
+            moved = "may be copied to the device: let the caller do that"
         raise Blocked(f"{shown(program, node)} {moved}", node)
-    if name in _FROM_HOST or name in _AUTOGRAD or entry.result not in {*_GIVES, torch_ops.UNKNOWN}:
+    changes_itself = name in _STORAGE or (name.endswith("_") and not entry.writes)
+    if entry.does("of_data") or changes_itself or entry.result in _OTHER_RESULTS:
         raise Blocked(f"{shown(program, node)} does something else than compute on the device: {_APART}", node)
     _check_size(program, node)
 
 
 def _stays(program: Program, node: ast.Call, func: ast.Attribute, region: ast.AST) -> bool:
     """Is a tensor only given another type, or where it is to go already? Arguments may still come from the host."""
-    if func.attr in ("cpu", "numpy", "item", "tolist", "pin_memory"):
+    if not torch_ops.does(func.attr, "to_device"):
         return False
-    owner, path = program.value(func.value), path_of(func.value)
-    if owner.on_device and owner.sure and path not in argument_names(region):
+    owner, root = program.value(func.value), func.value
+    is_argument = isinstance(root, ast.Name) and root.id in argument_names(region)
+    if owner.on_device and owner.sure and not is_argument:
         return program.value(node).place is not Place.HOST
     given = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "dtype")]
     whole = len(given) == len(node.args) + len(node.keywords)

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
+from perflint.analysis.heat.scale import Heat
+from perflint.analysis.program import Program
 from perflint.analysis.values.device_use import scripting
 from perflint.syntax.edits import Fix, Safety
-from perflint.syntax.walk import PlainLoop
+from perflint.syntax.walk import PlainLoop, path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.captured import COMPILERS, RUNTIME, handed_over
 from perflint.transforms.capture.course import Exit, end_of
 from perflint.transforms.capture.obstacles import Obstacles
-from perflint.transforms.capture.sites import check_sites
 from perflint.transforms.capture.step_function import stepped
 from perflint.transforms.imports import importing
 from perflint.transforms.operations import Decorate
 from perflint.transforms.rewrite import rewrite
 from perflint.transforms.shown import shown
 from perflint.transforms.template import expression
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 DISTRIBUTION = "perflint-torch"
 _NOT_CAPTURED = ("torch.autograd", "torch.jit")
@@ -47,7 +44,7 @@ def _whole(program: Program, loop: PlainLoop) -> Fix:
     if "create_graph" in program.text and not quiet:
         raise Blocked("this file takes second derivatives, which go through no graph", function)
     Obstacles(program, quiet).check_function(function)
-    check_sites(program, function)
+    _check_sites(program, function)
     name, imported = importing(program, RUNTIME, "cuda_graph")
     return Fix(
         f"run `{function.name}` as one CUDA graph",
@@ -76,6 +73,20 @@ def _function(program: Program, loop: PlainLoop) -> ast.FunctionDef:
             raise Blocked(f"methods of a `{base}` can't be captured: make it a plain function", owner)
     _check_compiled(program, function)
     return function
+
+
+def _check_sites(program: Program, function: ast.FunctionDef) -> None:
+    """Raise Blocked where each call of the function is another one for a graph, or there is but one."""
+    sites = program.call_sites(function)
+    if len(sites) == 1 and program.function_of(sites[0]) is None and program.heat(sites[0]) is Heat.ONCE:
+        raise Blocked(f"`{function.name}` runs once, and a graph is of use from the third time on", sites[0])
+    for site in sites:
+        loop = program.hot_loop(site)
+        for path in map(path_of, site.args if isinstance(site, ast.Call) else ()):
+            if loop is not None and path and program.counts(loop, path):
+                raise Blocked(
+                    f"`{function.name}` is given another number `{path}` at each call: give it a tensor", site
+                )
 
 
 def _check_compiled(program: Program, function: ast.FunctionDef) -> None:

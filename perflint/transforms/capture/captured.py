@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from perflint.analysis.program import Program
+from perflint.analysis.values.classes import ClassInfo
 from perflint.analysis.values.values import Value
 from perflint.syntax.walk import Function, own_nodes
-from perflint.transforms.capture.modes import referred
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
-    from perflint.analysis.values.classes import ClassInfo
+from perflint.transforms.capture.calls import called
 
 RUNTIME = "perflint.runtime.graphs"
 COMPILERS = frozenset({"torch.compile", "torch._dynamo.optimize"})
@@ -41,7 +38,7 @@ def _is_captured(program: Program, node: ast.AST, seen: set[ast.AST]) -> bool:
         return False
     seen.add(function)
     decorators = getattr(function, "decorator_list", ())
-    if any(program.qualified(referred(each)) in _CAPTURES for each in decorators):
+    if any(program.qualified(called(each)) in _CAPTURES for each in decorators):
         return True
     return handed_over(program, function, _CAPTURES) is not None or _is_called_captured(program, function, seen)
 
@@ -52,7 +49,7 @@ def _is_captured_here(program: Program, node: ast.AST, function: Function | None
         if parent is function:
             break
         if isinstance(parent, ast.With):
-            names = {program.qualified(referred(item.context_expr)) for item in parent.items}
+            names = {program.qualified(called(item.context_expr)) for item in parent.items}
             if names & _CAPTURES:
                 return True
     return function is not None and "capture_begin" in program.text and _begins_a_capture(function)

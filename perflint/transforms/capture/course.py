@@ -1,26 +1,34 @@
-"""How a loop that ends by a test goes: what ends it, how many steps it takes at most, and what only counts them."""
+"""How a loop that ends by a test goes: how many steps it takes at most, and the test, as a tensor that isn't read."""
 
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition
+from perflint.analysis.program import Program
+from perflint.analysis.values.dtypes import INTEGER, number_kind
 from perflint.analysis.values.shapes import axis_of
-from perflint.syntax.walk import PlainLoop, integer, nodes_of_body, own_nodes, path_of
+from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import PlainLoop, integer, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.capture.ownership import bound_to
-from perflint.transforms.capture.reads import may_read
+from perflint.transforms.capture.calls import check_call
+from perflint.transforms.capture.obstacles import VERDICTS, may_read
 from perflint.transforms.capture.results import lengthened
+from perflint.transforms.operations import derived
 from perflint.transforms.shown import shown
 from perflint.transforms.template import expression, number
 
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
-
+_SMALL = 128
+_PLAIN = (ast.Compare, ast.Name, ast.Constant, ast.BinOp, ast.operator, ast.cmpop, ast.expr_context)
+_AS_TENSOR = "write it as one comparison of a tensor, or its `.all()` or `.any()`"
+_COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)  # that are made on the device
 _MIRRORED = {ast.Gt: ast.Lt, ast.GtE: ast.LtE, ast.Lt: ast.Gt, ast.LtE: ast.GtE}
+_DIVISIONS = (ast.Div, ast.FloorDiv, ast.Mod)
+_PLAIN_CALLS = ("len", "size", "min", "max", "int")
 _OPPOSITE = {ast.Lt: ast.GtE, ast.LtE: ast.Gt, ast.Gt: ast.LtE, ast.GtE: ast.Lt}
 
 
@@ -174,42 +182,47 @@ def _comparison(program: Program, loop: ast.While, count: Exit) -> tuple[ast.exp
 
 def _stays(program: Program, loop: PlainLoop, node: ast.expr) -> bool:
     """Is it the same whenever the loop looks at it: a number, or what the loop neither sets nor lengthens?"""
-    names = (each for each in nodes_of_body(loop) if isinstance(each, ast.Name))
-    changed = {each.id for each in names if not isinstance(each.ctx, ast.Load)} | {_appends(each) for each in loop.body}
+    graph = program.get(Flow).graph(loop)
+    values = (each for each in graph.values.values() if isinstance(each, Definition))
+    changed = {each.name for each in values if graph.is_within(each.node, loop)} | set(map(_appends, loop.body))
     parts = list(own_nodes(node))
     calls = [each for each in parts if isinstance(each, ast.Call)]
-    plain = all(path_of(each.func).rpartition(".")[2] in ("len", "size", "min", "max", "int") for each in calls)
+    plain = all(path_of(each.func).rpartition(".")[2] in _PLAIN_CALLS for each in calls)
     return plain and not changed & {each.id for each in parts if isinstance(each, ast.Name)}
 
 
 def _counter(program: Program, loop: ast.While, counted: ast.expr) -> tuple[str, ast.stmt, ast.expr | None]:
     """The name that grows by one in each step, the statement that does it, and what it starts from."""
-    if isinstance(counted, ast.Name):
-        found = [each for each in loop.body if _adds_one(each, counted.id)]
-        stores = [each for each in nodes_of_body(loop) if isinstance(each, ast.Name) and each.id == counted.id]
-        if len(found) == 1 and sum(not isinstance(each.ctx, ast.Load) for each in stores) == 1:
-            return counted.id, found[0], _start(program, loop, counted.id)
-    elif isinstance(counted, ast.Call) and program.qualified(counted.func) == "builtins.len" and counted.args:
+    if isinstance(counted, ast.Name) and (induction := _induction(program, loop, counted.id)) is not None:
+        return counted.id, *induction
+    name, axis = "", ""
+    if isinstance(counted, ast.Call) and program.qualified(counted.func) == "builtins.len" and counted.args:
         name = path_of(counted.args[0])
-        found = [each for each in loop.body if name and _appends(each) == name]
-        if len(found) == 1:
-            return name, found[0], number(0)
     elif (measured := axis_of(counted)) is not None:
         name, axis = path_of(measured[0]), str(measured[1])
-        found = [each for each in loop.body if lengthened(program, each) == (name, axis)]
-        if len(found) == 1:
-            return name, found[0], number(0)
+    found = [each for each in loop.body if name and name in (_appends(each), lengthened(program, each, axis))]
+    if len(found) == 1:
+        return name, found[0], number(0)
     raise Blocked(f"{shown(program, counted)} is not known to grow by one in each step: count by `range`", counted)
 
 
-def _adds_one(statement: ast.stmt, name: str) -> bool:
-    return (
-        isinstance(statement, ast.AugAssign)
-        and isinstance(statement.op, ast.Add)
-        and path_of(statement.target) == name
-        and isinstance(statement.value, ast.Constant)
-        and statement.value.value == 1
+def _induction(program: Program, loop: ast.While, name: str) -> tuple[ast.stmt, ast.expr | None] | None:
+    """The statement that adds one to the variable in each step, and the number that it starts from, if one is known."""
+    graph = program.get(Flow).graph(loop)
+    phi = next((each for each in graph.phis.get(graph.regions[loop].header, []) if each.name == name), None)
+    updates = graph.updates(loop, phi) if phi is not None else []
+    made = updates[0] if len(updates) == 1 else None
+    if phi is None or not isinstance(made, Definition) or made.updates is not phi:
+        return None
+    statement = program.statement_of(made.node)
+    is_one = (
+        isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add) and integer(statement.value) == 1
     )
+    if not is_one or statement not in loop.body:
+        return None
+    starts = [each.source for each in graph.enters(loop, phi) if isinstance(each, Definition) and not each.steps]
+    first = starts[0] if len(starts) == 1 == len(graph.enters(loop, phi)) else None
+    return statement, first if isinstance(first, ast.Constant) and type(first.value) is int else None
 
 
 def _appends(statement: ast.stmt) -> str:
@@ -219,17 +232,140 @@ def _appends(statement: ast.stmt) -> str:
     return ""
 
 
-def _start(program: Program, loop: ast.While, name: str) -> ast.expr | None:
-    """The number that a counter is set to in front of the loop; None where that isn't known."""
-    inside = set(own_nodes(loop))
-    uses = (each for each in inside if isinstance(each, ast.Name) and each.id == name)
-    starts = {made for use in uses for made in program.get(Flow).definitions(use)} - inside
-    made = next(iter(starts)) if len(starts) == 1 else None
-    value = bound_to(program, made) if isinstance(made, ast.Name) else None
-    if made is None or not isinstance(value, ast.Constant) or type(value.value) is not int:
-        return None
-    return value if _loops(program, made) == _loops(program, loop) else None
+def check_guarded(program: Program, loop: PlainLoop, course: Course) -> None:
+    """Raise Blocked where a test may fail in a step in which the program doesn't get as far as to ask it.
+
+    A step asks all tests, also those that others in front of them keep the program from.
+    """
+    for test in _guarded(loop, course):
+        for node in own_nodes(test):
+            if _is_perhaps_none(program, node) or any(_reads_number(program, each) for each in _picky(node)):
+                reason = "may fail in steps that the tests in front of it keep it from: write it so that it can't"
+                raise Blocked(f"{shown(program, test)} {reason}", test)
 
 
-def _loops(program: Program, node: ast.AST) -> list[ast.AST]:
-    return [each for each in program.ancestors(node) if isinstance(each, PlainLoop)]
+def _guarded(loop: PlainLoop, course: Course) -> Iterator[ast.expr]:
+    end = course.end
+    first = min(course.exits, key=lambda each: each.lineno, default=None)
+    in_front = loop.test.values[0] if isinstance(loop, ast.While) and isinstance(loop.test, ast.BoolOp) else end.test
+    if first is not end.place if end.place is not None else in_front is not end.test:
+        yield end.test
+    for node in ast.walk(end.test):
+        if isinstance(node, ast.BoolOp):
+            yield from node.values[1:]
+
+
+def _picky(node: ast.AST) -> list[ast.expr]:
+    """The parts that a wrong number makes fail: an index, a divisor, an argument."""
+    if isinstance(node, ast.Subscript):
+        return [node.slice]
+    if isinstance(node, ast.Call):
+        return [*node.args, *(each.value for each in node.keywords)]
+    return [node.right] if isinstance(node, ast.BinOp) and isinstance(node.op, _DIVISIONS) else []
+
+
+def _reads_number(program: Program, part: ast.expr) -> bool:
+    return any(isinstance(node, ast.Name) and program.value(node).kind is Kind.NUMBER for node in own_nodes(part))
+
+
+def _is_perhaps_none(program: Program, node: ast.AST) -> bool:
+    values = program.get(Flow).graph(node).definitions(node)
+    sources = (each.source for each in values if isinstance(each, Definition) and not each.steps)
+    return any(isinstance(each, ast.Constant) and each.value is None for each in sources)
+
+
+def tensor_test(program: Program, end: Exit, loop: PlainLoop) -> ast.expr:
+    """The test as a tensor of one truth value, true where the loop is over, with nothing read on the host."""
+    test, is_over = end.test, not end.continues
+    while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test, is_over = test.operand, not is_over
+    code = _as_tensor(program, _unread(program, test), end, loop)
+    return code if is_over else expression("{test}.logical_not()", test=code)
+
+
+def _as_tensor(program: Program, test: ast.expr, end: Exit, loop: PlainLoop) -> ast.expr:
+    if isinstance(test, ast.BoolOp):
+        both = "{one} & {other}" if isinstance(test.op, ast.And) else "{one} | {other}"
+        parts = (_part(program, each, end, loop) for each in test.values)
+        return functools.reduce(lambda one, other: expression(both, one=one, other=other), parts)
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], _COMPARISONS):
+        return _compared(program, test, loop)
+    function = test.func if isinstance(test, ast.Call) else None
+    is_verdict = isinstance(function, ast.Attribute) and function.attr in VERDICTS
+    if not is_verdict and not (program.value(test).kind is Kind.TENSOR and program.value(test).dtype == "bool"):
+        raise Blocked(f"{shown(program, end.test)} is read on the host in each step: {_AS_TENSOR}", end.test)
+    _check_parts(program, [test], loop)
+    return test
+
+
+def _part(program: Program, test: ast.expr, end: Exit, loop: PlainLoop) -> ast.expr:
+    """One of several tests: of a tensor, or of numbers that the host knows, such as which step it is."""
+    if may_read(program, test):
+        return tensor_test(program, Exit(test, False, end.place), loop)
+    if not isinstance(test, ast.Compare) or not all(_is_plain(each) for each in ast.walk(test)):
+        raise Blocked(
+            f"{shown(program, test)} may be no truth value: write it as a comparison, or test it in front of the loop",
+            test,
+        )
+    return test
+
+
+def _is_plain(node: ast.AST) -> bool:
+    return isinstance(node, _PLAIN) and not isinstance(node, ast.Is | ast.IsNot | ast.In | ast.NotIn)
+
+
+def _unread(program: Program, node: ast.expr) -> ast.expr:
+    """What is read, where a test only reads one tensor: `x` of `x.item()` and `bool(x)`."""
+    if _is_item(node):
+        assert isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        return node.func.value
+    if isinstance(node, ast.Call) and program.qualified(node.func) == "builtins.bool" and len(node.args) == 1:
+        return _unread(program, node.args[0])
+    return node
+
+
+def _compared(program: Program, test: ast.Compare, loop: PlainLoop) -> ast.expr:
+    """The comparison, of the tensor where its number was read."""
+    left, right = test.left, test.comparators[0]
+    tensor = _number_of(program, left)
+    if tensor is left:
+        _check_parts(program, [left, right], loop)
+        return test
+    if number_kind(program, tensor) != INTEGER and not _is_exact(program, right):
+        raise Blocked(
+            f"{shown(program, left)} may be compared otherwise on the device, if it is a float:"
+            f" compare {shown(program, tensor)}",
+            left,
+        )
+    _check_parts(program, [tensor, right], loop)
+    return derived(test, {left: tensor})
+
+
+def _is_exact(program: Program, number: ast.expr) -> bool:
+    """Is it a number that tensors of all types hold as it is, so that each compares with it as its own number would?"""
+    value = program.value(number)
+    return value.is_literal and (
+        (type(value.literal) is int and 0 <= value.literal < _SMALL) or value.literal in (0.0, 0.5, 1.0)
+    )
+
+
+def _number_of(program: Program, node: ast.expr) -> ast.expr:
+    """The tensor whose number is read by `.item()` or `int()`, else the node."""
+    is_int = isinstance(node, ast.Call) and program.qualified(node.func) == "builtins.int" and len(node.args) == 1
+    if is_int and isinstance(node, ast.Call):
+        return _unread(program, node.args[0])
+    return _unread(program, node) if _is_item(node) else node
+
+
+def _is_item(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item"
+
+
+def _check_parts(program: Program, parts: list[ast.expr], loop: PlainLoop) -> None:
+    for part in parts:
+        for node in own_nodes(part):
+            if isinstance(node, ast.Call):
+                check_call(program, node, loop, strict=True)
+            is_not = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
+            if isinstance(node, ast.BoolOp | ast.Lambda | ast.NamedExpr) or is_not:
+                raise Blocked(f"{shown(program, part)} is read on the host in each step: {_AS_TENSOR}", part)

@@ -5,21 +5,18 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from perflint import torch_ops
+from perflint.analysis.heat.syncs import Sync, syncs
+from perflint.analysis.loops.calls import is_metadata
+from perflint.analysis.memory.locations import NOWHERE, Locations
+from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, own_nodes, root_of
+from perflint.transforms.aliases import is_own
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.capture.calls import check_call
-from perflint.transforms.capture.modes import MODES, referred
-from perflint.transforms.capture.ownership import argument_names, is_new, is_own, memory_of
-from perflint.transforms.capture.reads import check_reads
-from perflint.transforms.capture.written import changes_in_place
+from perflint.transforms.capture.calls import MODES, argument_names, called, check_call, entry_of
 from perflint.transforms.shown import shown
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _OTHER_CODE = {
     ast.Try: "handles errors",
@@ -35,7 +32,23 @@ _OTHER_CODE = {
     ast.Match: "matches patterns",
 }
 _OUTSIDE = "do that in a function around this one"
-TRANSPARENT = MODES | {"builtins.staticmethod", "builtins.classmethod", "typing.override", "typing_extensions.override"}
+_TRANSPARENT = MODES | {
+    "builtins.staticmethod",
+    "builtins.classmethod",
+    "typing.override",
+    "typing_extensions.override",
+}
+_READ = "is read on the host: keep it on the device until the loop is over"
+_USES = {
+    "mask": "makes a tensor whose size depends on a mask: use `torch.where`",
+    "print": "prints a tensor: print it when the loop is over",
+    "index": "needs a tensor's value as an index: use `index_select` or `gather`",
+    "if": "tests a tensor: use `torch.where`",
+}
+VERDICTS = frozenset({"all", "any"})
+_CONVERT = frozenset(
+    f"builtins.{name}" for name in "int float bool complex str repr range max min any all sorted".split()
+)
 
 
 @dataclass
@@ -43,13 +56,13 @@ class Obstacles:
     """Raises Blocked at the first thing that is in the way.
 
     `quiet`: no gradients are recorded. `strict`: steps whose results are dropped may run, so that nothing may be
-    changed but the step's own values, and the names in `owned`, which each step has copies of.
+    changed but the step's own values, and what is `owned`, of which each step has copies.
     """
 
     program: Program
     quiet: bool
     strict: bool = False
-    owned: frozenset[str] = frozenset()
+    owned: Locations = NOWHERE
     _seen: set[ast.AST] = field(default_factory=set)
 
     def check_function(self, function: ast.FunctionDef) -> None:
@@ -58,7 +71,7 @@ class Obstacles:
             return
         self._seen.add(function)
         for decorator in function.decorator_list:
-            if self.program.qualified(referred(decorator)) not in TRANSPARENT:
+            if self.program.qualified(called(decorator)) not in _TRANSPARENT:
                 raise Blocked(
                     f"`@{self.program.segment(decorator)}` may do something else than call it: {_OUTSIDE}", decorator
                 )
@@ -73,7 +86,7 @@ class Obstacles:
     def _node(self, node: ast.AST, region: ast.AST) -> None:
         if (does := _OTHER_CODE.get(type(node))) or isinstance(node, FUNCTIONS):
             raise Blocked(f"it {does or 'defines a function'}: {_OUTSIDE}", node)
-        check_reads(self.program, node)
+        _check_reads(self.program, node)
         if isinstance(node, ast.Call):
             callee = check_call(self.program, node, region, self.strict)
             owner = self.program.class_of(callee) if callee is not None else None
@@ -81,8 +94,9 @@ class Obstacles:
                 raise Blocked(f"a subclass has its own `{callee.name}`: decorate the methods of both by hand", node)
             if callee is not None:
                 self.check_function(callee)
-            elif isinstance(node.func, ast.Attribute) and changes_in_place(node.func.attr):
-                self._written(node, node.func.value, region)
+            elif (entry := entry_of(self.program, node)) is not None:
+                for base in (each for argument in entry.writes for each in argument.of(node)):
+                    self._written(node, base, region)
         elif isinstance(node, ast.With):
             self._contexts(node)
         elif isinstance(node, ast.For) and self.program.value(node.iter).kind is Kind.LOADER:
@@ -101,7 +115,7 @@ class Obstacles:
     def _contexts(self, node: ast.With) -> None:
         for item in node.items:
             expression = item.context_expr
-            if self.program.qualified(referred(expression)) not in MODES:
+            if self.program.qualified(called(expression)) not in MODES:
                 raise Blocked(f"{shown(self.program, expression)} may do something else than compute: {_OUTSIDE}", node)
 
     def _attribute(self, node: ast.Attribute, region: ast.AST) -> None:
@@ -134,10 +148,7 @@ class Obstacles:
 
     def _written(self, node: ast.AST, base: ast.expr, region: ast.AST) -> None:
         """What others see may be written to where it is a tensor, and no gradients are recorded."""
-        if is_own(self.program, region, base) or is_new(self.program, base):
-            return
-        owner = memory_of(self.program, base)
-        if not isinstance(region, ast.FunctionDef) and isinstance(owner, ast.Name) and owner.id in self.owned:
+        if is_own(self.program, region, base, self.owned):
             return
         is_tensor = self.program.value(base).kind is Kind.TENSOR and isinstance(root_of(base), ast.Name)
         if self.strict or not is_tensor or not (self.quiet or self.program.without_gradients(node)):
@@ -145,3 +156,80 @@ class Obstacles:
                 f"{shown(self.program, base)} is changed in place, which others may see: make a new tensor instead",
                 node,
             )
+
+
+def _check_reads(program: Program, node: ast.AST) -> None:
+    """Raise Blocked where `node` itself makes the host wait for a value, or copies one to the device."""
+    if sync := program.get(_syncs).get(node):
+        raise Blocked(f"{shown(program, sync.node)} {_USES.get(sync.kind, _READ)}", sync.node)
+    if isinstance(node, ast.If | ast.While | ast.IfExp | ast.Assert):
+        _check_test(program, node.test)
+    elif isinstance(node, ast.comprehension):
+        for test in node.ifs:
+            _check_test(program, test)
+    elif isinstance(node, ast.Call) and program.qualified(node.func) in _CONVERT:
+        if any(_is_tensor(program, argument) for argument in node.args):
+            raise Blocked(f"{shown(program, node)} {_READ}", node)
+    elif isinstance(node, ast.Subscript):
+        _check_index(program, node)
+
+
+def _check_test(program: Program, test: ast.expr) -> None:
+    """Raise Blocked where the answer may depend on what is on the device."""
+    if isinstance(test, ast.BoolOp):
+        for part in test.values:
+            _check_test(program, part)
+    elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        _check_test(program, test.operand)
+    elif not _is_identity(test) and any(program.value(part).kind is Kind.TENSOR for part in _data(test)):
+        raise Blocked(f"{shown(program, test)} {_USES['if']}", test)
+
+
+def may_read(program: Program, test: ast.expr) -> bool:
+    """May the host have to read from the device to answer?"""
+    try:
+        _check_test(program, test)
+    except Blocked:
+        return True
+    calls = (node.func for node in ast.walk(test) if isinstance(node, ast.Call))
+    return any(isinstance(func, ast.Attribute) and func.attr in {*VERDICTS, "item"} for func in calls)
+
+
+def _check_index(program: Program, node: ast.Subscript) -> None:
+    for part in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
+        bounds = [part.lower, part.upper, part.step] if isinstance(part, ast.Slice) else []
+        if any(bound is not None and _is_tensor(program, bound) for bound in bounds):
+            raise Blocked(f"{shown(program, node)} {_USES['index']}", node)
+        if isinstance(part, ast.List):
+            raise Blocked("an index is copied from the host: make it a tensor, once, where the model is made", node)
+        if program.value(part).dtype == "bool" and not _is_filled(program, node):
+            raise Blocked(f"{shown(program, node)} {_USES['mask']}", node)
+
+
+def _is_filled(program: Program, node: ast.Subscript) -> bool:
+    """Is one number written wherever the mask is set, which needs no look at it?"""
+    statement = program.statement_of(node)
+    is_target = isinstance(statement, ast.Assign) and node in statement.targets
+    return is_target and isinstance(statement, ast.Assign) and program.value(statement.value).kind is Kind.NUMBER
+
+
+def _is_tensor(program: Program, node: ast.expr) -> bool:
+    return not is_metadata(node) and program.value(node).kind is Kind.TENSOR
+
+
+def _is_identity(test: ast.expr) -> bool:
+    return isinstance(test, ast.Compare) and all(isinstance(each, ast.Is | ast.IsNot) for each in test.ops)
+
+
+def _data(node: ast.AST) -> Iterable[ast.expr]:
+    """The expressions in a test, without what only asks for a tensor's shape or type."""
+    if isinstance(node, ast.expr):
+        if is_metadata(node):
+            return
+        yield node
+    for child in ast.iter_child_nodes(node):
+        yield from _data(child)
+
+
+def _syncs(program: Program) -> dict[ast.AST, Sync]:
+    return {sync.node: sync for sync in syncs(program)}

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition
+from perflint.analysis.program import Program
+from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import COMPREHENSIONS, PlainLoop, nodes_of_body, own_nodes, path_of, stores
+from perflint.syntax.walk import COMPREHENSIONS, PlainLoop, nodes_of_body, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.capture.ownership import bound_to
+from perflint.transforms.names import check_alone
+from perflint.transforms.operations import Operation, Replace, ReplaceStatements
 from perflint.transforms.shown import shown
+from perflint.transforms.template import reference
 from perflint.transforms.template import statement as statement_of
 
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
-
-STACK, CAT = "torch.stack", "torch.cat"
-_CATS = frozenset({CAT, "torch.concat", "torch.concatenate"})
 _NUMBERS = frozenset({"int", "float"})
+_BESIDE = "what each step gives into a list, and `torch.stack` it behind the loop"
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,18 @@ class Collected:
         return statement_of(f"{self.name}.extend({numbers if self.how == 'item' else f'map({self.how}, {numbers})'})")
 
 
+@dataclass(frozen=True)
+class Stacks:
+    """Lists that are stacked along `dim` behind the loop, and nothing else is done with them.
+
+    `empty` are the statements that make the empty lists; `undone` takes the stacking away.
+    """
+
+    dim: str
+    empty: tuple[ast.stmt, ...]
+    undone: tuple[Operation, ...]
+
+
 def collected(program: Program, loop: PlainLoop, exits: Sequence[ast.If]) -> list[Collected]:
     """All that the steps of `loop` add to, in order; raises Blocked where it is more than added to.
 
@@ -71,16 +84,20 @@ def collected(program: Program, loop: PlainLoop, exits: Sequence[ast.If]) -> lis
     return found
 
 
+def lengthened(program: Program, statement: ast.stmt, dim: str) -> str:
+    """The tensor that a statement makes longer by one along the dimension; empty if it does not."""
+    found = _grown(program, statement)
+    return found.name if found is not None and found.dim == dim and _is_one_along(program, found.value, dim) else ""
+
+
 def _collected(program: Program, loop: PlainLoop, statement: ast.stmt) -> Collected | None:
-    call = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
-    if not isinstance(call, ast.Call):
-        return None
     if isinstance(statement, ast.Assign):
-        return _grown(program, statement, call)
-    func = call.func
-    if not isinstance(func, ast.Attribute) or func.attr != "append" or len(call.args) != 1 or call.keywords:
+        return _grown(program, statement)
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    func = call.func if isinstance(call, ast.Call) and len(call.args) == 1 and not call.keywords else None
+    if not isinstance(call, ast.Call) or not isinstance(func, ast.Attribute) or func.attr != "append":
         return None
-    if not isinstance(func.value, ast.Name) or not _is_list(program, loop, func.value.id):
+    if not isinstance(func.value, ast.Name) or not _is_list(program, loop, func.value):
         return None
     value, how = _number_of(program, call.args[0])
     return Collected(func.value.id, value, statement, how)
@@ -97,23 +114,20 @@ def _number_of(program: Program, value: ast.expr) -> tuple[ast.expr, str]:
     return (value.args[0], name) if is_number else (value, "append")
 
 
-def _grown(program: Program, statement: ast.Assign, call: ast.Call) -> Collected | None:
+def _grown(program: Program, statement: ast.stmt) -> Collected | None:
     """`name = torch.cat([name, value], dim=1)`"""
-    target = statement.targets[0]
-    given = call.args[0] if call.args else None
-    if program.qualified(call.func) not in _CATS or not isinstance(given, ast.List | ast.Tuple):
+    found = operation(program, statement.value) if isinstance(statement, ast.Assign) else None
+    if not isinstance(statement, ast.Assign) or found is None or found.name != "cat":
         return None
-    if len(statement.targets) > 1 or not isinstance(target, ast.Name) or len(given.elts) != 2:
+    target, given = statement.targets[0], found.tensor
+    if len(statement.targets) > 1 or not isinstance(target, ast.Name) or not isinstance(given, ast.List | ast.Tuple):
         return None
-    if path_of(given.elts[0]) != target.id:
+    if len(given.elts) != 2 or path_of(given.elts[0]) != target.id:
         return None
-    return Collected(target.id, given.elts[1], statement, "cat", call.func, dimension(program, call))
+    return Collected(target.id, given.elts[1], statement, "cat", found.call.func, _dimension(program, found.call))
 
 
-_BESIDE = "what each step gives into a list, and `torch.stack` it behind the loop"
-
-
-def dimension(program: Program, call: ast.Call) -> str:
+def _dimension(program: Program, call: ast.Call) -> str:
     """The dimension along which tensors are stacked or put together, where it is a number."""
     given = [*call.args[1:], *(keyword.value for keyword in call.keywords if keyword.arg in ("dim", "axis"))]
     if len(given) != len(call.args) - 1 + len(call.keywords) or len(given) > 1:
@@ -122,15 +136,19 @@ def dimension(program: Program, call: ast.Call) -> str:
     return text if text.removeprefix("-").isdigit() else ""
 
 
+def _given(program: Program, name: ast.Name) -> list[Definition] | None:
+    """The bindings that the name may have its value of; None where there may be others, or it gets but a part."""
+    values = program.get(Flow).graph(name).definitions(name)
+    found = [each for each in values if isinstance(each, Definition) and each.source is not None and not each.steps]
+    return found if len(found) == len(values) else None
+
+
 def _is_one_along(program: Program, value: ast.expr, dim: str) -> bool:
     """Has the tensor surely the size 1 along the dimension: was it given that dimension, or kept when reduced?"""
     if isinstance(value, ast.Name):
-        loop = next((each for each in program.ancestors(value) if isinstance(each, PlainLoop)), None)
-        made = [each for each in (nodes_of_body(loop) if loop is not None else ()) if _binds(each, value.id)]
-        statement = program.statement_of(made[0]) if len(made) == 1 else None
-        if not isinstance(statement, ast.Assign) or statement.targets != made or isinstance(statement.value, ast.Name):
-            return False
-        return _is_one_along(program, statement.value, dim)
+        made = _given(program, value) or ()
+        source = made[0].source if len(made) == 1 else None
+        return source is not None and not isinstance(source, ast.Name) and _is_one_along(program, source, dim)
     if isinstance(value, ast.Subscript):
         parts = value.slice.elts if isinstance(value.slice, ast.Tuple) else [value.slice]
         return dim.isdigit() and len(parts) > int(dim) and _adds_axis(parts[: int(dim) + 1])
@@ -148,47 +166,31 @@ def _is_one_along(program: Program, value: ast.expr, dim: str) -> bool:
     return name in ("argmax", "argmin") and kept and (given[0] if given else named.get("dim")) == dim
 
 
-def _binds(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
-
-
 def _adds_axis(parts: list[ast.expr]) -> bool:
     """Is it a new axis behind others that are kept, as in `x[:, None]`?"""
     *kept, last = parts
     return all(isinstance(each, ast.Slice) for each in kept) and isinstance(last, ast.Constant) and last.value is None
 
 
-def _is_list(program: Program, loop: PlainLoop, name: str) -> bool:
-    """Is the name only ever bound to lists that the function makes, while it is filled?"""
-    function = program.function_of(loop)
-    made = [bound_to(program, each) for each in stores(function, name) if each.lineno < loop.lineno] if function else []
-    return bool(made) and all(isinstance(each, ast.List | ast.ListComp) for each in made)
+def _is_list(program: Program, loop: PlainLoop, name: ast.Name) -> bool:
+    """Are all that it may be lists that the function has made in front of the loop?"""
+    graph = program.get(Flow).graph(loop)
+    return all(
+        isinstance(each.source, ast.List | ast.ListComp) and not graph.is_within(each.node, loop)
+        for each in _given(program, name) or [Definition(name.id, node=name)]
+    )
 
 
 def _check_reads(program: Program, loop: PlainLoop, each: Collected, tests: Sequence[ast.stmt]) -> None:
     """Steps that read what was collected so far need it to be there."""
     for node in nodes_of_body(loop):
-        if (
-            not isinstance(node, ast.Name)
-            or node.id != each.name
-            or program.statement_of(node) in (*tests, each.statement)
-        ):
-            continue
-        grows = "grows from step to step, and is read in the loop"
-        raise Blocked(f"`{each.name}` {grows}: give what is read of it a name of its own", node)
+        is_use = isinstance(node, ast.Name) and node.id == each.name
+        if is_use and program.statement_of(node) not in (*tests, each.statement):
+            grows = "grows from step to step, and is read in the loop"
+            raise Blocked(f"`{each.name}` {grows}: give what is read of it a name of its own", node)
 
 
-def lengthened(program: Program, statement: ast.stmt) -> tuple[str, str]:
-    """The tensor that a statement makes longer by one, and along which dimension, if it does."""
-    call = statement.value if isinstance(statement, ast.Assign) else None
-    found = (
-        _grown(program, statement, call) if isinstance(statement, ast.Assign) and isinstance(call, ast.Call) else None
-    )
-    is_one = found is not None and found.dim and _is_one_along(program, found.value, found.dim)
-    return (found.name, found.dim) if found is not None and is_one else ("", "")
-
-
-def is_always_behind(program: Program, call: ast.Call, loop: PlainLoop, name: str) -> bool:
+def _is_always_behind(program: Program, call: ast.Call, loop: PlainLoop, name: str) -> bool:
     """Does the call run whenever the loop has, or, if there is a `name`, whenever the list of that name isn't empty?"""
     statement = program.statement_of(call)
     if program.parent(statement) not in list(program.ancestors(loop)) or statement.lineno < loop.lineno:
@@ -203,18 +205,77 @@ def is_always_behind(program: Program, call: ast.Call, loop: PlainLoop, name: st
     return isinstance(statement, ast.Return | ast.Assign | ast.AnnAssign | ast.Expr)
 
 
+def _joins(program: Program, loop: PlainLoop, each: Collected) -> Iterator[TorchCall]:
+    """The calls behind the loop that put all of the list together, whenever the list isn't empty."""
+    graph = program.get(Flow).graph(loop)
+    for use in (use for made in _lists(program, each) for use in made.uses if not graph.is_within(use, loop)):
+        found = operation(program, program.parent(use) or use)
+        if found is not None and found.tensor is use and _is_always_behind(program, found.call, loop, each.name):
+            yield found
+
+
+def _lists(program: Program, each: Collected) -> Sequence[Definition]:
+    """What makes the list that is added to."""
+    call = each.statement.value if isinstance(each.statement, ast.Expr) else None
+    name = call.func.value if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
+    return _given(program, name) or () if isinstance(name, ast.Name) else ()
+
+
 def _check_forms(program: Program, loop: PlainLoop, each: Collected) -> None:
     """Tensors of a list that is stacked have one form; else a step might give more than another."""
-    function = program.function_of(loop) or program.tree
-    for node in own_nodes(function):
-        if not isinstance(node, ast.Call) or node.lineno <= (loop.end_lineno or loop.lineno) or not node.args:
-            continue
-        name = program.qualified(node.func)
-        if path_of(node.args[0]) != each.name or not is_always_behind(program, node, loop, each.name):
-            continue
-        if name == STACK or (name in _CATS and _is_one_along(program, each.value, dimension(program, node))):
+    for found in _joins(program, loop, each):
+        dim = _dimension(program, found.call)
+        if found.name == "stack" or (found.name == "cat" and _is_one_along(program, each.value, dim)):
             return
-    what = f"`{each.name}` is not stacked after the loop"
-    raise Blocked(
-        f"{what}, and what steps append to it may differ in shape: stack it, or append `.item()`", each.statement
-    )
+    reason = "and what steps append to it may differ in shape: stack it, or append `.item()`"
+    raise Blocked(f"`{each.name}` is not stacked after the loop, {reason}", each.statement)
+
+
+def stacks_of(program: Program, loop: PlainLoop, found: Sequence[Collected]) -> Stacks | None:
+    """How the lists are stacked, if all are in one way, and nothing else is done with any of them."""
+    names = {each.name for each in found}
+    empty, undone, dims = dict[ast.stmt, None](), list[Operation](), set[str]()
+    for each in found:
+        made = _lists(program, each) if each.how == "append" else ()
+        stack = _stack(program, loop, each, made[0]) if len(made) == 1 else None
+        block = program.block_of(loop)
+        statement = program.statement_of(made[0].node) if stack is not None else None
+        if stack is None or statement not in block[: block.index(loop)] or not _only_makes_lists(statement, names):
+            return None
+        empty[statement] = None
+        undone.append(stack[0])
+        dims.add(stack[1])
+    return Stacks(min(dims, default="0"), tuple(empty), tuple(undone)) if len(dims) < 2 else None
+
+
+def _only_makes_lists(statement: ast.stmt, names: set[str]) -> bool:
+    """Does the statement give new empty lists to variables of these names, and do nothing else?"""
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        target, value = statement.targets[0], statement.value
+    elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+        target, value = statement.target, statement.value
+    else:
+        return False
+    targets = target.elts if isinstance(target, ast.Tuple) else [target]
+    values = value.elts if isinstance(value, ast.Tuple) else [value]
+    are_new = all(isinstance(each, ast.List) and not each.elts for each in values)
+    return are_new and len(targets) == len(values) and {path_of(each) for each in targets} <= names
+
+
+def _stack(program: Program, loop: PlainLoop, each: Collected, made: Definition) -> tuple[Operation, str] | None:
+    """Puts the name in the place of the call that stacks the list behind the loop, and says along which dimension."""
+    graph = program.get(Flow).graph(loop)
+    uses = [use for use in made.uses if program.statement_of(use) is not each.statement]
+    is_joined = any(made in phi.operands.values() for phis in graph.phis.values() for phi in phis)
+    found = next(_joins(program, loop, each), None)
+    if found is None or found.name != "stack" or uses != [found.tensor] or is_joined or each.name in graph.captured:
+        return None
+    dim = _dimension(program, found.call)
+    if not dim or not _is_always_behind(program, found.call, loop, ""):
+        return None
+    statement = program.statement_of(found.call)
+    targets = statement.targets if isinstance(statement, ast.Assign) and statement.value is found.call else []
+    if [path_of(target) for target in targets] == [each.name]:
+        check_alone(program, statement)
+        return ReplaceStatements((statement,), ()), dim
+    return Replace(found.call, reference(each.name)), dim

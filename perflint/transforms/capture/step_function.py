@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from perflint.analysis.program import Program
 from perflint.syntax.walk import PlainLoop, integer, own_nodes
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.capture.carried import Names, carried
-from perflint.transforms.capture.course import Course, Exit, course_of
-from perflint.transforms.capture.guarded import check_guarded
-from perflint.transforms.capture.obstacles import Obstacles
-from perflint.transforms.capture.outputs import outputs_of
-from perflint.transforms.capture.results import Collected, collected
-from perflint.transforms.capture.skipped import check_skipped
-from perflint.transforms.capture.written import carried_and_written, check_written_behind
+from perflint.transforms.capture.course import Course, Exit, check_guarded, course_of, tensor_test
+from perflint.transforms.capture.obstacles import VERDICTS, Obstacles
+from perflint.transforms.capture.results import Collected, Stacks, collected, stacks_of
+from perflint.transforms.capture.state import State
 from perflint.transforms.names import check_alone
 from perflint.transforms.operations import (
     FIT,
@@ -26,10 +22,7 @@ from perflint.transforms.operations import (
     new,
     standing_for,
 )
-from perflint.transforms.template import assignment, expression, reference, statement
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
+from perflint.transforms.template import assignment, expression, plus, reference, statement
 
 
 def stepped(program: Program, loop: PlainLoop, end: Exit, name: str) -> tuple[Operation, ...]:
@@ -50,13 +43,13 @@ def stepped(program: Program, loop: PlainLoop, end: Exit, name: str) -> tuple[Op
         if is_super or isinstance(node, ast.Break | ast.Continue | ast.Return):
             raise Blocked("it is left, or goes on, at several places: end it by one test", node)
     found = collected(program, loop, course.exits)
-    check_skipped(program, loop, course, found)
+    state = State(program, loop, course, found)
+    state.check_skipped()
     gone = {each.statement: each.value for each in found}
-    copied = carried_and_written(program, loop, gone)
     kept = [each for each in loop.body if each not in (*course.exits, *course.counting)]
-    obstacles = Obstacles(program, quiet=True, strict=True, owned=frozenset(copied))
+    obstacles = Obstacles(program, quiet=True, strict=True, owned=state.memory_of(state.copied))
     obstacles.check([gone.get(each, each) for each in kept], loop)
-    return tuple(_Rewriting(program, loop, course, found, copied, name).operations())
+    return tuple(_Rewriting(program, loop, course, found, state, name).operations())
 
 
 def _is_quiet(program: Program, node: ast.AST, seen: set[ast.AST]) -> bool:
@@ -73,16 +66,18 @@ class _Rewriting:
     """The loop's body becomes a function of one step, at the same place and as deep as it was."""
 
     def __init__(
-        self, program: Program, loop: PlainLoop, course: Course, found: list[Collected], copied: list[str], name: str
+        self, program: Program, loop: PlainLoop, course: Course, found: list[Collected], names: State, name: str
     ) -> None:
-        self._program, self._loop, self._course, self._name = program, loop, course, name
-        self._names = Names(program, loop)
-        self._state = carried(program, loop, course, found, self._names)
-        self._copied = copied
-        collected_names = {each.name for each in found}
-        check_written_behind(program, loop, self._names.stored | collected_names, self._names.behind)
-        self._carried = self._names.taken.fresh("carried")
-        self._outputs = outputs_of(program, loop, course, found, self._names)
+        self._program, self._loop, self._course, self._found = program, loop, course, found
+        self._names, self._name = names, name
+        self._state = names.carried
+        names.check_writes_behind()
+        self._carried = names.taken.fresh("carried")
+        self._late = {each.name for each in found if self._is_late(each)}
+        self._counts = {course.index, course.counter} & names.behind
+        self._inside: dict[ast.stmt, tuple[ast.stmt, ...]] = dict.fromkeys(course.exits, ())  # in place of statements
+        self._stacks = self._stacked()
+        self._values, self._results, self._until = self._outputs()
 
     def operations(self) -> Iterator[Operation]:
         """All that changes."""
@@ -100,25 +95,25 @@ class _Rewriting:
         for each in self._empty():
             check_alone(self._program, each)
             yield ReplaceStatements((each,), ())
-        yield from self._outputs.stacks.undone if self._outputs.stacks else ()
+        yield from self._stacks.undone if self._stacks else ()
 
     def _body(self) -> Iterator[ast.stmt]:
         """What a step does: the statements of the loop, others in the place of those that look at its end."""
         gone = {*self._counting()}
         for each in self._loop.body:
-            if each in self._outputs.inside or each in gone:
+            if each in self._inside or each in gone:
                 check_alone(self._program, each)
-                yield from (standing_for(new, each) for new in self._outputs.inside.get(each, ()))
+                yield from (standing_for(new, each) for new in self._inside.get(each, ()))
             else:
                 yield each
 
     def _return(self) -> ast.stmt:
-        parts = [_tuple(self._state), _tuple(self._outputs.values)]
+        parts = [_tuple(self._state), _tuple(self._values)]
         made = statement("return {*parts},", parts=parts)
         return standing_for(made, self._loop.body[-1], last=_ALL, alone=False)
 
     def _empty(self) -> tuple[ast.stmt, ...]:
-        return self._outputs.stacks.empty if self._outputs.stacks else ()
+        return self._stacks.empty if self._stacks else ()
 
     def _counting(self) -> Iterator[ast.stmt]:
         """The lines that only count: those behind which a step doesn't look at the count."""
@@ -155,35 +150,126 @@ class _Rewriting:
         if len(self._state) > 1:
             yield statement("{*state}, = {carried}", state=list(map(reference, self._state)), carried=self._carried)
         yield from first
-        yield from (assignment(each, expression("{x}.clone()", x=each)) for each in self._copied)
+        yield from (assignment(each, expression("{x}.clone()", x=each)) for each in self._names.copied)
 
     def _call(self, step: str) -> Iterator[ast.stmt]:
         """The call, and what is done with the results."""
-        entry, steps = self._course.entry if not self._outputs.stacks else None, self._course.steps
+        entry, steps = self._course.entry if not self._stacks else None, self._course.steps
         asked: list[ast.stmt] = []
         if entry is not None and self._course.once:
             most = self._names.taken.fresh("most")
             asked = [assignment(most, steps)]
             entry, steps = expression("{most} > 0", most=most), reference(most)
-        made = [self._assignment(step, steps), *self._outputs.behind]
+        made = [self._assignment(step, steps), *self._behind()]
         made = [*asked, statement("if {entry}:\n    {*made}", entry=entry, made=made)] if entry is not None else made
         yield apart(made[0])
         yield from made[1:]
 
     def _assignment(self, step: str, steps: ast.expr) -> ast.stmt:
-        outputs, state = self._outputs, _tuple(self._state)
-        words = {"until": outputs.until}
-        if outputs.dim != "0":
-            words["dim"] = expression(outputs.dim)
-        targets = [reference(each) for each in outputs.results]
+        state, words = _tuple(self._state), {"until": self._until}
+        if self._stacks is not None and self._stacks.dim != "0":
+            words["dim"] = expression(self._stacks.dim)
+        targets = [reference(each) for each in self._results]
         if self._names.behind & set(self._state):
-            targets = [state, _tuple(outputs.results)]
+            targets = [state, _tuple(self._results)]
         else:
             words["last_state"] = expression("False")
         keywords = [ast.keyword(name, value) for name, value in words.items()]
         call = ast.Call(reference(self._name), [reference(step), state, steps], keywords)
         target = targets[0] if len(targets) == 1 else ast.Tuple(targets, ast.Store())
         return new(ast.Assign([target], in_rows(new(call), FIT)))
+
+    # -- what a step puts out, and how its end is told from that
+
+    def _outputs(self) -> tuple[list[ast.expr], list[str], ast.expr]:
+        """What a step puts out, what the results of all steps are called, and what tells the end."""
+        names = [self._value(each) for each in self._found]
+        values = [reference(name) for name in names]
+        test, own = self._test()
+        fresh, masked = self._names.taken.fresh, bool(self._late)
+        results = [each.name if self._stacks is not None else fresh(f"more_{each.name}") for each in self._found]
+        if len(values) == 1 and own <= {names[0]} and not masked:
+            return values, results, expression(f"lambda {names[0]}: {{test}}", test=test)
+        if not values:
+            return [test], [fresh("ended") if self._counts else "_"], expression("lambda ended: ended")
+        results.append(fresh("ended") if masked else "_")
+        return [*values, self._shaped(test)], results, expression("lambda outputs: outputs[-1]")
+
+    def _is_late(self, each: Collected) -> bool:
+        """Does a step that ends the loop add nothing?"""
+        place = self._loop.body.index(each.statement)
+        for other in self._course.exits:
+            if other is not self._course.end.place and self._loop.body.index(other) < place:
+                raise Blocked(
+                    f"the last step that is counted adds nothing to `{each.name}`: count behind it", each.statement
+                )
+        end = self._course.end.place
+        return end is not None and self._loop.body.index(end) < place
+
+    def _value(self, each: Collected) -> str:
+        """The name of what is put out: its own, if it stays what it is up to the end of the step."""
+        rest = self._loop.body[self._loop.body.index(each.statement) + 1 :]
+        bound = {
+            node.id
+            for part in rest
+            for node in ast.walk(part)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
+        if isinstance(each.value, ast.Name) and each.value.id not in bound:
+            self._inside[each.statement] = ()
+            return each.value.id
+        name = self._names.taken.fresh(f"new_{each.name}")
+        self._inside[each.statement] = (assignment(name, each.value),)
+        return name
+
+    def _test(self) -> tuple[ast.expr, set[str]]:
+        """The test as it stands at the end of a step, and those names of the step that it reads."""
+        end = self._course.end
+        code = tensor_test(self._program, end, self._loop)
+        own = self._names.stored | {self._course.index}
+        read = {node.id for node in ast.walk(end.test) if isinstance(node, ast.Name)} & own
+        late = {name for each in self._course.late(self._loop) for name in self._names.set_by(each)}
+        if end.place is None or not read & late:
+            return code, read
+        name = self._names.taken.fresh("is_over")
+        self._inside[end.place] = (assignment(name, code),)
+        return reference(name), {name}
+
+    def _stacked(self) -> Stacks | None:
+        """Where all results are stacked in one way, the stack of the steps' values is what they are."""
+        if not self._found or self._late or self._counts or self._course.end.place is None:
+            return None
+        stacks = stacks_of(self._program, self._loop, self._found)
+        return stacks if stacks is not None and (len(self._found) == 1 or stacks.dim in ("0", "1", "-1")) else None
+
+    def _shaped(self, test: ast.expr) -> ast.expr:
+        """The test so that it can be stacked as the other results are, or tells of each step as a mask."""
+        if self._stacks is not None:
+            return expression("{test}.reshape(1)", test=test)
+        function = test.func if isinstance(test, ast.Call) and not test.args else None
+        is_verdict = isinstance(function, ast.Attribute) and function.attr in VERDICTS
+        return expression("{test}.reshape(())", test=test) if self._late and not is_verdict else test
+
+    def _behind(self) -> list[ast.stmt]:
+        """What is done with the results, where they are not stacked already."""
+        if self._stacks is not None:
+            return []
+        results, ended = self._results, self._results[-1]
+        added = [
+            each.behind(result, ended if each.name in self._late else "")
+            for each, result in zip(self._found, results, strict=False)
+        ]
+        return added + [self._counted(name, results[0]) for name in sorted(self._counts)]
+
+    def _counted(self, name: str, result: str) -> ast.stmt:
+        """What the loop counted up to, by how many results there are."""
+        if name == self._course.counter:
+            return statement(f"{name} += len({result})")
+        first, taken = self._course.first, expression(f"len({result})")
+        start = integer(first) if first is not None else None
+        if first is not None and start is None:
+            return assignment(name, expression("{first} + {taken} - 1", first=first, taken=taken))
+        return assignment(name, plus(taken, (start or 0) - 1))
 
 
 _ALL = 1 << 30  # lines

@@ -1,24 +1,296 @@
-"""Lifts what names axes by number: they move behind the time axis."""
+"""The batching rules of operations along axes of one tensor: behind the time axis, their numbers are higher by one."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
+from perflint import torch_ops
 from perflint.syntax.walk import integer
 from perflint.transforms.blocked import Blocked
+from perflint.transforms.operations import new
 from perflint.transforms.template import expression, number, reference
-from perflint.transforms.vectorize.operations import Operation
-from perflint.transforms.vectorize.scope import Scope, tensor
-from perflint.transforms.vectorize.steps import Same, Steps, in_front, written
+from perflint.transforms.vectorize.invariants import invariant
+from perflint.transforms.vectorize.scope import Scope
+from perflint.transforms.vectorize.values import Batched, Invariant, Parts, Value, written
+
+_NO_AXES = frozenset({"keepdim", "unbiased", "correction", "dtype"})  # what more an operation may be told
+_MEANT = {"axis": "dim", "keepdims": "keepdim"}  # other words for the same
 
 
-def joined_axis(node: ast.Call) -> int | None:
-    """The axis along which a stack or a concatenation joins its parts; None where that is no constant."""
-    given = [keyword.value for keyword in node.keywords if keyword.arg in ("dim", "axis")] or node.args[1:2]
-    return integer(given[0]) if given else 0
+@dataclass(frozen=True)
+class Operation:
+    """A call of an operation of torch, of a tensor's method or a function alike: the tensor is the first operand."""
+
+    node: ast.Call
+    does: torch_ops.Operation
+    operands: list[ast.expr]
+    is_method: bool
+
+    @property
+    def name(self) -> str:
+        """The canonical name."""
+        return self.does.name
+
+    @property
+    def sizes(self) -> list[ast.expr]:
+        """What is given behind the tensor, one by one or as one tuple."""
+        given = self.operands[1:]
+        return given[0].elts if len(given) == 1 and isinstance(given[0], ast.Tuple | ast.List) else given
+
+    @property
+    def unknown(self) -> Blocked:
+        """That there is no batching rule."""
+        return Blocked(f"there is no rule for all steps of `{self.name}` at once", self.node)
+
+    def written(self, scope: Scope, value: Batched) -> ast.expr:
+        """The call, of `value` in the place of the tensor."""
+        return scope.code(self.node, {self.operands[0]: value.code})
+
+    def told(self, scope: Scope, value: Batched, arguments: list[ast.expr], named: dict[str, ast.expr]) -> ast.expr:
+        """The call, of `value` in the place of the tensor, with these arguments behind it."""
+        words = [new(ast.keyword(name, given)) for name, given in named.items()]
+        if isinstance(self.node.func, ast.Attribute) and self.is_method:
+            return new(ast.Call(new(ast.Attribute(value.code, self.node.func.attr, ast.Load())), arguments, words))
+        return new(ast.Call(scope.code(self.node.func), [value.code, *arguments], words))
 
 
-def with_axes_behind(value: Steps, count: int, node: ast.AST) -> Steps:
+@dataclass(frozen=True)
+class _Call:
+    """An operation with the arguments `given` to it and the `axes` they name, by parameter."""
+
+    operation: Operation
+    given: dict[str, ast.expr]
+    axes: dict[str, tuple[int, ...]]
+
+    @property
+    def node(self) -> ast.Call:
+        return self.operation.node
+
+    @property
+    def all_axes(self) -> list[int]:
+        """The axes that it works on."""
+        return [axis for each in self.axes.values() for axis in each]
+
+    @property
+    def fewer(self) -> int | None:
+        """How many axes go where one is named and not kept; None where the sizes tell."""
+        does = self.operation.does
+        if does.name in ("flatten", "squeeze"):
+            return None
+        reduces = does.does("reduction") or "keepdim" in does.axes or does.name == "select"
+        return 1 if reduces else -1 if does.name == "unsqueeze" else 0
+
+    @property
+    def gone(self) -> int:
+        """How many axes go."""
+        keeps = self.given.get("keepdim", ast.Constant(False))
+        if not isinstance(keeps, ast.Constant):
+            raise Blocked("it is not known whether the axis is kept", self.node)
+        return 0 if keeps.value is True else (self.fewer or 0) * max(map(len, self.axes.values()))
+
+
+def along_axes(scope: Scope, operation: Operation, value: Batched) -> Value:
+    """An operation on the axes of one tensor, all else being the same in every step; raises Blocked."""
+    if operation.name == "permute":
+        return _permuted(operation, value.in_front())
+    if operation.name in ("expand", "repeat"):
+        return _widened(scope, operation, value.in_front())
+    call = _read(operation)
+    if not call.axes:
+        return _in_total(operation, value.in_front())
+    axis = call.all_axes[0]
+    if operation.name == "unsqueeze" and not value.kept and axis in (0, 1) and value.least >= axis:
+        return value.unsqueezed(axis)
+    if operation.name == "squeeze" and value.kept and axis == value.axis:
+        return value.squeezed()
+    placed, shift = _placed(call, value)
+    return _RULES.get(operation.name, _made)(scope, call, placed, _told(scope, call, placed, shift))
+
+
+def _read(operation: Operation) -> _Call:
+    """The operation with what it is told; raises Blocked."""
+    if not operation.does.axes:
+        raise operation.unknown
+    words = [each.partition(":") for each in operation.does.axes]
+    parameters = [name for name, _, _ in words]
+    arguments = operation.operands[1:]
+    if parameters == ["dims"] and len(arguments) > 1:
+        arguments = [ast.Tuple(arguments)]
+    if len(arguments) > len(parameters):
+        raise Blocked("it gets more than axes", operation.node)
+    given: dict[str, ast.expr] = dict(zip(parameters, arguments, strict=False))
+    for name, value in _keywords(operation.node):
+        if name not in (*parameters, *_NO_AXES):
+            raise Blocked(f"`{name}` is not known to leave the axes alone", operation.node)
+        given[name] = value
+    if not given and operation.does.does("reduction") and not operation.does.does("pairing") and words[0][1]:
+        return _Call(operation, given, {})
+    axes = {name: _axes(given.get(name), default, operation) for name, is_axis, default in words if is_axis}
+    return _Call(operation, given, axes)
+
+
+def _keywords(node: ast.Call) -> list[tuple[str, ast.expr]]:
+    """The keywords of a call, each as torch calls it first."""
+    return [(_MEANT.get(each.arg or "", each.arg or "**"), each.value) for each in node.keywords]
+
+
+def _axes(given: ast.expr | None, default: str, operation: Operation) -> tuple[int, ...]:
+    """The axes that an argument names."""
+    if given is None and default:
+        return (int(default),)
+    if given is None:
+        raise Blocked(f"`{operation.name}` is told no axis", operation.node)
+    return _constants(given.elts if isinstance(given, ast.Tuple | ast.List) else [given], operation.node)
+
+
+def _constants(parts: list[ast.expr], node: ast.AST) -> tuple[int, ...]:
+    """The axes that expressions name; raises Blocked where they are no constants."""
+    found = [axis for part in parts if (axis := integer(part)) is not None]
+    if len(found) != len(parts) or not found:
+        raise Blocked("which axis is meant is no constant", node)
+    return tuple(found)
+
+
+def _in_total(operation: Operation, value: Batched) -> Batched:
+    """`x.sum()`: over all axes of a step."""
+    if not value.least:
+        raise Blocked("a step is not known to have an axis", operation.node)
+    code = expression("{x}.flatten(1).{name}(1)", x=value.code, name=operation.name)
+    return Batched(code, 0, 0, 0, own=True)
+
+
+def _placed(call: _Call, value: Batched) -> tuple[Batched, int]:
+    """`value` with time where the axes leave it, and by how much those that are counted from the front are higher."""
+    fewer, axes = call.fewer, call.all_axes
+    least = max(axis + 1 if axis >= 0 else -axis for axis in axes) + min(fewer or 0, 0)  # a new axis is one of them
+    if value.kept and fewer:
+        value = value.loosened()
+    value = value.narrowed(least)
+    if all(axis < 0 for axis in axes):
+        stays = value.behind >= least
+    else:
+        stays = value.kept and all(axis >= 0 and axis != value.axis for axis in axes)
+    return (value, 0) if stays and fewer is not None else (value.in_front(), 1)
+
+
+def _told(scope: Scope, call: _Call, value: Batched, shift: int) -> ast.expr:
+    """The call on all steps, in which axes that are counted from the front are by `shift` higher."""
+    named = {name for name, _ in _keywords(call.node)}
+    found = {name: _argument(scope, call, name, shift) for name in call.given}
+    words = {name: given for name, given in found.items() if name in named}
+    left_out = [(name, axes[0]) for name, axes in call.axes.items() if name not in call.given]
+    words |= {name: number(shifted(axis, shift)) for name, axis in left_out if axis >= 0}
+    return call.operation.told(scope, value, [found[name] for name in found if name not in named], words)
+
+
+def shifted(axis: int, shift: int) -> int:
+    """The number of an axis behind `shift` axes more."""
+    return axis if axis < 0 else axis + shift
+
+
+def _argument(scope: Scope, call: _Call, name: str, shift: int) -> ast.expr:
+    """An argument, as all steps take it."""
+    given = call.given[name]
+    if name in call.axes:
+        axes = [number(shifted(axis, shift)) for axis in call.axes[name]]
+        return new(ast.Tuple(axes, ast.Load())) if isinstance(given, ast.Tuple | ast.List) else axes[0]
+    if scope.varies(given):
+        raise Blocked(f"`{name}` is another one in each step", given)
+    return invariant(scope, given).code
+
+
+def _made(scope: Scope, call: _Call, value: Batched, code: ast.expr) -> Value:
+    """What the operation gives, as far as its traits tell."""
+    does = call.operation.does
+    made = value.with_axes(-call.gone, code) if call.gone else replace(value, code=code, dense=False)
+    made = made if does.does("view") else made.computed(code)
+    if not does.does("pairing"):
+        return made
+    pair = scope.bound(made.code)  # values and indices, which have the same shape
+    return Parts(tuple(made.named(expression("{pair}[{at}]", pair=pair, at=at)) for at in (0, 1)))
+
+
+def _chunks(scope: Scope, call: _Call, value: Batched, code: ast.expr) -> Parts:
+    parts = integer(call.given.get("chunks"))
+    if parts is None or parts < 1:
+        raise Blocked("it is not known how many parts there are", call.node)
+    chunks = scope.bound(code)
+    return Parts(tuple(value.with_axes(0, expression("{x}[{at}]", x=chunks, at=at)) for at in range(parts)))
+
+
+def _squeezed(scope: Scope, call: _Call, value: Batched, code: ast.expr) -> Batched:
+    """An axis of another size than 1 stays: it is the same in each step."""
+    of = f"{ast.unparse(code)} {scope.program.span(call.node)}"
+    return replace(value.with_axes(-1, code), most=value.most, of=of)
+
+
+def _flattened(scope: Scope, call: _Call, value: Batched, code: ast.expr) -> Batched:
+    first, last = call.all_axes
+    if value.least <= max(first, 0):
+        raise Blocked("a step is not known to have an axis", call.node)
+    if first >= 0 and last == -1:
+        return replace(value, code=code, least=first + 1, most=first + 1, dense=False, of="")
+    if (first < 0) is not (last < 0):
+        raise Blocked("it is not known how many axes are left", call.node)
+    return value.with_axes(first - last, code)
+
+
+_RULES: dict[str, Callable[[Scope, _Call, Batched, ast.expr], Value]] = {"chunk": _chunks, "flatten": _flattened}
+_RULES["squeeze"] = _squeezed
+
+
+def _permuted(operation: Operation, value: Batched) -> Batched:
+    axes = _constants(operation.sizes, operation.node)
+    if operation.node.keywords:
+        raise Blocked("the new order of the axes is not in sight", operation.node)
+    order = [number(shifted(axis, 1)) for axis in axes]
+    code = expression("{x}.permute(0, {*order})", x=value.code, order=order)
+    return value.narrowed(len(axes), len(axes)).with_axes(0, code)
+
+
+def _widened(scope: Scope, operation: Operation, value: Batched) -> Batched:
+    """`x.expand(2, -1)` and `x.repeat(1, 3)`: new axes come behind time."""
+    sizes, node, is_view = operation.sizes, operation.node, operation.does.does("view")
+    if value.rank is None or len(sizes) < value.rank or node.keywords:
+        raise Blocked("it is not known how many axes a step has", node)
+    if any(isinstance(size, ast.Starred) for size in sizes) or scope.varies(*sizes):
+        raise Blocked("the new shape is not known to be the same in each step", node)
+    if len(sizes) == 1 and integer(sizes[0]) is None:
+        raise Blocked("the new shape is not in sight", node)
+    more = len(sizes) - value.rank
+    shape = [number(-1 if is_view else 1), *(invariant(scope, size).code for size in sizes)]
+    template = "{x}" + ".unsqueeze(1)" * more + ".{name}({*shape})"
+    made = value.with_axes(more, expression(template, x=value.code, name=operation.name, shape=shape))
+    return made if is_view else made.computed(made.code)
+
+
+def reshaped(scope: Scope, operation: Operation, value: Batched) -> Batched:
+    """`x.view(batch, -1)` as `x.reshape(steps, batch, -1)`, time in front."""
+    sizes, node, rank = operation.sizes, operation.node, len(operation.sizes)
+    lengths = [None if isinstance(size, ast.Starred) else scope.lift(size) for size in sizes]
+    if not sizes or not all(isinstance(length, Invariant) for length in lengths):
+        raise Blocked("the new shape is not known to be the same in each step", node)
+    if rank == 1 and integer(sizes[0]) is None:
+        raise Blocked("the new shape is not in sight", node)
+    is_front = value.kept and value.axis == 0
+    whole = value.code if is_front else value.in_front().code
+    ones = [integer(size) == 1 for size in sizes]
+    if integer(sizes[-1]) == -1 and all(ones[:-1]) and value.least > is_front:
+        code = whole if value.rank == 1 + is_front else expression("{x}.flatten(1)", x=whole)
+        code = expression("{x}" + ".unsqueeze(1)" * (rank - 2), x=code)
+        return Batched(code, 0, rank, rank, kept=rank > 1, own=value.own)
+    front = scope.bound(whole)
+    shape = [expression("{x}.size(0)", x=front), *(each.code for each in lengths if isinstance(each, Invariant))]
+    one = 0 if ones[0] and rank > 1 else 1 if rank > 2 and ones[1] else None  # where a step keeps the time axis
+    if one is not None:
+        del shape[one + 1]
+    code = expression("{x}.reshape({*shape})" + ".transpose(0, 1)" * (one == 1), x=front, shape=shape)
+    return Batched(code, one or 0, rank, rank, kept=one is not None, own=value.own)
+
+
+def with_axes_behind(value: Batched, count: int, node: ast.AST) -> Batched:
     """`value` so that at least `count` axes are behind the time axis; raises Blocked."""
     value = value.narrowed(count)  # or the step itself would fail
     if value.behind >= count:
@@ -28,75 +300,49 @@ def with_axes_behind(value: Steps, count: int, node: ast.AST) -> Steps:
     return value.at(0)
 
 
-def measured(node: ast.expr, given: ast.expr | None, value: Steps | Same) -> Same:
+def measured(node: ast.expr, given: ast.expr | None, value: Batched | Invariant) -> Invariant:
     """The size of the axis `given` of one step, which is the same in each."""
     axis = integer(given)
-    if not isinstance(value, Steps) or axis is None:
+    if not isinstance(value, Batched) or axis is None:
         raise Blocked("it is not known which axis is measured", node)
     if value.kept and axis == value.axis:
-        return Same(number(1), 0, is_number=True)
-    front = value if axis >= 0 else in_front(value)
+        return Invariant(number(1), 0, is_number=True)
+    front = value if axis >= 0 else value.in_front()
     behind = axis >= 0 and not value.kept and axis >= value.axis
     size = expression("{x}.size({axis})", x=front.code, axis=axis + 1 if behind else axis)
-    return Same(size, 0, is_number=True)
+    return Invariant(size, 0, is_number=True)
 
 
-def reshaped(scope: Scope, operation: Operation, value: Steps) -> Steps:
-    """`x.view(batch, -1)` as `x.reshape(steps, batch, -1)`, time in front."""
-    sizes, node = operation.sizes, operation.node
-    lengths = [None if isinstance(size, ast.Starred) else scope.lift(size) for size in sizes]
-    if not sizes or not all(isinstance(length, Same) for length in lengths):
-        raise Blocked("the new shape is not known to be the same in each step", node)
-    if len(sizes) == 1 and integer(sizes[0]) is None:
-        raise Blocked("the new shape is not in sight", node)
-    ones = [integer(size) == 1 for size in sizes]
-    if integer(sizes[-1]) == -1 and all(ones[:-1]) and value.least > (1 if value.kept and value.axis == 0 else 0):
-        return _flattened(value, len(sizes))
-    front = scope.bound(value.code if value.kept and value.axis == 0 else in_front(value).code)
-    shape = [expression("{x}.size(0)", x=front), *(each.code for each in lengths if isinstance(each, Same))]
-    rank = len(sizes)
-    if ones[0] and rank > 1:
-        del shape[1]
-        return Steps(expression("{x}.reshape({*shape})", x=front, shape=shape), 0, rank, rank, kept=True, own=value.own)
-    if rank > 2 and ones[1]:
-        del shape[2]
-        code = expression("{x}.reshape({*shape}).transpose(0, 1)", x=front, shape=shape)
-        return Steps(code, 1, rank, rank, kept=True, own=value.own)
-    return Steps(expression("{x}.reshape({*shape})", x=front, shape=shape), 0, rank, rank, own=value.own)
+# -- joins
 
 
-def _flattened(value: Steps, rank: int) -> Steps:
-    """`x.view(1, 1, -1)`: all numbers of a step in one axis, behind axes of size 1."""
-    is_front = value.kept and value.axis == 0
-    whole = value.code if is_front else in_front(value).code
-    code = whole if value.rank == (2 if is_front else 1) else expression("{x}.flatten(1)", x=whole)
-    if rank == 1:
-        return Steps(code, 0, 1, 1, own=value.own)
-    code = expression("{x}" + ".unsqueeze(1)" * (rank - 2), x=code)
-    return Steps(code, 0, rank, rank, kept=True, own=value.own)
+def joined_axis(node: ast.Call) -> int | None:
+    """The axis along which a stack or a concatenation joins its parts; None where that is no constant."""
+    given = [keyword.value for keyword in node.keywords if keyword.arg in ("dim", "axis")] or node.args[1:2]
+    return integer(given[0]) if given else 0
 
 
-def joined(scope: Scope, node: ast.Call, *, is_stack: bool) -> Steps:
+def joined(scope: Scope, node: ast.Call, *, is_stack: bool) -> Batched:
     """`torch.cat([a, b], dim=-1)` or `torch.stack` of steps, along an axis of one step."""
     parts = node.args[0] if node.args else None
     axis = joined_axis(node)
     if not isinstance(parts, ast.List | ast.Tuple) or axis is None:
         raise Blocked("what is concatenated is not in sight", node)
-    steps = _repeated(scope, [tensor(scope.lift(part), part) for part in parts.elts], node, 0 if is_stack else 1)
+    steps = _repeated(scope, [scope.tensor(part) for part in parts.elts], node, 0 if is_stack else 1)
     if is_stack:
-        steps = [in_front(value) for value in steps]
+        steps = [value.in_front() for value in steps]
     if len({value.kept for value in steps}) > 1 or (steps[0].kept and len({value.axis for value in steps}) > 1):
         raise Blocked("steps with and without an axis for time meet", node)
     least = max(value.least for value in steps)
     most = min(value.most for value in steps)
     steps = [value.narrowed(least, most) for value in steps]  # each must have as many axes
-    steps, new = (steps, axis if axis < 0 else axis + 1) if is_stack else _aligned(steps, axis, node)
+    steps, along = (steps, shifted(axis, 1)) if is_stack else _aligned(steps, axis, node)
     listed = scope.code(parts, {part: value.code for part, value in zip(parts.elts, steps, strict=True)})
-    code = expression("{f}({parts}, dim={dim})", f=scope.code(node.func), parts=listed, dim=new)
+    code = expression("{f}({parts}, dim={dim})", f=scope.code(node.func), parts=listed, dim=along)
     return steps[0].with_axes(1 if is_stack else 0, code).computed(code, dense=True, fresh=True)
 
 
-def _aligned(steps: list[Steps], axis: int, node: ast.Call) -> tuple[list[Steps], int]:
+def _aligned(steps: list[Batched], axis: int, node: ast.Call) -> tuple[list[Batched], int]:
     """The steps with time along the same axis, and where the one is that they are joined along."""
     if axis < 0 and min(value.behind for value in steps) >= -axis:
         return [value if value.kept else value.at(steps[0].axis) for value in steps], axis
@@ -107,23 +353,23 @@ def _aligned(steps: list[Steps], axis: int, node: ast.Call) -> tuple[list[Steps]
     steps = [value.at(0) for value in steps]
     if axis < 0:
         with_axes_behind(steps[0], -axis, node)
-    return steps, axis if axis < 0 else axis + 1
+    return steps, shifted(axis, 1)
 
 
-def _repeated(scope: Scope, values: list[Steps | Same], node: ast.expr, least: int) -> list[Steps]:
+def _repeated(scope: Scope, values: list[Batched | Invariant], node: ast.expr, least: int) -> list[Batched]:
     """`values` with those that are the same in every step as a view of as many steps as the others have."""
-    first = next((value for value in values if isinstance(value, Steps)), None)
-    if first is None:
+    steps = [value for value in values if isinstance(value, Batched)]
+    if not steps:
         raise Blocked("no step of a sequence is concatenated", node)
-    if all(isinstance(value, Steps) for value in values):
-        return [value for value in values if isinstance(value, Steps)]
-    counted = scope.bound(in_front(first).code)
-    found: list[Steps] = []
+    if len(steps) == len(values):
+        return steps
+    counted = scope.bound(steps[0].in_front().code)
+    found: list[Batched] = []
     for value in values:
-        if isinstance(value, Steps):
-            front = in_front(value)
-            found.append(front.named(reference(counted)) if value is first else front)
+        if isinstance(value, Batched):
+            front = value.in_front()
+            found.append(front.named(reference(counted)) if value is steps[0] else front)
         else:
             code = expression("{x}.expand({steps}.size(0), *{x}.shape)", x=value.code, steps=counted)
-            found.append(Steps(code, 0, least))
+            found.append(Batched(code, 0, least))
     return found

@@ -1,4 +1,4 @@
-"""Lifts the statements of a loop's body, one by one, into statements on all steps."""
+"""The statements of a loop's body, one by one, as statements on all steps."""
 
 from __future__ import annotations
 
@@ -6,40 +6,36 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
-from perflint.syntax.walk import PlainLoop, path_of
+from perflint.syntax.walk import PlainLoop, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.template import assignment, expression, reference, statement
-from perflint.transforms.vectorize import recurrent
-from perflint.transforms.vectorize.cells import lift_cell
-from perflint.transforms.vectorize.choices import lift_choice
-from perflint.transforms.vectorize.layers import lift_layers
-from perflint.transforms.vectorize.lines import Line
-from perflint.transforms.vectorize.results import Results
-from perflint.transforms.vectorize.scope import Scope, place_of, tensor
-from perflint.transforms.vectorize.seen import is_handed_behind, is_read_once
+from perflint.transforms.template import assignment, expression, reference
+from perflint.transforms.vectorize import rnns
+from perflint.transforms.vectorize.layers import lift_choice, lift_layers
+from perflint.transforms.vectorize.results import lift_result
+from perflint.transforms.vectorize.scope import Line, Scope, appended, place_of, root_of, tensor
 from perflint.transforms.vectorize.states import collected, is_left, is_of, may_be_named
-from perflint.transforms.vectorize.steps import Carried, Layers, Lifted, Parts, Same, State, Steps, is_named
+from perflint.transforms.vectorize.values import Batched, Carried, Invariant, Layers, Parts, State, Value, is_named
+
+Order = tuple[list[ast.stmt], frozenset[ast.AST]]
 
 
-def lift_body(scope: Scope, statements: list[ast.stmt], results: Results) -> Iterator[Line]:
+def lift_body(scope: Scope, statements: list[ast.stmt]) -> Iterator[Line]:
     """The statements that take the place of the loop's; raises Blocked."""
-    yield from _lines(scope, statements, results)
+    statements, late = _in_order(scope, statements)
+    yield from _lines(replace(scope, late=late), statements)
     for path in sorted(scope.draft.consumed):
         if not is_left(scope.values, path):
             raise Blocked(f"`{path}` goes into an RNN, and is not what it returns", statements[-1])
 
 
-def _lines(scope: Scope, statements: list[ast.stmt], results: Results) -> Iterator[Line]:
-    def inner(scope: Scope, statements: list[ast.stmt]) -> Iterator[Line]:
-        return _lines(scope, statements, results)
-
+def _lines(scope: Scope, statements: list[ast.stmt]) -> Iterator[Line]:
     for node in statements:
         if isinstance(node, ast.For):
-            yield from lift_layers(scope, node, inner)
+            yield from lift_layers(scope, node, _lines)
         elif isinstance(node, ast.If) and scope.layer is not None:
-            yield from lift_choice(scope, node, inner)
+            yield from lift_choice(scope, node, _lines)
         else:
-            new = _lifted(scope, node, results)
+            new = _lifted(scope, node)
             yield Line(node, (*scope.draft.before, *new))
             scope.draft.before.clear()
 
@@ -52,10 +48,10 @@ def inner_statements(scope: Scope, statements: list[ast.stmt]) -> Iterator[ast.s
         yield from _assigned(scope, node.targets[0], node.value, node)
 
 
-def _lifted(scope: Scope, node: ast.stmt, results: Results) -> tuple[ast.stmt, ...]:
+def _lifted(scope: Scope, node: ast.stmt) -> tuple[ast.stmt, ...]:
     if (kept := collected(scope, node)) is not None:
         return kept
-    result = results.lift(scope, node) if scope.layer is None else None
+    result = lift_result(scope, node) if scope.layer is None else None
     if result is not None:
         return (result,)
     if isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
@@ -80,42 +76,48 @@ def _why(node: ast.stmt) -> str:
 
 
 def _assigned(scope: Scope, target: ast.expr, value: ast.expr, node: ast.stmt) -> tuple[ast.stmt, ...]:
-    if recurrent.is_recurrent(scope, value):
-        assert isinstance(value, ast.Call)
-        if scope.program.value(value.func).name.endswith("Cell"):
-            before, left = lift_cell(scope, value)
-            return (*before, *_given(scope, target, left, node))
-        return _rnn(scope, target, value, node)
-    return tuple(_given(scope, target, scope.lift(value), node))
+    if not rnns.is_recurrent(scope, value):
+        return tuple(_bind(scope, target, scope.lift(value), node))
+    assert isinstance(value, ast.Call)
+    if scope.program.value(value.func).name.endswith("Cell"):
+        before, left = rnns.lift_cell(scope, value)
+        return (*before, *_bind(scope, target, left, node))
+    made, states = rnns.lift_rnn(scope, target, value)
+    assert isinstance(target, ast.Tuple)
+    of_states = target.elts[1]
+    parts = of_states.elts if isinstance(of_states, ast.Tuple | ast.List) else [of_states]
+    if len(parts) != len(states):
+        raise Blocked("the state that goes in is not the one that came out", node)
+    bound = (_bind_state(scope, part, state, node) for part, state in zip(parts, states, strict=True))
+    return (made, *(new for each in bound for new in each))
 
 
-def _given(scope: Scope, target: ast.expr, value: Lifted, node: ast.stmt) -> Iterator[ast.stmt]:
+def _bind(scope: Scope, target: ast.expr, value: Value, node: ast.stmt) -> Iterator[ast.stmt]:
     """Give `target` a value that has been lifted."""
     if isinstance(value, Carried):
         value = _handed_down(target, value, node)
     if isinstance(target, ast.Tuple | ast.List):
         if not isinstance(value, Parts) or len(value.items) != len(target.elts):
             raise Blocked("several names get the parts of one value", node)
-        _check_apart(target.elts, value.items, node)
+        _check_no_exchange(target.elts, value.items, node)
         for part, item in zip(target.elts, value.items, strict=True):
             if isinstance(item, Carried):
                 scope.values[place_of(part)] = item
             else:
-                yield from _given(scope, part, item, node)
-        return
-    if isinstance(value, State | Parts | Layers):
+                yield from _bind(scope, part, item, node)
+    elif isinstance(value, State | Parts | Layers):
         yield from _bind_state(scope, target, value, node)
-        return
-    step = tensor(value, target)
-    if not isinstance(target, ast.Name):
-        raise Blocked(f"`{ast.unparse(target)}` is changed in each step", node)
-    yield from _bind_steps(scope, target.id, step)
+    else:
+        step = tensor(value, target)
+        if not isinstance(target, ast.Name):
+            raise Blocked(f"`{ast.unparse(target)}` is changed in each step", node)
+        yield from _bind_steps(scope, target.id, step)
 
 
-def _bind_steps(scope: Scope, variable: str, step: Steps | Same) -> Iterator[ast.stmt]:
+def _bind_steps(scope: Scope, variable: str, step: Batched | Invariant) -> Iterator[ast.stmt]:
     """Let the variable hold what a step computes, in all steps."""
     name = scope.local(variable)
-    if name in scope.facts.handed_on and name in scope.draft.shifted and name not in scope.facts.read_behind:
+    if name in scope.facts.shifted and name in scope.draft.shifted and name not in scope.facts.read_behind:
         scope.values[variable] = step
         return
     for path, other in scope.values.items():
@@ -123,11 +125,12 @@ def _bind_steps(scope: Scope, variable: str, step: Steps | Same) -> Iterator[ast
             scope.values[path] = replace(other, outputs=None)  # the name holds something else now
     if not is_named(step.code, name):
         yield assignment(name, step.code)
-    if isinstance(step, Same):
-        scope.values[variable] = Same(reference(name), step.rank, step.is_number)
+    if isinstance(step, Invariant):
+        scope.values[variable] = replace(step, code=reference(name))
     else:
-        is_only_here = scope.callee is None and is_read_once(scope, name)
-        scope.values[variable] = replace(step, code=reference(name)) if is_only_here else step.named(reference(name))
+        reads = [isinstance(use.ctx, ast.Load) for use in scope.uses(name)] if scope.callee is None else []
+        is_read_once = sorted(reads) == [False, True]
+        scope.values[variable] = replace(step, code=reference(name)) if is_read_once else step.named(reference(name))
 
 
 def _handed_down(target: ast.expr, value: Carried, node: ast.stmt) -> Parts:
@@ -137,11 +140,11 @@ def _handed_down(target: ast.expr, value: Carried, node: ast.stmt) -> Parts:
     return Parts(tuple(Carried(f"{value.path}[{position}]") for position in range(len(target.elts))))
 
 
-def _check_apart(targets: list[ast.expr], values: tuple[Lifted, ...], node: ast.stmt) -> None:
+def _check_no_exchange(targets: list[ast.expr], values: tuple[Value, ...], node: ast.stmt) -> None:
     """Raise Blocked where a later part is made of a name that an earlier one of the same assignment overwrites."""
     given: set[str] = set()
     for target, value in zip(targets, values, strict=True):
-        parts = ast.walk(value.code) if isinstance(value, Steps | Same) else ()
+        parts = ast.walk(value.code) if isinstance(value, Batched | Invariant) else ()
         if any(isinstance(part, ast.Name) and part.id in given for part in parts):
             raise Blocked("names exchange their values", node)
         given.add(path_of(target))
@@ -151,7 +154,7 @@ def _bind_state(scope: Scope, target: ast.expr, value: State | Parts | Layers, n
     """Let `target` stand for the state that an RNN left, or for a list of those of its layers."""
     name = place_of(target)
     if value == Parts(()) and isinstance(target, ast.Name):
-        value = Layers(reference(name), is_kept=is_handed_behind(scope, name))
+        value = Layers(reference(name), is_kept=_is_handed_behind(scope, name))
         if value.is_kept:
             yield assignment(name, expression("[]"))
     elif not name or not (is_of(value, name) or (isinstance(target, ast.Name) and may_be_named(value))):
@@ -163,26 +166,75 @@ def _bind_state(scope: Scope, target: ast.expr, value: State | Parts | Layers, n
     scope.values[name] = value
 
 
-def _bind_states(scope: Scope, target: ast.expr, states: list[State], node: ast.stmt) -> Iterator[ast.stmt]:
-    parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
-    if len(parts) != len(states):
-        raise Blocked("the state that goes in is not the one that came out", node)
-    for part, state in zip(parts, states, strict=True):
-        yield from _bind_state(scope, part, state, node)
+def _is_handed_behind(scope: Scope, name: str) -> bool:
+    """Does code behind the loop read the variable, or one that the loop gives its value?"""
+    reads = (use for use in scope.uses(name, inside=True) if isinstance(use.ctx, ast.Load))
+    statements = (scope.program.statement_of(use) for use in reads)
+    targets = (target for each in statements if isinstance(each, ast.Assign) for target in each.targets)
+    given = (part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name))
+    return not scope.facts.read_behind.isdisjoint({name, *given})
 
 
-def _rnn(scope: Scope, target: ast.expr, call: ast.Call, node: ast.stmt) -> tuple[ast.stmt, ...]:
-    """`out, h = self.rnn(x_t, h)`."""
-    if not isinstance(target, ast.Tuple) or len(target.elts) != 2 or not isinstance(target.elts[0], ast.Name):
-        raise Blocked("the RNN's output and state are not kept apart", node)
-    paths = recurrent.carried_paths(scope, call)
-    code, outputs, one_layer = recurrent.sequence_call(scope, call, paths)
-    name = target.elts[0].id
-    written = scope.draft.taken.fresh("steps") if name == "_" else scope.local(name)
-    outputs = outputs.named(reference(written))
-    scope.values[name] = outputs
-    both = scope.program.value(call.func).name.endswith("LSTM") and len(paths) == 1  # h and c in one
-    first = Steps(reference(written), outputs.axis, 2, 2, own=True) if one_layer and outputs.rank == 3 else None
-    states = [State(path, first if position == 0 else None, is_pair=both) for position, path in enumerate(paths)]
-    made = statement("{outputs}, {state} = {code}", outputs=written, state=recurrent.written(paths), code=code)
-    return (made, *_bind_states(scope, target.elts[1], states, node))
+# -- the order of statements: what reads a Cell's state as the step before left it goes behind the call of the Cell
+
+
+def _in_order(scope: Scope, body: list[ast.stmt]) -> Order:
+    """The statements of a step, and the names in them that stand for what the step before left.
+
+    A Cell whose input depends on such a name stays where it is: no order tells its state in time.
+    """
+    late: frozenset[ast.AST] = frozenset()
+    for place, statement in enumerate(body):
+        for name in _states(scope, statement):
+            given = [each for each in body if name in _names([each], ast.Store)]
+            if len(given) == 1 and given[0] not in body[:place]:
+                body, found = _behind(body, statement, name)
+                late |= found
+    return body, late
+
+
+def _states(scope: Scope, node: ast.stmt) -> list[str]:
+    """The variables that a Cell called here finds its state in."""
+    if not isinstance(node, ast.Assign) or not rnns.is_recurrent(scope, node.value):
+        return []
+    assert isinstance(node.value, ast.Call)
+    state = rnns.state_argument(node.value)
+    return [part.id for part in getattr(state, "elts", [state]) if isinstance(part, ast.Name)]
+
+
+def _behind(body: list[ast.stmt], update: ast.stmt, name: str) -> Order:
+    """The statements with those that read `name` behind the Cell, `update`, where this changes nothing else."""
+    place = body.index(update)
+    stay: list[ast.stmt] = []
+    moved: list[ast.stmt] = []
+    for each in [*body[:place], update]:
+        reads, writes, behind = _names([each], ast.Load), _written([each]), _written(moved)
+        is_late = each is not update and (name in reads or reads & behind)
+        others = {name} if each is update else set()
+        clashes = (writes - others) & (_names(moved, ast.Load) | behind) or reads & behind
+        if clashes and not is_late:
+            return body, frozenset()
+        (moved if is_late else stay).append(each)
+    nodes = (node for each in moved for node in own_nodes(each))
+    late = frozenset(node for node in nodes if isinstance(node, ast.Name) and node.id == name)
+    return [*stay, *moved, *body[place + 1 :]], late
+
+
+def _names(statements: list[ast.stmt], context: type[ast.expr_context]) -> set[str]:
+    """The variables that statements read, or store to."""
+    nodes = (node for each in statements for node in own_nodes(each))
+    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, context)}
+
+
+def _written(statements: list[ast.stmt]) -> set[str]:
+    """The variables that get another value, or whose value may be changed."""
+    found = _names(statements, ast.Store)
+    for each in statements:
+        kept = appended(each)
+        if kept is not None:
+            found.add(root_of(kept[0]))
+        elif isinstance(each, ast.Expr):
+            found |= _names([each], ast.Load)
+        parts = (node for node in own_nodes(each) if isinstance(node, ast.Subscript | ast.Attribute))
+        found |= {root_of(ast.unparse(part)) for part in parts if isinstance(part.ctx, ast.Store)}
+    return found

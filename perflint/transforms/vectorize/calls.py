@@ -1,25 +1,34 @@
-"""Lifts calls: of torch's functions, of tensors' methods, and of torch's modules."""
+"""The batching rules of calls: of torch's functions, of tensors' methods, and of torch's modules."""
 
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Callable
+from dataclasses import replace
 
+from perflint import torch_ops
 from perflint.analysis.loops.calls import rnn_kind
+from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import integer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
 from perflint.transforms.template import expression
-from perflint.transforms.vectorize import axes, batched, functions, inline, losses
+from perflint.transforms.vectorize import batches, inline
+from perflint.transforms.vectorize.arithmetic import einsum, pointwise, product
+from perflint.transforms.vectorize.axes import Operation, along_axes, joined, measured, reshaped, with_axes_behind
+from perflint.transforms.vectorize.indexing import Split, selected
+from perflint.transforms.vectorize.invariants import called_module, called_operation, check_invariant, invariant
 from perflint.transforms.vectorize.modules import Module, is_changed, module_built
-from perflint.transforms.vectorize.purity import call_entry, called_module, invariant
 from perflint.transforms.vectorize.scope import Scope, tensor
 from perflint.transforms.vectorize.states import stacked_layers
-from perflint.transforms.vectorize.steps import Lifted, Steps
+from perflint.transforms.vectorize.values import Batched, Invariant, State, Value
 
+_POOL = re.compile(r"(adaptive_)?(?:max|avg)_pool([123])d")
 _EMBEDDING = frozenset({"num_embeddings", "embedding_dim", "padding_idx", "device", "dtype"})
 
 
-def lift_call(scope: Scope, node: ast.Call) -> Lifted:
+def lift_call(scope: Scope, node: ast.Call) -> Value:
     """The value of a call in all steps; raises Blocked."""
     if not scope.varies(node):
         return invariant(scope, node)
@@ -28,93 +37,275 @@ def lift_call(scope: Scope, node: ast.Call) -> Lifted:
     if rnn_kind(scope.program, node.func):
         raise Blocked("an RNN's output and state are not kept apart", node)
     module = called_module(scope, node)
-    loss = losses.loss_of(scope, node)
-    if loss:
-        return losses.lift_loss(scope, node, loss, [tensor(scope.lift(each), each) for each in node.args])
+    if batches.is_loss(scope, node):
+        return batches.lift_loss(scope, node, [scope.tensor(each) for each in node.args])
     if module is not None:
-        return _module(scope, node, module)
+        return _of_module(scope, node, module)
     function = inline.callee_of(scope, node)
     if function is not None:
         return inline.lift_inline(scope, node, function)
-    entry = call_entry(scope, node)
-    if entry is None:
+    does = called_operation(scope, node)
+    if does is None:
         raise Blocked(f"{shown(scope.program, node.func)} is not known well enough", node)
-    return functions.lift_function(scope, node, entry)
+    return _of_torch(scope, node, does)
 
 
-def _only_argument(scope: Scope, node: ast.Call) -> Steps:
-    if len(node.args) != 1 or node.keywords:
-        raise Blocked(f"{shown(scope.program, node.func)} gets more than one tensor", node)
-    value = tensor(scope.lift(node.args[0]), node)
-    if not isinstance(value, Steps):
-        raise Blocked(f"{shown(scope.program, node.func)} gets no step of a sequence", node)
+# -- functions and methods
+
+
+def _of_torch(scope: Scope, node: ast.Call, does: torch_ops.Operation) -> Value:
+    is_method = isinstance(node.func, ast.Attribute) and scope.program.value(node.func).kind is Kind.METHOD
+    operands = [node.func.value, *node.args] if isinstance(node.func, ast.Attribute) and is_method else [*node.args]
+    operation = Operation(node, does, operands, is_method)
+    if does.name in ("cat", "stack"):
+        return joined(scope, node, is_stack=does.name == "stack")
+    _check(scope, operation)
+    if does.result == "tensor" and does.does("keeping") and does.does("same_shape"):
+        return _converted(scope, operation)
+    if does.does("matmul") and does.name != "einsum":
+        return _multiplied(scope, operation)
+    if does.does("like") and does.does("same_shape") and not does.does("random"):
+        value = _steps(scope, operation)
+        return value.computed(operation.written(scope, value))
+    if (pool := _POOL.fullmatch(does.name)) is not None:
+        return _pooled(scope, operation, most=2 if pool[1] else 6, axes=int(pool[2]))
+    if does.name in _RULES:
+        return _RULES[does.name](scope, operation)
+    if does.does("random"):
+        raise Blocked(f"`{does.name}` draws random numbers", node)
+    return _pointwise(scope, operation) if does.does("pointwise") else _of_one(scope, operation)
+
+
+def _check(scope: Scope, operation: Operation) -> None:
+    node = operation.node
+    if operation.does.in_place:
+        raise Blocked(f"`{operation.name}` changes a tensor in place", node)
+    if not operation.operands:
+        raise Blocked(f"{shown(scope.program, node)} has no tensor in sight", node)
+    for keyword in node.keywords:
+        if scope.varies(keyword.value):
+            raise Blocked(f"`{keyword.arg}` is another one in each step", node)
+        check_invariant(scope, keyword.value)
+
+
+def _of_one(scope: Scope, operation: Operation) -> Value:
+    """An operation of one tensor, all else being the same in every step."""
+    operands = operation.operands
+    first = scope.lift(operands[0])
+    if isinstance(first, State) and operation.name == "squeeze" and first.of_layers is not None:
+        if len(operands) == 2 and integer(operands[1]) == 0:
+            return first.of_layers
+        raise Blocked("the RNN's state loses another axis than that of its layers", operation.node)
+    value = tensor(first, operands[0])
+    if isinstance(value, Batched) and operation.name in ("view", "reshape"):
+        return reshaped(scope, operation, value)
+    return along_axes(scope, operation, _alone(scope, operation, value))
+
+
+def _steps(scope: Scope, operation: Operation) -> Batched:
+    """The tensor, where nothing else varies."""
+    return _alone(scope, operation, scope.tensor(operation.operands[0]))
+
+
+def _alone(scope: Scope, operation: Operation, value: Batched | Invariant) -> Batched:
+    """`value`, the operation's tensor, if that is all that varies; raises Blocked."""
+    if not isinstance(value, Batched) or scope.varies(*operation.operands[1:]):
+        raise operation.unknown
+    check_invariant(scope, *operation.operands[1:])
     return value
 
 
-def _module(scope: Scope, node: ast.Call, module: Module) -> Steps:
-    value = _only_argument(scope, node)
-    name = scope.program.segment(node.func)
+def _converted(scope: Scope, operation: Operation) -> Value:
+    """Another type, or another copy, of each step."""
+    value, does = _steps(scope, operation), operation.does
+    if not does.traits & {"cast", "move", "view", "copying"}:
+        raise operation.unknown
+    if does.does("copying"):
+        return value.computed(operation.written(scope, value), fresh=True)
+    return replace(value, code=operation.written(scope, value), dense=False)
+
+
+def _pointwise(scope: Scope, operation: Operation) -> Batched:
+    node, operands = operation.node, operation.operands
+    kinds = [scope.program.value(keyword.value).kind for keyword in node.keywords]
+    if any(kind not in (Kind.NUMBER, Kind.STRING, Kind.NONE) for kind in kinds):
+        raise Blocked("a keyword is not known to be a number", node)
+    if any(isinstance(each, ast.Constant) and isinstance(each.value, bool) for each in operands):
+        raise Blocked(f"{shown(scope.program, node.func)} may change its input in place", node)
+    check_invariant(scope, *(each for each in operands if not scope.varies(each)))
+    tensors = [each for each in operands if scope.program.value(each).kind is not Kind.NUMBER or scope.varies(each)]
+    return pointwise(scope, node, tensors)
+
+
+def _selected(scope: Scope, operation: Operation) -> Value:
+    """`x.select(1, t)`, as `x[:, t]`."""
+    whole, *others = operation.operands
+    base, axis = scope.lift(whole), integer(others[0]) if len(others) == 2 else None
+    if not isinstance(base, Invariant) or axis is None or axis < 0:
+        return _of_one(scope, operation)
+    return selected(scope, operation.node, Split(whole, axis, kept=False), others[1])
+
+
+def _where(scope: Scope, operation: Operation) -> Batched:
+    if len(operation.operands) != 3:
+        raise Blocked("where something is differs from step to step", operation.node)
+    return _pointwise(scope, operation)
+
+
+def _measured(scope: Scope, operation: Operation) -> Value:
+    whole, *axis = operation.operands
+    return measured(operation.node, axis[0] if axis else None, scope.tensor(whole))
+
+
+def _multiplied(scope: Scope, operation: Operation) -> Value:
+    if len(operation.operands) != 2 or operation.node.keywords:
+        raise Blocked("the factors are not in sight", operation.node)
+    return product([scope.tensor(each) for each in operation.operands], operation.name, operation.node)
+
+
+def _summed_by_letters(scope: Scope, operation: Operation) -> Value:
+    formula, *factors = operation.operands
+    if not isinstance(formula, ast.Constant) or not isinstance(formula.value, str):
+        raise Blocked("which axes are summed is not in sight", operation.node)
+    return einsum(scope, formula.value, [scope.tensor(each) for each in factors], operation.node)
+
+
+def _dropped(scope: Scope, operation: Operation) -> Value:
+    """F.dropout, which may give back its input."""
+    value = _steps(scope, operation)
+    if len(operation.operands) > 3:
+        raise Blocked(f"`{operation.name}` may change its input in place", operation.node)
+    scope.draft.changes.add(f"`{operation.name}` draws other random numbers")
+    return value.named(operation.written(scope, value))
+
+
+def _linear(scope: Scope, operation: Operation) -> Value:
+    value = _steps(scope, operation)
+    if len(operation.operands) < 2 or scope.rank(operation.operands[1]) != 2:
+        raise Blocked("the weight is not known to be a matrix", operation.node)
+    value = with_axes_behind(value, 1, operation.node)
+    return value.computed(operation.written(scope, value), fresh=True)
+
+
+def _normalized(scope: Scope, operation: Operation) -> Value:
+    """F.layer_norm: over as many axes at the end as it is told sizes."""
+    value = _steps(scope, operation)
+    shape = operation.operands[1] if len(operation.operands) > 1 else None
+    if not isinstance(shape, ast.Tuple | ast.List) or any(isinstance(each, ast.Starred) for each in shape.elts):
+        raise Blocked("how many axes are normalized is not in sight", operation.node)
+    value = with_axes_behind(value, len(shape.elts), operation.node)
+    return value.computed(operation.written(scope, value))
+
+
+def _looked_up(scope: Scope, operation: Operation) -> Value:
+    """F.one_hot, and F.embedding where it does no more than look up."""
+    value = _steps(scope, operation)
+    if len(operation.operands) != 2 or {each.arg for each in operation.node.keywords} - {"padding_idx"}:
+        raise Blocked(f"`{operation.name}` does more than look up", operation.node)
+    code = operation.written(scope, value)
+    return value.with_axes(1, code).computed(code)
+
+
+def _pooled(scope: Scope, operation: Operation, *, most: int, axes: int) -> Value:
+    """F.max_pool2d and its like, where they give no indices."""
+    if len(operation.operands) > most or any(each.arg == "return_indices" for each in operation.node.keywords):
+        raise Blocked(f"`{operation.name}` may give indices, too", operation.node)
+    value = _steps(scope, operation)
+    return batches.folded(scope, operation.node, axes, value, lambda code: operation.written(scope, value.named(code)))
+
+
+_RULES: dict[str, Callable[[Scope, Operation], Value]] = {  # of what no trait describes
+    "alpha_dropout": _dropped,
+    "dim": _measured,
+    "dot": _multiplied,
+    "dropout": _dropped,
+    "einsum": _summed_by_letters,
+    "embedding": _looked_up,
+    "layer_norm": _normalized,
+    "linear": _linear,
+    "one_hot": _looked_up,
+    "select": _selected,
+    "size": _measured,
+    "where": _where,
+}
+
+
+# -- modules
+
+
+def _of_module(scope: Scope, node: ast.Call, module: Module) -> Batched:
+    called = shown(scope.program, node.func)
+    if len(node.args) != 1 or node.keywords:
+        raise Blocked(f"{called} gets more than one tensor", node)
+    value = scope.tensor(node.args[0], node)
+    if not isinstance(value, Batched):
+        raise Blocked(f"{called} gets no step of a sequence", node)
     if module.name == "Sequential":
         return _sequential(scope, node, module, value)
-    if (module.is_pointwise or module.is_dropout) and module.is_in_place:
-        raise Blocked(f"`{name}` changes its input in place", node)
-    if module.is_dropout:
-        scope.draft.changes.add(f"`{name}` draws other random numbers")
     if module.is_pointwise or module.is_dropout:
-        code = scope.code(node, {node.args[0]: value.code})
-        returns_input = module.is_dropout or module.name == "Identity"  # it may
-        return value.named(code) if returns_input else value.computed(code, dense=value.dense)
-    if batched.is_batched(module):
-        return batched.as_batch(scope, node, [module], value)
+        return _of_each_number(scope, node, module, value)
+    if batches.is_of_batch(module):
+        return batches.as_batch(scope, node, [module], value)
     if module.name == "Embedding":
         if len(module.built.args) > 3 or {each.arg for each in module.built.keywords} - _EMBEDDING:
-            raise Blocked(f"`{name}` does more than look up", node)
-        code = scope.code(node, {node.args[0]: value.code})
+            raise Blocked(f"{called} does more than look up", node)
+        code = _with_input(scope, node, value)
         return value.with_axes(1, code).computed(code, dense=True, fresh=True)
     if module.reads_last_axis(scope.program):
-        value = axes.with_axes_behind(value, 1, node)
+        value = with_axes_behind(value, 1, node)
         is_linear = module.name == "Linear"
-        return value.computed(scope.code(node, {node.args[0]: value.code}), dense=is_linear, fresh=is_linear)
-    if module.softmax_axis is not None:
-        axis = integer(module.softmax_axis)
-        if axis is None or not scope.facts.torch:
-            raise Blocked(f"it is not known along which axis `{name}` works", node)
-        return _softmax(scope, module, value, axis, node)
+        return value.computed(_with_input(scope, node, value), dense=is_linear, fresh=is_linear)
+    if module.name in ("Softmax", "LogSoftmax"):
+        return _softmax(scope, module, value, node)
     raise Blocked(f"there is no rule for all steps of `nn.{module.name}` at once", node)
 
 
-def _sequential(scope: Scope, node: ast.Call, module: Module, value: Steps) -> Steps:
+def _with_input(scope: Scope, node: ast.Call, value: Batched) -> ast.expr:
+    return scope.code(node, {node.args[0]: value.code})
+
+
+def _of_each_number(scope: Scope, node: ast.Call, module: Module, value: Batched) -> Batched:
+    if module.is_in_place:
+        raise Blocked(f"{shown(scope.program, node.func)} changes its input in place", node)
+    if module.is_dropout:
+        scope.draft.changes.add(f"`{scope.program.segment(node.func)}` draws other random numbers")
+    code = _with_input(scope, node, value)
+    may_return_input = module.is_dropout or module.name == "Identity"
+    return value.named(code) if may_return_input else value.computed(code, dense=value.dense)
+
+
+def _sequential(scope: Scope, node: ast.Call, module: Module, value: Batched) -> Batched:
     """`nn.Sequential` of modules that work on single numbers, on the last axis, or on items of a batch."""
+    called = ast.unparse(scope.code(node.func))
     if is_changed(scope.program, node.func):
-        raise Blocked(f"`{ast.unparse(scope.code(node.func))}` is changed after it was built", node)
+        raise Blocked(f"`{called}` is changed after it was built", node)
     parts = [module_built(scope.program, part) for part in module.built.args]
     known = [part for part in parts if part is not None]
     if any(part.is_dropout for part in known):
-        scope.draft.changes.add(f"`{ast.unparse(scope.code(node.func))}` draws other random numbers")
-    if len(known) == len(parts) and any(map(batched.is_batched, known)):
-        return batched.as_batch(scope, node, known, value)
+        scope.draft.changes.add(f"`{called}` draws other random numbers")
+    if len(known) == len(parts) and any(map(batches.is_of_batch, known)):
+        return batches.as_batch(scope, node, known, value)
     by_itself = (part.is_pointwise or part.is_dropout or part.reads_last_axis(scope.program) for part in known)
     if len(known) < len(parts) or any(part.is_in_place for part in known) or not all(by_itself):
-        raise Blocked(f"`{ast.unparse(scope.code(node.func))}` holds modules for which there is no rule", node)
-    value = axes.with_axes_behind(value, 1, node)
-    return value.computed(scope.code(node, {node.args[0]: value.code}))
+        raise Blocked(f"`{called}` holds modules for which there is no rule", node)
+    value = with_axes_behind(value, 1, node)
+    return value.computed(_with_input(scope, node, value))
 
 
-def _softmax(scope: Scope, module: Module, value: Steps, axis: int, node: ast.Call) -> Steps:
+def _softmax(scope: Scope, module: Module, value: Batched, node: ast.Call) -> Batched:
+    axis = integer(module.argument("dim", 0))
+    if axis is None or not scope.facts.torch:
+        raise Blocked(f"it is not known along which axis {shown(scope.program, node.func)} works", node)
     if axis < 0:
-        value = axes.with_axes_behind(value, -axis, node)
-        return value.computed(scope.code(node, {node.args[0]: value.code}))
+        value = with_axes_behind(value, -axis, node)
+        return value.computed(_with_input(scope, node, value))
     if value.kept and axis == value.axis:
         raise Blocked("a softmax works along the axis for time", node)
     value = value.narrowed(axis + 1)
-    function = "log_softmax" if module.name == "LogSoftmax" else "softmax"
     if (rank := value.rank) is not None:
-        value = axes.with_axes_behind(value, rank - axis, node)
-        return value.computed(_along(scope, function, value, axis - rank))
-    value = value if value.kept else value.at(0)
-    dim = axis if value.kept else axis + 1
-    return value.computed(_along(scope, function, value, dim))
-
-
-def _along(scope: Scope, function: str, value: Steps, axis: int) -> ast.expr:
-    return expression("{torch}.{f}({x}, dim={axis})", torch=scope.facts.torch, f=function, x=value.code, axis=axis)
+        value, along = with_axes_behind(value, rank - axis, node), axis - rank
+    else:
+        value, along = (value, axis) if value.kept else (value.at(0), axis + 1)
+    function = "softmax" if module.name == "Softmax" else "log_softmax"
+    template = f"{{torch}}.{function}({{x}}, dim={{along}})"
+    return value.computed(expression(template, torch=scope.facts.torch, x=value.code, along=along))

@@ -5,16 +5,16 @@ from __future__ import annotations
 import ast
 from dataclasses import replace
 
-from perflint.analysis.loops.header import called
+from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import PlainLoop, integer
+from perflint.syntax.walk import PlainLoop, integer, path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
 from perflint.transforms.template import expression, number
-from perflint.transforms.vectorize.parted import parted
-from perflint.transforms.vectorize.purity import invariant
+from perflint.transforms.vectorize.indexing import split_of
+from perflint.transforms.vectorize.invariants import check_invariant
 from perflint.transforms.vectorize.scope import Scope
-from perflint.transforms.vectorize.steps import MANY, Index, Lifted, Steps
+from perflint.transforms.vectorize.values import MANY, Batched, Induction, Value
 
 
 def bound(scope: Scope, loop: PlainLoop) -> Scope:
@@ -29,22 +29,25 @@ def bound(scope: Scope, loop: PlainLoop) -> Scope:
 
 
 def _bind(scope: Scope, target: ast.expr, walked: ast.expr) -> None:
-    name = called(walked)
-    if isinstance(walked, ast.Call) and scope.program.qualified(walked.func) == "builtins.range":
-        _assign(scope, target, _counter(scope, walked))
-    elif isinstance(walked, ast.Call) and name == "enumerate" and len(walked.args) == 1 and not walked.keywords:
+    name = scope.program.qualified(walked.func) if isinstance(walked, ast.Call) else ""
+    call = walked if isinstance(walked, ast.Call) else ast.Call(walked, [], [])
+    if name == "builtins.range":
+        _assign(scope, target, _counter(scope, call))
+    elif name == "builtins.enumerate" and len(call.args) == 1 and not call.keywords:
         parts = _parts(target, 2)
-        sequence = _bind_sequences(scope, parts[1], walked.args[0])
-        _assign(scope, parts[0], Index(number(0), expression("{x}.size({axis})", x=sequence.code, axis=sequence.axis)))
-    elif isinstance(walked, ast.Call) and scope.program.qualified(walked.func) == "builtins.reversed":
+        sequence = _bind_sequences(scope, parts[1], call.args[0])
+        stop = expression("{x}.size({axis})", x=sequence.code, axis=sequence.axis)
+        _assign(scope, parts[0], Induction(number(0), stop))
+    elif name == "builtins.reversed":
         raise Blocked("the loop goes backwards", walked)
     else:
         _bind_sequences(scope, target, walked)
 
 
-def _bind_sequences(scope: Scope, target: ast.expr, walked: ast.expr) -> Steps:
+def _bind_sequences(scope: Scope, target: ast.expr, walked: ast.expr) -> Batched:
     """Give `target` the steps of a sequence, or of several at once, by `zip`; the first of them."""
-    if not isinstance(walked, ast.Call) or called(walked) != "zip" or walked.keywords:
+    is_zip = isinstance(walked, ast.Call) and scope.program.qualified(walked.func) == "builtins.zip"
+    if not isinstance(walked, ast.Call) or not is_zip or walked.keywords:
         sequence = _sequence(scope, walked)
         _assign(scope, target, sequence)
         return sequence
@@ -62,22 +65,17 @@ def _bind_while(scope: Scope, loop: ast.While) -> None:
     if not isinstance(test, ast.Compare) or not isinstance(test.left, ast.Name) or not isinstance(test.ops[0], ast.Lt):
         raise Blocked("how often it runs is not told by its head", loop)
     name, stop = test.left, test.comparators[0]
-    counted = loop.body[-1]
-    names = [node for node in scope.facts.inside if isinstance(node, ast.Name) and node.id == name.id]
-    stores = [node for node in names if isinstance(node.ctx, ast.Store)]
+    stores = [node for node in scope.uses(name.id, inside=True) if isinstance(node.ctx, ast.Store)]
     first = _start(scope, loop, name)
-    if not _adds_one(counted, name.id) or len(stores) != 1 or len(test.ops) > 1 or first is None or first < 0:
+    if not _adds_one(loop.body[-1], name.id) or len(stores) != 1 or len(test.ops) > 1 or first is None or first < 0:
         raise Blocked("it does not count its steps from a constant, one by one", loop)
-    scope.values[name.id] = _index(scope, number(first), stop)
+    scope.values[name.id] = _induction(scope, number(first), stop)
 
 
 def _adds_one(node: ast.stmt, name: str) -> bool:
-    return (
-        isinstance(node, ast.AugAssign)
-        and isinstance(node.op, ast.Add)
-        and getattr(node.target, "id", "") == name
-        and integer(node.value) == 1
-    )
+    if not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Add):
+        return False
+    return path_of(node.target) == name and integer(node.value) == 1
 
 
 def _start(scope: Scope, loop: ast.While, name: ast.Name) -> int | None:
@@ -95,13 +93,13 @@ def _parts(target: ast.expr, count: int) -> list[ast.expr]:
     return target.elts
 
 
-def _assign(scope: Scope, target: ast.expr, value: Lifted) -> None:
+def _assign(scope: Scope, target: ast.expr, value: Value) -> None:
     if not isinstance(target, ast.Name):
         raise Blocked("the loop's targets are no plain names", target)
     scope.values[target.id] = value
 
 
-def _counter(scope: Scope, walked: ast.Call) -> Index:
+def _counter(scope: Scope, walked: ast.Call) -> Induction:
     if walked.keywords or not 1 <= len(walked.args) <= 3:
         raise Blocked("the loop does not go forward step by step", walked)
     if len(walked.args) == 3 and (stride := integer(walked.args[2])) != 1:
@@ -110,40 +108,34 @@ def _counter(scope: Scope, walked: ast.Call) -> Index:
     first = integer(walked.args[0]) if len(walked.args) > 1 else 0
     if first is None or first < 0:
         raise Blocked("the loop does not begin at a constant", walked)
-    return _index(scope, number(first), walked.args[min(1, len(walked.args) - 1)])
+    return _induction(scope, number(first), walked.args[min(1, len(walked.args) - 1)])
 
 
-def _index(scope: Scope, first: ast.expr, end: ast.expr) -> Index:
+def _induction(scope: Scope, first: ast.expr, end: ast.expr) -> Induction:
     _check_bound(scope, end)
-    return Index(first, scope.code(end), end=end)
+    return Induction(first, scope.code(end), end=end)
 
 
 def _check_bound(scope: Scope, node: ast.expr) -> None:
     """Raise Blocked unless `node` gives the same whenever it is worked out."""
     if scope.varies(node):
         raise Blocked("the loop changes what it walks", node)
-    invariant(scope, node)
+    check_invariant(scope, node)
 
 
-def _sequence(scope: Scope, walked: ast.expr) -> Steps:
-    steps = parted(scope, walked)
-    _check_bound(scope, walked if steps is None else steps.whole)
-    if steps is not None:
-        rank = scope.rank(steps.whole)
-        least, most = _axes(steps.axis + 1, rank, 0 if steps.kept else 1)
-        return Steps(scope.code(steps.whole), steps.axis, least, most, steps.kept)
-    if scope.program.value(walked).kind is not Kind.TENSOR or not scope.program.value(walked).sure:
+def _sequence(scope: Scope, walked: ast.expr) -> Batched:
+    split = split_of(scope, walked)
+    whole, axis, fewer = (walked, 0, 1) if split is None else (split.whole, split.axis, 0 if split.kept else 1)
+    _check_bound(scope, whole)
+    value, rank = scope.program.value(walked), scope.rank(whole)
+    if split is None and (value.kind is not Kind.TENSOR or not value.sure):
         raise Blocked(f"{shown(scope.program, walked)} is not known to be a tensor", walked)
-    return Steps(scope.code(walked), 0, *_axes(1, scope.rank(walked), 1))
-
-
-def _axes(least: int, rank: int | None, fewer: int) -> tuple[int, int]:
-    """How many axes one step has at least and at most, of a sequence of `rank` axes."""
-    return (max(least, rank or 0) - fewer, MANY if rank is None else rank - fewer)
+    least, most = max(axis + 1, rank or 0) - fewer, MANY if rank is None else rank - fewer
+    return Batched(scope.code(whole), axis, least, most, kept=not fewer)
 
 
 def _length(scope: Scope, walked: ast.expr) -> str:
     """The symbol of how many steps there are; empty where it is not known."""
-    steps = parted(scope, walked)
-    whole, axis = (walked, 0) if steps is None else (steps.whole, steps.axis)
-    return scope.facts.shapes.shape(whole).size(axis)
+    split = split_of(scope, walked)
+    whole, axis = (walked, 0) if split is None else (split.whole, split.axis)
+    return scope.program.get(Shapes).shape(whole).size(axis)

@@ -1,4 +1,4 @@
-"""Lifts calls of functions and modules of the same file: by what their bodies compute."""
+"""The batching rule of calls of functions and modules of the same file: what their bodies compute."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
 from perflint.transforms.template import reference
 from perflint.transforms.vectorize.scope import Callee, Scope
-from perflint.transforms.vectorize.steps import Lifted, Same, Steps
+from perflint.transforms.vectorize.values import Batched, Invariant, Value
 from perflint.transforms.vectorize.wrapping import may_be_wrapped
 
 _ATTRIBUTES = frozenset({"__getattr__", "__getattribute__", "__setattr__"})
@@ -37,7 +37,7 @@ def callee_of(scope: Scope, node: ast.Call) -> ast.FunctionDef | None:
     return function
 
 
-def lift_inline(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> Lifted:
+def lift_inline(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> Value:
     """The value of a call of `function` in all steps; its statements go to `scope.draft.before`. Raises Blocked."""
     _check(scope, node, function)
     inner = _entered(scope, node, function)
@@ -45,7 +45,7 @@ def lift_inline(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> Lift
     if not isinstance(last, ast.Return) or last.value is None:
         raise Blocked(f"`{function.name}` does not end by returning what it computes", node)
     try:
-        for each in inner.lift_statements(statements):
+        for each in scope.facts.lift_statements(inner, statements):
             scope.draft.before.append(each)
         return inner.lift(last.value)
     except Blocked as blocked:
@@ -86,20 +86,20 @@ def _entered(scope: Scope, node: ast.Call, function: ast.FunctionDef) -> Scope:
         if name in given:
             _hand(inner, name, scope.lift(given[name]), function)
         elif isinstance(defaults.get(name), ast.Constant):
-            _hand(inner, name, Same(defaults[name], 0), function)
+            _hand(inner, name, Invariant(defaults[name], 0), function)
         else:
             raise Blocked(f"`{function.name}` gets no `{name}`", node)
     return inner
 
 
-def _hand(inner: Scope, name: str, value: Lifted, function: ast.FunctionDef) -> None:
+def _hand(inner: Scope, name: str, value: Value, function: ast.FunctionDef) -> None:
     """Give the parameter `name` of `function` its value."""
     reads = sum(isinstance(each, ast.Name) and each.id == name for each in ast.walk(function))
-    if isinstance(value, Steps) and reads > 1:  # dropout draws once, and nothing is computed twice
+    if isinstance(value, Batched) and reads > 1:  # dropout draws once, and nothing is computed twice
         is_computed = any(isinstance(each, ast.Call | ast.BinOp) for each in ast.walk(value.code))
         value = value.named(reference(inner.bound(value.code)) if is_computed else value.code)
     inner.values[name] = value
-    if isinstance(value, Same) and inner.callee is not None:
+    if isinstance(value, Invariant) and inner.callee is not None:
         inner.callee.codes[name] = value.code
 
 

@@ -1,47 +1,53 @@
-"""Lifts a loop that stands in a step, as over the layers of a stack: it becomes the loop around all steps."""
+"""The batching rules of control flow in a step: a loop over layers stays around all steps, and so does a choice."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from perflint.syntax.walk import integer
+from perflint.syntax.walk import integer, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import names_in
-from perflint.transforms.operations import new
-from perflint.transforms.template import assignment, reference, statements
-from perflint.transforms.vectorize.choices import Lines
-from perflint.transforms.vectorize.counts import count_of
-from perflint.transforms.vectorize.lines import Line, placed
-from perflint.transforms.vectorize.purity import invariant
-from perflint.transforms.vectorize.scope import Layer, Scope, tensor
-from perflint.transforms.vectorize.seen import starts_of
+from perflint.transforms.operations import new, same_code
+from perflint.transforms.template import assignment, expression, reference, statements
+from perflint.transforms.vectorize.invariants import check_invariant, invariant
+from perflint.transforms.vectorize.modules import added, construction, values_of
+from perflint.transforms.vectorize.scope import Layer, Line, Scope, placed, tensor
 from perflint.transforms.vectorize.states import leave
-from perflint.transforms.vectorize.steps import Carried, Same, State, Steps, is_named
+from perflint.transforms.vectorize.values import (
+    Batched,
+    Carried,
+    Invariant,
+    Parts,
+    State,
+    Value,
+    alike,
+    is_named,
+)
+
+Lines = Callable[[Scope, list[ast.stmt]], Iterator[Line]]
+_DEPTH = 8
 
 
 def lift_layers(scope: Scope, node: ast.For, lines: Lines) -> Iterator[Line]:
     """The loop around what `lines` makes of its body; raises Blocked."""
     if node.orelse or scope.layer is not None or _stored(node) & {*names_in(node.target)}:
         raise Blocked("there is another loop in it", node)
-    layer = _bound(scope, node, Layer(""))
+    layer = _bound(scope, node)
     below = _below(scope, node, layer)
-    entries = {name: _entry(scope, name, node) for name in _handed_up(scope, node)}
+    entries = {name: _entry(scope, name, node) for name in _carried(scope, node)}
     for name, entry in [*entries.items(), *below.items()]:
         if not is_named(entry.code, name):
             yield Line(node, (assignment(name, entry.code),), last=node.lineno)
         entries[name] = replace(entry, code=reference(name), dense=False, own=False, fresh=False, of="")
-    scope.values.update({name: entry for name, entry in entries.items() if name not in below})
+    entries = {name: entry for name, entry in entries.items() if name not in below}
+    scope.values.update(entries)
     consumed = set(scope.draft.consumed)
-    axis = next((entry.axis for entry in entries.values() if entry.axis in (0, 1)), None)
+    axis = next((entry.axis for entry in (*entries.values(), *below.values()) if entry.axis in (0, 1)), None)
     body = [*lines(replace(scope, layer=replace(layer, axis=axis)), node.body)]
-    body += [
-        Line(node.body[-1], (each,))
-        for name, entry in entries.items()
-        if name not in below
-        for each in _handed(scope, name, entry, node)
-    ]
+    for name, entry in entries.items():
+        body += [Line(node.body[-1], (each,)) for each in _updated(scope, name, entry, node)]
     if around := sorted(path for path in scope.draft.consumed - consumed if f"[{layer.index or None}]" not in path):
         raise Blocked(f"`{around[0]}` goes around in the loop in it", node)
     loop = new(ast.For(node.target, node.iter, placed(body) or statements("pass"), []))
@@ -49,36 +55,37 @@ def lift_layers(scope: Scope, node: ast.For, lines: Lines) -> Iterator[Line]:
     leave(scope, layer, lambda path: _fills(scope, node, layer, path, below), node)
 
 
-def _bound(scope: Scope, node: ast.For, layer: Layer) -> Layer:
+def _bound(scope: Scope, node: ast.For) -> Layer:
     """Give the targets of the loop their values, which are the same in every step; raises Blocked."""
     walked, target = node.iter, node.target
     if scope.varies(walked):
         raise Blocked("there is another loop in it", node)
-    _check_walked(scope, walked)
+    check_invariant(scope, *_walked(scope, walked))
     name = scope.program.qualified(walked.func) if isinstance(walked, ast.Call) else ""
     for part in ast.walk(target):
         if isinstance(part, ast.Name):
-            scope.values[part.id] = Same(reference(part.id), scope.rank(part))
+            scope.values[part.id] = Invariant(reference(part.id), scope.rank(part))
         elif not isinstance(part, ast.Tuple | ast.expr_context):
             raise Blocked("the loop's targets are no plain names", target)
     counted = target.elts[0] if isinstance(target, ast.Tuple) and name == "builtins.enumerate" else target
-    if isinstance(walked, ast.Call) and name in ("builtins.range", "builtins.enumerate") and not walked.keywords:
-        first = integer(walked.args[0]) if name == "builtins.range" and len(walked.args) == 2 else 0
-        is_plain = len(walked.args) == 1 or (name == "builtins.range" and len(walked.args) == 2)
-        if isinstance(counted, ast.Name) and is_plain and first is not None and first >= 0:
-            scope.values[counted.id] = Same(reference(counted.id), 0, is_number=True)
-            return replace(layer, index=counted.id, first=first, is_above=first > 0)
-    return layer
+    arguments = walked.args if isinstance(walked, ast.Call) and not walked.keywords else []
+    is_plain = len(arguments) == 1 and name in ("builtins.range", "builtins.enumerate")
+    is_plain |= len(arguments) == 2 and name == "builtins.range"
+    first = integer(arguments[0]) if len(arguments) == 2 else 0
+    if not isinstance(counted, ast.Name) or not is_plain or first is None or first < 0:
+        return Layer("")
+    scope.values[counted.id] = Invariant(reference(counted.id), 0, is_number=True)
+    return Layer(counted.id, first, is_above=first > 0)
 
 
-def _check_walked(scope: Scope, walked: ast.expr) -> None:
-    """Raise Blocked unless what the loop walks is the same in every step."""
+def _walked(scope: Scope, walked: ast.expr) -> Iterator[ast.expr]:
+    """What a loop walks, which `enumerate` or `zip` may put together."""
     name = scope.program.qualified(walked.func) if isinstance(walked, ast.Call) else ""
     if isinstance(walked, ast.Call) and name in ("builtins.enumerate", "builtins.zip") and not walked.keywords:
         for each in walked.args:
-            _check_walked(scope, each)
+            yield from _walked(scope, each)
     else:
-        invariant(scope, walked)
+        yield walked
 
 
 def _stored(node: ast.For) -> set[str]:
@@ -86,29 +93,25 @@ def _stored(node: ast.For) -> set[str]:
     return {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
 
 
-def _handed_up(scope: Scope, node: ast.For) -> list[str]:
-    """The variables that one layer, or what is in front of all, hands to the next."""
+def _carried(scope: Scope, node: ast.For) -> list[str]:
+    """The variables that one layer, or what is in front of all, hands to the next, or to what is behind all."""
     inside = {part for statement in node.body for part in ast.walk(statement)}
-    stored = _stored(node)
-    around = scope.program.function_of(node) or scope.program.tree
-    uses = (part for part in ast.walk(around) if isinstance(part, ast.Name) and part.id in stored)
-    found = {use.id for use in uses if (made := scope.facts.flow.definitions(use)) & inside and made - inside}
-    return sorted(found)
+    uses = (use for name in _stored(node) for use in scope.uses(name))
+    return sorted({use.id for use in uses if (made := scope.flow.definitions(use)) & inside and made - inside})
 
 
-def _entry(scope: Scope, name: str, node: ast.For) -> Steps:
+def _entry(scope: Scope, name: str, node: ast.For) -> Batched:
     """What the first layer gets as `name`; raises Blocked."""
-    found = scope.values.get(name, Carried(name))
-    value = tensor(found, node.iter)
-    if not isinstance(value, Steps):
+    value = tensor(scope.values.get(name, Carried(name)), node.iter)
+    if not isinstance(value, Batched):
         raise Blocked(f"`{name}` is no step of a sequence in front of the loop in it", node)
     return value
 
 
-def _handed(scope: Scope, name: str, entry: Steps, node: ast.For) -> Iterator[ast.stmt]:
+def _updated(scope: Scope, name: str, entry: Batched, node: ast.For) -> Iterator[ast.stmt]:
     """What gives `name` the value that the next layer gets; raises Blocked."""
     value = tensor(scope.values.get(name, Carried(name)), node.iter)
-    if not isinstance(value, Steps) or value.kept is not entry.kept:
+    if not isinstance(value, Batched) or value.kept is not entry.kept:
         raise Blocked(f"`{name}` is another sort of value in the next layer", node)
     value = value if value.kept and value.axis == entry.axis else value.at(entry.axis)
     if value.least < entry.least or value.most > entry.most:
@@ -118,11 +121,11 @@ def _handed(scope: Scope, name: str, entry: Steps, node: ast.For) -> Iterator[as
     scope.values[name] = entry
 
 
-def _below(scope: Scope, node: ast.For, layer: Layer) -> dict[str, Steps]:
+def _below(scope: Scope, node: ast.For, layer: Layer) -> dict[str, Batched]:
     """What the layer in front of a loop that begins at the second one put out, by the name that the loop has for it."""
-    found: dict[str, Steps] = {}
-    for part in ast.walk(node):
-        if layer.first and isinstance(part, ast.Subscript) and isinstance(part.slice, ast.BinOp):
+    found: dict[str, Batched] = {}
+    for part in own_nodes(node) if layer.first else ():
+        if isinstance(part, ast.Subscript) and isinstance(part.slice, ast.BinOp):
             base = scope.read(part.value)
             state = scope.values.get(f"{base.path}[{layer.first - 1}]") if isinstance(base, Carried) else None
             if isinstance(base, Carried) and isinstance(state, State) and state.is_output and state.outputs:
@@ -130,8 +133,187 @@ def _below(scope: Scope, node: ast.For, layer: Layer) -> dict[str, Steps]:
     return found
 
 
-def _fills(scope: Scope, node: ast.For, layer: Layer, path: str, below: dict[str, Steps]) -> bool:
+def _fills(scope: Scope, node: ast.For, layer: Layer, path: str, below: dict[str, Batched]) -> bool:
     """Does the loop walk the whole list, so that its last item is of the top layer?"""
-    counts = {count_of(scope, node.iter), *(count_of(scope, start) for start in starts_of(scope, path))}
+    counts = {_length(scope, node.iter), *(_length(scope, start) for start in scope.entering(path))}
     is_begun = not layer.first or scope.draft.outputs_of(f"{path}[{layer.index}]") in below
     return len(counts) == 1 and "" not in counts and is_begun
+
+
+# -- choices, by a test whose answer is the same in all steps
+
+
+def lift_choice(scope: Scope, node: ast.If, lines: Lines) -> Iterator[Line]:
+    """`if i > 0: ...` in a loop over layers; raises Blocked."""
+    if scope.layer is None or scope.varies(node.test):
+        raise Blocked("a test is made in each step", node)
+    test, above = invariant(scope, node.test).code, _above(scope, node.test)
+    branches = {True: node.body, False: node.orelse}
+    before, axis = dict(scope.values), scope.layer.axis
+    written: dict[bool, list[Line]] = {}
+    values: dict[bool, dict[str, Value]] = {}
+    for answer in _in_order(above):
+        _set(scope, before)
+        written[answer] = [*lines(_inner(scope, axis, is_above=answer is above), branches[answer])]
+        values[answer] = dict(scope.values)
+        axis = axis if axis is not None else _axis(before, values[answer])
+    for answer in (True, False):
+        last = (branches[answer][-1].end_lineno if branches[answer] else None) or node.lineno
+        written[answer] += [Line(node, (each,), last=last) for each in _named(values[answer], values[not answer])]
+    both = {path: _common(value, values[False][path]) for path, value in values[True].items() if path in values[False]}
+    _set(scope, {path: value for path, value in both.items() if value is not None})
+    body, orelse = placed(written[True]) or statements("pass"), placed(written[False])
+    yield Line(node, (new(ast.If(test, body, orelse)),), last=node.test.end_lineno or node.lineno)
+
+
+def chosen(scope: Scope, node: ast.IfExp) -> Batched:
+    """`x[:, t] if i == 0 else h[i - 1]`; raises Blocked."""
+    if scope.varies(node.test):
+        raise Blocked("a test is made in each step", node)
+    hoisted = len(scope.draft.before)
+    test, above = invariant(scope, node.test).code, _above(scope, node.test)
+    found: dict[bool, Batched] = {}
+    axis = None
+    for answer in _in_order(above):
+        value = _inner(scope, axis, is_above=answer is above).tensor(node.body if answer else node.orelse)
+        if not isinstance(value, Batched):
+            raise Blocked("one of the choices is no step of a sequence", node)
+        found[answer], axis = value, axis if axis is not None else value.axis
+    yes, no = found[True], found[False]
+    if len(scope.draft.before) > hoisted or yes.kept is not no.kept:
+        raise Blocked("the choices are not of one form", node)
+    no = no if yes.kept and yes.axis == no.axis else no.at(yes.axis)
+    either = _either(yes, replace(no, code=yes.code))
+    assert either is not None
+    return replace(either, code=expression("{yes} if {test} else {no}", yes=yes.code, test=test, no=no.code))
+
+
+def _in_order(above: bool | None) -> tuple[bool, bool]:
+    """Both answers, first that of the first layer, which tells the axis."""
+    return (True, False) if above is not True else (False, True)
+
+
+def _set(scope: Scope, values: dict[str, Value]) -> None:
+    scope.values.clear()
+    scope.values.update(values)
+
+
+def _inner(scope: Scope, axis: int | None, *, is_above: bool) -> Scope:
+    """The scope of one answer, by which the layer may be known not to be the first."""
+    layer = scope.layer
+    if layer is None:
+        return scope
+    known = layer.axis if layer.axis is not None else axis
+    return replace(scope, layer=replace(layer, is_above=layer.is_above or is_above, axis=known))
+
+
+def _above(scope: Scope, test: ast.expr) -> bool | None:
+    """The answer that tells that the layer is not the first; None where none does."""
+    index = scope.layer.index if scope.layer is not None else ""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = _above(scope, test.operand)
+        return None if inner is None else not inner
+    if isinstance(test, ast.Name):
+        return True if test.id == index and index else None
+    if not isinstance(test, ast.Compare) or len(test.ops) > 1 or getattr(test.left, "id", "") != (index or None):
+        return None
+    operator, other = test.ops[0], integer(test.comparators[0])
+    if other == 0 and isinstance(operator, ast.Eq | ast.NotEq | ast.Gt):
+        return not isinstance(operator, ast.Eq)
+    return True if other == 1 and isinstance(operator, ast.GtE) else None
+
+
+def _axis(before: dict[str, Value], values: dict[str, Value]) -> int | None:
+    """The time axis of what a branch computed."""
+    changed = (value for path, value in values.items() if before.get(path) != value)
+    found = (value.outputs if isinstance(value, State) else value for value in changed)
+    return next((value.axis for value in found if isinstance(value, Batched)), None)
+
+
+def _named(values: dict[str, Value], others: dict[str, Value]) -> Iterator[ast.stmt]:
+    """What gives a variable the state that it stands for, where it is no state in the other branch."""
+    for path, value in values.items():
+        if isinstance(value, State) and value.outputs and value.is_output and isinstance(others.get(path), Batched):
+            values[path] = replace(value.outputs, code=expression(path))
+            yield assignment(path, value.outputs.code)
+
+
+def _common(one: Value, other: Value) -> Value | None:
+    """What is known behind both branches."""
+    if alike(one, other):
+        return one
+    if isinstance(one, Batched) and isinstance(other, Batched):
+        return _either(one, other)
+    if isinstance(one, State) and isinstance(other, State) and one.path == other.path:
+        if one.outputs is None or other.outputs is None or one.is_output is not other.is_output:
+            return None
+        outputs = _either(one.outputs, other.outputs)
+        is_one = one.last is other.last or (one.last and other.last and same_code(one.last, other.last))
+        return None if outputs is None or not is_one else replace(one, outputs=outputs)
+    if isinstance(one, Parts) and isinstance(other, Parts) and len(one.items) == len(other.items):
+        items = [_common(a, b) for a, b in zip(one.items, other.items, strict=True)]
+        return Parts(tuple(each for each in items if each is not None)) if None not in items else None
+    return None
+
+
+def _either(one: Batched, other: Batched) -> Batched | None:
+    """A value that is the one or the other; None where they don't stand alike."""
+    if not same_code(one.code, other.code) or (one.axis, one.kept) != (other.axis, other.kept):
+        return None
+    least, most = min(one.least, other.least), max(one.most, other.most)
+    return replace(one, least=least, most=most, own=one.own and other.own, dense=False, fresh=False, of="")
+
+
+# -- trip counts and lengths of lists: symbols, equal where they are as many, empty where that is not plain
+
+
+def is_last(scope: Scope, index: ast.expr, path: str) -> bool:
+    """Is `index` that of the last item of the list that is called `path` in front of the loop?"""
+    if not isinstance(index, ast.BinOp) or not isinstance(index.op, ast.Sub) or integer(index.right) != 1:
+        return False
+    counts = {_number(scope, index.left, _DEPTH), *(_length(scope, start) for start in scope.entering(path))}
+    return len(counts) == 1 and "" not in counts
+
+
+def _length(scope: Scope, node: ast.expr | None, depth: int = _DEPTH) -> str:
+    """How many items a list, or what a loop walks, has."""
+    if node is None or not depth:
+        return ""
+    if isinstance(node, ast.List | ast.Tuple):
+        return "" if any(isinstance(each, ast.Starred) for each in node.elts) else str(len(node.elts))
+    if isinstance(node, ast.ListComp):
+        generator = node.generators[0]
+        return "" if len(node.generators) > 1 or generator.ifs else _length(scope, generator.iter, depth - 1)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and _length(scope, node.left, depth - 1) == "1":
+        return _number(scope, node.right, depth - 1)
+    if isinstance(node, ast.Call):
+        name = scope.program.qualified(node.func)
+        if name == "builtins.range" and 1 <= len(node.args) <= 2:
+            return _number(scope, node.args[-1], depth - 1)
+        is_plain = name == "builtins.enumerate" and len(node.args) == 1
+        return _length(scope, node.args[0], depth - 1) if is_plain else ""
+    built = construction(scope.program, node) if isinstance(node, ast.Attribute) else None
+    if built is None or scope.program.qualified(built.func) != "torch.nn.ModuleList" or len(built.args) != 1:
+        return ""
+    is_whole = not any(True for _ in added(scope.program, node))
+    return _length(scope, built.args[0], depth - 1) if is_whole else ""
+
+
+def _number(scope: Scope, node: ast.expr, depth: int) -> str:
+    """A number: a constant, a parameter, or what an attribute is given once."""
+    if not depth:
+        return ""
+    if (value := integer(node)) is not None:
+        return str(value)
+    if isinstance(node, ast.Call) and scope.program.qualified(node.func) == "builtins.len" and node.args:
+        return _length(scope, node.args[0], depth - 1)
+    if isinstance(node, ast.Attribute):
+        values = values_of(scope.program, node)
+        given = values[0] if len(values) == 1 else None
+        return _number(scope, given, depth - 1) if given is not None else "" if values else path_of(node)
+    definitions = scope.flow.definitions(node) if isinstance(node, ast.Name) else frozenset()
+    made = next(iter(definitions)) if len(definitions) == 1 else None
+    if isinstance(made, ast.arg):
+        return f"{made.arg}:{made.lineno}"
+    given = scope.given(made) if made is not None else None
+    return _number(scope, given, depth - 1) if given is not None else ""

@@ -1,175 +1,139 @@
-"""Lifts what a loop keeps of each step: lists, sums, slots of a tensor, a tensor that grows."""
+"""The batching rules of what a loop keeps of each step: lists, sums, slots of a tensor, a tensor that grows."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from perflint import torch_ops
 from perflint.analysis.ir.occurrences import occurrences
-from perflint.analysis.memory.roles import WRAPPERS
+from perflint.analysis.memory.aliases import Memory
+from perflint.analysis.memory.locations import NOWHERE, Locations
+from perflint.analysis.values.dtypes import FLOAT, INTEGER, assigned, is_wide_integer, number_kind
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import PlainLoop, own_nodes, path_of
+from perflint.syntax.walk import FUNCTIONS, LOOPS, path_of
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.operations import same_code
-from perflint.transforms.template import assignment, expression, statement
+from perflint.transforms.operations import Operation, Replace, ReplaceStatements
+from perflint.transforms.template import assignment, expression, reference, statement
 from perflint.transforms.vectorize.axes import joined_axis
-from perflint.transforms.vectorize.purity import call_entry
-from perflint.transforms.vectorize.scope import Scope, tensor
-from perflint.transforms.vectorize.seen import is_only_joined, is_written, starts_of
-from perflint.transforms.vectorize.slices import item_code, spread, step_range
-from perflint.transforms.vectorize.steps import Steps, indexed
-from perflint.transforms.vectorize.widths import keeps_type
+from perflint.transforms.vectorize.indexing import item_code, items_of, ranges, spread
+from perflint.transforms.vectorize.scope import Appended, Line, Scope, appended
+from perflint.transforms.vectorize.values import Batched, indexed, is_full
+
+if TYPE_CHECKING:
+    from perflint.analysis.program import Program
+
+_REPEATS = (*LOOPS, *FUNCTIONS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_NARROW = frozenset({"int", "uint8", "uint16", "uint32", "int8", "int16", "int32", "bool"})
 
 
-@dataclass(frozen=True)
-class Appended:
-    """A list called `path` that gets one tensor in each step."""
-
-    path: str
-    statement: ast.stmt
-    value: Steps
-
-
-@dataclass
-class Results:
-    """The results of `loop` so far."""
-
-    loop: PlainLoop
-    lists: list[Appended] = field(default_factory=list)
-
-    def lift(self, scope: Scope, node: ast.stmt) -> ast.stmt | None:
-        """The statement that keeps the results of all steps; None where `node` keeps none. Raises Blocked."""
-        if (kept := appended(node)) is not None:
-            return self._append(scope, node, *kept)
-        if (added := _added(node)) is not None:
-            return self._add(scope, node, *added)
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-            is_list = scope.program.value(node.targets[0].value).kind is Kind.SEQUENCE
-            return None if is_list else self._slot(scope, node, node.targets[0])
-        if isinstance(node, ast.Assign) and (grown := _grown(scope, node)) is not None:
-            return self._grow(scope, node, *grown)
-        return None
-
-    def _only_here(self, node: ast.stmt, path: str, others: Sequence[ast.stmt] = ()) -> None:
-        """Raise Blocked where the loop reads or writes `path` elsewhere than in `node`, or `others` of its kind."""
-        if len(occurrences(self.loop, path)) != sum(len(occurrences(each, path)) for each in others or [node]):
-            raise Blocked(f"`{path}` is also used elsewhere in the loop", node)
-
-    def _append(self, scope: Scope, node: ast.stmt, path: str, element: ast.expr) -> ast.stmt:
-        self._only_here(node, path)
-        if _is_shared(scope, path, self.loop):
-            raise Blocked(f"`{path}` is known by another name, too", node)
-        if not _is_list(scope, node):
-            raise Blocked(f"`{path}` is not known to be a list", node)
-        value = tensor(scope.lift(element), element)
-        if not isinstance(value, Steps):
-            raise Blocked("the same value is kept in every step", node)
-        self.lists.append(Appended(path, node, value))
-        taken = f"split(1, dim={value.axis})" if value.kept else f"unbind({value.axis})" if value.axis else "unbind()"
-        parts = expression(f"{{x}}.{taken}", x=value.code)
-        if is_only_joined(scope, path):
-            return statement(f"{path}.extend({{parts}})", parts=parts)
-        if not value.own:
-            raise Blocked(f"`{path}` keeps views of a given tensor, to which other code may write", node)
-        return statement(f"{path}.extend(each.clone() for each in {{parts}})", parts=parts)
-
-    def check_apart(self, scope: Scope, name: str, value: Steps) -> None:
-        """Raise Blocked where the last value of `name` may be kept elsewhere, too, and is seen to be written to."""
-        kept = [each.path for each in self.lists if same_code(each.value.code, value.code)]
-        written = next((path for path in (name, *kept) if is_written(scope, path)), "")
-        if value.own and written and (self.lists or len(scope.facts.read_behind) > 1):
-            raise Blocked(f"`{written}` is changed in place after the loop, and may be kept elsewhere, too", self.loop)
-
-    def _add(self, scope: Scope, node: ast.stmt, path: str, addends: list[tuple[str, ast.expr]]) -> ast.stmt:
-        self._only_here(node, path, [each for each in self.loop.body if (sum_ := _added(each)) and sum_[0] == path])
-        if narrow := [addend for _, addend in addends if not (_item(addend) or keeps_type(scope, path, addend))]:
-            raise Blocked(f"`{path}` adds up small integers, whose sum at once has 64 bits", narrow[0])
-        if isinstance(node, ast.AugAssign):
-            if not (isinstance(node.target, ast.Name) and _is_own(scope, node.target)):
-                raise Blocked(f"`{path}` may share its memory with another tensor", node)
-            return statement(f"{path} {addends[0][0]}= {{total}}", total=_total(scope, addends[0][1]))
-        added: ast.expr = expression(path)
-        for sign, addend in addends:
-            added = expression(f"{{sum}} {sign} {{total}}", sum=added, total=_total(scope, addend))
-        return assignment(path, added)
-
-    def _slot(self, scope: Scope, node: ast.Assign, target: ast.Subscript) -> ast.stmt:
-        """`out[:, t] = v` as `out[:, first:stop] = v` of all steps."""
-        path = path_of(target.value)
-        if not path or len(node.targets) > 1:
-            raise Blocked("what is written to has no name", node)
-        self._only_here(node, path)
-        if scope.program.value(target.value).kind is not Kind.TENSOR:
-            raise Blocked(f"`{path}` is not known to be a tensor", node)
-        items = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
-        items = spread(scope, items, target.value)
-        found = [(position, steps) for position, item in enumerate(items) if (steps := step_range(scope, item))]
-        full = [item for item in items if isinstance(item, ast.Slice) and item.lower is None and item.upper is None]
-        if len(found) != 1 or len(full) != len(items) - 1:
-            raise Blocked("what is written to is not one step of a tensor", node)
-        axis, steps = found[0]
-        value = tensor(scope.lift(node.value), node.value)
-        rank = scope.rank(target.value)
-        if not isinstance(target.value, ast.Name) or not is_fresh(scope, target.value, self.loop):
-            raise Blocked(f"`{path}` may share its memory with another tensor", node)
-        if not isinstance(value, Steps) or rank is None or value.kept != steps.kept:
-            raise Blocked(f"it is not known whether a step fills a slot of `{path}`", node)
-        if value.rank != rank - (0 if value.kept else 1):
-            raise Blocked(f"it is not known whether a step fills a slot of `{path}`", node)
-        parts = [item_code(scope, item) for item in items]
-        parts[axis] = steps.slice()
-        slot = indexed(expression(path), parts)
-        return statement("{slot} = {x}", slot=slot, x=value.code if value.kept else value.at(axis).code)
-
-    def _grow(self, scope: Scope, node: ast.Assign, call: ast.Call, part: ast.expr, axis: int) -> ast.stmt:
-        path = path_of(node.targets[0])
-        self._only_here(node, path)
-        value = tensor(scope.lift(part), part)
-        if not isinstance(value, Steps) or not value.kept or value.axis != axis:
-            raise Blocked("the tensor does not grow along the time axis", node)
-        return assignment(path, scope.code(call, {part: value.code}))
-
-
-def _is_list(scope: Scope, node: ast.stmt) -> bool:
-    """Is what `node` appends to a list, rather than something else that has `append`?"""
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
-        return scope.program.value(node.value.func.value).kind is Kind.SEQUENCE
-    return True  # `outs += [x]`
-
-
-def _is_shared(scope: Scope, path: str, loop: ast.stmt) -> bool:
-    """Does the function around `loop` give the list another name?"""
-    around = scope.program.function_of(loop) or scope.program.tree
-    return any(
-        path_of(node.value) == path or (len(node.targets) > 1 and path in map(path_of, node.targets))
-        for node in own_nodes(around)
-        if isinstance(node, ast.Assign)
-    )
-
-
-def collected_paths(statements: list[ast.stmt]) -> set[str]:
-    """The paths of what the statements of a body keep results in."""
-    found = set()
-    for node in statements:
-        if (kept := appended(node)) is not None:
-            found.add(kept[0])
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-            found.add(path_of(node.targets[0].value))
-    return found - {""}
-
-
-def appended(node: ast.stmt) -> tuple[str, ast.expr] | None:
-    """The list, and what is appended to it."""
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
-        call, path = node.value, path_of(node.value.func.value)
-        if node.value.func.attr == "append" and path and len(call.args) == 1 and not call.keywords:
-            return path, call.args[0]
-    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and isinstance(node.value, ast.List):
-        path = path_of(node.target)
-        if path and len(node.value.elts) == 1:
-            return path, node.value.elts[0]
+def lift_result(scope: Scope, node: ast.stmt) -> ast.stmt | None:
+    """The statement that keeps the results of all steps; None where `node` keeps none. Raises Blocked."""
+    if (kept := appended(node)) is not None:
+        return _append(scope, node, *kept)
+    if (added := _added(node)) is not None:
+        return _add(scope, node, *added)
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        is_list = scope.program.value(node.targets[0].value).kind is Kind.SEQUENCE
+        return None if is_list else _slot(scope, node, node.targets[0])
+    if isinstance(node, ast.Assign) and (grown := _grown(scope, node)) is not None:
+        return _grow(scope, node, *grown)
     return None
+
+
+def _check_only_here(scope: Scope, node: ast.stmt, path: str, others: Sequence[ast.stmt] = ()) -> None:
+    """Raise Blocked where the loop reads or writes `path` elsewhere than in `node`, or `others` of its kind."""
+    if len(occurrences(scope.facts.loop, path)) != sum(len(occurrences(each, path)) for each in others or [node]):
+        raise Blocked(f"`{path}` is also used elsewhere in the loop", node)
+
+
+def _append(scope: Scope, node: ast.stmt, path: str, element: ast.expr) -> ast.stmt:
+    _check_only_here(scope, node, path)
+    if isinstance(node, ast.Expr) and scope.program.value(occurrences(node, path)[0]).kind is not Kind.SEQUENCE:
+        raise Blocked(f"`{path}` is not known to be a list", node)
+    if _is_aliased(scope, path):
+        raise Blocked(f"`{path}` is known by another name, too", node)
+    value = scope.tensor(element)
+    if not isinstance(value, Batched):
+        raise Blocked("the same value is kept in every step", node)
+    scope.draft.lists.append(Appended(path, node, value))
+    taken = f"split(1, dim={value.axis})" if value.kept else f"unbind({value.axis})" if value.axis else "unbind()"
+    parts = expression(f"{{x}}.{taken}", x=value.code)
+    if _is_only_joined(scope, path):
+        return statement(f"{path}.extend({{parts}})", parts=parts)
+    if not value.own:
+        raise Blocked(f"`{path}` keeps views of a given tensor, to which other code may write", node)
+    return statement(f"{path}.extend(each.clone() for each in {{parts}})", parts=parts)
+
+
+def check_apart(scope: Scope, name: str, value: Batched) -> None:
+    """Raise Blocked where the last value of `name` may be kept elsewhere, too, and is written to."""
+    points = scope.program.get(Memory).points_to(scope.facts.loop)
+    stores = [node for node in scope.uses(name, inside=True) if isinstance(node.ctx, ast.Store)]
+    within = scope.graph.is_within
+    places = [
+        each for each in _held(scope, stores) if isinstance(each.root, ast.AST) and within(each.root, scope.facts.loop)
+    ]
+    outside = (write for write in points.writes if not within(write.node, scope.facts.loop))
+    is_kept = bool(scope.draft.lists) or len(scope.facts.read_behind) > 1
+    if value.own and is_kept and any(write.to in places for write in outside):
+        raise Blocked(f"`{name}` is changed in place after the loop, and may be kept elsewhere, too", scope.facts.loop)
+
+
+def _add(scope: Scope, node: ast.stmt, path: str, addends: list[tuple[str, ast.expr]]) -> ast.stmt:
+    _check_only_here(
+        scope, node, path, [each for each in scope.facts.loop.body if (sum_ := _added(each)) and sum_[0] == path]
+    )
+    if narrow := [addend for _, addend in addends if not (_item(addend) or _keeps_type(scope, path, addend))]:
+        raise Blocked(f"`{path}` adds up small integers, whose sum at once has 64 bits", narrow[0])
+    if isinstance(node, ast.AugAssign):
+        if not (isinstance(node.target, ast.Name) and _is_unshared(scope, path)):
+            raise Blocked(f"`{path}` may share its memory with another tensor", node)
+        return statement(f"{path} {addends[0][0]}= {{total}}", total=_total(scope, addends[0][1]))
+    added: ast.expr = expression(path)
+    for sign, addend in addends:
+        added = expression(f"{{sum}} {sign} {{total}}", sum=added, total=_total(scope, addend))
+    return assignment(path, added)
+
+
+def _slot(scope: Scope, node: ast.Assign, target: ast.Subscript) -> ast.stmt:
+    """`out[:, t] = v` as `out[:, first:stop] = v` of all steps."""
+    path = path_of(target.value)
+    if not path or len(node.targets) > 1:
+        raise Blocked("what is written to has no name", node)
+    _check_only_here(scope, node, path)
+    if scope.program.value(target.value).kind is not Kind.TENSOR:
+        raise Blocked(f"`{path}` is not known to be a tensor", node)
+    items = spread(scope, items_of(target), target.value)
+    found = ranges(scope, items)
+    if len(found) != 1 or sum(map(is_full, items)) != len(items) - 1:
+        raise Blocked("what is written to is not one step of a tensor", node)
+    axis, steps = found[0]
+    value, rank = scope.tensor(node.value), scope.rank(target.value)
+    if not isinstance(target.value, ast.Name) or not _is_unshared(scope, path):
+        raise Blocked(f"`{path}` may share its memory with another tensor", node)
+    if not isinstance(value, Batched) or rank is None or value.kept != steps.kept:
+        raise Blocked(f"it is not known whether a step fills a slot of `{path}`", node)
+    if value.rank != rank - (0 if value.kept else 1):
+        raise Blocked(f"it is not known whether a step fills a slot of `{path}`", node)
+    parts = [item_code(scope, item) for item in items]
+    parts[axis] = steps.slice()
+    slot = indexed(expression(path), parts)
+    return statement("{slot} = {x}", slot=slot, x=value.code if value.kept else value.at(axis).code)
+
+
+def _grow(scope: Scope, node: ast.Assign, call: ast.Call, part: ast.expr, axis: int) -> ast.stmt:
+    path = path_of(node.targets[0])
+    _check_only_here(scope, node, path)
+    value = scope.tensor(part)
+    if not isinstance(value, Batched) or not value.kept or value.axis != axis:
+        raise Blocked("the tensor does not grow along the time axis", node)
+    return assignment(path, scope.code(call, {part: value.code}))
+
+
+# -- forms of statements
 
 
 def _added(node: ast.stmt) -> tuple[str, list[tuple[str, ast.expr]]] | None:
@@ -192,54 +156,18 @@ def _sign(operator: ast.operator) -> str:
     return "+" if isinstance(operator, ast.Add) else "-"
 
 
-def is_fresh(scope: Scope, name: ast.Name, loop: ast.stmt) -> bool:
-    """Is the variable a tensor just made, that nothing but the loop has touched?"""
-    if not all(_is_new(scope, value) for value in starts_of(scope, name.id)):
-        return False
-    around = scope.program.function_of(loop) or scope.program.tree
-    uses = [node for node in occurrences(around, name.id) if isinstance(node.ctx, ast.Load)]
-    before = [node for node in uses if scope.program.stands_before(node, loop)]
-    return all(isinstance(scope.program.parent(node), ast.Attribute) and _is_measure(scope, node) for node in before)
-
-
-def _is_new(scope: Scope, value: ast.expr | None) -> bool:
-    """Is it a tensor that shares its memory with no other?"""
-    if not isinstance(value, ast.Call):
-        return isinstance(value, ast.BinOp)
-    name = scope.program.qualified(value.func)
-    if name in WRAPPERS and value.args:
-        return _is_new(scope, value.args[0])
-    entry = call_entry(scope, value)
-    if entry is None or any(each.name != "out" for each in entry.views):
-        return False
-    if not all(_is_new(scope, each) for argument in entry.may_return for each in argument.of(value)):
-        return False
-    return bool(entry.traits & {"factory", "like"}) or not entry.does("random")
-
-
-def _is_measure(scope: Scope, node: ast.AST) -> bool:
-    parent = scope.program.parent(node)
-    return isinstance(parent, ast.Attribute) and parent.attr in ("size", "shape", "dtype", "device", "dim", "ndim")
-
-
-def _is_own(scope: Scope, name: ast.Name) -> bool:
-    """Is the variable a number, or a tensor that shares its memory with no other?"""
-    starts = starts_of(scope, name.id)
-    are_numbers = (value is not None and scope.program.value(value).kind is Kind.NUMBER for value in starts)
-    return all(is_number or _is_new(scope, value) for is_number, value in zip(are_numbers, starts, strict=True))
-
-
 def _item(node: ast.expr) -> ast.expr | None:
     """The tensor of which `node` reads the number, in `loss.item()`."""
-    is_read = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item"
-    return node.func.value if is_read and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item":
+        return node.func.value
+    return None
 
 
 def _total(scope: Scope, addend: ast.expr) -> ast.expr:
     """What all steps add."""
     read = _item(addend)
-    value = tensor(scope.lift(read or addend), addend)
-    if not isinstance(value, Steps) or (read and value.rank != 0):
+    value = scope.tensor(read or addend, addend)
+    if not isinstance(value, Batched) or (read and value.rank != 0):
         raise Blocked("the same number is added in every step", addend)
     axis = f"{value.axis}, keepdim=True" if value.kept else str(value.axis)
     total = "{x}.sum()" if value.rank == 0 else f"{{x}}.sum({axis})"
@@ -248,14 +176,205 @@ def _total(scope: Scope, addend: ast.expr) -> ast.expr:
 
 def _grown(scope: Scope, node: ast.Assign) -> tuple[ast.Call, ast.expr, int] | None:
     """The cat by which a tensor grows, what it grows by, and the axis."""
-    call = node.value
-    if not isinstance(call, ast.Call) or scope.program.qualified(call.func) != "torch.cat" or not call.args:
+    call, path = node.value, path_of(node.targets[0])
+    if not isinstance(call, ast.Call) or _joins(scope, call) != "cat" or not call.args:
         return None
-    parts = call.args[0]
-    if not isinstance(parts, ast.List | ast.Tuple) or len(parts.elts) != 2:
+    parts, axis = call.args[0], joined_axis(call)
+    if not isinstance(parts, ast.List | ast.Tuple) or len(parts.elts) != 2 or axis is None or axis < 0:
         return None
-    path = path_of(node.targets[0])
-    if not path or path_of(parts.elts[0]) != path:
+    return (call, parts.elts[1], axis) if path and path_of(parts.elts[0]) == path else None
+
+
+def _joins(scope: Scope, call: ast.Call) -> str:
+    """The name of the operation by which tensors of a list become one: "cat" or "stack"; empty of any other call."""
+    name = torch_ops.canonical(scope.program.qualified(call.func))
+    return name if name in ("cat", "stack") else ""
+
+
+# -- who else may know it
+
+
+def _held(scope: Scope, nodes: Sequence[ast.AST]) -> Locations:
+    """The locations that variables may hold which are bound at `nodes`."""
+    points = scope.program.get(Memory).points_to(scope.facts.loop)
+    values = (scope.graph.value(node) for node in nodes)
+    return NOWHERE.union(*(points.held(value) for value in values if value is not None))
+
+
+def _is_unshared(scope: Scope, name: str, *, is_list: bool = False) -> bool:
+    """Is what the variable holds in front of the loop made by the function, and known there by no other name?"""
+    loop, starts = scope.facts.loop, [*scope.starts(name)]
+    if not starts or name in scope.flow.bindings(loop).shared or _is_aliased(scope, name):
+        return False
+    if any(each.is_outside for each in _held(scope, starts)):
+        return False
+    uses = (use for use in scope.uses(name, inside=False) if isinstance(use.ctx, ast.Load))
+    before = [use for use in uses if scope.program.stands_before(use, loop)]
+    is_seen = _shows_items if is_list else _is_measured
+    return all(map(scope.is_bound_alone, starts)) and all(is_seen(scope, use) for use in before)
+
+
+def _is_measured(scope: Scope, use: ast.Name) -> bool:
+    """Is only asked here what the host knows of a tensor?"""
+    parent = scope.program.parent(use)
+    word = parent.attr if isinstance(parent, ast.Attribute) else ""
+    known = torch_ops.of_attribute(word) or torch_ops.of_method(word)
+    return known is not None and known.is_metadata
+
+
+def _shows_items(scope: Scope, use: ast.Name) -> bool:
+    """Are only items of the list read or added here, or counted?"""
+    parent = scope.program.parent(use)
+    if isinstance(parent, ast.Subscript):
+        return isinstance(parent.ctx, ast.Load) and not isinstance(parent.slice, ast.Slice)
+    if isinstance(parent, ast.comprehension | ast.For):
+        return parent.iter is use
+    return _is_joined(scope, use)
+
+
+def _is_aliased(scope: Scope, path: str) -> bool:
+    """Does the loop know what is called `path` by another name, too?"""
+    points = scope.program.get(Memory).points_to(scope.facts.loop)
+    nodes = [each for each in scope.facts.inside if isinstance(each, ast.Name | ast.Attribute)]
+    places = NOWHERE.union(*(points.of(each) for each in nodes if path_of(each) == path))
+    return any(path_of(each) != path and places & points.of(each) for each in nodes if isinstance(each.ctx, ast.Load))
+
+
+def is_own_list(scope: Scope, name: str) -> bool:
+    """Is it a list made in front of the loop, of which nothing but this variable knows?"""
+    (start, *others) = scope.entering(name)
+    is_repeated = isinstance(start, ast.BinOp) and isinstance(start.op, ast.Mult)
+    display = start.left if is_repeated and isinstance(start, ast.BinOp) else start
+    return not others and isinstance(display, ast.List | ast.ListComp) and _is_unshared(scope, name, is_list=True)
+
+
+def _is_only_joined(scope: Scope, path: str) -> bool:
+    """Is it a new list, of which nothing takes a tensor out, but all of them are joined to others?"""
+    starts = scope.starts(path)
+    uses = [use for use in scope.uses(path) if scope.flow.definitions(use) & starts]
+    is_new = all(isinstance(value, ast.List | ast.ListComp) for value in scope.entering(path))
+    is_shared = path in scope.flow.bindings(scope.facts.loop).shared
+    return is_new and not is_shared and all(_is_joined(scope, use) for use in uses)
+
+
+def _is_joined(scope: Scope, use: ast.Name) -> bool:
+    """Is a list joined, measured, or filled here?"""
+    parent = scope.program.parent(use)
+    if isinstance(parent, ast.Attribute | ast.AugAssign):
+        return isinstance(use.ctx, ast.Store) or getattr(parent, "attr", "") in ("append", "extend")
+    if not isinstance(parent, ast.Call):
+        return False
+    return bool(_joins(scope, parent)) or scope.program.qualified(parent.func) == "builtins.len"
+
+
+# -- does a sum over all steps at once have the type of one that is made step by step?
+
+
+def _keeps_type(scope: Scope, path: str, addend: ast.expr) -> bool:
+    """Is the sum `path` of the same type if `addend` is summed up first, where torch makes small integers 64 bits wide?
+
+    What is not known to be small integers or truth values passes for something else.
+    """
+    starts = scope.entering(path) if _is_narrow(scope.program, addend) else []
+    return all(start is not None and _absorbs(scope.program, start, addend) for start in starts)
+
+
+def _is_narrow(program: Program, node: ast.expr) -> bool:
+    kind, dtype = number_kind(program, node), program.value(node).dtype
+    if kind == FLOAT or is_wide_integer(program, node):
+        return False
+    values = (assigned(program, node) if isinstance(node, ast.Name) else None) or [node]
+    is_cast = any(_makes_narrow(program, each) for value in values for each in ast.walk(value))
+    return is_cast or (kind == INTEGER and dtype != "int")
+
+
+def _makes_narrow(program: Program, node: ast.AST) -> bool:
+    """Is it `.int()`, or a type such as `torch.uint8`?"""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        method = torch_ops.of_method(node.func.attr)
+        is_cast = method is not None and method.does("cast") and not node.args
+        return is_cast and method is not None and not (method.does("making_floats") or method.dtype == "int")
+    name = program.qualified(node) if isinstance(node, ast.Attribute | ast.Name) else ""
+    return name.startswith("torch.") and name.removeprefix("torch.") in _NARROW
+
+
+def _absorbs(program: Program, start: ast.expr, addend: ast.expr) -> bool:
+    """Does adding to `start` give the same type, whether what is added is narrow or not?"""
+    if program.value(start).kind is Kind.NUMBER:
+        return number_kind(program, start) == FLOAT or program.value(addend).dtype == "bool"
+    return not _is_narrow(program, start)
+
+
+# -- one tensor where a list of results would only be stacked behind the loop
+
+
+def stacked(scope: Scope, lines: list[Line]) -> tuple[list[Line], list[Operation]]:
+    """`lines` without the lists that are only stacked, and what takes the stacking away."""
+    operations: list[Operation] = []
+    for each in scope.draft.lists:
+        start, call = _only_stacked(scope, each)
+        code = _joined(scope, each.value, joined_axis(call), is_cat=_joins(scope, call) == "cat") if call else None
+        if start is None or call is None or code is None:
+            continue
+        at = next(place for place, line in enumerate(lines) if line.statement is each.statement)
+        lines[at] = replace(lines[at], new=(*lines[at].new[:-1], assignment(each.path, code)))
+        operations.append(Replace(call, reference(each.path)))
+        if _is_alone(scope, start):
+            operations.append(ReplaceStatements((start,), ()))
+    return lines, operations
+
+
+def _only_stacked(scope: Scope, appended: Appended) -> tuple[ast.stmt | None, ast.Call | None]:
+    """Where the list starts empty, and the one call that reads it."""
+    program, loop, path = scope.program, scope.facts.loop, appended.path
+    starts = scope.starts(path)
+    if len(starts) != 1 or path in scope.flow.bindings(loop).shared or not all(map(scope.is_bound_alone, starts)):
+        return None, None
+    (start,) = starts
+    made, given = program.statement_of(start), program.value(start)
+    uses = [use for use in scope.uses(path, inside=False) if use is not start]
+    call = program.parent(uses[0]) if len(uses) == 1 else None
+    if given.kind is not Kind.SEQUENCE or given.items != () or program.block_of(made) is not program.block_of(loop):
+        return None, None
+    if not isinstance(call, ast.Call) or call.args[:1] != uses or not _joins(scope, call):
+        return None, None
+    if len(call.args) + len(call.keywords) > 2 or not scope.graph.runs_after(call, loop):
+        return None, None
+    is_beside = _repeats(program, call) is _repeats(program, loop)
+    return (made, call) if is_beside and program.stands_before(loop, call) else (None, None)
+
+
+def _repeats(program: Program, node: ast.AST) -> ast.AST | None:
+    """What runs `node` again and again, or later."""
+    return next((each for each in program.ancestors(node) if isinstance(each, _REPEATS)), None)
+
+
+def _joined(scope: Scope, value: Batched, axis: int | None, *, is_cat: bool) -> ast.expr | None:
+    """What stacking, or joining, the steps along `axis` gives; None where no rule makes that of them."""
+    if axis is None or axis < 0:
         return None
-    axis = joined_axis(call)
-    return (call, parts.elts[1], axis) if axis is not None and axis >= 0 else None
+    if value.kept:
+        return _apart(scope, value) if is_cat and value.axis == axis else None
+    if value.least < axis + is_cat:
+        return None
+    whole = _apart(scope, value.at(axis))
+    if not is_cat or whole is None:
+        return whole
+    return expression("{x}.flatten({first}, {last})", x=whole, first=axis, last=axis + 1)
+
+
+def _apart(scope: Scope, value: Batched) -> ast.expr | None:
+    """The steps in memory of their own, as stacking leaves them; None where the program has no name for torch."""
+    if value.fresh:
+        return value.code if value.dense else expression("{x}.contiguous()", x=value.code)
+    if value.dense:
+        return expression("{x}.clone()", x=value.code)
+    template = "{x}.clone(memory_format={torch}.contiguous_format)"
+    return expression(template, x=value.code, torch=scope.facts.torch) if scope.facts.torch else None
+
+
+def _is_alone(scope: Scope, start: ast.stmt) -> bool:
+    """Does the statement only make the empty list, on a line that holds nothing else, in a block that has more?"""
+    line = scope.program.source.line_text(start.lineno).strip()
+    several = isinstance(start, ast.Assign) and (len(start.targets) > 1 or not isinstance(start.targets[0], ast.Name))
+    return line == scope.program.segment(start) and not several and len(scope.program.block_of(start)) > 1

@@ -1,63 +1,81 @@
-"""What the lifting of one loop knows: the program, the shapes in it, and the values of the body's names so far."""
+"""What is known while one loop is vectorized: the program, its IR, and the values of the body's names so far."""
 
 from __future__ import annotations
 
 import ast
+import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Graph
 from perflint.analysis.values.shapes import Shapes, axis_of
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import PlainLoop, integer, path_of
+from perflint.syntax.scopes import local_names
+from perflint.syntax.walk import FUNCTIONS, LOOPS, PlainLoop, integer, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.names import Taken
-from perflint.transforms.operations import derived
+from perflint.transforms.names import Taken, name_of_torch, taken_around
+from perflint.transforms.operations import derived, standing_for
 from perflint.transforms.template import assignment, reference
-from perflint.transforms.vectorize.steps import Carried, Index, Layers, Lifted, Same, State, Steps
+from perflint.transforms.vectorize.values import Batched, Carried, Induction, Invariant, Layers, State, Value
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
 
-
-@dataclass(frozen=True)
-class Lifter:
-    """What lifts an expression, and the statements of a function that a body calls; both need this module."""
-
-    expression: Callable[[Scope, ast.expr], Lifted]
-    statements: Callable[[Scope, list[ast.stmt]], Iterator[ast.stmt]]
+_CLOSED = (*FUNCTIONS, ast.ClassDef, ast.Yield, ast.YieldFrom, ast.Await, ast.NamedExpr)
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of the loop before anything of it is lifted."""
+    """What is known of the loop before anything of it is vectorized.
+
+    `torch` is what the program calls it, empty where it does not; `inside` are the nodes of the loop; `bound_names` the
+    names that its function gives a value; `read_behind` those that it sets and code behind it reads; `shifted` is what
+    names are given at the end of a step out of given sequences alone: loop-carried shifted inputs. `lift` gives the
+    value of an expression, `lift_statements` those of a function that the body calls.
+    """
 
     program: Program
     loop: PlainLoop
-    flow: Flow
-    shapes: Shapes
-    torch: str  # how the program calls it; empty where it does not
-    inside: frozenset[ast.AST]  # the nodes of the loop
-    bound_names: frozenset[str]  # those that the loop's function gives a value
-    read_behind: frozenset[str]  # the names that the loop sets and code behind it reads
-    handed_on: Mapping[str, ast.expr]  # what names are given at the end of a step
-    lifter: Lifter
+    torch: str
+    inside: frozenset[ast.AST]
+    bound_names: frozenset[str]
+    read_behind: frozenset[str]
+    shifted: Mapping[str, ast.expr]
+    lift: Callable[[Scope, ast.expr], Value]
+    lift_statements: Callable[[Scope, list[ast.stmt]], Iterator[ast.stmt]]
+
+
+@dataclass(frozen=True)
+class Appended:
+    """A list called `path` that gets one tensor in each step."""
+
+    path: str
+    statement: ast.stmt
+    value: Batched
 
 
 @dataclass(frozen=True)
 class Draft:
-    """What the new statements have come to so far; the loop and all functions that it calls add to the same one."""
+    """What the new statements have come to so far; the loop and all functions that it calls add to the same one.
+
+    `before` are statements that the next one needs in front of it; `changes` what becomes different besides rounding;
+    `consumed` the states that RNNs were given; `shifted` the names that were read one step late; `final` what has its
+    last value behind the new statements already; `outputs` the names of what Cells put out, by the path of their state;
+    `below` the axis along which a layer took those of the one below to be; `lists` are the lists of results.
+    """
 
     taken: Taken
-    before: list[ast.stmt] = field(default_factory=list)  # statements that the next one needs in front of it
-    changes: set[str] = field(default_factory=set)  # what becomes different besides rounding
-    consumed: set[str] = field(default_factory=set)  # the states that RNNs were given
-    shifted: set[str] = field(default_factory=set)  # the names that were read one step late
-    final: set[str] = field(default_factory=set)  # what has its last value behind the new statements already
-    outputs: dict[str, str] = field(default_factory=dict)  # the names of what Cells put out, by the path of their state
-    below: dict[str, int] = field(default_factory=dict)  # along which axis a layer took them to be
+    before: list[ast.stmt] = field(default_factory=list)
+    changes: set[str] = field(default_factory=set)
+    consumed: set[str] = field(default_factory=set)
+    shifted: set[str] = field(default_factory=set)
+    final: set[str] = field(default_factory=set)
+    outputs: dict[str, str] = field(default_factory=dict)
+    below: dict[str, int] = field(default_factory=dict)
+    lists: list[Appended] = field(default_factory=list)
 
     def outputs_of(self, path: str) -> str:
         """The name of the outputs of the Cell whose state is found under `path`."""
@@ -69,11 +87,14 @@ class Draft:
 
 @dataclass(frozen=True)
 class Callee:
-    """How the names of a function that the loop's body calls are written in the loop's function."""
+    """How the names of a function that the body calls, `depth` calls deep, are written in the loop's function.
 
-    depth: int  # of calls
+    `own` are those of the names that it gives a value itself.
+    """
+
+    depth: int
     codes: dict[str, ast.expr] = field(default_factory=dict)
-    own: dict[str, str] = field(default_factory=dict)  # of the names that it gives a value itself
+    own: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -91,35 +112,56 @@ class Layer:
 
 
 @dataclass(frozen=True)
+class Line:
+    """The `new` statements that take the place of an old one; of its head, where `last` is the last line of that."""
+
+    statement: ast.stmt
+    new: tuple[ast.stmt, ...]
+    last: int = 0
+
+
+@dataclass(frozen=True)
 class Scope:
     """The values, by path, of what one function has given a value so far: the loop's, or one that its body calls.
 
-    Where it is replaced with changes, both go on with the same `draft` and, unless they are changed, `values`.
+    `assigned` are all paths that the loop gives a value, `targets` what its head alone does, `late` the names that
+    stand for what the step before left, wherever they are. Where it is replaced with changes, both go on with the same
+    `draft` and, unless they are changed, `values`.
     """
 
     facts: Facts
     draft: Draft
-    assigned: frozenset[str]  # all paths that the loop gives a value
-    targets: Mapping[str, Lifted] = field(default_factory=dict)  # what the loop's head alone gives a value
-    values: dict[str, Lifted] = field(default_factory=dict)
+    assigned: frozenset[str]
+    targets: Mapping[str, Value] = field(default_factory=dict)
+    values: dict[str, Value] = field(default_factory=dict)
     callee: Callee | None = None
     layer: Layer | None = None
-    late: frozenset[ast.AST] = frozenset()  # the names that stand for what the step before left, wherever they are
+    late: frozenset[ast.AST] = frozenset()
 
     @property
     def program(self) -> Program:
         """The program that the loop is in."""
         return self.facts.program
 
-    def lift(self, node: ast.expr) -> Lifted:
+    @property
+    def flow(self) -> Flow:
+        """The reaching definitions of the program."""
+        return self.program.get(Flow)
+
+    @property
+    def graph(self) -> Graph:
+        """The IR of the loop's function."""
+        return self.flow.graph(self.facts.loop)
+
+    def lift(self, node: ast.expr) -> Value:
         """The value of `node` in all steps; raises Blocked."""
-        return self.facts.lifter.expression(self, node)
+        return self.facts.lift(self, node)
 
-    def lift_statements(self, statements: list[ast.stmt]) -> Iterator[ast.stmt]:
-        """The statements that take the place of those of a function that the loop's body calls; raises Blocked."""
-        return self.facts.lifter.statements(self, statements)
+    def tensor(self, node: ast.expr, at: ast.AST | None = None) -> Batched | Invariant:
+        """The value of `node` where it is a tensor that is known in every step; raises Blocked."""
+        return tensor(self.lift(node), at or node)
 
-    def read(self, node: ast.expr) -> Lifted | None:
+    def read(self, node: ast.expr) -> Value | None:
         """The value of a variable, or an item of a list, that the body or the loop's head sets; None for any other."""
         place = place_of(node)
         if place in self.values and node not in self.late:
@@ -133,17 +175,13 @@ class Scope:
         is_fixed = (integer(node.slice) or 0) >= 0 and isinstance(node.slice, ast.Constant)
         is_layer = self.layer is not None and isinstance(node.slice, ast.Name) and node.slice.id == self.layer.index
         base = self.read(node.value)
-        return (is_fixed or is_layer) and isinstance(base, Carried) and base.path not in self.facts.handed_on
+        return (is_fixed or is_layer) and isinstance(base, Carried) and base.path not in self.facts.shifted
 
-    def same(self, node: ast.expr) -> Same:
-        """An expression in which nothing differs from step to step."""
-        is_number = self.program.value(node).kind is Kind.NUMBER
-        return Same(self.code(node), 0 if is_number else self.facts.shapes.shape(node).rank, is_number)
-
-    def varies(self, node: ast.expr) -> bool:
-        """Does `node` read anything that the loop gives a value?"""
+    def varies(self, *nodes: ast.expr) -> bool:
+        """Does one of them read anything that the loop gives a value?"""
         return any(
-            isinstance(part, ast.Name | ast.Attribute) and not isinstance(self.read(part), Same | None)
+            isinstance(part, ast.Name | ast.Attribute) and not isinstance(self.read(part), Invariant | None)
+            for node in nodes
             for part in ast.walk(node)
         )
 
@@ -182,22 +220,69 @@ class Scope:
         self.draft.before.append(assignment(name, code))
         return name
 
+    # -- the loop's variables
+
     def starts(self, name: str) -> set[ast.AST]:
         """Where the variable gets the values that it has in front of the loop."""
         uses = (node for node in self.facts.inside if isinstance(node, ast.Name) and node.id == name)
-        return {each for node in uses for each in self.facts.flow.definitions(node)} - self.facts.inside
+        return {each for node in uses for each in self.flow.definitions(node)} - self.facts.inside
+
+    def entering(self, name: str) -> list[ast.expr | None]:
+        """What the variable is given in front of the loop; None for what is not in sight."""
+        return [self.given(each) for each in self.starts(name)] or [None]
 
     def start(self, name: ast.Name) -> ast.expr | None:
         """What the one assignment in front of the loop gives `name`; None where it comes from elsewhere, too."""
-        starts = self.facts.flow.definitions(name) - self.facts.inside
-        target = next(iter(starts)) if len(starts) == 1 else None
+        starts = self.flow.definitions(name) - self.facts.inside
+        return self.given(next(iter(starts))) if len(starts) == 1 else None
+
+    def given(self, target: ast.AST) -> ast.expr | None:
+        """What an assignment gives to `target` alone; None where that is not in sight."""
         statement = self.program.statement_of(target) if isinstance(target, ast.Name) else None
-        return given_by(statement, target) if isinstance(statement, ast.Assign) and target is not None else None
+        if not isinstance(target, ast.Name) or not isinstance(statement, ast.Assign) or len(statement.targets) > 1:
+            return None
+        return dict(parts_of(statement.targets[0], statement.value)).get(target)
+
+    def is_bound_alone(self, target: ast.AST) -> bool:
+        """Does no other name get the same value where the variable is bound?"""
+        statement = self.program.statement_of(target)
+        targets = getattr(statement, "targets", [getattr(statement, "target", None)])
+        value = getattr(statement, "value", None)
+        return len(targets) == 1 and target in ast.walk(targets[0]) and not isinstance(value, ast.Name)
+
+    def uses(self, name: str, *, inside: bool | None = None) -> list[ast.Name]:
+        """Where the function of the loop has the variable, in the loop or outside of it."""
+        around = self.program.function_of(self.facts.loop) or self.program.tree
+        found = (node for node in own_nodes(around) if isinstance(node, ast.Name) and node.id == name)
+        return [node for node in found if inside is None or (node in self.facts.inside) is inside]
+
+    def is_rebound(self, path: str) -> bool:
+        """Does the loop give the variable that `path` begins with another value as a whole?"""
+        return any(not isinstance(node.ctx, ast.Load) for node in self.uses(root_of(path), inside=True))
+
+    def is_read_behind(self, path: str) -> bool:
+        """Does code behind the loop read the variable, or the list that `path` is an item of?"""
+        root = root_of(path)
+        if path == root or self.is_rebound(path):
+            lists = (value for value in self.values.values() if isinstance(value, Layers))
+            return root in self.facts.read_behind or any(each.is_kept for each in lists)
+        uses = self.uses(root, inside=False)
+        return is_repeated(self.program, self.facts.loop) or any(self._runs_behind(use) for use in uses)
+
+    def _runs_behind(self, node: ast.AST) -> bool:
+        return self.graph.runs_after(node, self.facts.loop)
+
+    # -- shapes
+
+    def rank(self, node: ast.expr) -> int | None:
+        """How many axes the value of `node` has, where the program tells."""
+        return self.program.get(Shapes).shape(node).rank
 
     def is_length(self, count: ast.expr, base: ast.expr, axis: int) -> bool:
         """Is `count` how long `base` is along `axis`?"""
-        size = self.facts.shapes.shape(base).size(axis)
-        if size and self.facts.shapes.size(count) == size:
+        shapes = self.program.get(Shapes)
+        size = shapes.shape(base).size(axis)
+        if size and shapes.size(count) == size:
             return True
         measure = self.start(count) if isinstance(count, ast.Name) else count
         measured = axis_of(measure) if measure is not None else None
@@ -207,11 +292,98 @@ class Scope:
         """Are both the same variable, given its value in the same place?"""
         if not isinstance(one, ast.Name) or not isinstance(other, ast.Name) or one.id != other.id:
             return False
-        return self.facts.flow.definitions(one) == self.facts.flow.definitions(other) != frozenset()
+        return self.flow.definitions(one) == self.flow.definitions(other) != frozenset()
 
-    def rank(self, node: ast.expr) -> int | None:
-        """How many axes the value of `node` has, where the program tells."""
-        return self.facts.shapes.shape(node).rank
+    def invariant(self, node: ast.expr) -> Invariant:
+        """The value of an expression in which nothing differs from step to step."""
+        is_number = self.program.value(node).kind is Kind.NUMBER
+        return Invariant(self.code(node), 0 if is_number else self.rank(node), is_number)
+
+
+def scope_of(program: Program, loop: PlainLoop, lift: Callable[[Scope, ast.expr], Value],
+             lift_statements: Callable[[Scope, list[ast.stmt]], Iterator[ast.stmt]]) -> Scope:  # fmt: skip
+    """The scope in which `loop` is vectorized, its head still to be read; raises Blocked."""
+    inside = frozenset(own_nodes(loop))
+    if found := [node for node in own_nodes(loop) if isinstance(node, _CLOSED)]:
+        raise Blocked("other code may run in each step", found[0])
+    around = program.function_of(loop)
+    facts = Facts(
+        program=program,
+        loop=loop,
+        torch=name_of_torch(program),
+        inside=inside,
+        bound_names=frozenset(local_names(around) if around is not None else ()),
+        read_behind=frozenset(_read_behind(program.get(Flow), loop, inside)),
+        shifted=_shifted(loop),
+        lift=lift,
+        lift_statements=lift_statements,
+    )
+    return Scope(facts, Draft(taken_around(program, loop)), frozenset(written_paths(loop)))
+
+
+def written_paths(loop: PlainLoop) -> Iterator[str]:
+    """The paths to which the loop may give a value, or an item."""
+    for node in own_nodes(loop):
+        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            if path := path_of(node.value if isinstance(node, ast.Subscript) else node):
+                yield path
+        elif isinstance(node, ast.stmt) and (kept := appended(node)) is not None:
+            yield kept[0]
+
+
+def _read_behind(flow: Flow, loop: PlainLoop, inside: frozenset[ast.AST]) -> Iterator[str]:
+    """The names that the loop sets and that are read behind it, the next time it runs included."""
+    bindings = flow.bindings(loop)
+    for node in inside:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            if node.id in bindings.shared:
+                raise Blocked(f"a function defined here uses `{node.id}`", loop)
+            if any(use not in inside for use in bindings.uses.get(node, ())):
+                yield node.id
+        elif isinstance(node, ast.Name) and (found := flow.definitions(node)) & inside and found - inside:
+            yield from [node.id] if is_repeated(flow.program, loop) else []
+
+
+def _shifted(loop: PlainLoop) -> dict[str, ast.expr]:
+    """The names that the body gives a value in one place, out of given sequences alone, and that value."""
+    stored = [node.id for each in loop.body for node in own_nodes(each) if _is_store(node)]
+    found = (node for node in loop.body if isinstance(node, ast.Assign) and len(node.targets) == 1)
+    return {
+        target.id: node.value
+        for node in found
+        if _is_store(target := node.targets[0]) and stored.count(target.id) == 1
+        and not any(isinstance(part, ast.Name) and part.id in stored for part in ast.walk(node.value))
+    }  # fmt: skip
+
+
+def _is_store(node: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+
+
+def is_repeated(program: Program, loop: PlainLoop) -> bool:
+    """Does the loop stand in another one of the same function?"""
+    outer = itertools.takewhile(lambda each: not isinstance(each, FUNCTIONS), program.ancestors(loop))
+    return any(isinstance(each, LOOPS) for each in outer)
+
+
+def appended(node: ast.stmt) -> tuple[str, ast.expr] | None:
+    """The list that `node` appends to, and what: `outs.append(x)` or `outs += [x]`; None of any other statement."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
+        call, path = node.value, path_of(node.value.func.value)
+        if node.value.func.attr == "append" and path and len(call.args) == 1 and not call.keywords:
+            return path, call.args[0]
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and isinstance(node.value, ast.List):
+        path = path_of(node.target)
+        if path and len(node.value.elts) == 1:
+            return path, node.value.elts[0]
+    return None
+
+
+def parts_of(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What each part of an assignment's target is given, as far as that is in sight."""
+    yield target, value
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        yield from zip(target.elts, value.elts, strict=True)
 
 
 def place_of(node: ast.AST) -> str:
@@ -227,23 +399,11 @@ def root_of(path: str) -> str:
     return re.split(r"\W", path)[0]
 
 
-def given_by(statement: ast.Assign, name: ast.AST) -> ast.expr | None:
-    """What `statement` gives to `name`; None where that is not in sight."""
-    target, value = statement.targets[0], statement.value
-    if len(statement.targets) > 1:
-        return None
-    if target is name:
-        return value
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-        return next((given for part, given in zip(target.elts, value.elts, strict=True) if part is name), None)
-    return None
-
-
-def counter(scope: Scope, node: ast.expr) -> Index | None:
-    """`node` as the loop's counter, plus or minus a constant."""
+def counter(scope: Scope, node: ast.expr) -> Induction | None:
+    """`node` as the induction variable, plus or minus a constant."""
     if isinstance(node, ast.Name):
         value = scope.read(node)
-        return value if isinstance(value, Index) else None
+        return value if isinstance(value, Induction) else None
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
         left, right = counter(scope, node.left), integer(node.right)
         if left is not None and right is not None:
@@ -252,16 +412,27 @@ def counter(scope: Scope, node: ast.expr) -> Index | None:
     return None
 
 
-def tensor(value: Lifted, node: ast.expr) -> Steps | Same:
+def tensor(value: Value, node: ast.AST) -> Batched | Invariant:
     """`value` where it is a tensor that is known in every step; raises Blocked."""
     if isinstance(value, State) and value.is_output and value.outputs is not None:
         return value.outputs
-    if isinstance(value, Steps | Same):
+    if isinstance(value, Batched | Invariant):
         return value
     if isinstance(value, Carried):
         raise Blocked(f"the step needs `{value.path}` of the step before", node)
-    if isinstance(value, Index):
+    if isinstance(value, Induction):
         raise Blocked("the number of the step is used as data", node)
     if isinstance(value, Layers):
         raise Blocked("the states of all layers are read together", node)
     raise Blocked("the RNN's state of each step is not among its outputs", node)
+
+
+def placed(lines: Iterable[Line]) -> list[ast.stmt]:
+    """The new statements, which have the comments of those they stand for."""
+    found: list[ast.stmt] = []
+    for line in lines:
+        for position, each in enumerate(line.new):
+            if not position:
+                standing_for(each, line.statement, last=line.last, alone=len(line.new) == 1)
+            found.append(each)
+    return found

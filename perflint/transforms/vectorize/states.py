@@ -1,4 +1,4 @@
-"""Follows what Cells left: which state of a step the next one finds, under its own name or in a list."""
+"""Follows the states of RNNs: which one of a step the next one finds, under its own name or in a list."""
 
 from __future__ import annotations
 
@@ -10,24 +10,20 @@ from perflint.syntax.walk import integer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.template import assignment, expression, reference, statement
 from perflint.transforms.vectorize.axes import joined_axis
-from perflint.transforms.vectorize.results import appended
-from perflint.transforms.vectorize.scope import Layer, Scope, root_of
-from perflint.transforms.vectorize.seen import is_rebound
-from perflint.transforms.vectorize.steps import Carried, Layers, Lifted, Parts, State, Steps
+from perflint.transforms.vectorize.scope import Layer, Scope, appended, root_of
+from perflint.transforms.vectorize.values import Batched, Carried, Layers, Parts, State, Value
 
 
-def is_left(values: Mapping[str, Lifted], path: str) -> bool:
+def is_left(values: Mapping[str, Value], path: str) -> bool:
     """Does the step after find under `path` what its own Cell left?"""
-    value = values.get(path)
-    if value is None and path.endswith("]"):
-        base, _, index = path[:-1].rpartition("[")
-        whole = values.get(base)
-        is_item = isinstance(whole, Parts) and index.isdigit() and int(index) < len(whole.items)
-        value = whole.items[int(index)] if isinstance(whole, Parts) and is_item else None
-    return value is not None and is_of(value, path)
+    base, _, index = path.removesuffix("]").rpartition("[")
+    whole = values.get(base)
+    if path not in values and isinstance(whole, Parts) and index.isdigit() and int(index) < len(whole.items):
+        return is_of(whole.items[int(index)], path)
+    return path in values and is_of(values[path], path)
 
 
-def is_of(value: Lifted, path: str) -> bool:
+def is_of(value: Value, path: str) -> bool:
     """Is it what the step after is to find under `path`?"""
     if isinstance(value, Parts):
         return bool(value.items) and all(is_of(each, f"{path}[{k}]") for k, each in enumerate(value.items))
@@ -41,7 +37,7 @@ def may_be_named(value: State | Parts | Layers) -> bool:
     return True
 
 
-def last_of(value: Lifted) -> ast.expr | None:
+def last_of(value: Value) -> ast.expr | None:
     """A Cell's state, or a pair of them, behind the last step; None where that was not kept."""
     if isinstance(value, State):
         return value.last
@@ -83,7 +79,7 @@ def stacked_layers(scope: Scope, node: ast.Call) -> Layers | None:
     return replace(whole, code=scope.code(node))
 
 
-def earlier(scope: Scope, node: ast.Name) -> Steps | None:
+def earlier(scope: Scope, node: ast.Name) -> Batched | None:
     """The state that the step before left, where a Cell has told all: one step late, and first what it begins with."""
     known = (each for each in scope.values.values() if isinstance(each, State) and each.path == node.id)
     outputs = next((each.outputs for each in known if each.is_output), None)
@@ -106,7 +102,7 @@ def earlier(scope: Scope, node: ast.Name) -> Steps | None:
     return replace(outputs, code=reference(scope.draft.outputs[place]), dense=True, own=False)
 
 
-def below(scope: Scope, node: ast.Subscript) -> Steps | None:
+def below(scope: Scope, node: ast.Subscript) -> Batched | None:
     """`h[i - 1]` in a layer that is not the first: what the layer below it put out."""
     layer, index = scope.layer, node.slice
     if layer is None or not isinstance(index, ast.BinOp) or not isinstance(index.op, ast.Sub):
@@ -114,13 +110,13 @@ def below(scope: Scope, node: ast.Subscript) -> Steps | None:
     if getattr(index.left, "id", "") != layer.index or integer(index.right) != 1:
         return None
     base = scope.read(node.value)
-    if not isinstance(base, Carried) or is_rebound(scope, base.path):
+    if not isinstance(base, Carried) or scope.is_rebound(base.path):
         return None
     place = f"{base.path}[{layer.index}]"
     if not layer.is_above or layer.axis is None or place in scope.values:
         raise Blocked(f"`{ast.unparse(node)}` is not known to be the state of the layer below, in the same step", node)
     scope.draft.below[place] = layer.axis
-    return Steps(reference(scope.draft.outputs_of(place)), layer.axis, 2, 2, own=True)
+    return Batched(reference(scope.draft.outputs_of(place)), layer.axis, 2, 2, own=True)
 
 
 def leave(scope: Scope, layer: Layer, fills: Callable[[str], bool], node: ast.AST) -> None:
@@ -135,7 +131,7 @@ def leave(scope: Scope, layer: Layer, fills: Callable[[str], bool], node: ast.AS
         numbers = [each[len(base) + 1 : -1] for each in scope.values if each.startswith(f"{base}[")]
         if any(number.isdigit() and int(number) >= layer.first for number in numbers):
             raise Blocked(f"`{base}` has another item that is replaced in each step", node)
-        if is_rebound(scope, base):
+        if scope.is_rebound(base):
             continue
         if not is_left(scope.values, place) or not isinstance(value, State | Parts):
             raise Blocked(f"`{place}` goes into an RNN, and is not what it returns", node)

@@ -1,6 +1,6 @@
-"""Keeps how files were before a program wrote to them, so that they can be put back, whatever became of the program.
+"""Keeps the content of files before a program writes to them, and restores it, also after a crash.
 
-An entry is one file of the journal: a line of JSON on what was at a path, followed by the content if that was a file.
+Each entry is a file of the journal: a line of JSON on what was at a path, followed by its content if it was a file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from perflint.verify.agent.noting import noting_calls
+from perflint.shim.hooks import before
 
 _FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _TOUCHED = {  # functions of `os`, and where their arguments have paths that are changed, with the names of those
@@ -39,16 +39,16 @@ _TOUCHED = {  # functions of `os`, and where their arguments have paths that are
     "symlink": {1: "dst"},
 }
 _MODES = frozenset("wax+")
-_WRITERS = {"torch": "save", "safetensors.torch": "save_file"}  # which write without a word to Python
-_PASSED_OVER = frozenset(("__pycache__", ".perflint", "site-packages", ".cache"))  # folders of what is made anew
+_WRITERS = {"torch": "save", "safetensors.torch": "save_file"}  # which don't write by Python's functions
+_IGNORED = frozenset(("__pycache__", ".perflint", "site-packages", ".cache"))  # folders
 _KINDS = {stat.S_IFDIR: "folder", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}  # of what is known by its mode
 _DEVICES = ("/dev/", "/proc/", "/sys/")
 
 
 class Entry(NamedTuple):
-    """What was at a path: a "file", "folder", "link" to `target`, "pipe", "socket", or "nothing".
+    """What was at a path, `own` if that is below the program's folders.
 
-    It is its `own` if that is below the program's folders.
+    `was` is "file", "folder", "link" (to `target`), "pipe", "socket" or "nothing".
     """
 
     path: str
@@ -61,10 +61,7 @@ class Entry(NamedTuple):
 
 
 class Journal:
-    """Notes in the user's process what is about to be changed: what there is, and what is new below `roots`.
-
-    The folders `ours` are left alone.
-    """
+    """In the user's process, notes what is about to be changed, except in the folders `ours`; `roots` are its own."""
 
     def __init__(self, folder: Path, roots: Sequence[str], ours: Sequence[str]) -> None:
         self._folder = folder
@@ -72,10 +69,9 @@ class Journal:
         self._ours = tuple(f"{os.path.realpath(each)}{os.sep}" for each in (*ours, str(folder)) if each)
 
     def watch(self) -> None:
-        """Note all changes from now on, but for those of libraries that have to be watched, too.
+        """Note all changes from now on, except by libraries that have to be watched, too.
 
-        By functions in the place of Python's own: an audit hook would be called for each `id` of an object, which slows
-        down what is timed.
+        Patches functions of Python: an audit hook would be called for each `id` of an object, which slows programs.
         """
         _replace(builtins, "open", self._opening)
         _replace(io, "open", self._opening)
@@ -90,7 +86,7 @@ class Journal:
 
     @property
     def libraries(self) -> dict[str, Callable[[ModuleType], None]]:
-        """What to call once a library has been imported, by its name."""
+        """What to call once a library has been imported."""
         return {name: partial(self._watch_writer, writer) for name, writer in _WRITERS.items()}
 
     def _opening(self, file: object = None, mode: object = "r", *_: object, **named: object) -> None:
@@ -111,7 +107,7 @@ class Journal:
         def keep(_: object, file: object, *_args: Any, **_kwargs: Any) -> None:
             self._keep(file, follow=True)
 
-        setattr(library, name, noting_calls(getattr(library, name), keep))
+        setattr(library, name, before(getattr(library, name), keep))
 
     def _keep(self, given: object, *, follow: bool) -> None:
         if not isinstance(given, str | bytes | os.PathLike):
@@ -127,7 +123,7 @@ class Journal:
     def _passes_over(self, path: str) -> bool:
         root = next(filter(path.startswith, self._roots), os.sep)
         parts = Path(path[len(root) :]).parts
-        return path.startswith((*self._ours, *_DEVICES)) or not _PASSED_OVER.isdisjoint(parts)
+        return path.startswith((*self._ours, *_DEVICES)) or not _IGNORED.isdisjoint(parts)
 
     def _note(self, path: str) -> None:
         entry = _entry(path, path.startswith(self._roots))
@@ -148,9 +144,9 @@ class Journal:
 
 
 def _replace(owner: Any, name: str, note: Callable[..., None]) -> None:
-    """Have a function of a module tell of each call before it is made."""
+    """Have `note` called before each call of a function."""
     function = getattr(owner, name)
-    noted = noting_calls(function, note)
+    noted = before(function, note)
     setattr(owner, name, noted)
     for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
         able.update({noted} if function in able else ())
@@ -179,12 +175,16 @@ def _below(folder: Path) -> Iterator[str]:
 
 def entries(journal: Path) -> list[tuple[Entry, Path]]:
     """What was at each path that a program has written to, and where that is kept."""
-    kept = [place for place in journal.iterdir() if not place.suffix]
-    return sorted((_read(place), place) for place in kept)
+    found = []
+    for place in journal.iterdir():
+        if not place.suffix:
+            with place.open("rb") as file:
+                found.append((Entry(*json.loads(file.readline())), place))
+    return sorted(found)
 
 
 def written(journal: Path, into: Path) -> dict[str, Path | None]:
-    """Copies of the files below the program's own folders that are new or changed, by path; None for those removed."""
+    """Copies of new and changed files below the program's folders, by path; None for removed ones."""
     into.mkdir()
     files: dict[str, Path | None] = {}
     for number, (entry, _) in enumerate(entries(journal)):
@@ -199,19 +199,19 @@ def written(journal: Path, into: Path) -> dict[str, Path | None]:
 
 
 def elsewhere(journal: Path) -> tuple[str, ...]:
-    """The files elsewhere that are new or changed, but for temporary and hidden ones: caches of libraries."""
-    changed = (entry.path for entry, _ in entries(journal) if not entry.own and _is_changed_file(entry))
+    """New and changed files elsewhere, except temporary and hidden ones, as caches of libraries."""
     temporary = f"{os.path.realpath(tempfile.gettempdir())}{os.sep}"
-    return tuple(path for path in changed if not path.startswith(temporary) and f"{os.sep}." not in path)
-
-
-def _is_changed_file(entry: Entry) -> bool:
-    now = _entry(entry.path, entry.own)
-    return now is not None and now.was == "file" and now != entry
+    paths = []
+    for entry, _ in entries(journal):
+        if not entry.own and not entry.path.startswith(temporary) and f"{os.sep}." not in entry.path:
+            now = _entry(entry.path, entry.own)
+            if now is not None and now.was == "file" and now != entry:
+                paths.append(entry.path)
+    return tuple(paths)
 
 
 def put_back(journal: Path) -> None:
-    """Make all that is in the journal as it was, and begin it anew."""
+    """Restore all that is in the journal, and empty it."""
     found = entries(journal) if journal.is_dir() else []
     for entry, place in reversed(found):  # what is in a folder before the folder
         if entry.was == "nothing":
@@ -222,11 +222,6 @@ def put_back(journal: Path) -> None:
         if entry.was != "nothing":
             _restore(entry, place)
             place.unlink()
-
-
-def _read(place: Path) -> Entry:
-    with place.open("rb") as file:
-        return Entry(*json.loads(file.readline()))
 
 
 def _remove(path: Path) -> None:

@@ -13,26 +13,26 @@ from pathlib import Path
 from perflint.shim import launch
 from perflint.shim.plan import load
 from perflint.shim.session import RUN, Shim, environment, plan_of
-from perflint.verify.agent.inside import Inside, join
-from perflint.verify.spec import Kind
+from perflint.verify.agent.join import Agent, join
+from perflint.verify.messages import Kind
 
 
 def main(kind: str, name: str, *arguments: str) -> None:
-    """Run the program in this process; what its environment names is patched, counted and held up."""
+    """Run the program in this process, patched, counted and stopped as its environment says."""
     run = Path(os.environ[RUN])
     os.environ.update(environment(run))
     shim = Shim(load(plan_of(run)), run)
     shim.install()
-    inside = join()
+    agent = join()
     start = {
         Kind.SCRIPT: partial(launch.run_script, name, arguments, shim),
         Kind.MODULE: partial(launch.run_module, name, arguments),
-        Kind.CALL: partial(_call_again_and_again, name, arguments, inside),
+        Kind.CALL: partial(_call_repeatedly, name, arguments, agent),
     }
     start[Kind(kind)]()
 
 
-def _call_again_and_again(name: str, arguments: Sequence[str], inside: Inside) -> None:
+def _call_repeatedly(name: str, arguments: Sequence[str], agent: Agent) -> None:
     module, _, path = name.partition(":")
     sys.path[0] = str(Path.cwd())
     sys.argv[:] = ["-m", *arguments]  # as while Python looks for a module
@@ -42,7 +42,7 @@ def _call_again_and_again(name: str, arguments: Sequence[str], inside: Inside) -
     function = importlib.import_module(module)
     for attribute in path.split("."):
         function = getattr(function, attribute)
-    called = inside.counted(function)  # type: ignore[arg-type]
+    called = agent.counted(function)  # type: ignore[arg-type]
     while True:
         called()
 

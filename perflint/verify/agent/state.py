@@ -1,4 +1,4 @@
-"""The state of a program behind a step: what its optimizers train, and what else its modules keep."""
+"""The state of a program after a step: parameters, gradients, optimizer state and options, buffers."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from perflint.verify.agent.noting import noting_calls
+from perflint.shim.hooks import before
 from perflint.verify.agent.tensors import Tensors, tensors_in, values_in
 
 GRADIENT, OPTION = "gradient", "option"
-WEIGHT = "weight"  # of a module, and of no optimizer: it may be frozen, or a running average
-DERIVED = ("parameter", WEIGHT, "optimizer", "buffer")  # from gradients, or from what passes through
-_OURS_TO_LEAVE = (GRADIENT, OPTION)  # made anew by each step, and by a schedule
-_HOW = ("params", "foreach", "fused", "capturable", "differentiable")  # options that don't say what is computed
+WEIGHT = "weight"  # a parameter that no optimizer steps: it may be frozen, or a running average
+DERIVED = ("parameter", WEIGHT, "optimizer", "buffer")  # computed from gradients or activations
+_NOT_RESTORED = (GRADIENT, OPTION)  # made anew by each step, and by a schedule
+_HOW = ("params", "foreach", "fused", "capturable", "differentiable")  # options that don't change what is computed
 
 
 class Holders:
-    """The modules of a program and the optimizers that have stepped, each in the order in which they came up."""
+    """The modules of a program and the optimizers that have stepped, in the order of their creation and first step."""
 
     def __init__(self) -> None:
         self._modules: _Known = {}
         self._optimizers: _Known = {}
 
     def watch(self) -> None:
-        """Know of those that come up from now on; what there is by now is no garbage, and need not be looked at."""
-        gc.freeze()
+        """Know of those that come up from now on."""
+        gc.freeze()  # what there is by now is no garbage, and need not be looked at
         from torch.nn import Module
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         for name in ("__init__", "__setstate__"):  # the latter by deepcopy
-            setattr(Module, name, noting_calls(getattr(Module, name), lambda made, *_, **__: _add(made, self._modules)))
+            setattr(Module, name, before(getattr(Module, name), lambda made, *_, **__: _add(made, self._modules)))
         register_optimizer_step_post_hook(lambda stepped, *_: _add(stepped, self._optimizers))
 
     @property
@@ -40,7 +40,7 @@ class Holders:
         return bool(self._optimizers)
 
     def state(self) -> State:
-        """The state now, without what is but garbage."""
+        """The state now, without garbage."""
         gc.collect()
         modules = _alive(self._modules)
         inner = {id(child) for module in modules for child in module.children()}
@@ -61,23 +61,23 @@ def _alive(known: _Known) -> list[Any]:
 
 
 class State:
-    """The parameters that optimizers step, their gradients, options and own state; other parameters, and buffers."""
+    """The parameters that `optimizers` step, their gradients, options and state; other parameters and buffers."""
 
     def __init__(self, optimizers: Sequence[Any], modules: Sequence[Any]) -> None:
         self._optimizers, self._modules = optimizers, modules
 
     def tensors(self) -> Tensors:
-        """All of them, by names that are the same in each run of the program."""
+        """All tensors, by names that are the same in each run of the program."""
         return dict(self._named())
 
-    def take_over(self, tensors: Mapping[str, Any]) -> None:
-        """Overwrite, in place, all that may be."""
+    def restore(self, tensors: Mapping[str, Any]) -> None:
+        """Overwrite in place what is not made anew by the program."""
         import torch
 
         with torch.no_grad():
             for name, tensor in self._named():
                 known = tensors.get(name)
-                if name.startswith(_OURS_TO_LEAVE) or _is_expanded(tensor):
+                if name.startswith(_NOT_RESTORED) or _is_expanded(tensor):
                     continue
                 if known is not None and known.shape == tensor.shape:
                     tensor.detach().copy_(known)
@@ -90,7 +90,9 @@ class State:
                 for place, parameter in enumerate(options["params"]):
                     stepped.add(id(parameter))
                     yield from _of(optimizer, parameter, f"{name}.{place}")
-                yield from _numbers(options, f"{OPTION} {name}")
+                for path, value in values_in({key: each for key, each in options.items() if key not in _HOW}):
+                    if value.numel():
+                        yield f"{OPTION} {name}{path}", value
         for number, module in enumerate(self._modules):
             for name, parameter in module.named_parameters():
                 if id(parameter) not in stepped and _has_values(parameter):
@@ -110,19 +112,13 @@ def _of(optimizer: Any, parameter: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield f"optimizer {name}{path}", tensor
 
 
-def _numbers(options: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
-    """Learning rates and the like, as they are set."""
-    numbers = values_in({name: value for name, value in options.items() if name not in _HOW})
-    return ((f"{path}{name}", number) for name, number in numbers if number.numel())
-
-
 def _is_expanded(tensor: Any) -> bool:
-    """Whether places share their memory: such a tensor can't be written to, and so is what it was when it was made."""
+    """Whether elements share memory: such a tensor can't be written to, and never changes."""
     return any(size > 1 and not stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def _has_values(tensor: Any) -> bool:
-    """Whether it has numbers of its own: it may be made later, or stand for tensors of some other kind."""
+    """Whether it is a plain dense tensor that has been initialized."""
     import torch
     from torch.nn.parameter import is_lazy
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass

@@ -1,7 +1,8 @@
-"""The HTML report on a verdict: one file, which needs neither a network nor scripts."""
+"""The HTML report on a verdict: one file that needs neither network nor scripts."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -9,42 +10,47 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from perflint.report.style import printable
-from perflint.verify import wording
-from perflint.verify.figures import figures
-from perflint.verify.outcome import Outcome
-from perflint.verify.report import diffs, gains, losses, ratios, timelines
+from perflint.verify import summary
+from perflint.verify.grade import Outcome
+from perflint.verify.report import charts
 from perflint.verify.verdict import Verdict
 
 _FOLDER = Path(__file__).parent
+_LOOKS = {"+": "added", "-": "removed", "@": "place", "\\": "place"}  # of lines of a diff
 
 
 def page(verdict: Verdict) -> str:
-    """The report. Whatever users' text the verdict holds, it is shown as text, and can be encoded in UTF-8."""
+    """The report; users' text is escaped, and encodes in UTF-8."""
     return _template().render(
         verdict=verdict,
-        figures=list(figures(verdict)),
+        figures=list(summary.figures(verdict)),
         open=(Outcome.LEVEL, Outcome.UNSURE, Outcome.UNFIXED),
         style=Markup((_FOLDER / "style.css").read_text(encoding="utf-8")),
         charts={
-            "ratios": ratios.chart(verdict.samples),
-            "timelines": timelines.chart(verdict.before.timeline, verdict.after.timeline),
-            "losses": losses.chart(verdict),
+            "ratios": charts.ratios(verdict.samples),
+            "timelines": charts.timelines(verdict.before.timeline, verdict.after.timeline),
+            "losses": charts.losses(verdict),
         },
-        rounds=ratios.rounds(verdict.samples),
-        gains=gains.scaled(verdict.fixes),
-        lines=diffs.lines,
-        words=wording,
+        rounds=charts.rounds(verdict.samples),
+        gains=charts.gains(verdict.fixes),
+        lines=_lines,
+        words=summary,
     )
 
 
 @cache
 def _template() -> Template:
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: printable(value) if type(value) is str else value,
     )
     return environment.from_string((_FOLDER / "page.html").read_text(encoding="utf-8"))
 
 
-def _shown(value: object) -> object:
-    """Text with what can't be seen escaped; drawings as they are."""
-    return printable(value) if type(value) is str else value
+def _lines(text: str) -> Iterator[tuple[str, str]]:
+    """Each line of a hunk with its look."""
+    for line in text.removesuffix("\n").split("\n"):
+        yield _LOOKS.get(line[:1], "kept"), line.removesuffix("\r").expandtabs(8)

@@ -1,0 +1,313 @@
+"""Evidence for and against a time axis: inputs, loop-carried state, outputs, names."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from perflint import torch_ops
+from perflint.analysis.facts import Program
+from perflint.analysis.loops import naming
+from perflint.analysis.loops.flow import ARITHMETIC, CHOICE, MODEL, RNN, Call, LoopFlow, Trace
+from perflint.analysis.loops.found import Header
+from perflint.analysis.loops.header import called
+from perflint.analysis.loops.indices import is_rest
+from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import Loop, assigned_values, own_nodes, path_of
+
+_DEPTH = 2  # functions that hand on a list of results
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of `loop`, each worked out once, when it is asked for.
+
+    `states`: what each name hands on that is computed from what it was handed.
+    """
+
+    program: Program
+    loop: Loop
+    header: Header
+    flow: LoopFlow
+    states: dict[str, Trace]
+
+    @property
+    def scope(self) -> ast.AST:
+        """The function around the loop."""
+        return self.program.function_of(self.loop) or self.program.tree
+
+    # -- what goes in
+
+    @cached_property
+    def given(self) -> frozenset[str]:
+        """The sequences of data, steps of which go into the states."""
+        return self.flow.truth() - self.flow.host
+
+    @cached_property
+    def given_tensors(self) -> frozenset[str]:
+        """Those that are tensors; lists of them where a tensor, or a model's state, that is carried shows it."""
+        if self.counts_time and self.has_carrier and self.replaced:
+            return self.given
+        return self.given & {each.base for each in self.flow.slices if each.is_tensor}
+
+    # -- what is carried
+
+    @cached_property
+    def models(self) -> tuple[Call, ...]:
+        """The calls of what is, or may be, a model."""
+        return tuple(call for call in self.flow.calls if call.sort.model)
+
+    @cached_property
+    def entering(self) -> set[str]:
+        """What the iteration before left that goes into a model."""
+        return {name for call in self.models for name in call.trace.carried}
+
+    @cached_property
+    def computed(self) -> set[str]:
+        """The states that a model computes."""
+        return {name for name, end in self.states.items() if MODEL in end.ops}
+
+    @cached_property
+    def returned(self) -> set[str]:
+        """The states that a model which was given them returns, as a cell does; entries of a dictionary are none."""
+        return {name for name in self.states if self.hands_back(name) and not self._is_keyed(name)}
+
+    @cached_property
+    def fed_back(self) -> set[str]:
+        """The states that are also among the collected results."""
+        kept = [each for each in self.flow.collected if each.how in ("append", "slot", "yield", "cat")]
+        results = {definition for each in kept for definition in each.trace.definitions}
+        slots = {each.name for each in kept if each.how == "slot" and MODEL in each.trace.ops}
+        lists = {each.name for each in kept if each.how == "append"}
+        fed = {name for name, end in self.states.items() if end.definitions & results or name in slots}
+        return fed - lists | {name for name in lists & self.replaced if any(self._subscripts(name))}
+
+    @cached_property
+    def refined(self) -> set[str]:
+        """The states which are a whole sequence, of which each iteration chooses parts anew."""
+        return {name for name, end in self.states.items() if CHOICE in end.ops and self.replaces_parts(name)}
+
+    @cached_property
+    def replaced(self) -> set[str]:
+        """The states of which each iteration leaves nothing but what a model computed from them."""
+        return {name for name in self.computed & self.entering if not self.flow.is_kept(name)}
+
+    @cached_property
+    def has_rnn(self) -> bool:
+        """Does an RNN compute a state?"""
+        return any(RNN in end.ops for end in self.states.values())
+
+    @cached_property
+    def has_carrier(self) -> bool:
+        """Is a state handed to what is certainly a model?"""
+        return any(not call.sort.unsure and call.trace.carried & set(self.states) for call in self.models)
+
+    def hands_back(self, name: str) -> bool:
+        """Is the state what a model that was given it returns, or keeps inside?"""
+        if name in self.flow.objects:
+            return bool(self.given_tensors) or not (self.flow.truth() or name.startswith("self."))
+        taken = [call for call in self.models if any(given == name for given, _ in call.direct)]
+        definitions = self.flow.ends[name].definitions
+        return any(made == id(call.node) for call in taken for made, _ in definitions)
+
+    def replaces_parts(self, name: str) -> bool:
+        """Is the state a whole sequence, parts of which each iteration replaces, rather than one step after another?"""
+        for read, parent in self._reads(name):
+            if isinstance(parent, ast.Call) and called(parent) == "where" and read in parent.args[-2:]:
+                return True
+            if isinstance(parent, ast.Attribute) and parent.attr == "masked_scatter":
+                return True
+        return False
+
+    def is_tensor(self, name: str) -> bool:
+        """Is the state a tensor, as far as its reads or the steps that it is computed from show?"""
+        kinds = {self.program.value(read).kind for read, _ in self._reads(name)}
+        end = self.flow.ends[name]
+        shown = ARITHMETIC in end.ops and end.slices & self.flow.proven
+        return Kind.TENSOR in kinds or (bool(shown) and kinds <= {Kind.UNKNOWN, Kind.NUMBER})
+
+    def reads_all_before(self, name: str) -> bool:
+        """Is everything read that was written so far, as `x[: i + 1]` is to make a row orthogonal to the others?"""
+        parts = [part for read in self._subscripts(name) for part in ast.walk(read.slice)]
+        ends = [part.upper for part in parts if isinstance(part, ast.Slice) and part.lower is None and part.upper]
+        return any(path_of(part) in self.header.indices for end in ends for part in ast.walk(end))
+
+    def slides(self, name: str) -> bool:
+        """Does each step move a window on, as `x = torch.cat([x[:, 1:], y], dim=1)` does?"""
+        made = {call for call, part in self.flow.ends[name].definitions if part is None}
+        for call in self.flow.calls:
+            parts = call.node.args[0] if call.sort.cat and id(call.node) in made and call.node.args else None
+            old = parts.elts[0] if isinstance(parts, ast.Tuple | ast.List) and len(parts.elts) == 2 else None
+            if isinstance(old, ast.Subscript) and path_of(old.value) == name and is_rest(old.slice):
+                return True
+        return False
+
+    def _is_keyed(self, name: str) -> bool:
+        """Is it a dictionary: read by keys that are strings, or one that makes its own entries?"""
+        if any(called(value) == "defaultdict" for value in assigned_values(self.scope, name)):
+            return True
+        return any(self.program.value(read.slice).kind is Kind.STRING for read in self._subscripts(name))
+
+    def _reads(self, name: str) -> Iterator[tuple[ast.expr, ast.AST | None]]:
+        return ((read, self.program.parent(read)) for read in self.flow.reads.get(name, ()))
+
+    def _subscripts(self, name: str) -> Iterator[ast.Subscript]:
+        return (parent for _, parent in self._reads(name) if isinstance(parent, ast.Subscript))
+
+    # -- what comes out
+
+    @cached_property
+    def is_collected(self) -> bool:
+        """Do the steps' results become one tensor: by slots, yields, a growing cat, or a stack behind the loop?"""
+        varying = [each for each in self.flow.collected if each.trace.varies]
+        if any(each.how in ("slot", "cat", "yield") for each in varying):
+            return True
+        lists = {each.name for each in varying if each.how == "append"}
+        return any(_joins(self.program, self.scope, name, _DEPTH) for name in lists)
+
+    @cached_property
+    def launches(self) -> bool:
+        """Does something in the loop certainly give a tensor, or write into one?"""
+        targets = (each.node.value for each in self.flow.collected if isinstance(each.node, ast.Subscript))
+        nodes = (*(call.node for call in self.flow.calls), *targets)
+        return bool(self.flow.operations) or any(self.program.value(node).kind is Kind.TENSOR for node in nodes)
+
+    # -- what shows time
+
+    @cached_property
+    def counts_time(self) -> bool:
+        """Does the program call what it counts steps of time?"""
+        return naming.counts_time(self.header)
+
+    @cached_property
+    def is_prepended(self) -> bool:
+        """Was what it walks through built from its end to its beginning, as returns are?"""
+        bases = {each.base for each in self.flow.slices}
+        values = [value for base in bases for value in assigned_values(self.scope, base)]
+        names = bases | {part.id for value in values for part in ast.walk(value) if isinstance(part, ast.Name)}
+        return any(path in names for path in map(_prepended, own_nodes(self.scope)))
+
+    @cached_property
+    def is_named_time(self) -> bool:
+        """Does the program call what it walks through time, or build it from its end?"""
+        return self.counts_time or self.is_prepended
+
+    @cached_property
+    def spans_sequence(self) -> bool:
+        """Does the loop run over the whole of an axis of what it walks through, backwards over it, or over time?"""
+        if self.is_named_time or self._runs_backwards:
+            return True
+        axes = {each.axis for each in self.flow.slices if each.axis is not None}
+        return bool(axes.intersection(self._covered_axes()))
+
+    @property
+    def _runs_backwards(self) -> bool:
+        calls = () if isinstance(self.loop, ast.While) else ast.walk(self.loop.iter)
+        return any(called(part) == "reversed" for part in calls if isinstance(part, ast.Call))
+
+    def _covered_axes(self) -> Iterator[int]:
+        """The axes whose sizes bound the loop."""
+        names = [path_of(part) for bound in self.header.bounds for part in naming.sizes(bound)]
+        bounds = [self.loop.test] if isinstance(self.loop, ast.While) else [*self.header.bounds]
+        bounds += [value for name in names for value in assigned_values(self.scope, name)]
+        yield from (axis for bound in bounds for part in ast.walk(bound) if (axis := _sized_axis(part)) is not None)
+        for node in own_nodes(self.scope):  # batch, length, width = x.shape
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and _is_shape(node.value):
+                yield from (axis for axis, part in enumerate(node.targets[0].elts) if path_of(part) in names)
+
+    @cached_property
+    def walks_tensors(self) -> bool:
+        """Is one of the sequences that it walks through certainly a tensor?"""
+        return any(each.is_tensor for each in self.flow.slices)
+
+    @cached_property
+    def has_twin(self) -> bool:
+        """Does another loop of the class, or of the file, hand the same models a state in the same place, over time?"""
+        handed, program = _handed(self.flow), self.program
+        related = {*program.ancestors(self.loop), *ast.walk(self.loop)}
+        others = (each for each in program.plain_loops() if each not in related) if handed else ()
+        near = (each for each in others if _class_around(program, each) is _class_around(program, self.loop))
+        return any(handed & _handed(other.flow) for each in near if (other := program.time_loop(each)))
+
+    @cached_property
+    def walks_columns(self) -> bool:
+        """Does it walk the axis behind the batch's?"""
+        return any(each.axis == 1 for each in self.flow.slices)
+
+    # -- what speaks against
+
+    @cached_property
+    def counts_rounds(self) -> bool:
+        """Does the program call what it counts batches, iterations of an optimisation or layers?"""
+        return naming.counts_rounds(self.header)
+
+    @cached_property
+    def takes_chunks(self) -> bool:
+        """Does it stride over several steps at a time, other than to take single ones of them?"""
+        if not self.header.strides:
+            return False
+        hands_on_its_place = any(call.trace.is_index for call in self.flow.calls)
+        return self.flow.chunks or hands_on_its_place or not self.counts_time
+
+    @cached_property
+    def names_another_axis(self) -> bool:
+        """Does the program call what it counts or walks through batches, iterations or layers?"""
+        return naming.names_another_axis(self.header, self.flow)
+
+    def is_on_host(self, end: Trace) -> bool:
+        """Do the given steps that go into it go to numpy, and to no model as they are?"""
+        taken = (argument for call in self.models if call.trace.slices for argument in call.node.args)
+        is_given = any(self.program.value(argument).kind is Kind.TENSOR for argument in taken)
+        return bool(end.slices) and end.slices <= self.flow.host and not is_given
+
+
+def _joins(program: Program, scope: ast.AST, name: str, depth: int) -> bool:
+    """Is the list called `name` made into a tensor in `scope`, or in a function that gets it?"""
+    for call in (node for node in own_nodes(scope) if isinstance(node, ast.Call)):
+        given = [each for each in call.args if name in map(path_of, ast.walk(each))]
+        if given and (called(call) == "pad_sequence" or torch_ops.does(called(call), "joining")):
+            return True
+        callee = program.callee(call) if given and depth else None
+        bound = program.arguments(call, callee).given if callee is not None else {}
+        parameters = [each for each, value in bound.items() if value in given and path_of(value) == name]
+        if callee is not None and any(_joins(program, callee, each, depth - 1) for each in parameters):
+            return True
+    return False
+
+
+def _prepended(node: ast.AST) -> str:
+    """The list that `node` puts something in front of, by `insert(0, x)` or `appendleft(x)`."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
+        return ""
+    is_first = isinstance(node.args[0], ast.Constant) and node.args[0].value == 0
+    is_prepended = node.func.attr == "appendleft" or (node.func.attr == "insert" and is_first)
+    return path_of(node.func.value) if is_prepended else ""
+
+
+def _handed(flow: LoopFlow) -> set[tuple[str, int]]:
+    """The models that get a state as it is, and at which position."""
+    models = [call for call in flow.calls if call.sort.model and path_of(call.node.func)]
+    return {(path_of(call.node.func), position) for call in models for _, position in call.direct}
+
+
+def _class_around(program: Program, node: ast.AST) -> ast.ClassDef | None:
+    return next((each for each in program.ancestors(node) if isinstance(each, ast.ClassDef)), None)
+
+
+def _sized_axis(node: ast.AST) -> int | None:
+    """The axis whose size `x.size(1)`, `x.shape[1]` or `len(x)` is."""
+    if isinstance(node, ast.Call) and called(node) in ("len", "numel"):
+        return 0
+    if isinstance(node, ast.Call) and called(node) == "size" and node.args:
+        index = node.args[0]
+    elif isinstance(node, ast.Subscript) and _is_shape(node.value):
+        index = node.slice
+    else:
+        return None
+    return index.value if isinstance(index, ast.Constant) and isinstance(index.value, int) else None
+
+
+def _is_shape(node: ast.expr) -> bool:
+    return called(node) == "size" or (isinstance(node, ast.Attribute) and node.attr == "shape")

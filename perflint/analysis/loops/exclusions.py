@@ -1,0 +1,110 @@
+"""What around a loop, or in it, rules out a time axis: training, set-up code, objects, chunks, solvers."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from perflint import torch_ops
+from perflint.analysis.facts import Program
+from perflint.analysis.heat.test_files import imports_framework
+from perflint.analysis.loops.found import Header
+from perflint.analysis.loops.header import RANGES, called
+from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import Function, Loop, nodes_of_body, own_nodes, path_of
+
+_BACKWARD = frozenset({"backward", "manual_backward"})  # of tensors, and of accelerators, fabrics and their like
+_GRADIENTS = frozenset({"torch.autograd.grad", "autograd.grad"})
+_GRID_NAME = re.compile(r"^(time_?(steps|points|grid|span|range)|(sigmas|betas)(_\w+)?)$")
+_SETUP = frozenset({"__init__", "__getitem__"})
+_DEPTH = 4  # calls inside of calls
+
+
+def never_over_time(program: Program, loop: Loop, header: Header) -> bool:
+    """Does the loop train, differentiate or step an environment, or stand in setup code or a test?"""
+    function = program.function_of(loop)
+    if imports_framework(program.tree) or (function is not None and _is_setup(program, function)):
+        return True
+    return any(_has_another_end(program, node, header) for node in nodes_of_body(loop))
+
+
+def _is_setup(program: Program, function: Function) -> bool:
+    """Does it construct an object, or belong to a dataset or an optimizer?"""
+    owner, name = program.class_of(function), getattr(function, "name", "")
+    return name in _SETUP or (owner is not None and (owner.is_a("dataset") or owner.is_a("optimizer")))
+
+
+def _has_another_end(program: Program, node: ast.AST, header: Header) -> bool:
+    """Does it train, step something, fill an array or make a loader?"""
+    if isinstance(node, ast.Assign):
+        return _fills_array(program, node)
+    if not isinstance(node, ast.Call):
+        return False
+    if _trains(program, node, _DEPTH):
+        return True
+    return _steps(program, node) and not _is_told_the_step(node, header)
+
+
+def _trains(program: Program, node: ast.Call, depth: int) -> bool:
+    """Does it train or differentiate, itself or in the functions that it reaches?"""
+    if runs_backward(program, node) or (isinstance(node.func, ast.Attribute) and node.func.attr == "zero_grad"):
+        return True
+    if path_of(node.func) in _GRADIENTS:
+        return True
+    callee = program.callee(node) if depth else None
+    calls = () if callee is None else own_nodes(callee)
+    return any(_trains(program, each, depth - 1) for each in calls if isinstance(each, ast.Call))
+
+
+def _steps(program: Program, node: ast.Call) -> bool:
+    """Does it step an environment, an optimizer or a scheduler, rather than a module of this file?"""
+    function = node.func
+    if not isinstance(function, ast.Attribute) or function.attr != "step":
+        return False
+    if program.value(function.value).kind is Kind.MODULE:
+        return False
+    callee = program.callee(node)
+    owner = program.class_of(callee) if callee is not None else None
+    return callee is None or (owner is not None and path_of(function.value) != "self" and not owner.is_a("module"))
+
+
+def _is_told_the_step(node: ast.Call, header: Header) -> bool:
+    """Is it `search.step(t, scores, ...)`: given the number and more, as no environment, optimizer or scheduler is?"""
+    return len(node.args) > 2 and path_of(node.args[0]) in header.indices
+
+
+def _fills_array(program: Program, node: ast.Assign) -> bool:
+    """Is an array of numpy given what nothing brings to the host, and what is there already, therefore?"""
+    targets = [each.value for each in node.targets if isinstance(each, ast.Subscript)]
+    calls = {called(each) for each in ast.walk(node.value) if isinstance(each, ast.Call)}
+    return any(program.value(each).kind is Kind.NUMPY for each in targets) and not any(
+        name in ("float", "int") or torch_ops.does(name, "to_host") for name in calls
+    )
+
+
+def runs_backward(program: Program, node: ast.Call) -> bool:
+    """Is it `loss.backward()`, `torch.autograd.backward(loss)`, `accelerator.backward(loss)` or the like?"""
+    if program.qualified(node.func) == "torch.autograd.backward":
+        return True
+    func = node.func
+    if not isinstance(func, ast.Attribute) or func.attr not in _BACKWARD:
+        return False
+    return program.value(func.value).kind is not Kind.LIBRARY
+
+
+def solves(loop: Loop) -> bool:
+    """Does it walk through, or read, what is named after the times or noise levels of a solver?"""
+    walked = [] if isinstance(loop, ast.While) else _sequences(loop.iter)
+    read = [
+        each.value for each in nodes_of_body(loop) if isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Load)
+    ]
+    return any(_GRID_NAME.search(path_of(node).rpartition(".")[2]) for node in (*walked, *read))
+
+
+def _sequences(node: ast.expr) -> list[ast.expr]:
+    """What `zip(x[1:], enumerate(y))` walks through: x and y; not the bound of a range."""
+    if isinstance(node, ast.Call):
+        owner = [node.func.value] if isinstance(node.func, ast.Attribute) else []
+        given = [] if called(node) in RANGES else [*owner, *node.args]
+        return [part for each in given for part in _sequences(each)]
+    return _sequences(node.value) if isinstance(node, ast.Subscript) else [node]

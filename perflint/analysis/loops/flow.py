@@ -1,0 +1,188 @@
+"""The data flow of a loop: loop-invariant, a slice of a sequence, loop-carried, or collected."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+Definition = tuple[int, int | None]  # a call, and which part of its result
+NOTHING: frozenset[str] = frozenset()
+
+MODEL, RNN, CHOICE, CAT, ARITHMETIC = "model", "rnn", "choice", "cat", "arithmetic"
+
+
+class Trace(NamedTuple):
+    """What went into a value: slices of sequences, values carried from the iteration before, the loop's index.
+
+    `ops` are the sorts of operations it went through. `definitions` are the calls whose result it is, or is a view of.
+    `kept` are those of the carried values that went into it other than through a model.
+    """
+
+    slices: frozenset[str] = NOTHING
+    carried: frozenset[str] = NOTHING
+    ops: frozenset[str] = NOTHING
+    is_index: bool = False
+    definitions: frozenset[Definition] = frozenset()
+    kept: frozenset[str] = NOTHING
+
+    @property
+    def varies(self) -> bool:
+        """Is it another value in each iteration?"""
+        return bool(self.slices or self.carried or self.is_index or self.ops)
+
+    def through(self, *ops: str) -> Trace:
+        """The result of operations on it, which is no view of it."""
+        kept = NOTHING if MODEL in ops else self.kept
+        return Trace(self.slices, self.carried, self.ops.union(ops), self.is_index, kept=kept)
+
+    def part(self, element: int | None) -> Trace:
+        """One of the values that it consists of."""
+        parts = frozenset((call, element if part is None else part) for call, part in self.definitions)
+        return self._replace(definitions=parts)
+
+
+INVARIANT = Trace()
+INDEX = Trace(is_index=True)
+
+
+def from_before(path: str) -> Trace:
+    """What the iteration before left under a name."""
+    return Trace(carried=frozenset({path}), kept=frozenset({path}))
+
+
+def merged(traces: Iterable[Trace]) -> Trace:
+    """What went into a value that is made of all of these, or is one of them."""
+    slices, carried, kept, ops, definitions, is_index = (*[NOTHING] * 4, frozenset[Definition](), False)
+    for trace in traces:
+        slices |= trace.slices
+        carried |= trace.carried
+        kept |= trace.kept
+        ops |= trace.ops
+        definitions |= trace.definitions
+        is_index |= trace.is_index
+    return Trace(slices, carried, ops, is_index, definitions, kept)
+
+
+@dataclass(frozen=True)
+class TimeSlice:
+    """One step of the sequence `base`: `x[:, t + 1]` has axis 1 and offset 1; None where they can't be told."""
+
+    base: str
+    node: ast.expr
+    axis: int | None = 0
+    offset: int | None = 0
+    is_tensor: bool = True  # not a list of the steps
+
+
+@dataclass(frozen=True)
+class Collected:
+    """A result of each iteration kept under `name`: `how` is append, slot, cat, sum or yield."""
+
+    name: str
+    how: str
+    node: ast.AST
+    trace: Trace
+
+
+@dataclass(frozen=True)
+class CallSort:
+    """`model`: it is a module, a function that runs one, or, where `unsure`, something unknown."""
+
+    model: bool = False
+    unsure: bool = False
+    rnn: bool = False
+    choice: bool = False
+    cat: bool = False
+    view: bool = False
+    launches: bool = False
+
+    def ops(self) -> list[str]:
+        """What a value goes through in such a call."""
+        has = (self.model, self.rnn, self.choice, self.cat, self.launches)
+        names = (MODEL, RNN, CHOICE, CAT, ARITHMETIC)
+        return [name for name, each in zip(names, has, strict=True) if each]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call in the body; `direct` are the carried names that it is handed as they are, and at which position."""
+
+    node: ast.Call
+    sort: CallSort
+    trace: Trace
+    direct: tuple[tuple[str, int], ...]
+
+
+@dataclass
+class LoopFlow:
+    """The data flow of one iteration, seen from its end.
+
+    `reads` are the places that read what the iteration before left under a name, `ends` what this one leaves there.
+    `forced` are names which a run-time test sets either to a slice of a given sequence or to something computed from
+    the loop's own results. `index_as_data`: the number of the iteration goes into a tensor or a model. `members`: a
+    module, or another object, is picked by the iteration.
+    """
+
+    slices: list[TimeSlice] = field(default_factory=list)
+    reads: dict[str, list[ast.expr]] = field(default_factory=dict)
+    ends: dict[str, Trace] = field(default_factory=dict)
+    collected: list[Collected] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    operations: list[ast.expr] = field(default_factory=list)  # on tensors, that vary with the iteration
+    forced: set[str] = field(default_factory=set)
+    host: set[str] = field(default_factory=set)  # sequences, steps of which go to numpy
+    painted: set[str] = field(default_factory=set)  # changed at places unrelated to the step's number
+    permuted: set[str] = field(default_factory=set)  # written at one place and read at one with no fixed relation to it
+    proven: frozenset[str] = NOTHING  # sequences of unknown type that their use shows to be tensors
+    objects: set[str] = field(default_factory=set)  # states that what is called keeps inside
+    index_as_data: bool = False
+    members: bool = False
+    chunks: bool = False  # a range of steps is taken each time
+
+    def sums(self) -> set[str]:
+        """The names that only ever add up what the iterations give."""
+        return {each.name for each in self.collected if each.how == "sum"} - set(self.reads)
+
+    def delayed(self) -> set[str]:
+        """The names that hand on a slice of a sequence to the next iteration, and nothing computed from the last."""
+        return {name for name in self.reads if (end := self.ends.get(name)) and end.slices and not end.carried}
+
+    def states(self) -> dict[str, Trace]:
+        """What each name hands on that is computed from what the iteration before handed on."""
+        passive = self.sums() | self.delayed()
+        ends = {name: self.ends[name] for name in self.reads if name in self.ends and name not in passive}
+        return {name: end for name, end in ends.items() if end.carried or MODEL in end.ops}
+
+    def closure(self, name: str) -> Trace:
+        """What goes into what `name` hands on, over any number of iterations."""
+        trace, seen = self.ends.get(name, INVARIANT), {name}
+        while pending := trace.carried - seen:
+            seen |= pending
+            trace = merged((trace, *(self.ends.get(other, INVARIANT).through() for other in pending)))
+        return trace
+
+    def is_kept(self, name: str) -> bool:
+        """Does what `name` holds get to itself other than through a model, over any number of iterations?"""
+        pending, seen = {name}, set[str]()
+        while pending:
+            found = frozenset().union(*(self.ends.get(each, INVARIANT).kept for each in pending))
+            seen |= pending
+            if name in found:
+                return True
+            pending = set(found) - seen
+        return False
+
+    def truth(self) -> frozenset[str]:
+        """The sequences, steps of which go into the states."""
+        states, delayed = self.states(), self.delayed()
+        found: set[str] = set()
+        for name, end in states.items():
+            found |= (end.slices - {name}).union(*(self.ends[other].slices for other in end.carried & delayed))
+        return frozenset(found - set(states)) | self.filtered()
+
+    def filtered(self) -> frozenset[str]:
+        """The sequences that are changed in place, each step by the step before: `x[t] = x[t] + c * x[t - 1]`."""
+        slots = {each.name for each in self.collected if each.how == "slot"}
+        return frozenset(name for name, end in self.states().items() if name in slots & end.slices & end.carried)

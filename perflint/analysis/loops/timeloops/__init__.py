@@ -1,1 +1,0 @@
-"""Recognises time loops, and classifies them by data flow."""

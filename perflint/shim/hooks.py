@@ -1,0 +1,191 @@
+"""Import hooks and reversible monkey patches, by which a run gets into Python's and torch's modules."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader
+
+Code = Callable[[str, bytes], "CodeType | None"]  # the code to run for a path and what the file holds
+AfterImport = Callable[[ModuleType], None]
+Undo = Callable[[], None]
+Watch = Callable[[ModuleType], Undo]  # patches a module once it has been imported
+_warned: list[str] = []
+
+
+class PatchedLoader(SourceFileLoader):
+    """Loads a file of the user's from its patched code, or unpatched where there is none."""
+
+    def __init__(self, fullname: str, path: str, code: Code) -> None:
+        super().__init__(fullname, path)
+        self._code = code
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """The patched code, or what Python would compile itself."""
+        path = self.get_filename(fullname)
+        return self._code(path, self.get_data(path)) or super().get_code(fullname)
+
+
+class _Watched:
+    """Loads a module by its own `loader`, and calls `notify` afterwards."""
+
+    def __init__(self, loader: Loader, notify: AfterImport) -> None:
+        self._loader, self._notify = loader, notify
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        self._notify(module)
+
+
+class Finder:
+    """Asks the finders behind it in `sys.meta_path`, and shows `swap` each spec that they find.
+
+    `watched` holds, by module names, what to call once that module has been loaded.
+    """
+
+    def __init__(self, swap: Callable[[ModuleSpec], None], watched: Mapping[str, AfterImport]) -> None:
+        self._swap, self._watched = swap, watched
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The spec that Python would find, its loader replaced where there is something to do."""
+        behind = sys.meta_path[sys.meta_path.index(self) + 1 :] if self in sys.meta_path else ()
+        specs = (finder.find_spec(fullname, path, target) for finder in behind if hasattr(finder, "find_spec"))
+        spec = next((spec for spec in specs if spec is not None), None)
+        if spec is None:
+            return None
+        if fullname in self._watched and hasattr(spec.loader, "exec_module"):  # frozen ones, too, as runpy is
+            spec.loader = _Watched(spec.loader, self._watched[fullname])  # type: ignore[assignment,arg-type]
+        self._swap(spec)
+        return spec
+
+
+def warn(message: str) -> None:
+    """Report the first failure of perflint itself in this process; the user's program goes on."""
+    if _warned:
+        return
+    _warned.append(message)
+    try:
+        warnings.warn(f"perflint {message}", RuntimeWarning, stacklevel=3)
+    except RuntimeWarning:  # the program turns warnings into errors
+        with suppress(OSError, ValueError, AttributeError):  # standard error is closed
+            sys.stderr.write(f"RuntimeWarning: perflint {message}\n")
+
+
+def before(function: Callable[..., Any], call: Callable[..., object]) -> Callable[..., Any]:
+    """`function`, with its arguments passed to `call` before each call."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        call(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return wrapped
+
+
+def after(function: Callable[..., Any], call: Callable[..., object]) -> Callable[..., Any]:
+    """`function`, with its result and arguments passed to `call` after each call."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        call(result, *args, **kwargs)
+        return result
+
+    return wrapped
+
+
+def replace(owner: Any, name: str, new: object) -> Undo:
+    """Replace an attribute; the returned undo leaves it alone if somebody else has replaced it since."""
+    original = getattr(owner, name)
+    setattr(owner, name, new)
+
+    def undo() -> None:
+        if vars(owner).get(name) is new:
+            setattr(owner, name, original)
+
+    return undo
+
+
+def undo_all(changes: Iterable[Undo]) -> Undo:
+    """Undoes several changes."""
+    each_of = list(changes)
+
+    def undo() -> None:
+        for each in each_of:
+            each()
+
+    return undo
+
+
+def allow_counters_in_graphs(hits: Iterable[Callable[[int], None]]) -> Watch:
+    """Lets torch.compile call the counters without a graph break."""
+
+    def watch(config: ModuleType) -> Undo:
+        others = set(getattr(config, "reorderable_logging_functions", ()))
+        config.reorderable_logging_functions = {*others, *hits}  # type: ignore[attr-defined]
+        return lambda: setattr(config, "reorderable_logging_functions", others)
+
+    return watch
+
+
+def allow_counters_in_exports(hits: Iterable[Callable[[int], None]]) -> Watch:
+    """The same for torch.export, which has its own configuration."""
+
+    def watch(trace: ModuleType) -> Undo:
+        config = getattr(trace, "DEFAULT_EXPORT_DYNAMO_CONFIG", None)
+        functions: set[object] = getattr(config, "reorderable_logging_functions", set())
+        functions.update(hits)
+        return lambda: functions.difference_update(hits)
+
+    return watch
+
+
+def patch_files_run(patches: Callable[[str], bool], code: Code) -> Watch:
+    """Patches files that `runpy` runs, as spawned processes do with the main script."""
+
+    def watch(runpy: ModuleType) -> Undo:
+        original = runpy._get_code_from_file
+
+        @functools.wraps(original)
+        def patched(*args: str) -> object:
+            found = original(*args)  # (run_name, path) gives (code, path) up to Python 3.11; then (path) gives the code
+            path = args[-1]
+            with suppress(OSError):
+                ours = code(path, Path(path).read_bytes()) if patches(path) else None
+                if ours is not None:
+                    return (ours, *found[1:]) if isinstance(found, tuple) else ours
+            return found
+
+        return replace(runpy, "_get_code_from_file", patched)
+
+    return watch
+
+
+def patch_files_located(swap: Callable[[Any], None]) -> Watch:
+    """Shows `swap` the specs of modules that are loaded by their file and not found by any finder."""
+
+    def watch(util: ModuleType) -> Undo:
+        def located(spec: Any, *_: Any, **named: Any) -> None:
+            if spec is not None and named.get("loader") is None:
+                swap(spec)
+
+        return replace(util, "spec_from_file_location", after(util.spec_from_file_location, located))
+
+    return watch

@@ -1,0 +1,131 @@
+"""Who else may know the memory that a piece of a program writes to: what rewriting a loop must not change."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from perflint.analysis.ir.graph import Definition, Graph
+from perflint.analysis.memory.aliases import Memory
+from perflint.analysis.memory.locations import NOWHERE, Location, Locations, Write
+from perflint.analysis.memory.points_to import PointsTo
+from perflint.analysis.memory.python import FILLS
+from perflint.analysis.program import Program
+from perflint.analysis.values.operations import operation
+from perflint.syntax.walk import FUNCTIONS, PlainLoop, own_nodes, root_of
+from perflint.transforms.blocked import Blocked
+
+ELSEWHERE = "<elsewhere>"  # stands for all that is no name of the function
+_COPY = "write to a copy, made by `.clone()`"
+
+
+def is_own(program: Program, region: ast.AST, node: ast.expr, besides: Locations = NOWHERE) -> bool:
+    """Is the memory of `node` made by the function, or in the same iteration of the loop, `region`, or in `besides`?"""
+    points, graph = program.get(Memory).points_to(node), program.get(Memory).graph(node)
+    carried = frozenset().union(*map(points.held, graph.carried(region)))
+    values = graph.definitions(root_of(node))
+    given = {part for value in values if isinstance(value, Definition) for part in (value.source, value.node)}
+    return all(
+        is_made_in(graph, region, place) and (place not in carried or place.root in given)
+        for place in points.of(node) - besides
+    )
+
+
+def is_made_in(graph: Graph, region: ast.AST, place: Location) -> bool:
+    """Is it made by the function, or anew in each iteration of the loop, `region`?"""
+    if place.is_outside or not isinstance(place.root, ast.AST):
+        return False
+    return isinstance(region, FUNCTIONS) or graph.is_within(place.root, region)
+
+
+def written_names(program: Program, part: ast.AST) -> Iterator[tuple[Location, ast.Name]]:
+    """The tensors to which `part`, a function or statement, writes in place, and the names by which it reaches them."""
+    points = program.get(Memory).points_to(part.body[0] if isinstance(part, ast.FunctionDef) else part)
+    nodes = set(own_nodes(part))
+    for write in points.writes:
+        if write.node in nodes and not (write.attribute or write.deep or _fills(program, write.node)):
+            yield from ((write.to, name) for name in names_of(program, points, write))
+
+
+def names_of(program: Program, points: PointsTo, write: Write) -> Iterator[ast.Name]:
+    """The names by which the statement of a write reaches what it writes to."""
+    if isinstance(write.node, ast.stmt | ast.expr):
+        statement = program.statement_of(write.node)
+        target = statement.target if isinstance(statement, ast.AugAssign) else None
+        for node in own_nodes(statement):
+            is_read = isinstance(node, ast.Name) and (isinstance(node.ctx, ast.Load) or node is target)
+            if isinstance(node, ast.Name) and is_read and write.to in points.of(node):
+                yield node
+
+
+def aliases(program: Program, node: ast.AST, places: Locations) -> set[str]:
+    """The names, in the function around `node`, by which these locations are known at any time.
+
+    ELSEWHERE is among them if what is no name of the function may hold one.
+    """
+    points = program.get(Memory).points_to(node)
+    if not points.is_known:
+        return {ELSEWHERE, *points.names}
+    holders = {place for (place, _), held in points.cells.held.items() if not places.isdisjoint(held)}
+    found = {ELSEWHERE} if any(place.is_outside for place in (*places, *holders)) else set()
+    for name in points.names:
+        known = points.outer(name)
+        if not holders.isdisjoint(known) or any(one.may_be(other) for one in known for other in places):
+            found.add(name)
+    return found
+
+
+def check_aliases(program: Program, loop: PlainLoop) -> None:
+    """Raise Blocked where a step writes to what it did not make by another name, or a kept result is written to later.
+
+    A rewritten loop gives the same values, but which of them share memory is another matter.
+    """
+    memory = program.get(Memory)
+    points, graph = memory.points_to(loop), memory.graph(loop)
+    if not points.is_known:
+        raise Blocked("the function around the loop is too large for its aliases to be told apart", loop)
+    held = frozenset().union(*points.cells.held.values())
+    for write in points.writes:
+        if write.attribute:
+            continue
+        is_made = is_made_in(graph, loop, write.to)
+        if graph.is_within(write.node, loop):
+            if not (write.deep or is_made or _is_seen(program, points, graph, loop, write)):
+                raise Blocked(f"a step writes through an alias to a tensor that it did not make: {_COPY}", write.node)
+        elif is_made and write.to in held and (write.deferred or graph.runs_after(write.node, loop)):
+            if any(_is_of_loop(graph, loop, name) for name in names_of(program, points, write)):
+                continue  # which each of the rewritings looks at itself
+            raise Blocked(
+                f"what a step made is kept, and written to in place when the loop is over: {_COPY}", write.node
+            )
+
+
+def _is_seen(program: Program, points: PointsTo, graph: Graph, loop: PlainLoop, write: Write) -> bool:
+    """Is it a write to a container, or in plain sight: to a variable that the step finds as it is?"""
+    if not isinstance(write.node, ast.stmt | ast.expr) or _fills(program, write.node) or _is_container(write.to):
+        return True
+    for name in names_of(program, points, write):
+        value = graph.value(name)
+        is_bound_here = isinstance(value, Definition) and graph.is_within(value.node, loop)
+        if not is_bound_here or isinstance(name.ctx, ast.Store):
+            return True
+    return False
+
+
+def _fills(program: Program, node: ast.AST) -> bool:
+    """Is it a call of a method that tensors don't have in place, such as `append`?"""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in FILLS:
+        return False
+    found = operation(program, node)
+    return found is None or not found.does.writes
+
+
+def _is_container(place: Location) -> bool:
+    root = place.root.left if isinstance(place.root, ast.BinOp) else place.root
+    return isinstance(root, ast.List | ast.ListComp | ast.Dict | ast.DictComp | ast.Set | ast.SetComp)
+
+
+def _is_of_loop(graph: Graph, loop: PlainLoop, name: ast.Name) -> bool:
+    """Does the loop bind the variable, or fill it?"""
+    values = [value for value in graph.definitions(name) if isinstance(value, Definition)]
+    return any(graph.is_within(node, loop) for value in values for node in (value.node, *value.uses))

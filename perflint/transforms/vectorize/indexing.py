@@ -1,0 +1,219 @@
+"""The batching rules of indexing: a step of a sequence becomes the sequence, other indices move behind time."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from perflint import torch_ops
+from perflint.analysis.ir.graph import Definition
+from perflint.analysis.loops.header import called, split_axis, split_base, split_size
+from perflint.analysis.memory.aliases import Memory
+from perflint.analysis.values.shapes import Shapes
+from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import integer
+from perflint.transforms.blocked import Blocked
+from perflint.transforms.operations import new
+from perflint.transforms.shown import shown
+from perflint.transforms.template import plus
+from perflint.transforms.vectorize.invariants import check_invariant
+from perflint.transforms.vectorize.scope import Scope, counter
+from perflint.transforms.vectorize.values import Batched, Induction, Invariant, indexed, is_full, picked, written
+
+
+@dataclass(frozen=True)
+class Range:
+    """The steps [first, stop) of an axis; `kept`: one step keeps it; `end` is what `stop` was written from."""
+
+    first: ast.expr
+    stop: ast.expr
+    end: ast.expr | None
+    kept: bool = False
+
+    def slice(self, *, is_whole: bool = False) -> ast.Slice:
+        """The index that takes all of them; `is_whole`: they end where the sequence does."""
+        first = None if integer(self.first) == 0 else self.first
+        return new(ast.Slice(first, None if is_whole else self.stop))
+
+
+@dataclass(frozen=True)
+class Split:
+    """`whole` was taken apart along `axis` into its steps; where it is `kept`, each still has that axis, of size 1."""
+
+    whole: ast.expr
+    axis: int
+    kept: bool
+
+
+def sliced(scope: Scope, node: ast.Subscript, base: Batched | Invariant) -> Batched:
+    """The value of `node`, whose parts vary from step to step; raises Blocked."""
+    items = items_of(node)
+    if isinstance(base, Batched):
+        return _part_of_step(scope, node, base, items)
+    return _step(scope, node, base, spread(scope, items, node.value))
+
+
+def selected(scope: Scope, node: ast.expr, split: Split, item: ast.expr) -> Batched:
+    """The step `item` of what is taken apart into its steps; raises Blocked."""
+    whole, axis, fewer = split.whole, split.axis, 0 if split.kept else 1
+    steps = step_range(scope, item)
+    if steps is None:
+        raise Blocked(f"{shown(scope.program, node)} is not one step of a sequence", node)
+    code = picked(scope.code(whole), axis, steps.slice(is_whole=_is_length(scope, whole, axis, steps)))
+    step, rank = Batched(code, axis, axis + 1 - fewer, kept=split.kept), scope.rank(whole)
+    return step if rank is None else step.narrowed(rank - fewer, rank - fewer)
+
+
+def items_of(node: ast.Subscript) -> list[ast.expr]:
+    """The indices, one for each axis."""
+    return node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+
+
+def spread(scope: Scope, items: list[ast.expr], base: ast.expr) -> list[ast.expr]:
+    """The indices with as many whole axes in the place of `...` as it stands for; raises Blocked."""
+    dots = [position for position, item in enumerate(items) if _is(item, ...)]
+    rank = scope.rank(base) if dots else None
+    if not dots:
+        return items
+    if rank is None or any(_is(item, None) for item in items):
+        raise Blocked("it is not known how many axes `...` stands for", base)
+    return [*items[: dots[0]], *(ast.Slice() for _ in range(rank - len(items) + 1)), *items[dots[0] + 1 :]]
+
+
+def item_code(scope: Scope, item: ast.expr) -> ast.expr:
+    """An index, as the loop's function writes it."""
+    return new(ast.Slice()) if is_full(item) else scope.code(item)
+
+
+def ranges(scope: Scope, items: Sequence[ast.expr]) -> list[tuple[int, Range]]:
+    """The indices, by position, that take one step after the other."""
+    return [(position, steps) for position, item in enumerate(items) if (steps := step_range(scope, item))]
+
+
+def step_range(scope: Scope, item: ast.expr) -> Range | None:
+    """The steps that an index takes one after the other: `t`, `t + 1`, `t : t + 1`."""
+    index = counter(scope, item)
+    if index is not None:
+        return _range(index, item, kept=False)
+    if isinstance(item, ast.Slice) and item.lower is not None and item.upper is not None and item.step is None:
+        low, high = counter(scope, item.lower), counter(scope, item.upper)
+        if low is not None and high is not None and high.offset == low.offset + 1:
+            return _range(low, item, kept=True)
+    return None
+
+
+def _range(index: Induction, node: ast.expr, *, kept: bool) -> Range:
+    first = plus(index.first, index.offset)
+    value = integer(first)
+    if (value is not None and value < 0) or (index.offset < 0 and value is None):
+        raise Blocked("the first step may read from the sequence's end", node)
+    return Range(first, plus(index.stop, index.offset), None if index.offset else index.end, kept)
+
+
+def _is(item: ast.expr, value: object) -> bool:
+    return isinstance(item, ast.Constant) and item.value is value
+
+
+def _is_plain(item: ast.expr) -> bool:
+    return isinstance(item, ast.Slice) or integer(item) is not None
+
+
+def _step(scope: Scope, node: ast.Subscript, base: Invariant, items: list[ast.expr]) -> Batched:
+    """`x[:, t, 3]` as `x[:, first:stop, 3]`, without what says nothing."""
+    found = ranges(scope, items)
+    axis, steps = found[0] if len(found) == 1 else (0, None)
+    others = items[:axis] + items[axis + 1 :]
+    if steps is None or not all(is_full(item) for item in items[:axis]) or scope.varies(*others):
+        raise Blocked(f"{shown(scope.program, node)} is not one step of a sequence", node)
+    behind = items[axis + 1 :]
+    check_invariant(scope, *behind)
+    if not all(_is_plain(item) for item in behind):
+        raise Blocked(f"{shown(scope.program, node)} picks by more than numbers", node)
+    fewer = sum(integer(item) is not None for item in behind) + (0 if steps.kept else 1)
+    of = f"{written(base)} {fewer} {'' if isinstance(base.code, ast.Name) else scope.program.span(node.value)}"
+    parts = [item_code(scope, item) for item in items]
+    parts[axis] = steps.slice(is_whole=_is_length(scope, node.value, axis, steps))
+    step = Batched(indexed(base.code, parts), axis, len(items) - fewer, kept=steps.kept, of=of)
+    rank = scope.rank(node.value)
+    return step if rank is None else step.narrowed(rank - fewer, rank - fewer)
+
+
+def _is_length(scope: Scope, base: ast.expr, axis: int, steps: Range) -> bool:
+    """Is the end of the steps how long `base` is along `axis`?"""
+    if steps.end is not None:
+        return scope.is_length(steps.end, base, axis)
+    size = scope.program.get(Shapes).shape(base).size(axis)
+    return bool(size) and ast.unparse(steps.stop) == size
+
+
+def _part_of_step(scope: Scope, node: ast.Subscript, base: Batched, items: list[ast.expr]) -> Batched:
+    """An index into one step: axes from time on stand one further back among all steps."""
+    if scope.varies(*items):
+        raise Blocked(f"{shown(scope.program, node)} picks something else in each step", node)
+    if any(not (_is_plain(item) or _is(item, ...) or _is(item, None)) for item in items):
+        raise Blocked(f"{shown(scope.program, node)} picks by more than numbers", node)
+    check_invariant(scope, *items)
+    parts = [item_code(scope, item) for item in items]
+    numbers = [integer(item) is not None for item in items]
+    if not all(_is_plain(item) for item in items):  # `v[..., 0]` and `v[:, None]`: what stands behind time
+        front, more = base.in_front(), sum(_is(item, None) for item in items)
+        code = indexed(front.code, [ast.Slice(), *parts], whole=True)
+        walked = len(items) - more - sum(_is(item, ...) for item in items)
+        return front.narrowed(walked).with_axes(more - sum(numbers), code)
+    if base.kept:
+        return _part_of_kept(node, base, items, parts, numbers)
+    at = base if base.axis <= len(items) and not any(numbers[: base.axis]) else base.at(0)
+    parts = [*parts[: at.axis], new(ast.Slice()), *parts[at.axis :]]
+    return at.narrowed(len(items)).with_axes(-sum(numbers), indexed(at.code, parts, whole=True))
+
+
+def _part_of_kept(
+    node: ast.Subscript, base: Batched, items: list[ast.expr], parts: list[ast.expr], numbers: list[bool]
+) -> Batched:
+    if len(items) <= base.axis or any(numbers[: base.axis]) or integer(items[base.axis]) not in (0, -1):
+        raise Blocked("an axis in front of time is dropped", node)
+    parts[base.axis] = new(ast.Slice())
+    code = indexed(base.code, parts)
+    whole = replace(base, code=code).narrowed(len(items)).squeezed()
+    return whole.with_axes(-sum(numbers[base.axis + 1 :]), code)
+
+
+def split_of(scope: Scope, node: ast.expr) -> Split | None:
+    """What the steps that `node` holds were taken from; None where it is not known to hold any. Raises Blocked."""
+    is_given = isinstance(node, ast.Name) and scope.read(node) is None
+    call = scope.start(node) if isinstance(node, ast.Name) and is_given else node
+    name = called(call) if call is not None else ""
+    if not isinstance(call, ast.Call) or not torch_ops.does(name, "parting"):
+        return None
+    whole, axis = split_base(call), split_axis(call)
+    rank = scope.rank(whole)
+    if axis is None or (axis < 0 and rank is None):
+        raise Blocked("the axis for time is not known", call)
+    axis = axis if axis >= 0 else axis + (rank or 0)
+    if not _are_single(scope, call, whole, axis):
+        raise Blocked("several steps are taken at once", call)
+    if call is not node and _may_be_another(scope, call, whole):
+        raise Blocked(f"{shown(scope.program, whole)} may be another one than was taken apart", call)
+    return Split(whole, axis, kept=name != "unbind")
+
+
+def _are_single(scope: Scope, call: ast.Call, whole: ast.expr, axis: int) -> bool:
+    """Is each part one step?"""
+    if called(call) == "split":
+        return integer(split_size(call)) == 1
+    if called(call) == "unbind":
+        return True
+    count = split_size(call)
+    is_tensor = scope.program.value(whole).kind is Kind.TENSOR
+    return is_tensor and count is not None and scope.is_length(count, whole, axis)
+
+
+def _may_be_another(scope: Scope, call: ast.Call, whole: ast.expr) -> bool:
+    """May `whole` be another tensor, or have other axes, in the loop than where it was taken apart?"""
+    graph, loop, points = scope.graph, scope.facts.loop, scope.program.get(Memory).points_to(call)
+    if not isinstance(whole, ast.Name) or whole.id in scope.flow.bindings(call).shared:
+        return True
+    bound = (each.node for each in graph.values.values() if isinstance(each, Definition) and each.name == whole.id)
+    changed = (each.node for each in points.writes if isinstance(each.node, ast.Call) and each.to in points.of(whole))
+    return any(node in scope.facts.inside or graph.reaches(call, node, avoiding=loop) for node in (*bound, *changed))

@@ -1,0 +1,286 @@
+"""The batching rules of torch's RNNs and Cells: one call on the whole sequence."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from perflint.analysis.loops.calls import rnn_kind
+from perflint.analysis.values.shapes import Shapes
+from perflint.analysis.values.values import Kind
+from perflint.syntax.scopes import bound_names
+from perflint.syntax.walk import integer
+from perflint.transforms.blocked import Blocked
+from perflint.transforms.operations import in_rows
+from perflint.transforms.shown import shown
+from perflint.transforms.template import assignment, expression, number, reference, statement
+from perflint.transforms.vectorize.invariants import called_module
+from perflint.transforms.vectorize.modules import Module
+from perflint.transforms.vectorize.results import is_own_list
+from perflint.transforms.vectorize.scope import Scope, place_of, root_of
+from perflint.transforms.vectorize.values import Batched, Carried, Parts, State, picked
+
+_FUNCTIONS = {"LSTMCell": "lstm", "GRUCell": "gru", "RNNCell": "rnn_tanh"}  # that nn.LSTM, nn.GRU and nn.RNN call
+_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+_NO_TENSOR = -1
+
+Made = tuple[tuple[ast.stmt, ...], Batched | None, list[State]]
+
+
+def is_recurrent(scope: Scope, node: ast.expr) -> bool:
+    """Is it a call of an RNN or a Cell?"""
+    return isinstance(node, ast.Call) and bool(rnn_kind(scope.program, node.func))
+
+
+def state_argument(node: ast.Call) -> ast.expr | None:
+    """What an RNN or a Cell is given as its state."""
+    given = [keyword.value for keyword in node.keywords if keyword.arg == "hx"]
+    return given[0] if given else node.args[1] if len(node.args) > 1 else None
+
+
+def _module(scope: Scope, node: ast.Call) -> Module:
+    """The RNN that `node` calls; raises Blocked where it is not known how it was built."""
+    module = called_module(scope, node)
+    if module is None:
+        raise Blocked(f"it is not known how {shown(scope.program, node.func)} was built", node)
+    if len(node.args) + len(node.keywords) > 2 or not node.args:
+        raise Blocked("the RNN gets more than an input and a state", node)
+    return module
+
+
+def _carried_paths(scope: Scope, node: ast.Call) -> tuple[str, ...]:
+    """The paths of the state that goes into `node`, which must be what the step before left; raises Blocked."""
+    state = state_argument(node)
+    if state is None:
+        raise Blocked("the RNN starts anew in each step", node)
+    value = scope.lift(state)
+    values = value.items if isinstance(value, Parts) else (value,)
+    paths = tuple(each.path for each in values if isinstance(each, Carried))
+    if len(paths) != len(values):
+        raise Blocked("the state that goes in is not the one that came out", node)
+    scope.draft.consumed.update(paths)
+    return paths
+
+
+def _flag(module: Module, name: str, position: int, default: bool, node: ast.AST) -> bool:
+    """An argument of the constructor that must be a constant; raises Blocked."""
+    given = module.argument(name, position)
+    if given is None:
+        return default
+    if isinstance(given, ast.Constant) and isinstance(given.value, bool):
+        return given.value
+    whose = "Cell" if module.name in _FUNCTIONS else "RNN"
+    raise Blocked(f"`{name}` is no constant where the {whose} is built", node)
+
+
+# -- RNNs
+
+
+def lift_rnn(scope: Scope, target: ast.expr, node: ast.Call) -> tuple[ast.stmt, list[State]]:
+    """`out, h = self.rnn(x_t, h)`: the statement that takes its place, and the states; raises Blocked."""
+    if not isinstance(target, ast.Tuple) or len(target.elts) != 2 or not isinstance(target.elts[0], ast.Name):
+        raise Blocked("the RNN's output and state are not kept apart", node)
+    paths = _carried_paths(scope, node)
+    state = expression(paths[0] if len(paths) == 1 else f"({', '.join(paths)})")
+    code, outputs, one_layer = _sequence_call(scope, node, paths, state)
+    name = target.elts[0].id
+    written = scope.draft.taken.fresh("steps") if name == "_" else scope.local(name)
+    scope.values[name] = outputs.named(reference(written))
+    is_pair = scope.program.value(node.func).name.endswith("LSTM") and len(paths) == 1  # h and c in one
+    first = Batched(reference(written), outputs.axis, 2, 2, own=True) if one_layer and outputs.rank == 3 else None
+    states = [State(path, None if position else first, is_pair=is_pair) for position, path in enumerate(paths)]
+    return statement("{outputs}, {state} = {code}", outputs=written, state=state, code=code), states
+
+
+def _sequence_call(
+    scope: Scope, node: ast.Call, paths: tuple[str, ...], state: ast.expr
+) -> tuple[ast.expr, Batched, bool]:
+    """The call of an RNN on all steps, its outputs (their name still missing), and whether they tell the state."""
+    module = _module(scope, node)
+    bidirectional = module.argument("bidirectional", 6)
+    if bidirectional is not None and not (isinstance(bidirectional, ast.Constant) and not bidirectional.value):
+        raise Blocked("the RNN is bidirectional: its second direction sees one step only", node)
+    axis = 1 if _flag(module, "batch_first", 4, False, node) else 0
+    value = scope.tensor(node.args[0])
+    if not isinstance(value, Batched) or not value.kept:
+        raise Blocked("the RNN's input has no axis of size 1 for time", node)
+    if value.axis != axis or (axis == 1 and value.rank == 2):
+        if value.least < 3:
+            raise Blocked("the RNN's input is not known to be a batch", node)
+        raise Blocked("the RNN's axis for time is another than the steps'", node)
+    layers, dropout = module.argument("num_layers", 2), module.argument("dropout", 5)
+    if dropout is not None and not (isinstance(dropout, ast.Constant) and dropout.value == 0):
+        scope.draft.changes.add("dropout between the RNN's layers draws other random numbers")
+    if any("[" in path for path in paths):
+        raise Blocked("the RNN's state is an item of a list", node)
+    given = state_argument(node)
+    code = scope.code(node, {node.args[0]: value.code, **({given: state} if given is not None else {})})
+    one_layer = (layers is None or integer(layers) == 1) and module.argument("proj_size", 7) is None
+    return code, Batched(code, axis, 3 if value.least >= 3 or axis == 1 else 2, 3, kept=True, own=True), one_layer
+
+
+# -- Cells: the function that the RNN calls, on the Cell's parameters
+
+
+def lift_cell(scope: Scope, node: ast.Call) -> tuple[tuple[ast.stmt, ...], State | Parts]:
+    """The statements that take the place of one that calls a Cell, and what it gives; raises Blocked."""
+    paths = _whole(scope, _carried_paths(scope, node))
+    if any("." in path for path in paths):
+        raise Blocked("the Cell's state is an attribute", node)
+    module = _module(scope, node)
+    is_pair = module.name == "LSTMCell" and len(paths) == 1
+    names = (f"{paths[0]}[0]", f"{paths[0]}[1]") if is_pair else paths
+    if len(names) != (2 if module.name == "LSTMCell" else 1):
+        raise Blocked("the Cell's state is no plain name", node)
+    code, axis = _cell_call(scope, node, module, paths, names)
+    outputs = Batched(reference(scope.draft.outputs_of(paths[0])), axis, 2, 2, own=True)
+    last = expression("{x}.clone()", x=picked(outputs.code, axis, number(-1)))
+    states = [State(names[0], outputs, is_output=True, last=last)]
+    unread = reference(_unread(scope))
+    targets = [outputs.code, unread]
+    for name in names[1:]:
+        code_of_last = _last(scope, name)
+        targets.append(code_of_last or unread)
+        kept = expression("{x}.squeeze(0).clone()", x=code_of_last) if code_of_last is not None else None
+        states.append(State(name, last=kept))
+    made = statement("({*targets},) = {code}", targets=targets, code=code)
+    return (made, *_kept(scope, paths, states)), Parts(tuple(states)) if states[1:] else states[0]
+
+
+def _whole(scope: Scope, paths: tuple[str, ...]) -> tuple[str, ...]:
+    """The path of a pair for those of its parts, where the loop replaces it as a whole."""
+    base = paths[0].removesuffix("[0]")
+    stored = (node for node in scope.facts.inside if isinstance(getattr(node, "ctx", None), ast.Store))
+    is_pair = paths == (f"{base}[0]", f"{base}[1]") and any(place_of(node) == base for node in stored)
+    return (base,) if is_pair else paths
+
+
+def _unread(scope: Scope) -> str:
+    """A name for what nobody reads."""
+    reads = (node for node in scope.program.of_type(ast.Name) if node.id == "_" and isinstance(node.ctx, ast.Load))
+    is_global = any("_" in bound_names(each) for each in scope.program.tree.body)
+    if "_" not in scope.draft.taken.names or not (is_global or any(reads)):
+        return "_"
+    if "_" not in scope.draft.outputs:
+        scope.draft.outputs["_"] = scope.draft.taken.fresh("unread")
+    return scope.draft.outputs["_"]
+
+
+def _last(scope: Scope, path: str) -> ast.expr | None:
+    """The name for a state behind the last step that no output tells; None where nothing needs it."""
+    if not scope.is_read_behind(path):
+        return None
+    return reference(path if path.isidentifier() else scope.draft.taken.fresh(f"{root_of(path)}_last"))
+
+
+def _kept(scope: Scope, paths: tuple[str, ...], states: list[State]) -> Iterator[ast.stmt]:
+    """What gives the variables, and the items of lists, that are read behind the loop their last values."""
+    needed = [path for path in paths if scope.is_read_behind(path)]
+    if len(paths) < len(states) and needed and not ("[" in paths[0] and scope.is_rebound(paths[0])):
+        lasts = [state.last for state in states if state.last is not None]
+        yield assignment(paths[0], expression("({*lasts},)", lasts=lasts))
+        return
+    for name, state in zip(paths, states, strict=False):
+        is_item = "[" in name and not scope.is_rebound(name)
+        is_plain = is_item or (not state.is_output and name.isidentifier())
+        if name in needed and is_plain and state.last is not None:
+            yield assignment(name, state.last)
+
+
+def _cell_call(
+    scope: Scope, node: ast.Call, module: Module, paths: tuple[str, ...], names: tuple[str, ...]
+) -> tuple[ast.expr, int]:
+    """The call of torch's function on all steps, and the axis of its outputs' steps."""
+    if not scope.facts.torch:
+        raise Blocked("`torch` is not imported by that name", node)
+    value = scope.tensor(node.args[0])
+    if not isinstance(value, Batched):
+        raise Blocked("the Cell's input is no step of a sequence", node)
+    value = value.loosened()
+    _check_first_states(scope, paths, node, needs_rank=value.least < 2)
+    cell = scope.code(node.func)
+    has_bias = _flag(module, "bias", 2, True, node)
+    value = value if value.axis in (0, 1) else value.at(0)
+    weights = [expression(f"{{cell}}.{name}", cell=cell) for name in (_WEIGHTS if has_bias else _WEIGHTS[:2])]
+    steps, states = value.code, [expression(name) for name in names]
+    if module.name == "LSTMCell":  # on a CPU torch.lstm reads other memory where sizes don't fit; the Cell raises
+        steps = expression("{x}.unflatten(-1, ({cell}.input_size,))", x=steps, cell=cell)
+        states = [expression("{h}.unflatten(-1, ({cell}.hidden_size,))", h=each, cell=cell) for each in states]
+    states = [expression("{h}.unsqueeze(0)", h=each) for each in states]
+    state = states[0] if len(states) == 1 else in_rows(expression("({*states},)", states=states), *(1 for _ in states))
+    call = expression(
+        "{torch}.{f}({x}, {state}, [{*weights}], has_biases={biases}, num_layers=1, dropout=0.0, train=True,"
+        " bidirectional=False, batch_first={first})",
+        torch=scope.facts.torch,
+        f=_function(module, node),
+        x=steps,
+        state=state,
+        weights=weights,
+        biases=ast.Constant(has_bias),
+        first=ast.Constant(value.axis == 1),
+    )
+    return in_rows(call, 1, 1, 1, 6), value.axis
+
+
+def _function(module: Module, node: ast.Call) -> str:
+    """The function of torch that computes a sequence of such a Cell."""
+    kind = module.argument("nonlinearity", 3) if module.name == "RNNCell" else None
+    if kind is None:
+        return _FUNCTIONS[module.name]
+    if not isinstance(kind, ast.Constant) or kind.value not in ("tanh", "relu"):
+        raise Blocked("`nonlinearity` is no constant where the Cell is built", node)
+    return f"rnn_{kind.value}"
+
+
+# -- what the states are in front of the loop: variables, or the items of lists and tensors
+
+
+def _check_first_states(scope: Scope, paths: tuple[str, ...], node: ast.AST, *, needs_rank: bool) -> None:
+    """Raise Blocked unless the first states are tensors, in lists of their own, and batches where they must be."""
+    for path in paths:
+        if "[" in path and not scope.is_rebound(path) and not is_own_list(scope, root_of(path)):
+            raise Blocked(f"`{root_of(path)}` is not known to be a list that nothing else looks at", node)
+    ranks = [rank for path in paths for start in scope.starts(root_of(path))
+             for rank in _ranks(scope, start, scope.given(start), path.count("["))]  # fmt: skip
+    if any(rank != 2 for rank in ranks) and needs_rank:
+        raise Blocked("the Cell's input is not known to be a batch", node)
+    if not ranks or any(rank == _NO_TENSOR for rank in ranks):
+        raise Blocked("the Cell's first state is not known to be a tensor", node)
+
+
+def _ranks(scope: Scope, target: ast.AST, value: ast.expr | None, depth: int) -> Iterator[int | None]:
+    """The ranks of the tensors `depth` lists deep in what `target` is given, `value` where that is in sight."""
+    items = None if value is None else _appended(scope, target) if _is_empty(value) else _items(value)
+    for item in items or ():
+        yield from _ranks(scope, item, item, depth - 1)
+    if items is None:
+        known = scope.program.value(target if value is None else value)
+        for _ in range(depth if value is None else 0):
+            known = known.item if known.kind is Kind.SEQUENCE and known.item is not None else known
+        rank = scope.rank(value) if value is not None else None
+        is_tensor = known.kind is Kind.TENSOR and known.sure
+        yield _NO_TENSOR if not is_tensor else None if rank is None else rank - max(depth, 0)
+
+
+def _is_empty(value: ast.expr) -> bool:
+    return isinstance(value, ast.List) and not value.elts
+
+
+def _appended(scope: Scope, name: ast.AST) -> list[ast.expr]:
+    """What the list that starts empty as `name` gets in front of the loop."""
+    uses = [use for use in scope.flow.bindings(name).uses.get(name, ()) if use not in scope.facts.inside]
+    above = [scope.program.parent(use) for use in uses]
+    if any(isinstance(each, ast.AugAssign) or getattr(each, "attr", "append") != "append" for each in above):
+        return []
+    return [each for use in uses for each in scope.program.get(Shapes).elements(use)]
+
+
+def _items(value: ast.expr) -> list[ast.expr] | None:
+    """The items of a list or tuple, each kind once; None of anything else."""
+    if isinstance(value, ast.Tuple | ast.List):
+        return value.elts
+    if isinstance(value, ast.ListComp):
+        return [value.elt]
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult) and isinstance(value.left, ast.List):
+        return value.left.elts
+    return None

@@ -1,0 +1,304 @@
+"""Loop unswitching by a test whose answer is loop-invariant, and peeling of a first step that has another answer."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perflint import torch_ops
+from perflint.analysis.values.shapes import Shapes
+from perflint.syntax.edits import Fix
+from perflint.syntax.scopes import local_names
+from perflint.syntax.walk import PlainLoop, own_nodes, path_of
+from perflint.transforms.blocked import Blocked
+from perflint.transforms.operations import (
+    ReplaceStatements,
+    derived,
+    forget_comments,
+    located,
+    new,
+    same_code,
+    standing_for,
+    without_comments,
+)
+from perflint.transforms.rewrite import rewrite
+from perflint.transforms.shown import shown
+from perflint.transforms.template import expression, statement
+from perflint.transforms.vectorize.rewrite import Vectorized, check_head, vectorize, vectorized
+from perflint.transforms.vectorize.scope import written_paths
+
+if TYPE_CHECKING:
+    from perflint.analysis.program import Program
+
+_OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.Eq: ast.NotEq, ast.Is: ast.IsNot, ast.In: ast.NotIn}
+_OPPOSITES |= {opposite: each for each, opposite in _OPPOSITES.items()}
+_ZERO = ast.Constant(0)
+_PLAIN = (ast.Constant, ast.BoolOp, ast.boolop, ast.UnaryOp, ast.Not, ast.Compare, ast.cmpop, ast.expr_context)
+_BY_HAND = (
+    "drawn once a sequence, in front of the loop (a change of training that is yours to make),"
+    " each answer is tried by itself"
+)
+
+
+def vectorized_or_unswitched(program: Program, loop: PlainLoop) -> Fix:
+    """The fix that computes all steps of `loop` at once, or does so for one answer to a test; raises Blocked."""
+    try:
+        return vectorized(program, loop)
+    except Blocked:
+        if not (tests := list(_tests_of(loop))):
+            raise
+    for node in tests:
+        if (first := _in_first_step(program, loop, node.test)) is not None:
+            return _peeled(Conditional(program, loop, node.test), first=first)
+    return _unswitched(Conditional(program, loop, _invariant_test(program, loop, tests)))
+
+
+@dataclass(frozen=True)
+class Conditional:
+    """A loop that asks `test` in each step."""
+
+    program: Program
+    loop: PlainLoop
+    test: ast.expr
+
+    @property
+    def tests(self) -> list[ast.If | ast.IfExp]:
+        """Where it is asked."""
+        return [node for node in _tests_of(self.loop) if same_code(node.test, self.test)]
+
+    def among(self, statements: Sequence[ast.stmt]) -> Program:
+        """The program with these statements in the place of the loop."""
+        return self.program.with_statements(self.loop, statements)
+
+    def check_layout(self) -> None:
+        """Raise Blocked where a branch cannot be taken out of its test."""
+        for test in self.tests:
+            if isinstance(test, ast.If) and test.body[0].lineno == test.lineno:
+                raise Blocked("a branch shares a line with its test", test)
+
+    def answered(self, answer: bool | None) -> PlainLoop:
+        """A copy of the loop, for this answer to the test; as it is where there is none. Raises Blocked."""
+        loop = copy.deepcopy(self.loop)
+        if answer is None:
+            return loop
+        body = [each for node in loop.body for each in self._statements(node, answer=answer)]
+        if all(isinstance(each, ast.Pass) for each in body):
+            raise Blocked("one answer leaves a step nothing to do", self.test)
+        loop.body = body
+        return standing_for(new(loop), self.loop, head=True)
+
+    def branch(self, *, answer: bool) -> set[int]:
+        """The lines of the program that are about this answer alone."""
+        found: set[int] = set()
+        for node in self.tests:
+            if isinstance(node, ast.If):
+                middle = (node.body[-1].end_lineno or 0) + 1
+                found.update(range(node.lineno, middle) if answer else range(middle, (node.end_lineno or 0) + 1))
+        return found
+
+    def _statements(self, node: ast.stmt, *, answer: bool) -> list[ast.stmt]:
+        """What is left of a statement of the body."""
+        if not isinstance(node, ast.If) or not same_code(node.test, self.test):
+            return [self._decided(node, answer=answer)]
+        taken = node.body if answer else node.orelse
+        is_elif = not answer and bool(taken) and isinstance(taken[0], ast.If) and taken[0].col_offset == node.col_offset
+        if is_elif and isinstance(taken[0], ast.If):
+            _begin(taken[0])
+        return [part if part is taken[0] else self._decided(part, answer=answer) for part in taken]
+
+    def _decided(self, node: ast.stmt, *, answer: bool) -> ast.stmt:
+        """The statement with one part of each conditional expression by the test."""
+        found = [each for each in ast.walk(node) if isinstance(each, ast.IfExp) and same_code(each.test, self.test)]
+        if any(each is not other and each in ast.walk(other) for each in found for other in found):
+            raise Blocked("tests stand in one another", node)
+        chosen: dict[ast.expr, ast.expr] = {each: each.body if answer else each.orelse for each in found}
+        old = copy.deepcopy(node)
+        changed = [each for each in ast.walk(node) if not isinstance(each, ast.expr) and {*ast.walk(each)} & {*found}]
+        for around in changed:
+            for name, value in ast.iter_fields(around):
+                parts: list[Any] = value if isinstance(value, list) else [value]
+                parts = [derived(part, chosen) if isinstance(part, ast.expr) else part for part in parts]
+                setattr(around, name, parts if isinstance(value, list) else parts[0])
+            new(around)
+        return standing_for(node, old) if found else node
+
+
+def _begin(node: ast.If) -> None:
+    """Let an `elif`, and those behind it, be new code: an `if`."""
+    standing_for(new(node), node, head=True)
+    rest = node.orelse
+    if len(rest) == 1 and isinstance(rest[0], ast.If) and rest[0].col_offset == node.col_offset:
+        _begin(rest[0])
+
+
+def _tests_of(loop: PlainLoop) -> Iterator[ast.If | ast.IfExp]:
+    """The tests of a step, from its beginning to its end."""
+    for each in loop.body:
+        if isinstance(each, ast.If):
+            yield each
+        found = [node for node in own_nodes(each) if isinstance(node, ast.IfExp)]
+        yield from sorted(found, key=lambda node: (node.lineno, node.col_offset))
+
+
+def _negated(test: ast.expr) -> ast.expr:
+    """The opposite of a test."""
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in _OPPOSITES:
+        opposite = _OPPOSITES[type(test.ops[0])]()
+        return located(new(ast.Compare(test.left, [opposite], test.comparators)), test)
+    return located(expression("not {test}", test=test), test)
+
+
+# -- unswitching
+
+
+def _unswitched(conditional: Conditional) -> Fix:
+    """The fix that asks in front of the loop, and computes all steps at once for one answer."""
+    conditional.check_layout()
+    one = _reason(conditional, answer=True)
+    other = _reason(conditional, answer=False) if one is not None else None
+    if one is None or other is None:
+        return _with_answer(conditional, answer=one is None)
+    raise Blocked(f"{one.reason}; where `{ast.unparse(_negated(conditional.test))}`, {other}", one.node)
+
+
+def _reason(conditional: Conditional, *, answer: bool) -> Blocked | None:
+    """What stands in the way of the loop as it is for this answer; None where it can be vectorized."""
+    try:
+        loop = conditional.answered(answer)
+        vectorize(conditional.among([loop]), loop)
+    except Blocked as blocked:
+        return blocked
+    return None
+
+
+def _with_answer(conditional: Conditional, *, answer: bool) -> Fix:
+    """One loop for this answer, which is vectorized, and one for all else."""
+    drops = _may_drop(conditional)
+    own, other = conditional.answered(answer), conditional.answered(not answer if drops else None)
+    condition = conditional.test if answer else _negated(conditional.test)
+    both = ast.copy_location(ast.If(condition, [own], [other]), conditional.loop)
+    made = vectorize(conditional.among([both]), own)
+    forget_comments(made.statements, conditional.branch(answer=answer) if drops else set())
+    chosen = new(ast.If(condition, list(made.statements), [other]))
+    return _fix(conditional, [chosen], made, f"where `{ast.unparse(condition)}`, {made.title}")
+
+
+def _fix(conditional: Conditional, statements: list[ast.stmt], made: Vectorized, title: str) -> Fix:
+    replaced = ReplaceStatements((conditional.loop,), tuple(statements))
+    return Fix(title, made.safety, rewrite(conditional.program, replaced, *made.others))
+
+
+def _may_drop(conditional: Conditional) -> bool:
+    """Does nothing that a step does change the answer: is it told by local variables that are read for it alone?"""
+    names = {path_of(part) for part in ast.walk(conditional.test) if isinstance(part, ast.Name | ast.Attribute)}
+    if not _are_local(conditional.program, conditional.loop, names):
+        return False
+    tests = {part for node in conditional.tests for part in ast.walk(node.test)}
+    return all(node in tests for node in own_nodes(conditional.loop) if isinstance(node, ast.Name) and node.id in names)
+
+
+def _are_local(program: Program, loop: PlainLoop, paths: set[str]) -> bool:
+    """Are these variables of the function around `loop`, to which no other function may give a value?"""
+    around = program.function_of(loop)
+    if around is None or not paths <= local_names(around):
+        return False
+    shared = (node for node in ast.walk(around) if isinstance(node, ast.Global | ast.Nonlocal))
+    return not any(paths & {*node.names} for node in shared)
+
+
+def _invariant_test(program: Program, loop: PlainLoop, tests: list[ast.If | ast.IfExp]) -> ast.expr:
+    """The first of the tests whose answer is the same in all steps; raises Blocked."""
+    written = {*written_paths(loop)}
+    around = [each.test for each in program.ancestors(loop) if isinstance(each, ast.If)]
+    for node in tests:
+        if all(_is_plain(part, written) for part in ast.walk(node.test)):
+            if any(same_code(each, node.test) or same_code(each, _negated(node.test)) for each in around):
+                raise Blocked("each step asks again what was asked in front of the loop", node)
+            return node.test
+    for node in tests:
+        if _is_drawn(program, loop, node.test):
+            raise Blocked(f"{shown(program, node.test)} is drawn anew in each step; {_BY_HAND}", node)
+    raise Blocked(f"{shown(program, tests[0].test)} may have another answer in each step", tests[0])
+
+
+def _is_plain(part: ast.AST, written: set[str]) -> bool:
+    """Is this part of a test the same in every step, and without effect?"""
+    if isinstance(part, ast.Name | ast.Attribute):
+        return bool(path_of(part)) and path_of(part) not in written
+    return isinstance(part, _PLAIN)
+
+
+def _is_drawn(program: Program, loop: PlainLoop, test: ast.expr) -> bool:
+    """Does the test tell by a random number, which it draws or a name stands for?"""
+    names = {part.id for part in ast.walk(test) if isinstance(part, ast.Name)}
+    given = [node for node in own_nodes(loop) if isinstance(node, ast.Assign)]
+    parts = [test, *(node.value for node in given if any(path_of(target) in names for target in node.targets))]
+    return any(_draws(program, part) for each in parts for part in ast.walk(each))
+
+
+def _draws(program: Program, node: ast.AST) -> bool:
+    name = program.qualified(node.func) if isinstance(node, ast.Call) else ""
+    entry = torch_ops.of_function(name) if name else None
+    return name.startswith(("random.", "numpy.random.")) or (entry is not None and entry.does("random"))
+
+
+# -- peeling
+
+
+def _peeled(conditional: Conditional, *, first: bool) -> Fix:
+    """The fix that takes the first step, which has this answer, by itself and the others at once; raises Blocked."""
+    loop = conditional.loop
+    assert isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call)
+    conditional.check_layout()
+    whole = conditional.answered(first)
+    if left := [node for node in own_nodes(whole) if isinstance(node, ast.Break | ast.Continue)]:
+        raise Blocked("the first step may be left before its end", left[0])
+    check_head(conditional.among([whole]), whole)
+    others = conditional.answered(not first)
+    assert isinstance(others, ast.For)
+    stop = loop.iter.args[-1]
+    others.iter = located(expression("{range}(1, {stop})", range=loop.iter.func, stop=stop), loop.iter)
+    vectorize(conditional.among([others]), others)
+    _leave_comments(whole.body, conditional.branch(answer=first))
+    start = located(statement("{index} = 0", index=loop.target), loop)
+    test = located(expression("{stop} > 1", stop=stop), loop.iter)
+    rest = ast.copy_location(ast.If(test, [others], []), loop)
+    made = vectorize(conditional.among([start, *whole.body, rest]), others)
+    behind = new(ast.If(test, list(made.statements), []))
+    return _fix(conditional, [start, *whole.body, behind], made, f"after the first step, {made.title}")
+
+
+def _leave_comments(statements: Sequence[ast.stmt], lines: set[int]) -> None:
+    """Let the statements leave their comments to others, but for those on these lines."""
+    for each in statements:
+        forget_comments([each], lines if each.lineno in lines else set())
+        if each.lineno not in lines:
+            without_comments(each)
+
+
+def _in_first_step(program: Program, loop: PlainLoop, test: ast.expr) -> bool | None:
+    """What the first step answers to a test that tells it from all others, of a loop over a sequence's length."""
+    if not isinstance(loop, ast.For) or not isinstance(loop.target, ast.Name) or not isinstance(loop.iter, ast.Call):
+        return None
+    if not isinstance(test, ast.Compare) or len(test.ops) > 1 or not same_code(test.comparators[0], _ZERO):
+        return None
+    if not isinstance(test.left, ast.Name) or test.left.id != loop.target.id or loop.iter.lineno != loop.lineno:
+        return None
+    stops = [each for each in loop.iter.args if not same_code(each, _ZERO)]
+    if program.qualified(loop.iter.func) != "builtins.range" or len(stops) != 1 or stops[0] is not loop.iter.args[-1]:
+        return None
+    is_length = re.search(r"\.-?\d+$", program.get(Shapes).size(stops[0]))  # there is a first step
+    if not is_length or not _are_local(program, loop, _measured(stops[0])):  # which leaves it as it is
+        return None
+    tells_zero = isinstance(test.ops[0], ast.Eq | ast.NotEq | ast.Gt)
+    return isinstance(test.ops[0], ast.Eq) if tells_zero else None
+
+
+def _measured(stop: ast.expr) -> set[str]:
+    """The variables that tell how long a sequence is."""
+    paths = {path_of(part) for part in ast.walk(stop) if isinstance(part, ast.Name | ast.Attribute)}
+    return {re.sub(r"\.(size|shape)$", "", path) for path in paths} - {"len"}

@@ -1,0 +1,219 @@
+"""The values of a loop's body when all steps are computed at once, and how their time axis moves."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, fields, is_dataclass, replace
+
+from perflint.transforms.operations import new, same_code
+from perflint.transforms.template import expression
+
+MANY = 99
+
+
+@dataclass(frozen=True)
+class Invariant:
+    """A loop-invariant value; `rank` is None where the number of axes is not known."""
+
+    code: ast.expr
+    rank: int | None = None
+    is_number: bool = False
+
+
+@dataclass(frozen=True)
+class Batched:
+    """A tensor that differs from step to step: `code` holds all steps, side by side along `axis`, the time axis.
+
+    One step has `least` to `most` axes. Where it is `kept`, one step still has `axis`, of size 1 (`x[:, t : t + 1]`);
+    otherwise it has no such axis (`x[:, t]`). Steps `of` the same have as many axes as each other. `own`: it was
+    computed, and is no view of what was there before; `dense`: it is contiguous; `fresh`: nothing else holds the memory
+    of `code`, and no gradient needs it as it is, so that whoever gets it may write to it.
+    """
+
+    code: ast.expr
+    axis: int
+    least: int
+    most: int = MANY
+    kept: bool = False
+    dense: bool = False
+    own: bool = False
+    fresh: bool = False
+    of: str = ""
+
+    @property
+    def behind(self) -> int:
+        """How many axes there are at least behind the time axis."""
+        return self.least - self.axis - (1 if self.kept else 0)
+
+    @property
+    def rank(self) -> int | None:
+        """How many axes one step has, where that is known."""
+        return self.least if self.least == self.most else None
+
+    def with_axes(self, more: int, code: ast.expr) -> Batched:
+        """A value of which one step has so many axes more."""
+        least, most = self.least + more, min(self.most + more, MANY)
+        return replace(self, code=code, least=least, most=most, dense=False, fresh=False, of="")
+
+    def computed(self, code: ast.expr, *, dense: bool = False, fresh: bool = False) -> Batched:
+        """What a computation gives out of this value, with the same axes."""
+        return replace(self, code=code, dense=dense, own=True, fresh=fresh)
+
+    def narrowed(self, least: int, most: int = MANY) -> Batched:
+        """The same value, of whose rank more is known."""
+        return replace(self, least=max(self.least, least), most=min(self.most, most))
+
+    def named(self, code: ast.expr) -> Batched:
+        """The same value under another name, which others may read, too."""
+        return replace(self, code=code, fresh=False)
+
+    def at(self, axis: int) -> Batched:
+        """The same value with its time axis moved."""
+        if axis == self.axis:
+            return self
+        assert not self.kept
+        return replace(self, code=moved(self.code, self.axis, axis), axis=axis, dense=False)
+
+    def in_front(self) -> Batched:
+        """The same value with time in front of all axes of a step, an axis of size 1 among them."""
+        if not self.kept:
+            return self.at(0)
+        return replace(self, code=moved(self.code, self.axis, 0) if self.axis else self.code).loosened(0)
+
+    def loosened(self, axis: int | None = None) -> Batched:
+        """The same value with its axis of size 1 apart from the time axis, which stands at `axis` now."""
+        if not self.kept:
+            return self
+        code = expression("{x}.unsqueeze({axis})", x=self.code, axis=self.axis + 1)
+        return replace(self, code=code, axis=self.axis if axis is None else axis, kept=False, dense=False)
+
+    def squeezed(self) -> Batched:
+        """One step without the axis that it keeps."""
+        if not self.kept:
+            return self
+        return replace(self.with_axes(-1, self.code), kept=False, dense=self.dense, fresh=self.fresh)
+
+    def unsqueezed(self, axis: int) -> Batched:
+        """One step with an axis of size 1 more, at `axis`: the axis along which the steps are."""
+        there = self.at(axis)
+        return replace(there.with_axes(1, there.code), kept=True, dense=there.dense, fresh=there.fresh)
+
+
+@dataclass(frozen=True)
+class Induction:
+    """The loop's induction variable, which runs from `first` to before `stop`; plus `offset`.
+
+    `end` is the expression that `stop` was written from, where the loop's head has one.
+    """
+
+    first: ast.expr
+    stop: ast.expr
+    offset: int = 0
+    end: ast.expr | None = None
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What the step before left under `path`."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class State:
+    """The state that an RNN left: `outputs` are the outputs of that RNN where they tell the state of each step.
+
+    `is_output`: they are that state, as a Cell's are. `is_pair`: it is both states of an LSTM, and
+    the outputs tell the first. `last` is a Cell's state behind the last step, where there is one.
+    """
+
+    path: str
+    outputs: Batched | None = None
+    is_output: bool = False
+    is_pair: bool = False
+    last: ast.expr | None = None
+
+    @property
+    def of_layers(self) -> Batched | None:
+        """The one layer's state of each step, where this has an axis for the layers in front of that."""
+        return None if self.is_output or self.is_pair else self.outputs
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A tuple or list of values."""
+
+    items: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Layers:
+    """A list of what the Cells of a stack left, which the step after finds under `path`; empty where `path` is.
+
+    `code` gives it; `top` is its last item, where that is known to be of the top layer. `is_kept`: code behind the
+    loop reads it, or what it is handed on as.
+    """
+
+    code: ast.expr
+    path: str = ""
+    top: State | Parts | None = None
+    is_kept: bool = False
+
+
+Value = Invariant | Batched | Induction | Carried | State | Parts | Layers
+
+
+def alike(one: Value, other: Value) -> bool:
+    """Is it the same value, written alike?"""
+    return _key(one) == _key(other)
+
+
+def _key(value: object) -> object:
+    if isinstance(value, ast.AST):
+        return ast.dump(value)
+    if isinstance(value, tuple):
+        return tuple(map(_key, value))
+    return (type(value), *(_key(getattr(value, each.name)) for each in fields(value))) if is_dataclass(value) else value
+
+
+def written(value: Invariant | Batched) -> str:
+    """The code of a value, for a message."""
+    return ast.unparse(value.code)
+
+
+def is_named(code: ast.expr, name: str) -> bool:
+    """Is it the variable of that name?"""
+    return isinstance(code, ast.Name) and code.id == name
+
+
+def moved(code: ast.expr, source: int, target: int) -> ast.expr:
+    """`code` with the axis `source` at `target`."""
+    if {source, target} == {0, 1}:
+        there = back = "{x}.transpose(0, 1)"
+    else:
+        there, back = f"{{x}}.movedim({source}, {target})", f"{{x}}.movedim({target}, {source})"
+    if isinstance(code, ast.Call) and isinstance(code.func, ast.Attribute):
+        undone = code.func.value
+        if same_code(code, expression(back, x=undone)):
+            return undone
+    return expression(there, x=code)
+
+
+def picked(code: ast.expr, axis: int, item: ast.expr) -> ast.expr:
+    """`code` indexed by `item` along `axis`."""
+    return indexed(code, [*(new(ast.Slice()) for _ in range(axis)), item])
+
+
+def indexed(code: ast.expr, items: list[ast.expr], *, whole: bool = False) -> ast.expr:
+    """`code` indexed by `items`, without the whole axes at the end unless they are wanted."""
+    while items and not whole and is_full(items[-1]):
+        items = items[:-1]
+    if not items:
+        return code
+    index = items[0] if len(items) == 1 else new(ast.Tuple(items, ast.Load()))
+    return new(ast.Subscript(code, index, ast.Load()))
+
+
+def is_full(item: ast.expr) -> bool:
+    """Is the index all of an axis?"""
+    return isinstance(item, ast.Slice) and item.lower is None and item.upper is None and item.step is None

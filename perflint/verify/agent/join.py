@@ -1,0 +1,174 @@
+"""Joins a process of the user's program to a verification: seeds, deterministic algorithms, and counted steps."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import io
+import os
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+from perflint.shim.counts import CALL
+from perflint.shim.hooks import AfterImport, Finder
+from perflint.verify.agent import determinism
+from perflint.verify.agent.journal import Journal
+from perflint.verify.agent.recorder import Recorder
+from perflint.verify.agent.steps import Gate, Steps, calls
+from perflint.verify.messages import Loop, Orders, orders
+
+_COUNTED = "__perflint_counted__"
+
+
+def join() -> Agent:
+    """Take part in a verification as the environment orders."""
+    given = orders()
+    assert given is not None
+    agent = Agent(given)
+    agent.install()
+    return agent
+
+
+class Agent:
+    """The verifier's part of one process of the user's."""
+
+    def __init__(self, orders: Orders) -> None:
+        self._orders = orders
+        self._gate = Gate(orders.address, orders.until)
+        self._recorder: Recorder | None = None
+        self._functions: list[tuple[Callable[..., Any], Callable[[], bool]]] = []  # and whether in their first call
+        self._thread = _Thread()
+        self.steps = Steps(orders.unit, self._passed)
+
+    def install(self) -> None:
+        """Take part from now on, in libraries as soon as they are imported."""
+        recording = self._orders.recording
+        _print_whole_lines()
+        random.seed(self._orders.seed)
+        self._shift_seeds("random")
+        if recording and recording.clock > 1:
+            determinism.distort_clocks(recording.clock)
+        setattr(builtins, CALL, self.counted)
+        watched: dict[str, AfterImport] = {"numpy": self._seed_numpy, "torch": self._prepare}
+        if self._orders.journal:
+            journal = Journal(Path(self._orders.journal), self._orders.roots, self._orders.ours)
+            journal.watch()
+            for name, watch in journal.libraries.items():
+                watched[name] = _both(watch, watched.get(name))
+        sys.meta_path.insert(0, Finder(lambda _: None, watched))
+
+    def _shift_seeds(self, library: str) -> None:
+        if self._orders.recording and self._orders.recording.shift:
+            determinism.shift_seeds(library, self._orders.recording.shift)
+
+    def _seed_numpy(self, numpy: ModuleType) -> None:
+        recording = self._orders.recording
+        determinism.seed_numpy(numpy, self._orders.seed, other_samples=bool(recording and recording.other_samples))
+        self._shift_seeds("numpy")
+
+    def _prepare(self, torch: Any) -> None:
+        torch.manual_seed(self._orders.seed)
+        self._shift_seeds("torch")
+        if self._orders.recording:
+            torch.use_deterministic_algorithms(True, warn_only=True)
+            torch.backends.cudnn.benchmark = False
+            torch.backends.cudnn.allow_tf32 = False  # its rounding hides what differs; a program may set it again
+            self._recorder = Recorder(self._orders.recording)
+            self._gate.unseen = self._unseen
+            self._recorder.watch(torch)  # before the steps: what it notes belongs to the step that follows
+        self.steps.watch()
+        self._gate.watch(torch)
+
+    def _passed(self, kind: str) -> None:
+        if self._recorder:
+            self._recorder.passed()
+        self._gate.passed(kind)
+
+    def counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Wraps a function so that its calls count as steps, except recursive ones, by their depth of nesting.
+
+        Not for generators and coroutines, whose calls do nothing yet.
+        """
+        if hasattr(function, _COUNTED):
+            return function
+        begun = returned = False
+        self._functions.append((function, lambda: begun and not returned))
+
+        @functools.wraps(function)
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            nonlocal begun, returned
+            running = self._thread.running
+            if id(function) in running or (self._recorder and sys.modules["torch"].compiler.is_compiling()):
+                return function(*args, **kwargs)
+            running.append(id(function))
+            begun = True
+            try:
+                result = function(*args, **kwargs)
+            finally:
+                running.pop()
+                returned = True
+            if self._recorder:
+                self._recorder.note_output(function, result)
+            self.steps.happened(calls(len(running)))
+            return result
+
+        setattr(counted, _COUNTED, True)
+        return counted
+
+    def _unseen(self) -> tuple[str, ...]:
+        """The functions and module-level loops with fixes that the program is in and has never left."""
+        recording = self._orders.recording
+        functions = [_described(function) for function, is_first in self._functions if is_first()]
+        inside = [loop for loop in (recording.loops if recording else ()) if _is_inside(loop)]
+        return (*functions, *(f"the loop at {os.path.relpath(loop.path)}:{loop.first}" for loop in inside))
+
+
+class _Thread(threading.local):
+    """The functions whose calls each thread is in, the outermost first."""
+
+    def __init__(self) -> None:
+        self.running: list[int] = []  # their ids
+
+
+def _print_whole_lines() -> None:
+    """Buffer lines: torchrun starts ranks with `python -u` and one pipe, in which parts of lines would mingle."""
+    output = sys.stdout
+    if isinstance(output, io.TextIOWrapper) and output.write_through:
+        output.reconfigure(line_buffering=True, write_through=False)
+
+
+def _both(first: AfterImport, second: AfterImport | None) -> AfterImport:
+    def both(module: ModuleType) -> None:
+        first(module)
+        if second:
+            second(module)
+
+    return both
+
+
+def _is_inside(loop: Loop) -> bool:
+    """Whether the loop's module is being executed at one of its lines."""
+    return any(
+        frame.f_code.co_name == "<module>"
+        and loop.first <= frame.f_lineno <= loop.last
+        and os.path.realpath(frame.f_code.co_filename) == loop.path
+        for frame in _frames()
+    )
+
+
+def _frames() -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe()
+    while frame:
+        yield frame
+        frame = frame.f_back
+
+
+def _described(function: Callable[..., Any]) -> str:
+    code = getattr(function, "__code__", None)
+    place = f" at {os.path.relpath(code.co_filename)}:{code.co_firstlineno}" if code else ""
+    return f"{getattr(function, '__qualname__', 'a function')}(){place}"

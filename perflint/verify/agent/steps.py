@@ -1,0 +1,203 @@
+"""Counts the steps of a program, and stops it at those that the verifier names.
+
+A step is a step of an optimizer, a batch of a loader, or a call of a function with fixes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import platform
+import resource
+import socket
+import sys
+import threading
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, TextIO
+
+from perflint.shim.hooks import before
+from perflint.verify.agent.timeline import Observer
+from perflint.verify.messages import Arrival, Departure, Leave, Platform, decoded, encoded
+
+OPTIMIZER, BATCH, CALLS = "optimizer steps", "loader batches", "calls"
+NOTHING = "none"  # the kind that never happens
+_NESTED = " in calls"
+_SEVERAL = 6  # calls: fewer than can be timed
+_PATIENCE = 64  # steps of other optimizers after which the counted one is taken to be done
+_END = 1  # exit code of a process whose verifier is gone
+
+Passed = Callable[[str], None]
+
+
+def calls(depth: int) -> str:
+    """The kind of calls that are nested in `depth` others."""
+    return CALLS + depth * _NESTED
+
+
+def unit_of(kinds: Iterable[str]) -> str:
+    """The kind that counts as a step of a program in which steps of these `kinds` have happened; "" without any.
+
+    Of calls, the outermost that happen several times: `main` is called once, `evaluate` in each epoch.
+    """
+    numbers = Counter(kinds)
+    by_depth = sorted((kind for kind in numbers if kind.startswith(CALLS)), key=len)
+    several = [kind for kind in by_depth if numbers[kind] >= _SEVERAL]
+    most = sorted(by_depth, key=lambda kind: -numbers[kind])
+    return next((kind for kind in (OPTIMIZER, BATCH, *several, *most) if kind in numbers), "")
+
+
+class Steps:
+    """Calls `passed` for each step of the kind `unit`, or of any kind if that is "", in this process alone."""
+
+    def __init__(self, unit: str, passed: Passed) -> None:
+        self._unit, self._passed, self._process = unit, passed, os.getpid()
+        self._lock = threading.RLock()
+        self._leader: weakref.ref[Any] | None = None
+        self._others = 0
+
+    def watch(self) -> None:
+        """Count optimizer steps and batches from now on."""
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+        from torch.utils.data.dataloader import _BaseDataLoaderIter as iterator
+
+        register_optimizer_step_post_hook(self._stepped)
+        iterator.__next__ = before(iterator.__next__, lambda _: self.happened(BATCH))  # type: ignore[method-assign]
+
+    def happened(self, kind: str) -> None:
+        """Count a step, in whichever thread; forked processes don't count."""
+        if self._unit in ("", kind) and os.getpid() == self._process:
+            with self._lock:
+                self._passed(kind)
+
+    def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        """Count the steps of one optimizer: a program with several takes one step of each for a batch."""
+        leader = self._leader() if self._leader else None
+        self._others = 0 if optimizer is leader else self._others + 1
+        if leader is None or self._others > _PATIENCE:
+            self._leader, self._others = weakref.ref(optimizer), 0
+        if self._leader is not None and self._leader() is optimizer:
+            self.happened(OPTIMIZER)
+
+
+class Gate:
+    """Stops this process at the steps that the verifier names, first at `until`, and reports how it came there."""
+
+    def __init__(self, address: str, until: int = 0) -> None:
+        self._address = address
+        self._stream: TextIO | None = None
+        self._steps = 0
+        self._leave = Leave(until)
+        self._observer: Observer | None = None
+        self._start = 0.0
+        self._captures = 0
+        self.unseen: Callable[[], tuple[str, ...]] = tuple
+
+    def watch(self, torch: Any) -> None:
+        """Count captures of CUDA graphs from now on."""
+
+        def count(*_: Any, **__: Any) -> None:
+            self._captures += 1
+
+        torch.cuda.CUDAGraph.capture_begin = before(torch.cuda.CUDAGraph.capture_begin, count)
+
+    def passed(self, kind: str) -> None:
+        """Another step is done: stop if it is the last one allowed."""
+        if self._stream is None:
+            connection = socket.socket(socket.AF_UNIX)
+            connection.connect(self._address)
+            atexit.register(self._depart, os.getpid())
+            self._stream = connection.makefile("rw", encoding="utf-8")
+            if not self._leave.until:
+                self._wait()
+        self._steps += 1
+        if self._observer:
+            self._observer.passed()
+        if self._steps >= self._leave.until:
+            synchronize()
+            arrival = self._arrival(kind, time.perf_counter() - self._start)
+            sys.stdout.flush()  # what the program has printed belongs to its steps
+            self._tell(arrival)
+            self._wait()
+
+    def _wait(self) -> None:
+        assert self._stream is not None
+        line = self._stream.readline()
+        if not line:
+            sys.stdout.flush()
+            os._exit(_END)
+        self._leave = decoded(Leave, json.loads(line))
+        self._observer = Observer(synchronize) if self._leave.observed else None
+        self._start = time.perf_counter()
+
+    def _tell(self, told: Arrival | Departure) -> None:
+        assert self._stream is not None
+        self._stream.write(json.dumps(encoded(told)) + "\n")
+        self._stream.flush()
+
+    def _depart(self, process: int) -> None:
+        """Report how far the program came, but not from a forked process."""
+        with suppress(OSError):  # the verifier is gone
+            if os.getpid() == process:
+                self._tell(Departure(self._steps))
+
+    def _arrival(self, kind: str, seconds: float) -> Arrival:
+        compiler = sys.modules.get("torch._dynamo.utils")
+        compilations = int(compiler.counters["stats"]["unique_graphs"]) if compiler else 0
+        device_bytes, device_share = _device_memory()
+        return Arrival(
+            self._steps,
+            kind,
+            seconds,
+            device_bytes,
+            _host_bytes(),
+            self._captures + compilations,
+            _platform(),
+            device_share,
+            self._observer.result() if self._observer else None,
+            self.unseen(),
+        )
+
+
+def _platform() -> Platform:
+    torch = sys.modules["torch"]
+    versions = {"torch": str(torch.__version__), "python": platform.python_version(), "system": platform.platform()}
+    if not torch.cuda.is_initialized():
+        return Platform(*rank_and_ranks(), f"CPU, {os.cpu_count()} cores", versions)
+    gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
+    versions["cuda"] = str(torch.version.cuda)
+    return Platform(*rank_and_ranks(), gpu.name, versions, str(getattr(gpu, "uuid", "")))
+
+
+def rank_and_ranks() -> tuple[int, int]:
+    """The rank of this process, and the number of ranks on this host."""
+    ranks, rank = (int(os.environ.get(name, "0")) for name in ("LOCAL_WORLD_SIZE", "RANK"))
+    group = sys.modules.get("torch.distributed")
+    if group and group.is_available() and group.is_initialized():
+        return group.get_rank(), ranks or group.get_world_size()
+    return rank, ranks or 1
+
+
+def synchronize() -> None:
+    """Wait for the device, where one is in use."""
+    torch = sys.modules["torch"]
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
+def _device_memory() -> tuple[int, float]:
+    """The most bytes that were allocated on the device, and the largest share of its memory that was reserved."""
+    cuda = sys.modules["torch"].cuda
+    if not cuda.is_initialized():
+        return 0, 0.0
+    total = cuda.get_device_properties(cuda.current_device()).total_memory
+    return int(cuda.max_memory_allocated()), float(cuda.max_memory_reserved() / total)
+
+
+def _host_bytes() -> int:
+    unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, in bytes
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

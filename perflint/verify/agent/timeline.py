@@ -1,0 +1,228 @@
+"""Observes a few steps: when the GPU, the host and the loader were at work."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+DEVICE, HOST, LOADER = "GPU busy", "host", "loader wait"
+LANES = (DEVICE, HOST, LOADER)
+_FINEST = 0.002  # of a timeline: shorter gaps are merged into blocks
+_ZERO = time.time_ns()
+_WAITS = ("Synchronize", "Memcpy")  # in the names of CUDA calls that wait for the device
+_KERNELS = ("LaunchKernel", "LaunchCooperativeKernel", "GraphLaunch")  # of those that launch kernels
+_LAUNCHES = (*_KERNELS, "Memcpy", "Memset")  # of those that launch work, though some copy no bytes
+_LEAST = 0.95  # of the kernels must have been recorded
+_LAG = 0.1  # seconds by which the device's clock may be behind: what seems to precede the start is not recorded
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Span:
+    """The time from `begin` to `end`, in seconds since its timeline began, in which work took a `share` of it."""
+
+    lane: str  # one of LANES
+    begin: float
+    end: float
+    share: float = 1.0
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """A few consecutive steps, from idle device to idle device; `steps` holds the seconds at which each ended.
+
+    `lanes` are those that could be observed. Observed steps took `slowdown` times as long as timed ones, to whose
+    length all is scaled.
+    """
+
+    seconds: float
+    spans: tuple[Span, ...]
+    steps: tuple[float, ...]
+    lanes: tuple[str, ...] = LANES
+    slowdown: float = 1.0
+
+    def share(self, lane: str) -> float:
+        """The share of the time in which there was work in a lane."""
+        return sum((span.end - span.begin) * span.share for span in self.spans if span.lane == lane) / self.seconds
+
+    @property
+    def busy(self) -> float | None:
+        """The share of timed steps in which the GPU had work, which takes no longer for being observed."""
+        return min(1.0, self.share(DEVICE) * self.slowdown) if DEVICE in self.lanes else None
+
+    def scaled(self, step: float) -> Timeline:
+        """The same with steps of so many seconds, on average."""
+        factor = step * len(self.steps) / self.seconds
+        spans = (replace(span, begin=span.begin * factor, end=span.end * factor) for span in self.spans)
+        steps = tuple(end * factor for end in self.steps)
+        return Timeline(self.seconds * factor, tuple(spans), steps, self.lanes, self.slowdown / factor)
+
+
+def timeline(
+    begin: float,
+    ends: Sequence[float],
+    busy: Iterable[Interval] | None,
+    blocked: Iterable[Interval],
+    fetch: Sequence[Interval],
+) -> Timeline:
+    """The timeline of steps from `begin` to `ends`: the GPU was `busy` (None if unknown).
+
+    The host waited for the GPU where it was `blocked`, and for loaders where it had to `fetch`; else it was at work.
+    """
+    end = ends[-1]
+    waits = united(clipped([*blocked, *fetch], begin, end))
+    lanes = {HOST: gaps(waits, begin, end), LOADER: united(clipped(fetch, begin, end))}
+    if busy is not None:
+        lanes = {DEVICE: united(clipped(busy, begin, end)), **lanes}
+    spans = [
+        Span(lane, first - begin, last - begin, share)
+        for lane, work in lanes.items()
+        for first, last, share in blocks(work, _FINEST * (end - begin))
+    ]
+    return Timeline(end - begin, tuple(spans), tuple(each - begin for each in ends), tuple(lanes))
+
+
+def united(intervals: Iterable[Interval]) -> list[Interval]:
+    """The union of intervals, in order, without empty ones."""
+    result: list[Interval] = []
+    for begin, end in sorted(intervals):
+        if result and begin <= result[-1][1]:
+            result[-1] = (result[-1][0], max(result[-1][1], end))
+        elif end > begin:
+            result.append((begin, end))
+    return result
+
+
+def clipped(intervals: Iterable[Interval], begin: float, end: float) -> Iterator[Interval]:
+    """The parts between `begin` and `end`."""
+    return ((max(first, begin), min(last, end)) for first, last in intervals if first < end and last > begin)
+
+
+def gaps(intervals: Sequence[Interval], begin: float, end: float) -> list[Interval]:
+    """What ordered intervals leave of the time from `begin` to `end`."""
+    edges = [begin, *(edge for interval in intervals for edge in interval), end]
+    return [(first, last) for first, last in zip(edges[::2], edges[1::2], strict=True) if last > first]
+
+
+def blocks(intervals: Iterable[Interval], finest: float) -> Iterator[tuple[float, float, float]]:
+    """Ordered intervals, those with gaps of at most `finest` merged: begin, end, and the share that they take of it."""
+    groups: list[list[Interval]] = []
+    for interval in intervals:
+        if groups and interval[0] - groups[-1][-1][1] <= finest:
+            groups[-1].append(interval)
+        else:
+            groups.append([interval])
+    for group in groups:
+        begin, end = group[0][0], group[-1][1]
+        yield begin, end, sum(last - first for first, last in group) / (end - begin)
+
+
+class Observer:
+    """Observes this thread for some steps; the first one is a warm-up of the profiler."""
+
+    def __init__(self, synchronize: Callable[[], None]) -> None:
+        self._synchronize = synchronize
+        self._thread = threading.get_ident()
+        self._marks: list[float] = []
+        self._fetches: list[Interval] = []
+        self._stop_fetches = self._observe_fetches()
+        self._profile = _profile()
+
+    def passed(self) -> None:
+        """Another step is done."""
+        if not self._marks:
+            self._synchronize()
+        self._marks.append(_now())
+
+    def result(self) -> Timeline | None:
+        """What was observed, once the device is idle; None if that was nothing."""
+        end = _now()
+        self._stop_fetches()
+        device = sys.modules["torch"].autograd.DeviceType.CUDA
+        busy, blocked = seen(events(self._profile), device) if self._profile else (None, [])
+        begin, *ends = self._marks
+        return timeline(begin, [*ends[:-1], end], busy, blocked, self._fetches) if ends else None
+
+    def _observe_fetches(self) -> Callable[[], None]:
+        from torch.utils.data.dataloader import _BaseDataLoaderIter as iterator
+
+        fetch = iterator.__next__
+
+        @functools.wraps(fetch)
+        def observed(loader: Any) -> Any:
+            begin = _now()
+            try:
+                return fetch(loader)
+            finally:
+                if threading.get_ident() == self._thread:
+                    self._fetches.append((begin, _now()))
+
+        iterator.__next__ = observed  # type: ignore[assignment, method-assign]
+        return lambda: setattr(iterator, "__next__", fetch)
+
+
+def _now() -> float:
+    return _seconds(time.time_ns())  # the profiler's clock
+
+
+def _seconds(nanoseconds: int) -> float:
+    """Seconds since the import, so that fractions are kept."""
+    return (nanoseconds - _ZERO) / 1e9
+
+
+def _profile() -> Any:
+    """A profiler of the device; None where none is in use, or the program profiles itself."""
+    torch = sys.modules["torch"]
+    if not torch.cuda.is_initialized():
+        return None
+    with suppress(RuntimeError):
+        profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
+        profile.start()
+        time.sleep(_LAG)
+        return profile
+    return None
+
+
+def events(profile: Any) -> Sequence[Any]:
+    """The events of a profiler, which is stopped: Kineto's own, as there may be hundreds of thousands."""
+    profile.stop()
+    return profile.profiler.kineto_results.events()  # type: ignore[no-any-return]
+
+
+def seen(events: Sequence[Any], device: object) -> tuple[list[Interval] | None, list[Interval]]:
+    """When the device had work, None where too many kernels are missing, and when the host waited for it.
+
+    The device's clock may be behind or ahead: no work begins before it is launched, and an idle device begins at once.
+    """
+    calls = [event for event in events if event.device_type() != device]
+    work = [event for event in events if event.device_type() == device and _is_work(event)]
+    launches = {event.correlation_id(): event.start_ns() for event in calls if _has(event, _LAUNCHES)}
+    waits = [_interval(event) for event in calls if _has(event, _WAITS)]
+    recorded = {event.correlation_id() for event in work}
+    kernels = [event.correlation_id() in recorded for event in calls if _has(event, _KERNELS)]
+    if sum(kernels) < _LEAST * len(kernels) or not work:
+        return None, waits
+    known = (event for event in work if event.correlation_id() in launches)
+    lag = min((event.start_ns() - launches[event.correlation_id()] for event in known), default=0)
+    return [_interval(event, lag) for event in work], waits
+
+
+def _has(event: Any, words: Sequence[str]) -> bool:
+    return any(word in event.name() for word in words)
+
+
+def _is_work(event: Any) -> bool:
+    """Whether it is no range that the user has annotated."""
+    return "annotation" not in getattr(event, "activity_type", str)()
+
+
+def _interval(event: Any, lag: int = 0) -> Interval:
+    begin = event.start_ns() - lag
+    return _seconds(begin), _seconds(begin + event.duration_ns())

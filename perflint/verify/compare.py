@@ -1,0 +1,344 @@
+"""Compares the records of two runs, step by step."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from perflint.verify.agent.recorder import Read
+from perflint.verify.agent.state import DERIVED, GRADIENT, OPTION
+
+EPSILON = 2.0**-23  # the relative rounding error of float32
+OUTPUT = "output"
+_OUTPUTS = {"outputs": OUTPUT, "later": f"{OUTPUT} before"}  # the records of calls, and their names
+_MANY = (GRADIENT, *DERIVED)  # each a kind of many tensors, some next to nothing
+_KEPT = (*DERIVED, OPTION)
+_FEW = 1000  # elements: the error of fewer is a matter of luck
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A value on which two runs disagree.
+
+    `error` is the RMS of the difference over that of the value, not finite where one of the values isn't or shapes
+    differ, None where only digests are known. `reference` and `changed` are the errors of both runs against double
+    precision, where that is known. `is_close` as in torch.testing.assert_close. `of_kind` is the error over the largest
+    values of the same kind; a value that `is_coarse` has few elements or digits.
+    """
+
+    step: int
+    name: str
+    error: float | None
+    is_close: bool
+    reference: float | None = None
+    changed: float | None = None
+    of_kind: float | None = None
+    is_coarse: bool = False
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What was compared: `steps`, `values`, what differs in kind (`parted`), the data's `order`, and in value.
+
+    Of the state, only tensors that change count among the `values`. `referenced`: some of the steps were computed in
+    double precision, too.
+    """
+
+    steps: int
+    values: int
+    parted: tuple[str, ...]
+    differences: tuple[Difference, ...]
+    referenced: bool = False
+    order: tuple[str, ...] = ()
+
+    @property
+    def is_bitwise(self) -> bool:
+        """Whether the runs agree on everything."""
+        return not self.parted and not self.order and not self.differences
+
+
+class Evidence:
+    """Counts the values of a run that mean something: state that never changes would be the same in any case."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._first: dict[str, Any] = {}
+        self._changing: set[str] = set()
+
+    def add(self, name: str, value: Any) -> None:
+        """Add a value of the next step; of the state its digest."""
+        if isinstance(value, str) or value.numel():
+            self._counts[name] += 1
+        if name.startswith(_KEPT) and self._first.setdefault(name, value) != value:
+            self._changing.add(name)
+
+    @property
+    def values(self) -> int:
+        """How many there are."""
+        counted = (name for name in self._counts if name in self._changing or not name.startswith(_KEPT))
+        return sum(self._counts[name] for name in counted)
+
+
+def compare(before: Path, after: Path, reference: Path | None = None) -> Comparison:
+    """Compare the records of all ranks in two folders; `reference` holds those in double precision."""
+    ranks = sorted({path.name for folder in (before, after) for path in folder.glob("rank *")})
+    parts = [_compare(before, after, reference)]
+    for rank in ranks:
+        part = _compare(before / rank, after / rank, reference / rank if reference else None)
+        parts.append(
+            replace(
+                part,
+                parted=tuple(f"{rank}: {each}" for each in part.parted),
+                order=tuple(f"{rank}: {each}" for each in part.order),
+                differences=tuple(replace(each, name=f"{each.name} of {rank}") for each in part.differences),
+            )
+        )
+    return Comparison(
+        parts[0].steps,
+        sum(part.values for part in parts),
+        tuple(each for part in parts for each in part.parted),
+        tuple(each for part in parts for each in part.differences),
+        any(part.referenced for part in parts),
+        tuple(each for part in parts for each in part.order),
+    )
+
+
+def _compare(before: Path, after: Path, reference: Path | None) -> Comparison:
+    parted: list[str] = []
+    differences: list[Difference] = []
+    evidence, referenced = Evidence(), False
+    data: list[_Data] = []
+    order: list[str] = []
+    steps = [_steps(folder) for folder in (before, after)]
+    if steps[0] != steps[1]:
+        parted.append(f"{steps[0]} steps were recorded before, {steps[1]} after")
+    for number in sorted({*_numbers(before)} & {*_numbers(after)}):
+        old, new, exact = _load(before, number), _load(after, number), _exact(reference, number)
+        referenced = referenced or bool(exact)
+        data.append((number, old["batches"], new["batches"]))
+        if old["samples"] != new["samples"]:
+            shapes = [", ".join(content["samples"]) or "nothing" for content in (new, old)]
+            order.append(f"step {number}: the batches have {shapes[0]}, and not {shapes[1]}")
+        parted += _unmatched(number, old, new)
+        pairs, digests = list(_values(old, new, exact)), old.get("digests", {})
+        for name, value, *_ in pairs:
+            evidence.add(name, digests.get(name, value))
+        parting = [pair for pair in pairs if not _agree(*pair[1:3])]
+        largest = _largest(old) if parting else {}
+        differences += (_difference(number, *pair, largest.get(_kind(pair[0]), 0.0)) for pair in parting)
+    for each in _saved(before, after):
+        if isinstance(each, str):
+            parted.append(each)
+        else:
+            differences.append(each)
+    order += _order(data)
+    return Comparison(min(steps), evidence.values, tuple(parted), tuple(differences), referenced, tuple(order))
+
+
+def losses(folder: Path) -> tuple[float, ...]:
+    """The losses of all recorded steps."""
+    return tuple(loss for number in _numbers(folder) for loss in _load(folder, number)["losses"])
+
+
+def reads(folder: Path) -> list[Read]:
+    """What loaders have yielded for all recorded steps."""
+    return [read for number in _numbers(folder) for read in _load(folder, number)["reads"]]
+
+
+def logged(folder: Path) -> str:
+    """What was logged up to the last step."""
+    return "\n".join(line for number in _numbers(folder) for line in _load(folder, number)["logged"])
+
+
+def traits(folder: Path) -> dict[str, float]:
+    """The average loss, gradients and outputs of a run, to compare runs with other random numbers by."""
+    import torch
+
+    steps = [_load(folder, number) for number in _numbers(folder)]
+    losses = torch.tensor([loss for step in steps for loss in step["losses"]])
+    recorded = [output for step in steps for paths in step["outputs"] for output in paths.values()]
+    outputs = [output for output in recorded if not isinstance(output, str) and output.numel()]
+    gradients = [
+        [_double(value).norm() for name, value in step.get("tensors", {}).items() if name.startswith(GRADIENT)]
+        for step in steps
+    ]
+    found = {
+        "the loss": [losses.double().mean()] if len(losses) else [],
+        "the size of gradients": [torch.stack(norms).norm().log10() for norms in gradients if norms],
+        "the output": [_double(output).mean() for output in outputs],
+        "the size of outputs": [_double(output).square().mean().sqrt() for output in outputs],
+    }
+    return {name: float(torch.stack(values).mean()) for name, values in found.items() if values}
+
+
+def _numbers(folder: Path, ending: str = ".pt") -> list[int]:
+    return sorted(int(path.stem) for path in folder.glob(f"*{ending}"))
+
+
+def _steps(folder: Path) -> int:
+    """How many steps were taken by the last record."""
+    numbers = _numbers(folder)
+    return int(_load(folder, numbers[-1])["step"]) if numbers else 0
+
+
+def _load(folder: Path, number: int, ending: str = ".pt") -> dict[str, Any]:
+    import torch
+
+    path = folder / f"{number}{ending}"
+    content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=False, mmap=True)
+    return content
+
+
+def _exact(reference: Path | None, number: int) -> dict[str, Any]:
+    """The step in double precision; empty where not all of it was computed so."""
+    if reference is None or not (reference / f"{number}.pt").exists():
+        return {}
+    content = _load(reference, number)
+    return {} if content["gaps"] else content
+
+
+_Data = tuple[int, list[str], list[str]]  # a step, and the digests of what two runs have read for it
+
+
+def _order(data: Sequence[_Data]) -> Iterator[str]:
+    """Where two runs have read other data, or the same in another order."""
+    first = next((step for step, old, new in data if old != new), None)
+    if first is not None:
+        before, after = (sorted(itertools.chain(*each)) for each in list(zip(*data, strict=True))[1:])
+        yield f"step {first}: the batches {'come in another order' if before == after else 'differ'}"
+
+
+def _unmatched(step: int, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    """What only one of the runs has at a step."""
+    for kind in ("losses", "outputs"):
+        if len(old[kind]) != len(new[kind]):
+            yield f"step {step}: {len(old[kind])} {kind} before, {len(new[kind])} after"
+    if missing := _names(old) ^ _names(new):
+        owner = "the original" if missing & _names(old) else "the patched program"
+        yield f"step {step}: only {owner} has {', '.join(sorted(missing)[:3])}"
+
+
+def _names(content: Mapping[str, Any]) -> set[str]:
+    outputs = (f"output {number}{path}" for number, paths in enumerate(content["outputs"]) for path in paths)
+    return {*content.get("digests", {}), *outputs}
+
+
+def _values(
+    old: Mapping[str, Any], new: Mapping[str, Any], exact: Mapping[str, Any]
+) -> Iterator[tuple[str, Any, Any, Any]]:
+    """Name, both values, and that in double precision or None, of all that both runs have."""
+    import torch
+
+    for number, (a, b) in enumerate(zip(old["losses"], new["losses"], strict=False)):
+        double = _item(exact.get("losses", ()), number)
+        yield f"loss {number}", torch.tensor(a), torch.tensor(b), double and torch.tensor(double, dtype=torch.float64)
+    for kind, name in _OUTPUTS.items():
+        for number, (outputs, others) in enumerate(zip(old[kind], new[kind], strict=False)):
+            doubles = (_item(exact["outputs"], number) if exact and kind == "outputs" else None) or {}
+            for path in outputs.keys() & others.keys():
+                yield f"{name} {number}{path}", outputs[path], others[path], doubles.get(path)
+    digests, others = old.get("digests", {}), new.get("digests", {})
+    for name in digests.keys() & others.keys():
+        if digests[name] == others[name]:
+            yield name, digests[name], others[name], None
+        else:
+            before, after = (each.get("tensors", {}).get(name, each["digests"][name]) for each in (old, new))
+            yield name, before, after, exact.get("tensors", {}).get(name)
+
+
+def _item(values: Sequence[Any], number: int) -> Any:
+    return values[number] if number < len(values) else None
+
+
+def _kind(name: str) -> str:
+    """The name without its numbers."""
+    return re.sub(r"[\d.]+", "", name)
+
+
+def _largest(content: Mapping[str, Any]) -> Mapping[str, float]:
+    """The largest RMS of each kind of tensor: the gradient of what changes nothing is rounding of others."""
+    sizes: dict[str, float] = {}
+    for name, value in content.get("tensors", {}).items():
+        if name.startswith(_MANY) and value.numel():
+            size = _double(value).square().mean().sqrt().item()
+            sizes[_kind(name)] = max(sizes.get(_kind(name), 0.0), size)
+    return sizes
+
+
+def _saved(before: Path, after: Path) -> Iterator[Difference | str]:
+    """What differs in saved checkpoints."""
+    counts = [_numbers(folder, ".saved") for folder in (before, after)]
+    if len(counts[0]) != len(counts[1]):
+        yield f"{len(counts[0])} checkpoints were saved before, {len(counts[1])} after"
+    for number in sorted(set(counts[0]) & set(counts[1])):
+        old, new = (_load(folder, number, ".saved") for folder in (before, after))
+        keys = old["tensors"].keys() ^ new["tensors"].keys()
+        if keys:
+            owner = "the original" if keys & old["tensors"].keys() else "the patched program"
+            yield f"only {owner} saves {', '.join(sorted(key.lstrip('.') for key in keys)[:3])} to {new['name']}"
+        if old["step"] != new["step"]:
+            yield f"{new['name']} is saved behind step {new['step']}, and not {old['step']}"
+        for key in old["tensors"].keys() & new["tensors"].keys():
+            name = f"{key.lstrip('.')} of {new['name']}"
+            found = differing(new["step"], name, old["tensors"][key], new["tensors"][key], None)
+            if found and old["of"][key] and not old["of"][key] & new["of"][key]:
+                yield f"{name} is not {min(old['of'][key])} as it stands"
+            elif found and not (old["of"][key] and math.isfinite(found.error or 0.0)):
+                yield found
+
+
+def differing(step: int, name: str, before: Any, after: Any, exact: Any, largest: float = 0.0) -> Difference | None:
+    """How values differ, None if they don't; `largest` is the largest RMS of their kind."""
+    return None if _agree(before, after) else _difference(step, name, before, after, exact, largest)
+
+
+def _agree(before: Any, after: Any) -> bool:
+    """Whether two values, or their digests, are bitwise equal; NaN equals NaN."""
+    import torch
+
+    if isinstance(before, str) or isinstance(after, str):
+        return isinstance(before, str) and isinstance(after, str) and before == after
+    if before.shape != after.shape or before.dtype != after.dtype:
+        return False
+    return torch.equal(before, after) or bool(((before == after) | (before.isnan() & after.isnan())).all())
+
+
+def _difference(step: int, name: str, before: Any, after: Any, exact: Any, largest: float) -> Difference:
+    import torch
+    from torch.testing._comparison import default_tolerances
+
+    if isinstance(before, str) or isinstance(after, str):  # one is known by its digest, as it never changes in its run
+        are_digests = isinstance(before, str) and isinstance(after, str)
+        return Difference(step, name, None if are_digests else math.inf, is_close=False)
+    if before.shape != after.shape or before.dtype != after.dtype:
+        return Difference(step, name, math.inf, is_close=False)
+    scale = _double(before).square().mean().sqrt().item()
+    whole = max(scale, largest)
+    rtol, atol = default_tolerances(before.dtype)
+    close = torch.isclose(after, before, rtol=rtol, atol=min(whole, 1.0) * atol, equal_nan=True)
+    error = _error(after, before, scale)
+    is_coarse = before.dtype in (torch.float16, torch.bfloat16) or before.numel() < _FEW
+    of_kind = error * (scale or 1.0) / (whole or 1.0)
+    found = Difference(step, name, error, bool(close.all()), of_kind=of_kind, is_coarse=is_coarse)
+    if not torch.is_tensor(exact) or not exact.isfinite().all():
+        return found
+    own, other = (_error(each, exact, scale) for each in (before, after))
+    return replace(found, reference=max(own, EPSILON * largest / (scale or 1)), changed=other)
+
+
+def _double(tensor: Any) -> Any:
+    """The numbers of a tensor in double precision; of complex ones both parts."""
+    import torch
+
+    return (torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor).double()
+
+
+def _error(value: Any, other: Any, scale: float) -> float:
+    error = (_double(value) - _double(other)).square().mean().sqrt().item()
+    return float(error / scale) if scale else float(error)

@@ -1,0 +1,267 @@
+"""Selects fixes by racing them, and says why each is kept or dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from perflint.verify.grade import Grade, Likeness, Outcome
+from perflint.verify.messages import Variant
+from perflint.verify.protocol import Budget, Protocol, Schedule
+from perflint.verify.race import Enough, Race
+from perflint.verify.statistics import (
+    AGAIN,
+    KEPT,
+    ORIGINAL,
+    ORIGINALS,
+    PATCHED,
+    WHOLE,
+    Estimate,
+    Samples,
+    against_original,
+    is_decided,
+    is_slower,
+    itself,
+    more,
+    noise_floor,
+    only,
+    speed,
+    speedup,
+)
+from perflint.verify.summary import ratio_with_interval
+from perflint.verify.verdict import FixVerdict
+
+Fixes = Sequence[FixVerdict]
+Hold = Callable[[Sequence[Variant], Protocol, Enough, str], Race]  # holds a race
+
+_FOR_EACH = 0.4  # of the time that is left, to race each fix alone
+_AT_ONCE = 6  # fixes in one race
+_PAIR = len(ORIGINALS) + 2  # variants in the race of a patch with something more against it
+
+
+@dataclass(frozen=True)
+class Settled:
+    """All fixes, with reasons; the `patch` that was raced last, that race, and the samples of `earlier` races."""
+
+    fixes: Fixes
+    patch: Fixes
+    race: Race
+    earlier: tuple[Samples, ...]
+
+    @property
+    def fault(self) -> str:
+        """How the patch failed; empty where it was timed."""
+        faults = (fix.reason for fix in self.fixes if fix.likeness.grade is Grade.DIFFERENT)
+        return "" if self.patch and PATCHED not in self.race.faults else next(faults, "it could not be raced")
+
+
+@dataclass
+class Contest:
+    """The races of one program within a budget.
+
+    `patched` makes the variant with some fixes by a name, None where they exclude each other. After each round
+    `look_around` is called.
+    """
+
+    hold: Hold
+    patched: Callable[[Fixes, str], Variant | None]
+    schedule: Schedule
+    budget: Budget
+    tell: Callable[[str], None]
+    look_around: Callable[[], object]
+    _fixes: dict[str, FixVerdict] = field(default_factory=dict, init=False)  # with what is known of them by now
+    _said: dict[str, Outcome] = field(default_factory=dict, init=False)  # of fixes, by the last race of each
+    _races: list[Race] = field(default_factory=list, init=False)
+
+    def settle(self, right: Fixes) -> Settled:
+        """Choose among the fixes that are `right`.
+
+        The first is the one that gains most alone, by the lower end of its interval. Each other is raced on top of
+        those chosen by then, and joins them if it makes them faster. The patch that they make is raced once more, and
+        has to be faster again; so is that of all fixes, for some gain nothing but together.
+        """
+        self._fixes = {fix.name: fix for fix in right}
+        if len(right) > 1:
+            self._race_each()
+        return self._confirmed(self._chosen())
+
+    def _race_each(self) -> None:
+        """Race each fix alone, in groups, if there is time for it."""
+        fixes = [fix for fix in self._fixes.values() if self.patched([fix], only(fix.name))]
+        groups = [fixes[start : start + _AT_ONCE] for start in range(0, len(fixes), _AT_ONCE)]
+        if not self._has_time(*(len(ORIGINALS) + len(group) for group in groups), _PAIR):
+            self.tell("there is no time to race each fix")
+            return
+        budget = Budget(_FOR_EACH * self.budget.left)
+        for number, group in enumerate(groups):
+            race = self._race(
+                {only(fix.name): [fix] for fix in group}, budget.left * len(group) / sum(map(len, groups[number:]))
+            )
+            for fix in group:
+                alone = against_original(race.samples, only(fix.name))
+                self._note(fix, alone=alone)
+                self._judge(fix, race, only(fix.name), alone)
+
+    def _chosen(self) -> Fixes:
+        """The fixes that gain alone, or on top of those chosen before them; the best comes first."""
+        ordered = sorted(self._sound, key=lambda fix: fix.alone.low if fix.alone else 0.0, reverse=True)
+        chosen = [fix for fix in ordered if self._said.get(fix.name) is Outcome.FASTER][:1]
+        rest = [fix for fix in ordered if chosen and fix is not chosen[0]]
+        for number, fix in enumerate(rest):
+            if rival := self._rival(fix, chosen):
+                self._note(fix, reason=f"another candidate is faster: {rival.title}")
+            elif not self._has_time(_PAIR, _PAIR):
+                self._note(fix, reason="there was no time to race it on top of what is kept")
+            else:
+                name = more(fix.name)
+                race = self._race({KEPT: chosen, name: [*chosen, fix]}, self.budget.left / (len(rest) - number + 1))
+                if KEPT in race.faults:
+                    self._blame(race, KEPT, chosen)
+                    return []
+                on_top = speedup(race.samples, [KEPT], [name])
+                self._note(fix, on_top=on_top)
+                self._judge(fix, race, name, on_top)
+                if self._said[fix.name] is Outcome.FASTER:
+                    chosen.append(fix)
+        return chosen
+
+    def _confirmed(self, chosen: Fixes) -> Settled:
+        """The result of the last race, of the patch of the chosen fixes and of that of all."""
+        earlier = tuple(race.samples for race in self._races)
+        whole = self._together(chosen)
+        patch, race = chosen or whole, Race()
+        if patch:
+            race = self._race({PATCHED: patch} | ({WHOLE: whole} if len(whole) > len(patch) else {}), self.budget.left)
+            self._blame(race, PATCHED, patch)
+        joint = speedup(race.samples, [PATCHED], [WHOLE])
+        if _says(joint, race) is Outcome.FASTER:
+            patch, race = whole, race.renamed(WHOLE, PATCHED)
+        self._conclude(patch, chosen, race, joint)
+        return Settled(list(self._fixes.values()), patch, race, earlier)
+
+    def _conclude(self, patch: Fixes, chosen: Fixes, race: Race, joint: Estimate | None) -> None:
+        """Keep the fixes of a patch that won its race, some for the `joint` gain beyond the chosen; drop the others."""
+        gain, names = against_original(race.samples, PATCHED), {fix.name for fix in patch}
+        if gain and len(patch) == 1:
+            self._note(patch[0], alone=gain)
+        for fix in list(self._fixes.values()):
+            was_chosen = fix.name in {each.name for each in chosen}
+            if fix.name not in names or _says(gain, race) is not Outcome.FASTER:
+                last = gain if fix.name in names else None
+                self._note(fix, reason=fix.reason or too_little(fix, last, was_chosen=was_chosen))
+            elif was_chosen or len(patch) == 1:
+                self._note(fix, kept=True, reason=merit(fix))
+            else:
+                self._note(fix, kept=True, is_joint=True, reason=joint_merit(fix, joint if chosen else gain))
+
+    def _together(self, chosen: Fixes) -> Fixes:
+        """The chosen fixes and all others that don't exclude them, except those that are slower for sure."""
+        together = list(chosen)
+        others = [fix for fix in self._sound if fix.name not in {each.name for each in chosen}]
+        better = [fix for fix in others if self._said.get(fix.name) is not Outcome.SLOWER]
+        for fix in better if chosen else better or others:
+            if self.patched([*together, fix], WHOLE):
+                together.append(fix)
+        return together
+
+    @property
+    def _sound(self) -> list[FixVerdict]:
+        """The fixes that have not failed in a race."""
+        return [fix for fix in self._fixes.values() if fix.likeness.grade is not Grade.DIFFERENT]
+
+    def _rival(self, fix: FixVerdict, chosen: Fixes) -> FixVerdict | None:
+        """The chosen fix that excludes this one, as both rewrite the same code; None if there is none."""
+        if self.patched([*chosen, fix], WHOLE):
+            return None
+        return next((each for each in chosen if not self.patched([each, fix], WHOLE)), chosen[0])
+
+    def _judge(self, fix: FixVerdict, race: Race, variant: str, gain: Estimate | None) -> None:
+        """Note the outcome of a race for a fix, and whether its variant failed."""
+        self._said[fix.name] = _says(gain, race)
+        self._blame(race, variant, [fix])
+
+    def _blame(self, race: Race, variant: str, fixes: Fixes) -> None:
+        """Blame fixes if their variant failed."""
+        if fault := race.faults.get(variant):
+            evidence = f"with {'the fix' if len(fixes) == 1 else 'these fixes'} the program {fault.words}"
+            for fix in fixes:
+                self._note(fix, likeness=Likeness(Grade.DIFFERENT, (evidence,)), reason=evidence)
+
+    def _note(self, fix: FixVerdict, **known: Any) -> None:
+        self._fixes[fix.name] = replace(self._fixes[fix.name], **known)
+
+    def _has_time(self, *variants: int) -> bool:
+        """Whether there is time for races of so many variants each, the shortest that there are."""
+        return sum(map(self.schedule.least, variants)) <= self.budget.left
+
+    def _race(self, patches: Mapping[str, Fixes], seconds: float) -> Race:
+        """Race the original, twice, and patches of some fixes, by their names, in so many seconds."""
+        named = {ORIGINAL: (), AGAIN: (), **patches}
+        variants = [variant for name, fixes in named.items() if (variant := self.patched(fixes, name))]
+        protocol = self.schedule.protocol(len(variants), seconds)
+        self.tell(f"racing {len(variants)} variants, {protocol.rounds} rounds at most")
+        budget = Budget(seconds)
+
+        def is_enough(samples: Samples) -> bool:
+            self.look_around()
+            return not budget.left or _is_decided(samples, list(patches))
+
+        race = self.hold(variants, protocol, is_enough, self._races[-1].apart if self._races else "")
+        self._races.append(race)
+        if race.apart:
+            self.schedule = replace(self.schedule, beside=1)
+        return race
+
+
+def _is_decided(samples: Samples, names: Sequence[str]) -> bool:
+    """Whether it is clear how fast each variant is, against the original and against what it is on top of."""
+    pairs: list[tuple[Sequence[str], str]] = [(ORIGINALS, name) for name in names]
+    if names[0] in (KEPT, PATCHED):
+        pairs += [([names[0]], name) for name in names[1:]]
+    estimates = [estimate for before, after in pairs if (estimate := speedup(samples, before, [after]))]
+    floor = noise_floor(itself(samples))
+    return bool(estimates) and all(is_decided(each, floor) for each in estimates)
+
+
+def _says(estimate: Estimate | None, race: Race) -> Outcome:
+    return speed(estimate, noise_floor(itself(race.samples))) if estimate else Outcome.UNSURE
+
+
+def wrong(fix: FixVerdict, own: Grade) -> str:
+    """Why a fix is not even raced, "" if it is; two runs of the original are alike by the grade `own`."""
+    if not fix.activations:
+        return fix.reason or "it never ran"
+    if fix.likeness.keeps(fix.safety, own):
+        return ""
+    evidence = next(iter(fix.likeness.evidence), f"the results are {fix.likeness.grade}")
+    return f"it promised {fix.safety} results, but {evidence}"
+
+
+def merit(fix: FixVerdict) -> str:
+    """Why a fix is kept."""
+    alone = f"{ratio_with_interval(fix.alone)} alone" if fix.alone else ""
+    on_top = f"{ratio_with_interval(fix.on_top)} on top of the others" if fix.on_top else ""
+    interaction = ""
+    if fix.alone and fix.on_top and fix.on_top.low > fix.alone.high:
+        interaction = "gains more beside the others"
+    elif fix.alone and fix.on_top and fix.on_top.high < fix.alone.low:
+        interaction = "gains less beside the others"
+    return ", ".join(filter(None, [alone, on_top, interaction]))
+
+
+def joint_merit(fix: FixVerdict, gain: Estimate | None) -> str:
+    """Why a fix is kept that gains only together with others, which `gain` that much."""
+    others = "the others that gain little alone" if fix.alone else "the others, there was no time to race each"
+    return f"{ratio_with_interval(gain)} together with {others}" if gain else ""
+
+
+def too_little(fix: FixVerdict, last: Estimate | None, *, was_chosen: bool) -> str:
+    """Why a right fix is dropped; the patch of the `last` race had it, because it `was_chosen` or not."""
+    if was_chosen and last:
+        return f"its gain was not seen again: {ratio_with_interval(last)}"
+    if fix.on_top and is_slower(fix.on_top, 0.0):
+        return f"the patch is faster without it: {ratio_with_interval(fix.on_top)}"
+    if gain := fix.gain or last:
+        return f"no gain was measured: {ratio_with_interval(gain)}"
+    return "there was no time to race it"

@@ -1,0 +1,61 @@
+"""Grades of how alike the results of two programs are, and the outcomes of a verification."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from perflint.engine.rule import Safety
+
+
+class Grade(str, Enum):
+    """How alike results are, the most alike first."""
+
+    BITWISE = "bitwise"
+    ROUNDING = "rounding"  # floats were added in another order
+    ALIKE = "alike"  # no more different than two runs with different seeds
+    DIFFERENT = "different"
+    UNKNOWN = "unknown"  # can't be checked
+
+    def __str__(self) -> str:
+        return self.value
+
+    @property
+    def is_same(self) -> bool:
+        """Whether the results count as the same."""
+        return self in _SAME
+
+
+_SAME = (Grade.BITWISE, Grade.ROUNDING, Grade.ALIKE)
+_PROMISED = {Safety.EXACT: Grade.BITWISE, Safety.ROUNDING: Grade.ROUNDING, Safety.BEHAVIOUR: Grade.ALIKE}
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """A grade and its evidence, in sentences without full stops, the most telling first."""
+
+    grade: Grade
+    evidence: tuple[str, ...] = ()
+
+    def keeps(self, promise: Safety, own: Grade) -> bool:
+        """Whether this is what a fix with that promise owes, where two runs of the original are alike by `own`."""
+        if not self.grade.is_same or not own.is_same:
+            return False
+        owed = max(_PROMISED[promise], own, key=_SAME.index)
+        return _SAME.index(self.grade) <= _SAME.index(owed)
+
+
+class Outcome(str, Enum):
+    """The outcome of a verification; that of a race is one of the first four."""
+
+    FASTER = "faster"  # and, as a verdict, the same: the only success
+    SLOWER = "slower"
+    LEVEL = "nothing to gain"  # a gain of 5 % is ruled out
+    UNSURE = "can't tell"
+    DIFFERENT = "different"
+    UNCHECKED = "not checkable"
+    UNFIXED = "nothing to fix"
+    FAILED = "failed"
+
+    def __str__(self) -> str:
+        return self.value

@@ -1,0 +1,196 @@
+"""Grades how alike two runs are, by what they computed, printed, wrote and ended with."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from perflint.verify.agent.state import DERIVED, OPTION
+from perflint.verify.compare import EPSILON, OUTPUT, Comparison, Difference, logged
+from perflint.verify.grade import Grade, Likeness
+from perflint.verify.running import ending
+from perflint.verify.runs import Recorded
+from perflint.verify.texts import parting, parting_of_files
+
+_OWN_SPREAD = 3.0  # times the original's own run-to-run difference that a patched result may differ
+_LUCK = 3  # steps whose spread counts together: runs may agree on a number at one step by chance
+_OWN_ERROR, _COARSE_ERROR = 2.0, 3.0  # times the original's own rounding error; for few elements or digits
+_NEAR_ERROR = 8.0  # the same where torch.testing calls the values close, which is up to a hundred roundings
+_NO_ROUNDING = 0.05  # of the largest values of the kind: a larger error is not due to rounding
+_DRIFT = 1e-3  # of a value: what rounding may grow to in the steps after a restart
+_GROWTH = 10.0  # times the original's own error, the same: half precision and TF32 start with larger ones
+_MOST_DRIFT = 0.05  # of a value, whatever the original's own error
+_DERIVED_DRIFT = 0.1  # of the largest values of the kind: Adam makes whole steps of the rounding of small gradients
+_SAID = 3  # differences that are told
+_NO_STEPS = "it has come to no step: an optimizer's, a batch of a loader, or a call of a function with a fix"
+_NO_VALUES = "it has no losses, gradients or outputs, and changes no parameters, that could be compared"
+
+_Spread = Mapping[tuple[int, str], float]
+
+
+@dataclass(frozen=True)
+class Standard:
+    """The original, another run of it, and how its runs differ from each other."""
+
+    run: Recorded
+    again: Recorded | None = None
+    own: tuple[Comparison, ...] = ()
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether its runs are known to be bitwise equal."""
+        return bool(self.own) and all(comparison.is_bitwise for comparison in self.own)
+
+    @property
+    def spread(self) -> _Spread:
+        """The largest difference of each value from run to run, by its step and name."""
+        spread: dict[tuple[int, str], float] = {}
+        for each in (difference for comparison in self.own for difference in comparison.differences):
+            place = each.step, each.name
+            spread[place] = max(each.error or 0.0, spread.get(place, 0.0))
+        return spread
+
+
+def likeness(standard: Standard, after: Recorded, compared: Comparison) -> Likeness:
+    """How alike a run is to the original."""
+    if parted := (*ends(standard.run, after), *compared.parted, *compared.order):
+        return Likeness(Grade.DIFFERENT, parted)
+    if not compared.steps or not compared.values:
+        return Likeness(Grade.UNKNOWN, (_NO_VALUES if compared.steps else _NO_STEPS,))
+    spread = standard.spread
+    own = _own_errors(compared, is_repeatable=standard.is_repeatable)
+    grades = {each: _closeness(each, spread, _drift(each, own)) for each in compared.differences}
+    if failed := [each for each, grade in grades.items() if grade is Grade.DIFFERENT]:
+        return Likeness(Grade.DIFFERENT, tuple(map(_parting, _by_size(failed)[:_SAID])))
+    if said := tuple(_said_otherwise(standard, after, exact=compared.is_bitwise)):
+        return Likeness(Grade.DIFFERENT, said[:_SAID])
+    seen = f"{compared.values} values of {compared.steps} steps"
+    if compared.is_bitwise:
+        return Likeness(Grade.BITWISE, (f"{seen} are bitwise equal",))
+    beyond = [each for each, grade in grades.items() if grade is Grade.ALIKE]
+    worst = _by_size(beyond or compared.differences)[0]
+    if beyond:
+        words = f"{seen} are equal, or differ by no more than from run to run of the original"
+        return Likeness(Grade.ALIKE, (words, _parting(worst)))
+    unknown = () if compared.referenced else ("none could be compared to double precision",)
+    words = f"{seen} are equal but for rounding, at most {_size(worst)}"
+    return Likeness(Grade.ROUNDING, (words, _parting(worst), *unknown))
+
+
+def ends(before: Recorded, after: Recorded) -> Iterator[str]:
+    """How the ends of two runs differ."""
+    old, new = (_end(run) for run in (before, after))
+    if old != new:
+        yield f"it {new}, where the original {old}"
+
+
+def _end(run: Recorded) -> str:
+    if run.stuck:
+        return f"hung: {run.stuck}"
+    return "ran on" if run.code is None else ending(run.code, run.errors)
+
+
+def _own_errors(compared: Comparison, *, is_repeatable: bool) -> Mapping[str, float] | None:
+    """The original's largest rounding errors, by value; None where double precision doesn't decide.
+
+    Of an original that is not repeatable none is known: its errors are not all due to rounding.
+    """
+    known = [each for each in compared.differences if each.reference is not None]
+    if not compared.referenced or not all(map(_is_known, known)):
+        return None
+    own: dict[str, float] = {}
+    for each in known if is_repeatable else ():
+        own[_group(each)] = max(each.reference or 0.0, own.get(_group(each), 0.0))
+    return own
+
+
+def _group(difference: Difference) -> str:
+    """All outputs are one group, as those of other steps are compared, too."""
+    return OUTPUT if difference.name.startswith(OUTPUT) else difference.name
+
+
+def _drift(difference: Difference, own: Mapping[str, float] | None) -> float:
+    """The relative error that may accumulate behind the steps that double precision decides."""
+    if own is None:
+        return 0.0
+    if difference.name.startswith(DERIVED):
+        return _DERIVED_DRIFT
+    return max(_DRIFT, min(_GROWTH * own.get(_group(difference), 0.0), _MOST_DRIFT))
+
+
+def _closeness(difference: Difference, spread: _Spread, drift: float) -> Grade:
+    """Whether a difference is rounding or `drift`, or else no larger than the original's own."""
+    if difference.error is None:  # a digest, of what goes on from another state, or stands beside a sample
+        return Grade.ROUNDING
+    if not math.isfinite(difference.error):
+        return Grade.DIFFERENT
+    if _is_rounding(difference, difference.error, drift):
+        return Grade.ROUNDING
+    own = max(spread.get((difference.step + ahead, difference.name), 0.0) for ahead in range(_LUCK))
+    return Grade.ALIKE if difference.error <= _OWN_SPREAD * own else Grade.DIFFERENT
+
+
+def _is_rounding(difference: Difference, error: float, drift: float) -> bool:
+    reference, changed = difference.reference, difference.changed
+    if reference is not None and changed is not None and _is_known(difference):
+        allowed = _NEAR_ERROR if difference.is_close else _COARSE_ERROR if difference.is_coarse else _OWN_ERROR
+        return changed <= allowed * max(reference, EPSILON)
+    of_kind = difference.of_kind if difference.name.startswith(DERIVED) else None
+    has_drifted = (error if of_kind is None else of_kind) <= drift and not difference.name.startswith(OPTION)
+    return difference.is_close or has_drifted
+
+
+def _is_known(difference: Difference) -> bool:
+    """Whether there is a plausible result in double precision."""
+    size = difference.of_kind / difference.error if difference.of_kind and difference.error else 1.0
+    return difference.reference is not None and difference.reference * size <= _NO_ROUNDING
+
+
+def _by_size(differences: Sequence[Difference]) -> list[Difference]:
+    """The first and largest differences, causes before consequences."""
+    return sorted(differences, key=lambda each: (each.step, each.name.startswith(DERIVED), -(each.error or 0.0)))
+
+
+def _size(difference: Difference) -> str:
+    return "an unknown amount" if difference.error is None else f"{difference.error:.2g} of the value"
+
+
+def _parting(difference: Difference) -> str:
+    words = f"at step {difference.step} {difference.name} differs by {_size(difference)}"
+    if difference.reference is None or difference.changed is None:
+        return words
+    return f"{words}: its error is {difference.changed:.2g}, the original's {difference.reference:.2g}"
+
+
+def _said_otherwise(standard: Standard, after: Recorded, *, exact: bool) -> Iterator[str]:
+    """What a run prints, logs or writes that the original doesn't."""
+    runs = standard.run, standard.again or standard.run, after
+    texts = {"prints": [_printed(run) for run in runs], "logs": [logged(run.folder) for run in runs]}
+    for verb, (old, same, new) in texts.items():
+        if found := parting(old, same, new, exact=exact):
+            yield f"it {verb} something else: {found}"
+    yield from _written_otherwise(*(run.files for run in runs), exact=exact)
+
+
+def _printed(run: Recorded) -> str:
+    """What it printed; sorted by line where several ranks print at once."""
+    has_ranks = any(run.folder.glob("rank *"))
+    return "\n".join(sorted(run.output.splitlines())) if has_ranks else run.output
+
+
+_Files = Mapping[str, Path | None]
+
+
+def _written_otherwise(before: _Files, again: _Files, after: _Files, *, exact: bool) -> Iterator[str]:
+    """How written files differ; new files are ignored where their names differ from run to run."""
+    for path in sorted((before.keys() & again.keys()) - after.keys()):
+        yield f"it does not write {os.path.relpath(path)}"
+    for path in sorted(after.keys() - before.keys()) if before.keys() == again.keys() else ():
+        yield f"it writes {os.path.relpath(path)}, and the original does not"
+    for path in sorted(before.keys() & again.keys() & after.keys()):
+        contents = [file.read_bytes() if (file := files[path]) else None for files in (before, again, after)]
+        if (found := parting_of_files(*contents, exact=exact)) is not None:
+            yield f"it writes something else to {os.path.relpath(path)}{found}"

@@ -1,1 +1,0 @@
-"""How fast variants are: races, their samples, and what these prove."""

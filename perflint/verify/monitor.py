@@ -1,0 +1,150 @@
+"""Monitors what disturbs a race: other programs on the cores or GPUs, and throttled clocks."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import statistics
+import subprocess
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+
+from perflint.verify.running import Output
+from perflint.verify.verdict import Reading, Stranger
+
+_COMMAND = "nvidia-smi"
+_FORMAT = "--format=csv,noheader,nounits"
+_READ = "timestamp,uuid,driver_version,clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_event_reasons.active"
+_USED = "gpu_uuid,pid,used_memory,process_name"
+_EVERY = 2000  # milliseconds: to ask takes the driver's time, and a core's
+_QUIET = 0.2  # the share of the cores that others may keep busy
+_GLANCE = 0.3  # seconds in which that is seen
+_PATIENCE = 10.0  # seconds for an answer
+_LEAVING, _LOOKS = 1.0, 5  # seconds between so many looks at programs of ours that have ended and may still be listed
+_REASONS = {
+    0x04: "power limit",
+    0x08: "hardware slowdown",
+    0x20: "heat",
+    0x40: "heat, by the hardware",
+    0x80: "power brake",
+}  # of NVML's clocksEventReasons; others, as being idle or set by hand, disturb nobody
+
+
+class Monitor:
+    """Polls all GPUs of this machine with nvidia-smi, if it is installed, until it is closed."""
+
+    def __init__(self) -> None:
+        self._loads: list[float] = []
+        self._strangers: frozenset[Stranger] = frozenset()
+        self._output: Output | None = None
+        with suppress(OSError):
+            self._process = subprocess.Popen(
+                [_COMMAND, f"--query-gpu={_READ}", _FORMAT, "-lms", str(_EVERY)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+            assert self._process.stdout is not None
+            self._output = Output(self._process.stdout)
+
+    def close(self) -> None:
+        """Read no more."""
+        if self._output:
+            self._process.kill()
+            self._process.wait()
+
+    def look_around(self) -> None:
+        """Note who uses the cores and the GPUs, while no program of ours runs."""
+        import psutil
+
+        self._loads.append(psutil.cpu_percent(_GLANCE) / 100)
+        if not self._output:
+            return
+        found = _users()
+        for _ in range(_LOOKS):
+            if found <= self._strangers:  # those that are known stay, those that are leaving have gone
+                break
+            time.sleep(_LEAVING)
+            found &= _users()
+        self._strangers |= found
+
+    @property
+    def load(self) -> float:
+        """The share of the cores that others keep busy."""
+        return statistics.median(self._loads) if self._loads else 0.0
+
+    def readings(self, gpus: Collection[str], since: float) -> tuple[Reading, ...]:
+        """The readings of GPUs, named by the ends of their UUIDs, since a time in seconds since 1970."""
+        text = self._output.text if self._output else ""
+        return tuple(each for each in readings(text) if each.time >= since and _is_one(each.gpu, gpus))
+
+    def strangers(self, gpus: Collection[str]) -> tuple[Stranger, ...]:
+        """All other programs seen on these GPUs."""
+        found = (each for each in self._strangers if _is_one(each.gpu, gpus))
+        return tuple(sorted(found, key=lambda each: (each.gpu, each.pid)))
+
+
+def readings(text: str) -> Iterator[Reading]:
+    """The readings that nvidia-smi has printed; other lines are ignored."""
+    for line in text.splitlines():
+        with suppress(ValueError):
+            moment, gpu, driver, *numbers, reasons = line.split(", ")
+            sm, memory, watts, celsius = (
+                math.nan if text.startswith("[") else float(text) for text in numbers
+            )  # [N/A]
+            seconds = datetime.datetime.strptime(moment, "%Y/%m/%d %H:%M:%S.%f").timestamp()
+            bits = int(reasons, 16) if reasons.startswith("0x") else 0
+            yield Reading(seconds, gpu, driver, sm, memory, watts, celsius, bits)
+
+
+def facts(read: Sequence[Reading]) -> Mapping[str, str]:
+    """The readings of a race for humans."""
+    known = {
+        "GPU clock": _range([each.sm_mhz for each in read], "MHz"),
+        "GPU memory clock": _range([each.memory_mhz for each in read], "MHz"),
+        "GPU power": _range([each.watts for each in read], "W"),
+        "GPU temperature": _range([each.celsius for each in read], "°C"),
+        "driver": ", ".join(sorted({each.driver for each in read})),
+    }
+    return {name: text for name, text in known.items() if text}
+
+
+def disturbances(load: float, gpus: Collection[str], read: Sequence[Reading]) -> Iterator[str]:
+    """What disturbed a race on these GPUs, in sentences; others kept a share of the cores busy, the `load`."""
+    if load > _QUIET:
+        yield f"other programs kept {100 * load:.0f} % of the cores busy"
+    if gpus and not read:
+        yield f"{_COMMAND} tells nothing of the clocks of the GPU, nor whether others use it"
+    held = [each.reasons for each in read if each.reasons & sum(_REASONS)]
+    reasons = [name for bit, name in _REASONS.items() if any(bits & bit for bits in held)]
+    if held:
+        yield f"in {len(held)} of {len(read)} readings the clocks of the GPU were held back by {', '.join(reasons)}"
+
+
+def _users() -> frozenset[Stranger]:
+    try:
+        asked = subprocess.run(
+            [_COMMAND, f"--query-compute-apps={_USED}", _FORMAT],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return frozenset()
+    rows = (line.split(", ", 3) for line in asked.stdout.splitlines() if asked.returncode == 0)
+    return frozenset(Stranger(row[0], row[1], row[3]) for row in rows if len(row) == 4)
+
+
+def _is_one(gpu: str, gpus: Collection[str]) -> bool:
+    return any(gpu.endswith(each) for each in gpus)
+
+
+def _range(values: Iterable[float], unit: str) -> str:
+    known = [value for value in values if not math.isnan(value)]
+    if not known:
+        return ""
+    middle, low, high = (f"{value:.0f}" for value in (statistics.median(known), min(known), max(known)))
+    return f"{middle} {unit}" if low == high else f"{middle} {unit} ({low} to {high})"

@@ -1,0 +1,219 @@
+"""Plans the time of a verification: its budget, and the windows, pairs and rounds of races that fit into it."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import cached_property
+
+from perflint.verify.agent.steps import unit_of
+from perflint.verify.messages import Platform
+
+_FIRST_STEP = 600.0  # seconds
+_WINDOW = 0.25  # seconds that a window lasts at least, so that a stall of a few milliseconds is no 5 % of it
+_LONGEST = 1.0  # seconds of a window
+_FOR_STARTS = 0.6  # of the time there is may go into starting processes
+_PAIRS, _FEWEST_PAIRS = 10, 3
+_ROUNDS, _FEWEST_ROUNDS = 8, 3  # what finds a gain of 5 % nearly always: `python -m tests.bench.protocols`
+_WARM_UP = 4  # steps at least: graphs are captured at the second call or the third
+_SETTLED = 1.3  # of the usual time of a step
+_HORIZON = 20  # steps; whoever trains for longer compares chaos
+_OBSERVED = 0.2  # seconds of steps, or a little more: they are drawn, and events kept of all that they do
+_FEWEST_OBSERVED, _MOST_OBSERVED = 3, 10
+_TICK = 1e-9  # seconds
+_WHOLE = 6  # steps of a program that has too few for windows
+_PATIENCE, _LEAST_PATIENCE = 10, 60.0  # times as long as the original takes, and seconds
+
+
+class Share(float, Enum):
+    """What each part of a verification may take of its budget."""
+
+    TUNING = 0.2  # a run that tunes loaders
+    LOOK = 0.1  # a first look at the program
+    RECORDING = 0.5  # all recordings of its first steps, as far as that can be planned
+    FURTHER = 0.05  # a run of the original beyond these steps
+    SEEDS = 0.25  # runs of one variant with several seeds
+
+
+class Budget:
+    """The seconds that something may take, from now on."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._begin = time.monotonic()
+
+    @property
+    def spent(self) -> float:
+        """The seconds that have passed."""
+        return time.monotonic() - self._begin
+
+    @property
+    def left(self) -> float:
+        """The seconds that are left, at least 0."""
+        return max(0.0, self.seconds - self.spent)
+
+    @property
+    def first_step(self) -> float:
+        """How long a program may take to its first step: it may prepare its data."""
+        return max(_FIRST_STEP, self.seconds)
+
+    def of(self, share: Share) -> float:
+        """The seconds for a part of a verification."""
+        return share * self.seconds
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A step of any kind in the first look: its kind, and the seconds since the one before."""
+
+    kind: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Look:
+    """A first run of the original: seconds to its first step, its steps, whether that was all, and its ranks."""
+
+    start: float
+    passages: tuple[Passage, ...]
+    is_whole: bool
+    platforms: tuple[Platform, ...] = ()
+
+    @property
+    def device(self) -> str:
+        """What the first rank runs on."""
+        return next((each.device for each in self.platforms), "")
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Those of the first rank, by their names."""
+        return next((each.versions for each in self.platforms), {})
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """The GPUs that are in use."""
+        return tuple(sorted({each.gpu for each in self.platforms if each.gpu is not None}))
+
+    @cached_property
+    def unit(self) -> str:
+        """The kind of event that counts as a step; empty where there is none."""
+        return unit_of(passage.kind for passage in self.passages)
+
+    @cached_property
+    def steps(self) -> tuple[float, ...]:
+        """The seconds of each step."""
+        times, since = [], 0.0
+        for passage in self.passages:
+            since += passage.seconds
+            if passage.kind == self.unit:
+                times.append(since)
+                since = 0.0
+        return tuple(times)
+
+    @property
+    def usual(self) -> float:
+        """The seconds of a step once it is warm; there have to be some. A coarse clock may miss most of them."""
+        warm = self.steps[len(self.steps) // 2 :]
+        return statistics.median(warm) or statistics.fmean(warm) or _TICK
+
+    @property
+    def seconds(self) -> float:
+        """How long it ran."""
+        return self.start + sum(passage.seconds for passage in self.passages)
+
+    def until(self, step: int) -> float:
+        """About how many seconds pass until so many steps are done, the start of the process and all."""
+        steps = self.steps[:step]
+        return self.start + sum(steps) + ((step - len(steps)) * self.usual if step > len(steps) else 0.0)
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """A measurement: `pairs` of windows of `window` steps, after `warm_up` steps, in each of `rounds`.
+
+    Without a `unit` whole runs are timed, one a round. `horizon` steps are compared. A program is given up that takes
+    `patience` seconds to a step that it has leave for. After the first round, `observed` steps are observed.
+    """
+
+    unit: str = ""
+    warm_up: int = 0
+    window: int = 1
+    pairs: int = 1
+    rounds: int = 1
+    horizon: int = 0
+    patience: float = 60.0
+    observed: int = 0
+
+    @property
+    def shorter(self) -> Protocol:
+        """For a program that ends before its first window does; after a few attempts, whole runs."""
+        if self.window > 1:
+            return replace(self, window=math.ceil(self.window / 4))
+        return replace(self, unit="", warm_up=0, pairs=1, observed=0)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Chooses protocols after a first `look`; `asked` holds the fields that the user has set.
+
+    So many processes start `beside` each other in the time of one.
+    """
+
+    look: Look
+    asked: Mapping[str, int] = field(default_factory=dict)
+    beside: int = 1
+
+    def protocol(self, variants: int, budget: float) -> Protocol:
+        """That of a race of so many variants that takes about `budget` seconds at most, if that can be."""
+        chosen = replace(_chosen(self.look, variants, budget), **self.asked)  # type: ignore[arg-type]
+        steps = max(chosen.horizon, chosen.warm_up + chosen.pairs * chosen.window)
+        longest = self.look.until(steps) if chosen.unit else self.look.seconds
+        return replace(chosen, patience=patience(longest))
+
+    def least(self, variants: int) -> float:
+        """About how many seconds the shortest race of so many variants takes."""
+        shortest = self.protocol(variants, 0.0)
+        if not shortest.unit:
+            return shortest.rounds * variants * self.look.seconds
+        start, end = (self.look.until(shortest.warm_up + pairs * shortest.window) for pairs in (0, shortest.pairs))
+        return shortest.rounds * (math.ceil(variants / self.beside) * start + variants * (end - start))
+
+
+def patience(seconds: float) -> float:
+    """How many seconds a variant may take for what takes the original so many."""
+    return max(_LEAST_PATIENCE, _PATIENCE * seconds)
+
+
+def _chosen(look: Look, variants: int, budget: float) -> Protocol:
+    steps = look.steps
+    horizon = min(_HORIZON, len(steps) + look.is_whole)  # where that is all, what comes behind the steps, too
+    if not steps or (look.is_whole and len(steps) < _WHOLE):
+        rounds = max(_FEWEST_ROUNDS, min(_ROUNDS, int(budget / max(look.seconds * variants, 1e-9))))
+        return Protocol("", 0, 1, 1, rounds, horizon)
+    usual = look.usual
+    warm_up = min(max(_WARM_UP, _settled(steps, usual) + 2), max(_WARM_UP, len(steps) // 4))
+    start = variants * look.until(warm_up)
+    rounds = max(_FEWEST_ROUNDS, min(_ROUNDS, int(_FOR_STARTS * budget / start)))
+    seconds = max(0.0, budget - rounds * start) / (rounds * variants)  # for the windows of one process
+    pairs = max(_FEWEST_PAIRS, min(_PAIRS, int(seconds / _WINDOW)))
+    window = max(1, math.ceil(min(max(seconds / pairs, _WINDOW), _LONGEST) / usual))
+    observed = 1 + min(max(_FEWEST_OBSERVED, math.ceil(_OBSERVED / usual)), _MOST_OBSERVED)
+    if look.is_whole:
+        steady = max(1, len(steps) - warm_up)
+        observed = min(observed, steady // 4)
+        steady -= observed
+        window = max(1, min(window, steady // _FEWEST_PAIRS))
+        pairs = min(pairs, steady // window)
+    return Protocol(look.unit, warm_up, window, pairs, rounds, horizon, observed=observed)
+
+
+def _settled(steps: Sequence[float], usual: float) -> int:
+    """How many steps pass until three in a row take about the usual time."""
+    for number in range(len(steps) - 2):
+        if statistics.median(steps[number : number + 3]) <= _SETTLED * usual:
+            return number
+    return len(steps)

@@ -1,0 +1,365 @@
+"""Races variants of a program: window by window in turn, each in a process of its own, the others paused.
+
+Where the processes don't fit beside each other they run one after the other; very short programs are timed as a whole.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import psutil
+
+from perflint.verify import processes
+from perflint.verify.agent.steps import NOTHING
+from perflint.verify.agent.timeline import Timeline
+from perflint.verify.messages import Arrival, Variant
+from perflint.verify.protocol import Protocol
+from perflint.verify.running import Fault, NoProgress, ProgramEnded, Running
+from perflint.verify.runs import Course
+from perflint.verify.statistics import LEAST_ROUNDS, ORIGINAL, ORIGINALS, PATCHED, WHOLE, Samples, Window
+from perflint.verify.summary import size
+
+_SAID = (*ORIGINALS, PATCHED, WHOLE)  # the variants whose output is compared
+_SHOWN = (ORIGINAL, PATCHED, WHOLE)  # whose start is timed, and which are observed
+
+Enough = Callable[[Samples], bool]
+
+
+class Crowded(Exception):
+    """Several processes have no room beside each other; the `fault` of one of them may be due to that."""
+
+    def __init__(self, reason: str, fault: Fault | None = None) -> None:
+        super().__init__(reason)
+        self.fault = fault
+
+
+class Parted(Fault):
+    """A program ends where the original goes on, or goes on where that ends; `passed` are the windows of each."""
+
+    def __init__(self, variant: str, words: str, passed: Mapping[str, int]) -> None:
+        super().__init__(variant, words)
+        self.passed = passed
+
+
+@dataclass(frozen=True)
+class Start:
+    """One process of a variant: seconds until it was warm, NaN if it started beside others, and its peak memory.
+
+    If it was observed after its windows, there is a `timeline`.
+    """
+
+    variant: str
+    seconds: float
+    device_bytes: int
+    host_bytes: int
+    timeline: Timeline | None = None
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round: its paired windows, and how many were left out because something was compiled or captured in them.
+
+    `printed` is what the originals and the patch had printed by the last window.
+    """
+
+    windows: tuple[Window, ...] = ()
+    starts: tuple[Start, ...] = ()
+    unsteady: int = 0
+    printed: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Race:
+    """All that a race showed, without variants that have `faults`.
+
+    The `protocol` is that of the end: windows are made shorter where the program ends before the first one. `apart` is
+    why its processes ran one after the other. It began at the time `since`, in seconds since 1970. `printed` is the
+    output of the originals and the patch in each round, over their common steps.
+    """
+
+    samples: Samples = field(default_factory=Samples)
+    starts: tuple[Start, ...] = ()
+    unsteady: int = 0
+    apart: str = ""
+    protocol: Protocol = field(default_factory=Protocol)
+    faults: Mapping[str, Fault] = field(default_factory=dict)
+    since: float = field(default_factory=time.time)
+    printed: tuple[Mapping[str, str], ...] = ()
+
+    def plus(self, part: Round) -> Race:
+        """The race with another round."""
+        return replace(
+            self,
+            samples=Samples((*self.samples.windows, *part.windows)),
+            starts=(*self.starts, *part.starts),
+            unsteady=self.unsteady + part.unsteady,
+            printed=(*self.printed, part.printed),
+        )
+
+    def without(self, fault: Fault) -> Race:
+        """The race without the variant that has a fault; raises the fault if that is an original."""
+        if fault.variant in ORIGINALS:
+            raise fault
+        return replace(self._less(fault.variant), faults={**self.faults, fault.variant: fault})
+
+    def renamed(self, old: str, new: str) -> Race:
+        """The race without the variant `new`, whose name goes to the variant `old`."""
+        rest, names = self._less(new), {old: new}
+        windows = (replace(each, variant=names.get(each.variant, each.variant)) for each in rest.samples.windows)
+        starts = (replace(each, variant=names.get(each.variant, each.variant)) for each in rest.starts)
+        printed = ({names.get(name, name): each[name] for name in each if name != new} for each in self.printed)
+        return replace(rest, samples=Samples(tuple(windows)), starts=tuple(starts), printed=tuple(printed))
+
+    def _less(self, variant: str) -> Race:
+        windows = (each for each in self.samples.windows if each.variant != variant)
+        starts = (each for each in self.starts if each.variant != variant)
+        return replace(self, samples=Samples(tuple(windows)), starts=tuple(starts))
+
+    def is_lost(self, variants: Sequence[Variant]) -> bool:
+        """Whether all of `variants` but the original have faults."""
+        return bool(self.faults) and {variant.name for variant in variants} <= {*ORIGINALS, *self.faults}
+
+
+def race(course: Course, variants: Sequence[Variant], protocol: Protocol, enough: Enough, apart: str = "") -> Race:
+    """Time the windows of all variants until it is `enough`, which is asked after each round when no program is left.
+
+    There are three rounds at least. Processes take turns, unless there is a reason to keep them `apart`, or one is
+    found. Variants with faults are dropped; raises the Fault of an original.
+    """
+    return _Racing(course, variants, random.Random(course.seed)).race(Race(apart=apart, protocol=protocol), enough)
+
+
+@dataclass(frozen=True)
+class _Racing:
+    course: Course
+    variants: Sequence[Variant]
+    rng: random.Random
+
+    def race(self, race: Race, enough: Enough) -> Race:
+        for number in range(race.protocol.rounds):
+            race, part = self._round(race, number)
+            race = race.plus(part)
+            if race.is_lost(self.variants) or (enough(race.samples) and number + 1 >= LEAST_ROUNDS):
+                break
+        return race
+
+    def _round(self, race: Race, number: int) -> tuple[Race, Round]:
+        """The round of that number, and the race, changed as needed to hold it."""
+        if race.is_lost(self.variants):
+            return race, Round()
+        sound = [variant for variant in self.variants if variant.name not in race.faults]
+        try:
+            part = self._held(sound, race, number)
+        except Crowded as crowded:
+            fault = crowded.fault and self._fault_alone(crowded.fault, sound, race, number)
+            race = race.without(fault) if fault else replace(race, apart=str(crowded))
+        except Fault as fault:
+            if isinstance(fault, Parted):
+                self._confirm(fault, sound, race, number)
+            race = race.without(fault)
+        else:
+            if part.windows or part.unsteady or race.samples.windows:
+                return race, part
+            race = replace(race, protocol=race.protocol.shorter)
+        return self._round(race, number)
+
+    def _held(self, variants: Sequence[Variant], race: Race, number: int, rng: random.Random | None = None) -> Round:
+        protocol, rng = race.protocol, rng or self.rng
+        with self.course.undone():
+            if not protocol.unit:
+                return _whole(partial(self._alone, unit=NOTHING), variants, protocol, number, rng)
+            begin = partial(self._alone if race.apart else self.course.running, unit=protocol.unit)
+            return _windowed(begin, variants, protocol, number, rng, apart=bool(race.apart))
+
+    @contextmanager
+    def _alone(self, variant: Variant, unit: str) -> Iterator[Running]:
+        with self.course.undone(), self.course.running(variant, unit) as running:
+            yield running
+
+    def _confirm(self, parted: Parted, variants: Sequence[Variant], race: Race, number: int) -> None:
+        """Raise a fault of the original unless the programs part at the same windows in another round.
+
+        Programs that stop by the clock come as far as they have turns until then.
+        """
+        passed: Mapping[str, int] = {}
+        try:
+            self._held(variants, race, number + 1)
+        except Parted as again:
+            passed = again.passed
+        except (Crowded, Fault):
+            return
+        if passed != parted.passed:
+            unsteady = "is as long as its patch in one run, but not in another"
+            raise Fault(ORIGINAL, f"{unsteady}: let it stop by its steps, not by the clock")
+
+    def _fault_alone(self, fault: Fault, variants: Sequence[Variant], race: Race, number: int) -> Fault | None:
+        """The fault of a variant by itself that had one beside others."""
+        alone = [variant for variant in variants if variant.name == fault.variant]
+        try:
+            self._held(alone, race, number, random.Random(self.course.seed))
+        except Fault as again:
+            return again
+        return None
+
+
+Begin = Callable[[Variant], AbstractContextManager[Running]]
+
+
+@dataclass(frozen=True)
+class _Lap:
+    variant: str
+    number: int
+    seconds: float
+    captures: int
+
+
+class _Lane:
+    """The process of a variant, paused except in its turns."""
+
+    def __init__(self, variant: Variant, running: Running, protocol: Protocol) -> None:
+        self.name, self._running, self._protocol = variant.name, running, protocol
+        self._begin = time.monotonic()
+        self.is_warm = self.has_ended = False
+        self._last: Arrival
+
+    def warm_up(self, *, alone: bool) -> None:
+        """Run to the first window, and time that if `alone`."""
+        self.is_warm = self._goes_on(self._protocol.warm_up)
+        self.has_ended = not self.is_warm
+        self._seconds = time.monotonic() - self._begin if alone else math.nan
+
+    def lap(self, number: int) -> _Lap | None:
+        """The window of that number; None where the program has ended."""
+        captures = self._last.captures
+        self.has_ended = not self._goes_on(self._protocol.warm_up + (number + 1) * self._protocol.window)
+        if self.has_ended:
+            return None
+        return _Lap(self.name, number, self._last.seconds, self._last.captures - captures)
+
+    def printed(self) -> str:
+        """What it has printed so far."""
+        return self._running.output.so_far()
+
+    def start(self, *, observed: bool) -> Start:
+        """The start of the process; it is `observed` for some more steps, if it may be."""
+        timed, host_bytes = self._last, max(self._last.host_bytes, self.memory())
+        if observed and self._protocol.observed and self.name in _SHOWN:
+            with suppress(ProgramEnded, NoProgress):
+                self._advance(timed.step + self._protocol.observed, observed=True)
+        return Start(self.name, self._seconds, timed.device_bytes, host_bytes, self._last.timeline)
+
+    def memory(self) -> int:
+        """The host memory that it and its children take now, in bytes."""
+        return processes.memory(self._running.folder)
+
+    def _goes_on(self, until: int) -> bool:
+        try:
+            self._advance(until)
+        except ProgramEnded as ended:
+            if ended.code:
+                raise
+            return False
+        return True
+
+    def _advance(self, until: int, *, observed: bool = False) -> None:
+        self._last = self._running.advance(until, self._protocol.patience, observed=observed)
+        self._running.pause()
+
+
+def _windowed(
+    begin: Begin, variants: Sequence[Variant], protocol: Protocol, number: int, rng: random.Random, *, apart: bool
+) -> Round:
+    """A round of processes that take turns, or, `apart`, run one after the other.
+
+    It is empty for programs that end before they are warm. Raises Fault, or Crowded where that may be due to the other
+    processes.
+    """
+    order = rng.sample(variants, len(variants))
+    laps: list[_Lap] = []
+    starts: list[Start] = []
+    passed: dict[str, int] = {}
+    printed: dict[str, str] = {}
+    for group in [[variant] for variant in order] if apart else [order]:
+        with ExitStack() as stack:
+            lanes: list[_Lane] = []
+            try:
+                _warm_up(lanes, stack, begin, group, protocol, number)
+                laps += _in_turn(lanes, protocol.pairs, rng)
+            except Fault as fault:
+                original_is_warm = any(lane.name in ORIGINALS and lane.is_warm for lane in lanes)
+                if len(group) == 1 or (isinstance(fault, NoProgress) and original_is_warm):
+                    raise
+                raise Crowded(str(fault), fault) from fault
+            passed |= {lane.name: lane.is_warm + sum(lap.variant == lane.name for lap in laps) for lane in lanes}
+            printed |= {lane.name: lane.printed() for lane in lanes if lane.name in _SAID}
+            starts += [lane.start(observed=number == 0) for lane in lanes if lane.is_warm]
+    _check_lengths(passed)
+    if len(starts) < len(variants):
+        return Round()
+    return replace(_paired(laps, starts, number, protocol.window), printed=printed)
+
+
+def _whole(begin: Begin, variants: Sequence[Variant], protocol: Protocol, number: int, rng: random.Random) -> Round:
+    """A round of whole runs, one after the other; raises Fault."""
+    windows, starts = [], []
+    printed: dict[str, str] = {}
+    for variant in rng.sample(variants, len(variants)):
+        since = time.monotonic()
+        with begin(variant) as running:
+            code = running.finish(protocol.patience)
+            seconds = time.monotonic() - since
+            if code:
+                raise running.ended()
+        windows.append(Window(variant.name, number, 0, seconds, 1))
+        starts.append(Start(variant.name, 0.0, 0, 0))
+        printed |= {variant.name: running.output.so_far()} if variant.name in _SAID else {}
+    return Round(tuple(windows), tuple(starts), printed=printed)
+
+
+def _warm_up(
+    lanes: list[_Lane], stack: ExitStack, begin: Begin, group: Sequence[Variant], protocol: Protocol, number: int
+) -> None:
+    """Add warm lanes, started side by side, but in the first round one by one where the start is timed."""
+    first = [variant for variant in group if number == 0 and variant.name in _SHOWN]
+    rest = [variant for variant in group if variant not in first]
+    for some in [*([variant] for variant in first), rest]:
+        begun = [_Lane(variant, stack.enter_context(begin(variant)), protocol) for variant in some]
+        for lane in begun:
+            lane.warm_up(alone=len(some) == 1)
+            lanes.append(lane)
+        if others := len(group) - len(lanes):
+            needed, available = others * lanes[0].memory(), psutil.virtual_memory().available
+            if needed > available:
+                raise Crowded(f"{others} more would take {size(needed)} of memory, and {size(available)} are left")
+
+
+def _in_turn(lanes: Sequence[_Lane], pairs: int, rng: random.Random) -> Iterator[_Lap]:
+    for number in range(pairs):
+        if any(lane.has_ended for lane in lanes):
+            return
+        yield from filter(None, [lane.lap(number) for lane in rng.sample(lanes, len(lanes))])
+
+
+def _check_lengths(passed: Mapping[str, int]) -> None:
+    """Raise Parted unless all have `passed` as many windows as both originals, the warm-up counted."""
+    usual = {passed[name] for name in ORIGINALS if name in passed}
+    others = [name for name in passed if passed[name] not in usual]
+    if len(usual) == 1 and others:
+        sooner = passed[others[0]] < usual.pop()
+        raise Parted(others[0], f"comes to its end {'sooner' if sooner else 'later'} than the original", passed)
+
+
+def _paired(laps: Sequence[_Lap], starts: Sequence[Start], number: int, steps: int) -> Round:
+    pairs: dict[int, list[_Lap]] = {}
+    for lap in laps:
+        pairs.setdefault(lap.number, []).append(lap)
+    whole = [pair for pair in pairs.values() if len(pair) == len(starts)]
+    steady = [pair for pair in whole if not any(lap.captures for lap in pair)]
+    windows = (Window(lap.variant, number, lap.number, lap.seconds, steps) for pair in steady for lap in pair)
+    return Round(tuple(windows), tuple(starts), len(whole) - len(steady))

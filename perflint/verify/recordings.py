@@ -1,0 +1,193 @@
+"""Records a program and its variants, and grades each variant against the original."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+from perflint.engine.rule import Safety
+from perflint.project.cores import available_cores
+from perflint.verify.compare import Comparison, compare
+from perflint.verify.grade import Grade, Likeness
+from perflint.verify.judge import Standard, likeness
+from perflint.verify.messages import Arrival, Recording, Variant
+from perflint.verify.protocol import Budget, Protocol, patience
+from perflint.verify.runs import Course, Job, Recorded
+from perflint.verify.seeds import SEEDS, over_seeds
+
+_MORE = 3  # further runs of an original that differs from itself, to see by how much
+_GAINFUL = 3  # runs beside each other, for a guess at the time of many: they share the cores, or the GPU
+_CLOCK = 10  # times as fast do clocks run, for moments, in the original's second run: what is printed of them differs
+_STRIDE = 1.25  # times as far is each mark of a replay as the one before
+_MARKS = 64
+
+Tell = Callable[[str], None]
+
+
+class Records:
+    """The records of the first steps of one program, in a folder, and the grades of its variants by them."""
+
+    def __init__(
+        self, course: Course, original: Variant, protocol: Protocol, folder: Path, seconds: float, tell: Tell
+    ) -> None:
+        """`seconds` are for runs of a variant with several seeds."""
+        self._course, self._original, self._protocol, self._folder = course, original, protocol, folder
+        self._seconds, self._tell = seconds, tell
+        self._numbers = itertools.count()
+        self._seeded: list[Recorded] = []
+        self._beside, self._patience = 1, protocol.patience  # nothing is known of it yet
+        begin = time.monotonic()
+        (run,) = self._record([self._job(original, first=True)])
+        self._one = time.monotonic() - begin
+        self._beside = run.beside
+        self.standard = Standard(run)
+
+    def add(self, variants: Sequence[Variant]) -> list[Recorded]:
+        """Record variants, and at first the original once more and in double precision."""
+        jobs = [self._job(variant) for variant in variants]
+        if self.standard.again:
+            return self._record(jobs)
+        reference = self._job(self._original, reference=True)
+        again, _, *runs = self._record([self._job(self._original, clock=_CLOCK), reference, *jobs])
+        self.standard = replace(self.standard, again=again, own=(self._compared(again),))
+        self._patience = patience(self._one)  # in double precision it may take much longer
+        if self.own.grade is Grade.ALIKE and not self._reads_other_data:
+            self._tell("recording the original again, for its runs differ")
+            more = self._record([self._job(self._original) for _ in range(_MORE)])
+            self.standard = replace(self.standard, own=(*self.standard.own, *map(self._compared, more)))
+        return runs
+
+    def graded(self, variant: Variant, run: Recorded, promise: Safety) -> Likeness:
+        """How alike a run of `variant`, which has promised so much, is to the original."""
+        found = likeness(self.standard, run, self._compared(run))
+        may_draw = promise is Safety.BEHAVIOUR or self._reads_other_data
+        return self._over_seeds(variant) if found.grade is Grade.DIFFERENT and may_draw else found
+
+    @cached_property
+    def own(self) -> Likeness:
+        """How alike two runs of the original are."""
+        run, again, (compared, *_) = self.standard.run, self.standard.again, self.standard.own
+        assert again is not None
+        found = likeness(Standard(run, again), again, compared)
+        if found.grade is not Grade.DIFFERENT:
+            return found
+        is_unknown = compared.parted or run.code != again.code or run.stuck
+        return Likeness(Grade.UNKNOWN if is_unknown else Grade.ALIKE, _of_original(found))
+
+    @property
+    def _reads_other_data(self) -> bool:
+        return any(compared.order for compared in self.standard.own)
+
+    def _compared(self, run: Recorded) -> Comparison:
+        return compare(self.standard.run.folder, run.folder, self._reference)
+
+    def _over_seeds(self, variant: Variant) -> Likeness:
+        """How alike a variant is to the original over more and more seeds."""
+        beside = min(self._beside, available_cores(), _GAINFUL)
+        budget, each, runs = Budget(self._seconds), 2 * self._one / beside, list[Recorded]()
+        needed = f"{SEEDS[0]} seeds would take about {SEEDS[0] * each:.0f} s"
+        found = Likeness(Grade.UNKNOWN, (f"its random numbers are others, and {needed}: a larger budget may tell",))
+        for seeds in SEEDS:
+            if seeds * each > self._seconds:
+                break
+            self._tell(f"running {seeds} seeds, for random numbers are others")
+            self._seeded += self._with_seeds(self._original, self._seeded, seeds)
+            runs += self._with_seeds(variant, runs, seeds)
+            found = over_seeds(self._seeded[:seeds], runs, self._other_samples)
+            each = budget.spent / seeds
+            if found.grade is not Grade.UNKNOWN:
+                break
+        return found
+
+    def _with_seeds(self, variant: Variant, known: Sequence[Recorded], seeds: int) -> list[Recorded]:
+        """Runs with the seeds up to `seeds` that are not `known`."""
+        return self._record([self._job(variant, seed) for seed in range(len(known) + 1, seeds + 1)])
+
+    @cached_property
+    def _other_samples(self) -> Recorded:
+        variant, recording = self._job(self._original, 1)
+        return self._record([(variant, replace(recording, other_samples=True))])[0]
+
+    @property
+    def _reference(self) -> Path:
+        return self._folder / "reference"
+
+    def _job(
+        self, variant: Variant, seed: int = 0, *, first: bool = False, reference: bool = False, clock: int = 1
+    ) -> Job:
+        """A recording of the first steps; with the seed 0 it restarts from the states of the first run."""
+        horizon = self._protocol.horizon
+        restart = tuple(sorted({1, horizon // 2} - {0}))
+        full = tuple(sorted({*restart, *(step + 1 for step in restart), horizon - 1, horizon}))
+        folder = self._reference if reference else self._folder / f"run {next(self._numbers)}"
+        follow = "" if first or seed else str(self.standard.run.folder)
+        loops = self._original.loops
+        return variant, Recording(str(folder), full, restart, follow, reference, seed, clock=clock, loops=loops)
+
+    def _record(self, jobs: Sequence[Job]) -> list[Recorded]:
+        protocol = self._protocol
+        return self._course.record(jobs, protocol.unit, protocol.horizon, self._patience, self._beside)
+
+
+class Further:
+    """Records of one program beyond the horizon, for so many `seconds`, and the grades of its variants by them.
+
+    State may be used later, and functions and loops with fixes be left later. Only what is bitwise the same so far can
+    be compared there: where floats are rounded differently, training is chaotic.
+    """
+
+    def __init__(self, course: Course, original: Variant, protocol: Protocol, folder: Path, seconds: float) -> None:
+        self._course, self._original, self._protocol, self._folder = course, original, protocol, folder
+        self._seconds = seconds
+        self._budget: Budget | None = None  # from the horizon on
+        marks = itertools.accumulate(range(_MARKS), lambda step, _: math.ceil(_STRIDE * step), initial=protocol.horizon)
+        self._marks = tuple(marks)
+        self._numbers = itertools.count()
+        job = self._job(original)
+        (run,) = course.record([job], protocol.unit, protocol.horizon, protocol.patience, further=self._goes_on)
+        self.standard = Standard(run)
+
+    def likenesses(self, variants: Sequence[Variant]) -> list[Likeness]:
+        """How alike variants are to the original as far as that went; unknown where its own runs differ."""
+        jobs = [self._job(variant) for variant in variants]
+        if not self.standard.again:
+            again, *runs = self._record([self._job(self._original, _CLOCK), *jobs])
+            self.standard = Standard(self.standard.run, again, (compare(self.standard.run.folder, again.folder),))
+        else:
+            runs = self._record(jobs)
+        return [self._likeness(run) for run in runs]
+
+    def _likeness(self, run: Recorded) -> Likeness:
+        before, again, (own,) = self.standard.run, self.standard.again, self.standard.own
+        assert again is not None
+        itself = likeness(Standard(before, again), again, own)
+        if itself.grade is not Grade.BITWISE:
+            return Likeness(Grade.UNKNOWN, _of_original(itself))
+        found = likeness(self.standard, run, compare(before.folder, run.folder))
+        if found.grade in (Grade.ROUNDING, Grade.ALIKE):  # so far on, neither can be told from any other difference
+            return Likeness(Grade.DIFFERENT, found.evidence[1:])
+        return found
+
+    def _goes_on(self, arrival: Arrival) -> int:
+        """The next mark, 0 if there is none or the time is over."""
+        self._budget = self._budget or Budget(self._seconds)
+        later = [mark for mark in self._marks if mark > arrival.step]
+        return later[0] if later and self._budget.left else 0
+
+    def _job(self, variant: Variant, clock: int = 1) -> Job:
+        folder = self._folder / f"further {next(self._numbers)}"
+        return variant, Recording(str(folder), (), (), clock=clock, marks=self._marks, loops=self._original.loops)
+
+    def _record(self, jobs: Sequence[Job]) -> list[Recorded]:
+        """Record runs that go as far as the first one did."""
+        first, protocol = self.standard.run, self._protocol
+        return self._course.record(jobs, protocol.unit, first.last, protocol.patience, first.beside)
+
+
+def _of_original(itself: Likeness) -> tuple[str, ...]:
+    return tuple(f"two runs of the original differ: {each}" for each in itself.evidence)

@@ -1,0 +1,197 @@
+"""The charts of the report: gains of fixes, losses, paired ratios, timelines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import median
+
+from markupsafe import Markup
+
+from perflint.verify.agent.timeline import DEVICE, LANES, Timeline
+from perflint.verify.report.svg import Axis, drawing, element
+from perflint.verify.statistics import (
+    AGAIN,
+    ORIGINAL,
+    ORIGINALS,
+    PATCHED,
+    Estimate,
+    Samples,
+    against_original,
+    itself,
+    noise_floor,
+    pair_ratios,
+    threshold,
+)
+from perflint.verify.summary import count, percent, ratio, ratio_with_interval, seconds
+from perflint.verify.verdict import FixVerdict, Verdict
+
+_BAR, _GAP = 9, 4  # pixels, here and below
+_PLOT, _FIRST_LINE = 160, 10
+_ROW, _TOP = 26, 6
+_APART = 5  # the patch's dots lie so far below those of the original
+_LABEL, _LANE = 16, 14
+_LANE_AND_GAP = _LABEL + _LANE + 6
+_GAINS = {"alone": "alone", "on-top": "on top of the others"}
+
+
+def gains(fixes: Sequence[FixVerdict]) -> Callable[[FixVerdict], Markup | str]:
+    """A function that draws what one of the fixes gains alone and on top of the others, all on one scale."""
+    estimates = [estimate for fix in fixes for estimate in (fix.alone, fix.on_top) if estimate]
+    axis = Axis.around([1.0, *(end for each in estimates for end in (each.ratio, each.low, each.high))], log=True)
+
+    def draw(fix: FixVerdict) -> Markup | str:
+        bars = [(look, each) for look, each in zip(_GAINS, (fix.alone, fix.on_top), strict=True) if each]
+        if not bars:
+            return ""
+        height = len(bars) * (_BAR + _GAP) + _GAP
+        parts = [part for row, bar in enumerate(bars) for part in _gain(axis, *bar, _GAP + row * (_BAR + _GAP))]
+        title = ", ".join(f"{ratio_with_interval(each)} {_GAINS[look]}" for look, each in bars)
+        return drawing(title, height, [*parts, axis.vertical(1, 0, height, "one")])
+
+    return draw
+
+
+def _gain(axis: Axis, look: str, gain: Estimate, top: float) -> Iterator[Markup]:
+    kind = "loss" if gain.ratio < 1 else "gain"
+    yield axis.bar(min(1.0, gain.ratio), max(1.0, gain.ratio), top, _BAR, f"bar {look} {kind}")
+    yield axis.horizontal(gain.low, gain.high, top + _BAR / 2, "whisker")
+
+
+def losses(verdict: Verdict) -> Sequence[tuple[str, str, Markup]]:
+    """Charts of the losses before and after, and of their differences: title, note and drawing of each."""
+    before, after = verdict.before.losses, verdict.after.losses
+    again = verdict.again.losses if verdict.again else ()
+    if not before or not after:
+        return ()
+    differences = {"noise": _differences(before, again), "after": _differences(before, after)}
+    if not any(value for values in differences.values() for value in values):
+        difference = ("There is none at any step.", Markup(""))
+    else:
+        difference = (" ".join(_largest(differences)), _plot("Differences of losses", differences))
+    return [
+        ("Losses", _note(before, after), _plot("Losses", {"before": before, "after": after})),
+        ("Difference from the original", *difference),
+    ]
+
+
+def _differences(first: Sequence[float], second: Sequence[float]) -> tuple[float, ...]:
+    """The difference at each step: 0 between two NaN, NaN where just one is not finite."""
+    return tuple(
+        0.0 if old == new or (math.isnan(old) and math.isnan(new)) else new - old
+        for old, new in zip(first, second, strict=False)
+    )
+
+
+def _note(before: Sequence[float], after: Sequence[float]) -> str:
+    odd = sum(not math.isfinite(loss) for loss in (*before, *after))
+    notes = [f"{odd} of {len(before) + len(after)} losses are not finite, and not drawn."] if odd else []
+    lengths = [] if len(before) == len(after) else [f"There are {len(before)} losses before, {len(after)} after."]
+    return " ".join([*notes, *lengths])
+
+
+def _largest(differences: Mapping[str, Sequence[float]]) -> Iterator[str]:
+    for look, name in (("after", "Patched"), ("noise", "Original again")):
+        values = differences[look]
+        finite = [abs(value) for value in values if math.isfinite(value)]
+        odd = f", and not finite at {count(len(values) - len(finite), 'step')}" if len(finite) < len(values) else ""
+        if values:
+            yield f"{name}: at most {max(finite, default=0.0):.2g}{odd}."
+
+
+def _plot(title: str, traces: Mapping[str, Sequence[float]]) -> Markup:
+    axis = Axis.around([value for values in traces.values() for value in values])
+    steps = Axis(0.0, max(max(map(len, traces.values())) - 1, 1))
+    heights = {tick: 100 - axis.place(tick) for tick in axis.ticks(4)}
+    grid = [element("line", class_="tick", x1=0, x2=100, y1=f"{y:.2f}", y2=f"{y:.2f}") for y in heights.values()]
+    lines = [part for look, values in traces.items() for part in _trace(look, values, steps, axis)]
+    box = {"viewBox": "0 0 100 100", "preserveAspectRatio": "none", "height": _PLOT}
+    parts = [element("svg", *grid, *lines, class_="plot", **box)]
+    for tick, y in heights.items():
+        parts.append(
+            element("text", f"{tick:.6g}", class_="value", x=0, y=f"{max(_PLOT * y / 100 - 3, _FIRST_LINE):.1f}")
+        )
+    for tick in filter(float.is_integer, map(float, steps.ticks())):
+        look = "tick" if tick else "tick first"
+        parts.append(element("text", f"step {tick + 1:.0f}", class_=look, x=steps.x(tick), y=_PLOT + 14))
+    return drawing(title, _PLOT + 18, parts)
+
+
+def _trace(look: str, values: Sequence[float], steps: Axis, axis: Axis) -> Iterator[Markup]:
+    """The trace as polylines, interrupted at values that are not finite."""
+    points: list[str] = []
+    for step, value in enumerate((*values, math.nan)):
+        if math.isfinite(value):
+            points.append(f"{steps.place(step):.2f},{100 - axis.place(value):.2f}")
+        elif points:
+            lone = "" if len(points) > 1 else " lone"
+            yield element("polyline", class_=f"trace {look}{lone}", points=" ".join([*points, points[-1]]))
+            points = []
+
+
+def ratios(samples: Samples) -> Markup | None:
+    """The paired ratios of a race: a dot for each pair, a row for each round; None without pairs."""
+    patch, aa = against_original(samples, PATCHED), itself(samples)
+    if patch is None or aa is None:
+        return None
+    dots = {"noise": pair_ratios(samples, [ORIGINAL], [AGAIN]), "after": pair_ratios(samples, ORIGINALS, [PATCHED])}
+    least = threshold(noise_floor(aa))
+    shown = [each for rows in dots.values() for ratios in rows.values() for each in ratios]
+    axis = Axis.around([*shown, 1.0, least, aa.low, aa.high, patch.low, patch.high], log=True)
+    rows = sorted({round_ for each in dots.values() for round_ in each})
+    bottom = _TOP + _ROW * (len(rows) + 1)
+    parts = [axis.bar(aa.low, aa.high, 0, bottom, "band")]
+    for tick in axis.ticks():
+        parts.append(axis.vertical(tick, 0, bottom, "tick"))
+        parts.append(element("text", f"{tick:.6g}x", class_="tick", x=axis.x(tick), y=bottom + 15))
+    parts += [axis.vertical(1.0, 0, bottom, "one"), axis.vertical(least, 0, bottom, "threshold")]
+    parts.append(element("line", class_="tick", x1=0, x2="100%", y1=bottom - _ROW, y2=bottom - _ROW))
+    for look, estimate, shift in (("noise", aa, -_APART), ("after", patch, _APART)):
+        for row, round_ in enumerate(rows):
+            y = _TOP + _ROW * (row + 0.5) + shift
+            for each in dots[look].get(round_, ()):
+                parts.append(element("circle", class_=f"dot {look}", cx=axis.x(each), cy=y, r=3.5))
+        y = bottom - _ROW / 2 + shift
+        parts.append(axis.horizontal(estimate.low, estimate.high, y, f"interval {look}"))
+        parts.append(element("circle", class_=f"middle {look}", cx=axis.x(estimate.ratio), cy=y, r=5))
+    title = f"Paired ratios: patched {ratio_with_interval(patch)}, original against itself {ratio_with_interval(aa)}"
+    return drawing(title, bottom + 20, parts)
+
+
+def rounds(samples: Samples) -> Sequence[tuple[int, int, str, str]]:
+    """The same in numbers: each round's number from 1, its pairs, and the median ratios of patch and original."""
+    aa, patch = pair_ratios(samples, [ORIGINAL], [AGAIN]), pair_ratios(samples, ORIGINALS, [PATCHED])
+    both = sorted(aa.keys() & patch.keys())
+    return [(each + 1, len(patch[each]), ratio(median(patch[each])), ratio(median(aa[each]))) for each in both]
+
+
+def timelines(before: Timeline | None, after: Timeline | None) -> Sequence[tuple[str, Markup]]:
+    """The timelines that were observed, each with its title, on one time scale."""
+    named = {name: each for name, each in (("Before", before), ("After", after)) if each}
+    axis = Axis(0.0, max((each.seconds for each in named.values()), default=0.0))
+    drawings = []
+    for name, each in named.items():
+        slower = f", {100 * (each.slowdown - 1):.0f} % longer while observed" if each.slowdown >= 1.01 else ""
+        title = f"{name}: {count(len(each.steps), 'step')} in {seconds(each.seconds)}{slower}"
+        lanes = [lane for lane in LANES if lane in each.lanes]
+        parts = [part for row, lane in enumerate(lanes) for part in _lane(lane, each, axis, row * _LANE_AND_GAP)]
+        drawings.append((title, drawing(title, len(lanes) * _LANE_AND_GAP, parts)))
+    return drawings
+
+
+def _lane(lane: str, timeline: Timeline, axis: Axis, top: float) -> Iterator[Markup]:
+    """When one resource was at work, below its name and its share of the time.
+
+    A block with gaps too short to be drawn is paler the more of them it has.
+    """
+    share = timeline.busy if lane == DEVICE else timeline.share(lane)
+    yield element("text", f"{lane} {percent(share or 0.0)}", class_="lane", x=0, y=top + _LABEL - 4)
+    y = top + _LABEL
+    yield axis.bar(0, timeline.seconds, y, _LANE, "lane")
+    for span in timeline.spans:
+        if span.lane == lane:
+            tip = element("title", f"{lane}, {seconds(span.end - span.begin)}")
+            look, opacity = f"lane{LANES.index(lane)}", f"{span.share:.2f}"
+            yield axis.bar(span.begin, span.end, y, _LANE, look, tip, fill_opacity=opacity)
+    for end in timeline.steps:
+        yield axis.vertical(end, y - 2, y + _LANE + 2, "step")

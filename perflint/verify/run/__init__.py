@@ -1,1 +1,0 @@
-"""Programs that run under the verifier: let go, paused, ended."""

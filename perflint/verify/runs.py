@@ -1,0 +1,208 @@
+"""Runs variants of one program: a first look at it, tuning of its loaders, and recordings."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from perflint.project.cores import available_cores
+from perflint.shim.counts import Tallied, read, tallied
+from perflint.shim.loaders import Made, made
+from perflint.shim.plan import COMPILE
+from perflint.verify import processes
+from perflint.verify.agent.journal import elsewhere, put_back, written
+from perflint.verify.messages import Arrival, Orders, Program, Recording, Variant
+from perflint.verify.processes import Guardian
+from perflint.verify.protocol import Look, Passage
+from perflint.verify.protocol import patience as longest
+from perflint.verify.running import NoProgress, ProgramEnded, Running
+from perflint.verify.statistics import ORIGINAL
+
+_EVENTS = 24  # of a first look at least
+_UNTIMED = 8  # steps of a program that is not timed, between two looks at how far it is
+_SLOW = 3  # times as long for a program of slow steps
+_LOOKS = 10  # times the seconds of a look may pass until a next step: a program may evaluate its model, or hang
+_FEW, _MANY = 3, 8  # runs that are recorded side by side on few cores, and at most
+
+Job = tuple[Variant, Recording]  # what is to be recorded, and how
+Further = Callable[[Arrival], int]  # to which step a recording goes on from there, 0 for no further
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A recorded run: its folder, its exit code if it came to its end, and what it printed.
+
+    `counts`, `loaders` and `modules` are what the shim counted of its plan. `last` is the step that it had leave to go
+    to; `unseen` names places with fixes that it had never left by then. `files` holds copies of the files that it wrote
+    below its folders, None for those that it removed, and `elsewhere` the paths of others. `stuck` says how it hung.
+    The memory has `room` for so many runs like it, as far as is known.
+    """
+
+    folder: Path
+    code: int | None
+    output: str
+    errors: str
+    counts: tuple[int, ...] = ()
+    loaders: tuple[Made, ...] = ()
+    modules: tuple[Tallied, ...] = ()
+    files: Mapping[str, Path | None] = field(default_factory=dict)
+    elsewhere: tuple[str, ...] = ()
+    stuck: str = ""
+    last: int = 0
+    unseen: tuple[str, ...] = ()
+    room: int = _FEW
+
+    @property
+    def beside(self) -> int:
+        """How many runs like this may be recorded side by side; those that write files would disturb each other."""
+        return 1 if self.files or self.elsewhere else max(1, min(self.room, max(_FEW, available_cores() // 2), _MANY))
+
+
+@dataclass(frozen=True)
+class Course:
+    """Runs variants of a program; a guardian cleans up if this process is killed."""
+
+    program: Program
+    guardian: Guardian
+    seed: int = 0
+
+    def running(self, variant: Variant, unit: str, **orders: Any) -> Running:
+        """A fresh process of a variant, under further `orders`."""
+        folders = {
+            "journal": str(self.guardian.journal),
+            "roots": (str(self.program.folder), variant.plan.root),
+            "ours": (str(self.guardian.folder), variant.plan.store),
+        }
+        given = Orders("", unit, **{"seed": self.seed, **folders, **orders})
+        return Running(self.program, variant, given, self.guardian)
+
+    @contextmanager
+    def undone(self) -> Iterator[None]:
+        """Restore files after the runs in here."""
+        try:
+            yield
+        finally:
+            put_back(self.guardian.journal)
+
+    def look(self, variant: Variant, seconds: float, patience: float) -> Look:
+        """Run for about so many seconds after the first step, for which there is the `patience`, and note all steps.
+
+        Raises ProgramEnded, NoProgress.
+        """
+        begin = time.monotonic()
+        passages: list[Passage] = []
+        start, is_whole = 0.0, False
+        with self.undone(), self.running(variant, "") as running:
+            try:
+                passages.append(Passage(running.advance(1, patience).kind, 0.0))
+                start = time.monotonic() - begin
+                later = max(longest(start), _LOOKS * seconds)
+                while _goes_on(time.monotonic() - begin - start, len(passages), seconds):
+                    arrival = running.advance(len(passages) + 1, later)
+                    passages.append(Passage(arrival.kind, arrival.seconds))
+            except ProgramEnded as ended:
+                if ended.code:
+                    raise
+                is_whole = True
+                start = start or time.monotonic() - begin
+            return Look(start, tuple(passages), is_whole, running.platforms)
+
+    def tune(self, variant: Variant, seconds: float, patience: float) -> list[str]:
+        """Run a variant that tunes its loaders until it has, or for so many seconds; return what it found.
+
+        Raises NoProgress, and ProgramEnded where it fails.
+        """
+        with self.undone(), self.running(variant, "") as running:
+            try:
+                step = running.advance(1, patience).step
+                end = time.monotonic() + seconds
+                while time.monotonic() < end and any(each.is_pending for each in made(Path(running.folder))):
+                    step += _UNTIMED
+                    running.advance(step, patience)
+            except ProgramEnded as ended:
+                if ended.code:
+                    raise
+            return [f"{each.path}:{each.line}: {each.note}" for each in made(Path(running.folder)) if each.note]
+
+    def record(
+        self,
+        jobs: Sequence[Job],
+        unit: str,
+        steps: int,
+        patience: float,
+        beside: int = 1,
+        further: Further = lambda _: 0,
+    ) -> list[Recorded]:
+        """Run the first `steps` steps of each job, or all that there are, and record what they compute.
+
+        So many run `beside` each other. From there they go `further`. What fails beside others, as for want of memory,
+        is run again by itself, unless it hangs where the original comes through; so is all that writes files.
+        """
+        groups = [jobs[start : start + beside] for start in range(0, len(jobs), beside)]
+        return [run for group in groups for run in self._recorded(group, unit, steps, patience, further)]
+
+    def _recorded(
+        self, jobs: Sequence[Job], unit: str, steps: int, patience: float, further: Further
+    ) -> list[Recorded]:
+        """A group of runs, side by side."""
+        with self.undone():
+            with ExitStack() as stack:
+                begun = []
+                for variant, recording in jobs:
+                    Path(recording.folder).mkdir()
+                    seed = self.seed + recording.shift
+                    running = self.running(variant, unit, seed=seed, until=steps, recording=recording)
+                    begun.append(stack.enter_context(running))
+                pairs = zip(begun, jobs, strict=True)
+                runs = [_seen(running, *job, steps, patience, further) for running, job in pairs]
+            files = written(self.guardian.journal, Path(jobs[0][1].folder) / "files")  # now that nobody can write
+            beyond = elsewhere(self.guardian.journal)
+        came_through = any(job.name == ORIGINAL and not run.stuck for (job, _), run in zip(jobs, runs, strict=True))
+        for place, running in enumerate(begun):
+            output, errors = running.printed()  # all of it, now that nobody is left to print
+            run = runs[place] = replace(runs[place], output=output, errors=errors, files=files, elsewhere=beyond)
+            if len(jobs) > 1 and (files or beyond or run.code or (run.stuck and not came_through)):
+                shutil.rmtree(run.folder)
+                (runs[place],) = self._recorded([jobs[place]], unit, steps, patience, further)
+        return runs
+
+
+def _seen(
+    running: Running, variant: Variant, recording: Recording, steps: int, patience: float, further: Further
+) -> Recorded:
+    """Run to the last step, and return all but what the run prints and writes."""
+    code, stuck, last, room = None, "", steps, _FEW
+    unseen: tuple[str, ...] = ()
+    try:
+        arrival = running.advance(steps, patience)
+        while step := further(arrival):
+            last = step
+            arrival = running.advance(step, patience)
+        unseen, room = arrival.unseen, _room(running, arrival)
+    except ProgramEnded as ended:
+        code = ended.code
+    except NoProgress as error:
+        stuck = str(error)
+    folder, counters = Path(running.folder), variant.plan.counters
+    counts = tuple(map(sum, zip([0] * counters, *(each.counts for each in read(folder, counters)), strict=True)))
+    loaders, modules = tuple(made(folder)), tuple(tallied(folder, COMPILE))
+    folder = Path(recording.folder)
+    return Recorded(folder, code, "", "", counts, loaders, modules, stuck=stuck, last=last, unseen=unseen, room=room)
+
+
+def _room(running: Running, arrival: Arrival) -> int:
+    """How many processes like this one the memory of the host and of its device can hold."""
+    others = psutil.virtual_memory().available // max(processes.memory(running.folder), 1)
+    return min(1 + others, int(1 / arrival.device_share) if arrival.device_share else _MANY)
+
+
+def _goes_on(elapsed: float, events: int, seconds: float) -> bool:
+    """Whether a first look of about so many seconds has not seen enough; of slow steps it sees a few more."""
+    return elapsed < seconds or (events < _EVENTS and elapsed < _SLOW * seconds)

@@ -1,0 +1,173 @@
+"""Compares two programs over several seeds, where one draws other random numbers than the other.
+
+Whether traits are alike is a test of equivalence whose margin is the original's own spread from seed to seed: that no
+difference was found says nothing where few runs could have found one. With the same seed both programs start with the
+same weights and mostly the same data, so that their difference is known far better than each of them. In simulations a
+program that differs by chance alone is found alike in 98 of 100, in 3 of 4 if it shares nothing with the original but
+its level; one that is worse by the margin in 6 of 100 at most, by twice as much in none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+
+from perflint.verify.agent.recorder import Read
+from perflint.verify.compare import compare, reads, traits
+from perflint.verify.grade import Grade, Likeness
+from perflint.verify.judge import ends
+from perflint.verify.runs import Recorded
+from perflint.verify.statistics import student
+from perflint.verify.texts import words
+
+SEEDS = (6, 12, 24)  # as many are run, one number after the other, until there is an answer
+_WITHIN, _BEYOND = 0.975, 0.9975  # quantiles for alike, and for different, in at most three answers
+_ROUNDING = 1e-6  # of a value
+_ENOUGH = 32  # samples that are the same with other random numbers, so that they draw none
+
+Runs = Sequence[Recorded]  # with the seeds 1, 2, 3, ...
+Reads = Sequence[Read]  # of a run
+Traits = Mapping[str, float]  # of a run, by name
+
+
+def over_seeds(before: Runs, after: Runs, other_samples: Recorded) -> Likeness:
+    """How alike the runs of two programs are; `other_samples` is the first run `before` with other samples drawn."""
+    for seed, (old, new) in enumerate(zip(before, after, strict=True), 1):
+        if parted := (*ends(old, new), *compare(old.folder, new.folder).parted):
+            return Likeness(Grade.DIFFERENT, tuple(f"with seed {seed}: {each}" for each in parted))
+    if others := tuple(_others(before, after, other_samples)):
+        return Likeness(Grade.DIFFERENT, others)
+    return alike([_traits(run.folder) for run in before], [_traits(run.folder) for run in after])
+
+
+def _others(before: Runs, after: Runs, other_samples: Recorded) -> Iterator[str]:
+    """What differs and is no number."""
+    old, new = ([reads(run.folder) for run in runs] for runs in (before, after))
+    yield from misread(old, new, reads(other_samples.folder))
+    old_words, new_words = ([words(run.output) for run in runs] for runs in (before, after))
+    yield from unsteady("what it prints, but for numbers,", old_words, new_words)
+    old_files, new_files = ([frozenset(run.files) for run in runs] for runs in (before, after))
+    yield from unsteady("which files it writes", old_files, new_files)
+
+
+def _traits(folder: Path) -> Traits:
+    again = repeated(reads(folder))
+    return traits(folder) | ({} if again is None else {"the share of samples that were read before": again})
+
+
+def alike(before: Sequence[Traits], after: Sequence[Traits]) -> Likeness:
+    """How alike two programs are by the traits of their runs, one run of each for every seed."""
+    names = [name for name in before[0] if all(name in run for run in (*before, *after))]
+    if not names:
+        return Likeness(Grade.UNKNOWN, ("it has no losses, gradients or outputs that could be compared over seeds",))
+    found = [_alike(name, [run[name] for run in before], [run[name] for run in after]) for name in names]
+    worst = max((each.grade for each in found), key=(Grade.ALIKE, Grade.UNKNOWN, Grade.DIFFERENT).index)
+    return Likeness(worst, tuple(sentence for each in found if each.grade is worst for sentence in each.evidence))
+
+
+def _alike(name: str, before: Sequence[float], after: Sequence[float]) -> Likeness:
+    """The same by one trait."""
+    seeds = len(before)
+    if not all(map(math.isfinite, (*before, *after))):
+        return Likeness(Grade.DIFFERENT, (f"over {seeds} seeds {name} is not always finite",))
+    differences = [new - old for old, new in zip(before, after, strict=True)]
+    if not any(differences):
+        return Likeness(Grade.ALIKE, (f"over {seeds} seeds {name} is the same",))
+    shift, error = fmean(differences), stdev(differences) / math.sqrt(seeds)
+    reach, least, margin = student(_WITHIN, seeds - 1) * error, _ROUNDING * max(map(abs, before)), stdev(before)
+    said = f"over {seeds} seeds {name} differs by {shift:.2g} ({shift - reach:.2g} to {shift + reach:.2g})"
+    if abs(shift) > student(_BEYOND, seeds - 1) * error + least:
+        return Likeness(Grade.DIFFERENT, (f"{said}, which is no chance",))
+    said = f"{said}, and from seed to seed by {margin:.2g}"
+    if abs(shift) + reach > margin + least:
+        return Likeness(Grade.UNKNOWN, (f"{said}, which is too little to tell",))
+    return Likeness(Grade.ALIKE, (said,))
+
+
+def unsteady(words: str, before: Sequence[Hashable], after: Sequence[Hashable]) -> Iterator[str]:
+    """Whether a trait depends on the seed in one program and not in the other, or is constant and another."""
+    if len(set(before)) == 1 and {*after} != {*before}:
+        yield f"{words} is not the original's, which is the same over {len(before)} seeds"
+    elif len(set(before)) == len(before) > 1 == len(set(after)):
+        yield f"{words} is the same over {len(before)} seeds, and in the original another with each"
+
+
+def repeated(reads: Reads) -> float | None:
+    """The share of the samples of a run that were read before; None without samples."""
+    names = [(read.data, name) for read in reads for name in read.names]
+    return 1 - len(set(names)) / len(names) if names else None
+
+
+def misread(before: Sequence[Reads], after: Sequence[Reads], other_samples: Reads) -> Iterator[str]:
+    """How runs of two programs with the same seeds have read other data.
+
+    `other_samples` is the first run `before`, with other numbers for random samples.
+    """
+    for what, trait in _DATA_TRAITS.items():
+        yield from unsteady(what, [trait(run) for run in before], [trait(run) for run in after])
+    fixed = _fixed(before[0], other_samples)
+    pairs = (_changed(old, new, fixed) for old, new in zip(before, after, strict=True))
+    changed, common = (sum(numbers) for numbers in zip(*pairs, strict=True))
+    if changed:
+        yield f"over {len(before)} seeds {changed} of {common} samples are not what they are in the original"
+
+
+def _sizes(reads: Reads) -> Hashable:
+    return tuple((read.data, read.number, read.length, len(read.names)) for read in reads)
+
+
+def _order(reads: Reads) -> Hashable:
+    """The samples of the first pass over each dataset: in later ones persistent workers draw other numbers."""
+    first: dict[int, int] = {}
+    for read in reads:
+        first.setdefault(read.data, read.number)
+    return tuple(read.samples for read in reads if read.number == first[read.data])
+
+
+def _whole(reads: Reads) -> Hashable:
+    """The samples of each complete pass, sorted."""
+    passes: dict[int, list[Read]] = {}
+    for read in reads:
+        passes.setdefault(read.number, []).append(read)
+    return tuple(
+        (part[0].data, tuple(sorted(name for read in part for name in read.samples)))
+        for part in passes.values()
+        if len(part) == part[0].length
+    )
+
+
+_DATA_TRAITS = {
+    "how many samples its batches have": _sizes,
+    "the order of its samples": _order,
+    "what samples an epoch has": _whole,
+}
+
+
+def _contents(reads: Reads) -> Mapping[tuple[int, str, int], str]:
+    """Digests of the samples, by dataset, sample and column."""
+    return {
+        (read.data, name, number): part
+        for read in reversed(reads)
+        for number, column in enumerate(read.columns)
+        for name, part in zip(read.samples, column, strict=False)
+    }
+
+
+def _fixed(run: Reads, other_samples: Reads) -> set[tuple[int, int]]:
+    """The columns of datasets that draw no random numbers."""
+    old, new = _contents(run), _contents(other_samples)
+    common = old.keys() & new.keys()
+    drawn = {(data, number) for data, name, number in common if old[data, name, number] != new[data, name, number]}
+    seen = Counter((data, number) for data, _, number in common)
+    return {column for column, count in seen.items() if column not in drawn and count >= _ENOUGH}
+
+
+def _changed(before: Reads, after: Reads, fixed: set[tuple[int, int]]) -> tuple[int, int]:
+    """How many samples have changed, and how many both runs have read."""
+    old, new = _contents(before), _contents(after)
+    common = [each for each in old.keys() & new.keys() if (each[0], each[2]) in fixed]
+    changed = {(data, name) for data, name, number in common if old[data, name, number] != new[data, name, number]}
+    return len(changed), len({(data, name) for data, name, _ in common})

@@ -1,0 +1,184 @@
+"""Paired ratios of step times, their confidence intervals, and when they prove a program faster.
+
+The windows of one process share its luck: where its memory came to lie, on which cores it runs, how warm the device
+was. A hundred pairs of windows of the same two processes are therefore worth hardly more than ten. So every round, of
+fresh processes, gives one number, the median of its paired ratios, and the interval is Student's over the rounds, in
+logarithms. In simulated races it covers the truth in 95 of 100 with three rounds as with eight, while a bootstrap that
+draws rounds and then pairs covers it in 84 to 91 with three. How many rounds find what gain:
+`python -m tests.bench.protocols`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import atan, cos, exp, inf, log, pi, sin, sqrt
+from statistics import fmean, median, stdev
+
+from perflint.verify.grade import Outcome
+
+ORIGINAL, AGAIN, PATCHED = "original", "original again", "patched"  # every race holds these
+ORIGINALS = (ORIGINAL, AGAIN)  # the same program twice: their difference is noise
+KEPT, WHOLE = "the fixes kept so far", "all fixes"  # variants of a patch that is being chosen
+LEAST_GAIN = 1.02  # less is not worth a change, nor can it be told from noise in a few minutes
+SOUGHT_GAIN = 1.05  # what a race is to find; where it can be ruled out, there is nothing to gain
+LEAST_ROUNDS = 3  # two are alike by chance too often: more than 1 % of identical programs were called faster
+_INSIDE = 0.975  # the quantile of an interval that covers 95 %
+
+
+@dataclass(frozen=True)
+class Window:
+    """`steps` consecutive steps of one variant, which took `seconds` (> 0) from idle device to idle device.
+
+    Each round has one process for each variant. Windows of a round with the same `number` are the same steps of the
+    program, measured one after the other, and paired. Of several ranks, the slowest counts.
+    """
+
+    variant: str
+    round: int
+    number: int
+    seconds: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        if not (0 < self.seconds < inf and self.steps > 0):
+            raise ValueError(f"no window has {self.steps} steps in {self.seconds} s")
+
+
+@dataclass(frozen=True)
+class Samples:
+    """All windows of a race, in the order in which they were measured."""
+
+    windows: tuple[Window, ...] = ()
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How many times as fast the second of two variants is, with its 95 % interval, from `pairs` of windows."""
+
+    ratio: float
+    low: float
+    high: float
+    pairs: int
+    rounds: int
+
+
+def subject(variant: str) -> str:
+    """A variant as the subject of a sentence."""
+    if variant in ORIGINALS:
+        return "the original"
+    return f"the {variant} program" if variant == PATCHED else f"the program with {variant}"
+
+
+def only(fix: str) -> str:
+    """The name of the variant with one fix alone."""
+    return f"only {fix}"
+
+
+def more(fix: str) -> str:
+    """The name of the variant with one more fix than those that are kept so far."""
+    return f"{KEPT}, and {fix}"
+
+
+def speedup(samples: Samples, before: Sequence[str], after: Sequence[str]) -> Estimate | None:
+    """How much faster the variant `after` is than `before`; None without pairs.
+
+    Several variants on one side are one program measured repeatedly: their mean counts. The interval of fewer than
+    three rounds is unbounded.
+    """
+    rounds = pair_ratios(samples, before, after)
+    if not rounds:
+        return None
+    medians = [median(map(log, ratios)) for ratios in rounds.values()]
+    middle, number, reach = fmean(medians), len(medians), inf
+    if number >= LEAST_ROUNDS:
+        reach = student(_INSIDE, number - 1) * stdev(medians) / sqrt(number)
+    pairs = sum(map(len, rounds.values()))
+    return Estimate(exp(middle), exp(middle - reach), exp(middle + reach), pairs, number)
+
+
+def pair_ratios(samples: Samples, before: Sequence[str], after: Sequence[str]) -> Mapping[int, list[float]]:
+    """For each round how much faster `after` was in each of its pairs of windows."""
+    times = {(each.variant, each.round, each.number): log(each.seconds / each.steps) for each in samples.windows}
+    rounds: dict[int, list[float]] = {}
+    for round_, number in dict.fromkeys((window.round, window.number) for window in samples.windows):
+        if all((variant, round_, number) in times for variant in (*before, *after)):
+            first, second = (fmean(times[variant, round_, number] for variant in side) for side in (before, after))
+            rounds.setdefault(round_, []).append(exp(first - second))
+    return rounds
+
+
+def itself(samples: Samples) -> Estimate | None:
+    """The original against itself."""
+    return speedup(samples, [ORIGINAL], [AGAIN])
+
+
+def against_original(samples: Samples, variant: str) -> Estimate | None:
+    """How much faster `variant` is than the original, which every race measures twice."""
+    return speedup(samples, ORIGINALS, [variant])
+
+
+def noise_floor(aa: Estimate | None) -> float:
+    """How far from 1 the original appears to be against itself in a race, by that estimate."""
+    return max(aa.ratio, 1 / aa.ratio) - 1 if aa else 0.0
+
+
+def speed(estimate: Estimate, floor: float) -> Outcome:
+    """What the estimate says, by the noise floor of its race."""
+    if is_faster(estimate, floor):
+        return Outcome.FASTER
+    if is_slower(estimate, floor):
+        return Outcome.SLOWER
+    return Outcome.LEVEL if estimate.high < SOUGHT_GAIN else Outcome.UNSURE
+
+
+def is_decided(estimate: Estimate, floor: float) -> bool:
+    """Whether a race may end before its last round: only for a clear gain or loss.
+
+    Ending it for less would give chance as many tries as there are rounds.
+    """
+    clear = threshold(floor, SOUGHT_GAIN)
+    return estimate.low > clear or estimate.high < 1 / clear
+
+
+def is_faster(estimate: Estimate, floor: float) -> bool:
+    """Whether the whole interval is above the noise, and the gain worth having."""
+    return estimate.low > threshold(floor)
+
+
+def is_slower(estimate: Estimate, floor: float) -> bool:
+    """Whether the loss is as sure as a gain must be."""
+    return estimate.high < 1 / threshold(floor)
+
+
+def threshold(floor: float, least: float = LEAST_GAIN) -> float:
+    """What the lower end of an interval has to exceed."""
+    return max(1 + floor, least)
+
+
+def step_seconds(samples: Samples, variants: Sequence[str]) -> float | None:
+    """The median time of a step of the variants; None where none was measured."""
+    times = [window.seconds / window.steps for window in samples.windows if window.variant in variants]
+    return median(times) if times else None
+
+
+@cache
+def student(share: float, freedom: int) -> float:
+    """The quantile of Student's t with so many degrees of freedom, for a share of more than a half."""
+    low, high = 0.0, 1e6
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _within(middle, freedom) < 2 * share - 1 else (low, middle)
+    return high
+
+
+def _within(value: float, freedom: int) -> float:
+    """The probability that Student's t is between -value and value (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+    angle, is_odd = atan(value / sqrt(freedom)), freedom % 2
+    term = total = cos(angle) if is_odd else 1.0
+    for number in range(2 + is_odd, freedom, 2):
+        term *= cos(angle) ** 2 * (number - 1) / number
+        total += term
+    total *= sin(angle) * (freedom > 1)
+    return 2 / pi * (angle + total) if is_odd else total

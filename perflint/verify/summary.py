@@ -1,0 +1,199 @@
+"""A verdict in words: the sentence that sums it up, its figures, and the summary on the terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+
+from perflint.report.frame import cells, crop
+from perflint.report.style import Style, printable
+from perflint.verify.grade import Grade, Outcome
+from perflint.verify.statistics import Estimate
+from perflint.verify.verdict import FixVerdict, Verdict
+
+_LIKENESS = {
+    Grade.BITWISE: "gives bitwise the same results",
+    Grade.ROUNDING: "gives the same results but for rounding",
+    Grade.ALIKE: "gives statistically the same results",
+}
+_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+_SIZES = ("B", "kB", "MB", "GB", "TB")
+_WIDTH = 80  # where the output is not a terminal
+_HEIGHT = 22  # of the smallest terminal, less a line for the prompt and one for where the report is
+_EXCLUDED = 3  # of what is excluded, this much is shown
+_SENTENCE = 4  # lines of it
+_CUT = " ..."
+_WORD = 20  # cells of one that is left out where a line is cut
+_PLACE, _LEAST_PATH = 44, 20  # cells of a fix's rule and place together, and of its place at least
+_LOOKS = {
+    Outcome.FASTER: "bold green",
+    Outcome.LEVEL: "bold",
+    Outcome.UNFIXED: "bold",
+    Outcome.UNSURE: "bold yellow",
+}
+
+
+def sentence(verdict: Verdict) -> str:
+    """The verdict in one sentence."""
+    outcome = verdict.outcome
+    if outcome is Outcome.FAILED:
+        return closed(f"No verdict: {verdict.failure}")
+    if outcome is Outcome.UNFIXED:
+        return "Nothing to fix: perflint has no fix for this program."
+    if outcome in (Outcome.UNCHECKED, Outcome.DIFFERENT):
+        said, likeness = "Rejected: the patch changes the results", verdict.likeness
+        if outcome is Outcome.UNCHECKED:
+            said = "No verdict: whether the results stay the same can't be checked"
+            likeness = verdict.own if verdict.own.grade is Grade.UNKNOWN else likeness
+        return closed(f"{said}: {likeness.evidence[0]}" if likeness.evidence else said)
+    reach = verdict.reach
+    over = "" if reach.is_whole or not reach.steps else f" over the first {count(reach.steps, 'step')}"
+    same = f"the patched program {_LIKENESS[verdict.likeness.grade]}{over}"
+    if verdict.speed is None:
+        return f"Can't tell: {same}, but its speed was not measured."
+    if verdict.strangers:
+        others = ", ".join(map(str, verdict.strangers))
+        return f"Can't tell: {same}, but how fast it is can't be measured while others use the GPU: {others}."
+    as_fast = f"{ratio_with_interval(verdict.speed)} as fast"
+    return {
+        Outcome.FASTER: f"Faster: {same} and is {as_fast}.",
+        Outcome.SLOWER: f"Rejected: {same} but is only {as_fast}.",
+        Outcome.LEVEL: f"Nothing to gain: {same} and is {as_fast}.",
+    }.get(outcome, f"Can't tell: {same} and is {as_fast}, which may be noise: a longer race may tell.")
+
+
+def closed(text: str) -> str:
+    """A sentence with its full stop, which a quotation at its end may have brought along."""
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def ratio_with_interval(estimate: Estimate) -> str:
+    """Such as `1.52x (1.49 to 1.55)`."""
+    if math.isinf(estimate.high):
+        return f"{ratio(estimate.ratio)} (from {count(estimate.rounds, 'round')} only)"
+    return f"{ratio(estimate.ratio)} ({_number(estimate.low)} to {_number(estimate.high)})"
+
+
+def ratio(value: float) -> str:
+    """Such as `1.52x` or `12.3x`."""
+    return f"{_number(value)}x"
+
+
+def seconds(value: float) -> str:
+    """Such as `9.31 ms`."""
+    scale, unit = next((each for each in _UNITS if value >= each[0]), _UNITS[-1])
+    return f"{_digits(value / scale)} {unit}"
+
+
+def size(number: int) -> str:
+    """Bytes, such as `2.03 GB`."""
+    power = min(max(len(str(number)) - 1, 0) // 3, len(_SIZES) - 1)
+    return f"{_digits(number / 1000**power)} {_SIZES[power]}"
+
+
+def percent(share: float) -> str:
+    """Such as `96 %`."""
+    return f"{100 * share:.0f} %"
+
+
+def count(number: int, one: str, more: str = "") -> str:
+    """Such as `1 fix` or `2 fixes`."""
+    return f"{number:,} {one if number == 1 else more or f'{one}s'}"
+
+
+def _number(value: float) -> str:
+    """A ratio to the hundredth, or to three digits where it is large."""
+    return f"{value:.2f}" if value < 10 else _digits(value)
+
+
+def _digits(value: float) -> str:
+    """Three digits, without an exponent."""
+    return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}" if 0 < value < 1000 else f"{value:.0f}"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure before and after, as text."""
+
+    name: str
+    before: str
+    after: str
+    note: str = ""
+
+
+def figures(verdict: Verdict) -> Iterator[Figure]:
+    """The figures that were measured on both sides."""
+    before, after = verdict.before, verdict.after
+    if verdict.step_seconds and verdict.speed:
+        first, second = verdict.step_seconds
+        note = f"{ratio_with_interval(verdict.speed)}, noise {100 * verdict.floor:.1f} %"
+        yield Figure("step", seconds(first), seconds(second), note)
+    if before.setup_seconds and after.setup_seconds:
+        steps = verdict.break_even_steps
+        note = f"won back after {count(steps, 'step')}" if steps else ""
+        yield Figure("set-up", seconds(before.setup_seconds), seconds(after.setup_seconds), note)
+    if before.device_bytes and after.device_bytes:
+        yield Figure("GPU memory", size(before.device_bytes), size(after.device_bytes), "at its peak")
+    if before.host_bytes and after.host_bytes:
+        yield Figure("host memory", size(before.host_bytes), size(after.host_bytes), "at its peak")
+    if before.busy is not None and after.busy is not None:
+        yield Figure("GPU busy", percent(before.busy), percent(after.busy), "of the time")
+
+
+def summary(verdict: Verdict, style: Style, height: int = _HEIGHT) -> str:
+    """The summary on the terminal, of at most `height` lines, none wider than the terminal."""
+    width = style.width or _WIDTH
+    device = f"on {verdict.device}" if verdict.device else ""
+    torch = f"torch {verdict.environment['torch']}" if "torch" in verdict.environment else ""
+    where = ", ".join(filter(None, [device, torch, verdict.date[:10]]))
+    look = _LOOKS.get(verdict.outcome, "bold red")
+    words = wrap(printable(sentence(verdict)), width, max_lines=_SENTENCE, placeholder=_CUT)
+    head = [style.paint("bold", _cropped(verdict.program, width)), _cropped(where, width)]
+    head += (style.paint(look, _cropped(line, width)) for line in words)
+    rows = (f"  {each.name:<11}  {each.before:>7} -> {each.after:<7}  {each.note}" for each in figures(verdict))
+    measured = [_cropped(row.rstrip(), width) for row in rows]
+    excluded = [_cropped(line, width) for line in _excluded(verdict.excluded)]
+    room = height - sum(len(block) + 1 for block in (head, measured, excluded) if block)
+    blocks = (head, measured, _fixes(verdict.fixes, style, width, room), excluded)
+    return "\n".join("".join(f"{line}\n" for line in block) for block in blocks if block)
+
+
+def _fixes(fixes: Sequence[FixVerdict], style: Style, width: int, room: int) -> list[str]:
+    """How many fixes are kept, and a line for each, those kept first, as far as there is room."""
+    kept = sum(fix.kept for fix in fixes)
+    if not fixes or room < 2:
+        return []
+    lines = [f"{kept} of {count(len(fixes), 'fix', 'fixes')} kept"]
+    ordered = sorted(fixes, key=lambda fix: (not fix.kept, -fix.gain.ratio if fix.gain else 0))
+    shown = ordered if len(ordered) < room else ordered[: room - 2]
+    for fix in shown:
+        mark = style.paint("green", "+") if fix.kept else style.paint("red", "-")
+        lines.append(f"  {mark} {_cropped(_fix(fix), width - 4)}")
+    if len(shown) < len(ordered):
+        lines.append(f"    and {len(ordered) - len(shown)} more in the report")
+    return lines
+
+
+def _fix(fix: FixVerdict) -> str:
+    gain = ratio(fix.gain.ratio) if fix.gain else "-"
+    rule, _, path = printable(fix.place).partition(" ")
+    room = max(_PLACE - cells(rule) - 1, _LEAST_PATH)
+    shown = f"{rule} {crop(path, max(0, cells(path) - room), room)}"  # a path's end tells more than its beginning
+    kept = f"{fix.likeness.grade}, gains with others" if fix.is_joint else str(fix.likeness.grade)
+    return f"{gain:>6}  {shown}  {kept if fix.kept else fix.reason}"
+
+
+def _excluded(sentences: Sequence[str]) -> list[str]:
+    shown = sentences[:_EXCLUDED] if len(sentences) > _EXCLUDED + 1 else sentences
+    more = [f"and {len(sentences) - len(shown)} more in the report"] if len(shown) < len(sentences) else []
+    return ["excluded", *(f"  {line}" for line in (*shown, *more))] if sentences else []
+
+
+def _cropped(text: str, width: int) -> str:
+    """`text` on one line of at most `width` cells, cut at a word if that is not too long."""
+    whole = printable(text)
+    shown = crop(whole, 0, width)
+    words, _, part = shown.rpartition(" ")
+    return f"{words}{_CUT}" if shown != whole and words.strip() and cells(part) < _WORD else shown
