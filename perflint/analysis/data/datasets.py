@@ -60,20 +60,17 @@ class Datasets:
         dataset = callbacks.pop("dataset")
         source = self._joined(self._examine(dataset)) if dataset is not None else Source()
         functions = [each for node in (dataset, *callbacks.values()) if node is not None for each in self._run_by(node)]
-        items = self._isolation.items(loader, functions, self._tensors(dataset) if dataset is not None else ())
+        may_draw = source.may_draw or self._callbacks_draw(loader) or self._sampler_may_draw(loader)
         obstacles = [source.obstacle, *(self._callback_obstacle(*each) for each in callbacks.items())]
         obstacle, unproved = next(filter(None, obstacles), ""), ""
         if not obstacle:
-            obstacle, perhaps = self._isolation.written(loader, items)
-            start, left = callbacks["worker_init_fn"], map(self._isolation.may_leave_behind, functions)
-            found = (
-                self._isolation.unproved(loader, items),
-                perhaps,
-                self._start_effect(start),
-                self._weights(dataset),
-            )
-            unproved = next(filter(None, (*found, *left)), "")
-        may_draw = source.may_draw or self._callbacks_draw(loader) or self._sampler_may_draw(loader)
+            tensors = list(self._tensors(dataset)) if dataset is not None else []
+            items = self._isolation.items(loader, functions, tensors)
+            obstacle, perhaps = self._isolation.written(loader, items) if functions or tensors else ("", "")
+            others = (perhaps, self._start_effect(callbacks["worker_init_fn"]), self._weights(dataset))
+            unproved = next(filter(None, (self._isolation.unproved(loader, items), *others)), "")
+            if not (obstacle or unproved or may_draw) and (functions or tensors):  # it would be exact
+                unproved = self._isolation.out_of_sight(loader, items, functions)
         return replace(source, may_draw=may_draw, obstacle=obstacle, unproved=unproved)
 
     def _weights(self, dataset: ast.expr | None) -> str:
@@ -84,10 +81,16 @@ class Datasets:
                     return f"{self._program.segment(argument)} is of a model, which workers would keep as it is"
         return ""
 
-    def _tensors(self, dataset: ast.expr) -> list[ast.expr]:
-        """The tensors that a TensorDataset cuts its items of."""
-        calls = self._origins.calls(dataset)
-        return [each for call in calls if self._program.qualified(call.func) in _OF_TENSORS for each in call.args]
+    def _tensors(self, dataset: ast.expr, depth: int = _DEPTH) -> Iterator[ast.expr]:
+        """The tensors that a TensorDataset cuts its items of, also one in other datasets."""
+        for call in self._origins.calls(dataset):
+            name = self._program.qualified(call.func)
+            if name in _OF_TENSORS:
+                yield from call.args
+            elif depth and name.startswith("torch.utils.data.") and name.rpartition(".")[2] in _WRAPPERS:
+                for part in (part for argument in call.args[:1] for part in self._elements(argument)):
+                    if part is not None:
+                        yield from self._tensors(part, depth - 1)
 
     def _start_effect(self, callback: ast.expr | None) -> str:
         """What worker_init_fn may do besides seeding the random numbers."""

@@ -105,10 +105,14 @@ class Isolation:
                     if is_sure:
                         return reason, ""
                     perhaps = perhaps or reason
-        return "", perhaps or self._may_be_written(loader, items)
+        return "", perhaps
+
+    def out_of_sight(self, loader: LoaderCall, items: Items, entries: Collection[Function]) -> str:
+        """What code out of sight may change of what items are made of, as batches are read or by reading them."""
+        return next(filter(None, (self._may_be_written(loader, items), *map(self._may_leave_behind, entries))), "")
 
     def _may_be_written(self, loader: LoaderCall, items: Items) -> str:
-        """What code out of sight, or hard to follow, may change of what items are made of in a loop, or at any time."""
+        """What may be written to in a loop, or at any time."""
         points = self._possible.points_to(loader.call)
         graph, scope = points.graph, self._scope(loader.call)
         for write in points.writes:
@@ -120,7 +124,7 @@ class Isolation:
                     return f"line {getattr(write.node, 'lineno', 1)} may change what batches are made of"
         return ""
 
-    def may_leave_behind(self, function: Function) -> str:
+    def _may_leave_behind(self, function: Function) -> str:
         """What running `function` in a worker may change beside its arguments, if code out of sight does."""
         for write in self._possible.summary(function).writes:
             is_argument = write.to.origin is Origin.PARAMETER and not self._effects.is_self(function, write.to)
