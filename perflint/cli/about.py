@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from perflint.cli import options
 from perflint.engine.errors import UserError
+
+if TYPE_CHECKING:
+    from perflint.project.config import Resolved
+
+_UNSET = {
+    "jobs": "one per core",
+    "cache-dir": ".perflint_cache in that folder",
+    "baseline": "none",
+}
 
 
 @click.command(short_help="Explain a rule.")
@@ -56,10 +67,9 @@ def rules(output_format: str) -> int:
 def config(paths: tuple[Path, ...], **typed: Any) -> int:
     """Show every setting for PATHS, and where it came from."""
     from perflint.cli import console
-    from perflint.cli.config_listing import listing
     from perflint.cli.session import resolve
 
-    console.show(listing(resolve(paths, typed)))
+    console.show(_listing(resolve(paths, typed)))
     return 0
 
 
@@ -78,3 +88,40 @@ def completion(ctx: click.Context, shell: str) -> int:
     assert machinery is not None
     click.echo(machinery(ctx.find_root().command, {}, "perflint", "_PERFLINT_COMPLETE").source())
     return 0
+
+
+def _listing(resolved: Resolved) -> str:
+    """Every setting and its origin; the text is valid TOML for a perflint.toml in the root."""
+    lines = list(_lines(resolved))
+    column = min(max((len(line) for line, origin in lines if origin), default=0), 60)
+    text = "".join(f"{line:<{column}}  # {origin}\n" if origin else f"{line}\n" for line, origin in lines)
+    return f"# patterns and relative paths start from {resolved.settings.root}\n{text}"
+
+
+def _lines(resolved: Resolved) -> Iterator[tuple[str, str]]:
+    """Lines of TOML, each with the origin of its setting or ""."""
+    from perflint.project.config_values import READERS
+
+    for key in READERS:
+        value = getattr(resolved.settings, key.replace("-", "_"))
+        line = (
+            f"# {key}: {_UNSET[key]}"
+            if value is None
+            else f"{key} = {_table(value) if key == 'per-file-ignores' else _toml(value)}"
+        )
+        yield line, resolved.origins[key]
+    for name, given in resolved.settings.rules.items():
+        yield "", ""
+        yield f"[rules.{name}]", ""
+        for key, value in given.items():
+            yield f"{key} = {_toml(value)}", resolved.origins[f"rules.{name}.{key}"]
+
+
+def _table(pairs: tuple[tuple[str, tuple[str, ...]], ...]) -> str:
+    return f"{{ {', '.join(f'{_toml(pattern)} = {_toml(names)}' for pattern, names in pairs)} }}" if pairs else "{}"
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(_toml(item) for item in value)}]"
+    return json.dumps(str(value) if isinstance(value, Path) else value, ensure_ascii=False)

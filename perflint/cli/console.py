@@ -71,7 +71,7 @@ def emit(data: bytes) -> None:
 
 @contextmanager
 def _writing() -> Iterator[None]:
-    """Turn a failure to write into a UserError, but for the reader who has gone: that is no mistake."""
+    """Turn a failure to write into a UserError, except where the reader has closed the pipe."""
     try:
         yield
     except BrokenPipeError:

@@ -32,7 +32,7 @@ class Ignored:
 
 
 def add_ignores(result: RunResult, settings: Settings) -> Ignored:
-    """Give each finding of `result` a comment that ignores it, but for those about such comments."""
+    """Add a comment that ignores it to each finding of `result`, except those about such comments."""
     rules = RulesByFile(settings)
     findings = files = 0
     errors = []

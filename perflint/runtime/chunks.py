@@ -61,7 +61,7 @@ class LoopReplay:
 
     busy = False
 
-    def __init__(self, walk: Walk, facts: Facts, state: Any, manner: Manner, dice: int) -> None:
+    def __init__(self, walk: Walk, facts: Facts, state: Any, manner: Manner, draws: int) -> None:
         leaves: list[Any] = []
         self._structure = flatten(state, leaves)
         self._form = form_of(state)
@@ -74,7 +74,7 @@ class LoopReplay:
         inputs = {id(walk.inputs[number]) for number in facts.written_inputs}
         self._written = [id(tensor) in inputs for tensor in tensors]
         self._recorder = Recorder(walk.devices, [*written(walk, facts), *self._statics])
-        self._facts, self._manner, self._dice = replace(facts, written_inputs=()), manner, dice
+        self._facts, self._manner, self._draws = replace(facts, written_inputs=()), manner, draws
         self._given: list[Tensor] = []
         self._chunks: dict[tuple[int, int], _Chunk] = {}
         self._tested = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -109,7 +109,7 @@ class LoopReplay:
             self.grown = True
         chunk = self._chunks[key]
         generator = torch.cuda.default_generators[self._recorder.device.index]
-        offset = generator.get_offset() if self._dice else 0
+        offset = generator.get_offset() if self._draws else 0
         chunk.replay()
         self._tested.record()
         result.add(chunk.steps.outputs, chunk.steps.structure, count)
@@ -117,11 +117,13 @@ class LoopReplay:
         taken, ended = count, False
         if chunk.verdicts is not None:
             self._tested.synchronize()
-            taken, ended = _first(chunk.verdicts.tolist())
+            tests = chunk.verdicts.tolist()
+            ended = True in tests
+            taken = tests.index(True) + 1 if ended else len(tests)
         if taken < count:
             result.drop(count - taken)
-            if self._dice:
-                generator.set_offset(offset + taken * self._dice)
+            if self._draws:
+                generator.set_offset(offset + taken * self._draws)
         states = chunk.steps.states
         return taken, states[min(taken, len(states)) - 1], ended
 
@@ -228,10 +230,6 @@ class Result:
                 for tensor in tensors
             ]
         return rebuild(self._structure, iter(tensors))
-
-
-def _first(tests: list[bool]) -> tuple[int, bool]:
-    return (tests.index(True) + 1, True) if True in tests else (len(tests), False)
 
 
 def _on_device(leaf: object) -> bool:

@@ -33,7 +33,7 @@ class Course:
         self.offsets.append(torch.cuda.default_generators[torch.cuda.current_device()].get_offset())
 
     @property
-    def dice(self) -> int:
+    def draws(self) -> int:
         """By how much each step advances the generator; CannotCapture if it differs from step to step."""
         steps = {after - before for before, after in zip(self.offsets, self.offsets[1:], strict=False)}
         if len(steps) != 1:
@@ -107,14 +107,11 @@ def _form_of_leaf(leaf: Any) -> Hashable:
         if not leaf.is_cuda:
             return (leaf.shape, leaf.stride(), leaf.dtype, id(leaf))
         if not (leaf.is_floating_point() or leaf.is_complex()):
-            return (leaf.shape, _steps_in_memory(leaf), leaf.dtype, leaf.device)
+            # whole numbers are the same whichever kernel computes them: strides count where they lead somewhere
+            strides = (stride for size, stride in zip(leaf.shape, leaf.stride(), strict=True) if size > 1)
+            return (leaf.shape, tuple(strides), leaf.dtype, leaf.device)
         return (leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.data_ptr() % 16)
     return leaf if isinstance(leaf, Hashable) else id(leaf)
-
-
-def _steps_in_memory(whole: Tensor) -> tuple[int, ...]:
-    """The strides that lead somewhere. Whole numbers are the same whichever kernel computes them."""
-    return tuple(stride for size, stride in zip(whole.shape, whole.stride(), strict=True) if size > 1)
 
 
 def uses_parameter(code: CodeType, number: int) -> bool:

@@ -66,12 +66,18 @@ def decide(
         seen = _probed(dataset, given)
     except Exception as error:
         return Decision(reason=f"its samples can't be tried out: {error!r}")
-    pins = "pin_memory" in proven and "pin_memory" not in given and _can_pin(seen)
+    pins = (
+        "pin_memory" in proven
+        and "pin_memory" not in given
+        and torch.cuda.is_available()
+        and seen.bytes > 0
+        and not seen.device
+    )
     pinned = {"pin_memory": True} if pins else {}
     if "num_workers" in given:
         return Decision(pinned)
     batch = batch_size(given)
-    workers = _workers(len(dataset) // max(batch, 1))
+    workers = min(cores() - 1, len(dataset) // max(batch, 1), _MOST_WORKERS)  # one core is the program's own
     reason = _obstacle(seen, batch, unsafe) or _unsendable(dataset, given) or _too_large(seen, batch, workers)
     if not reason and not (unsafe or "num_workers" in proven):
         reason = _unproven(doubt)
@@ -148,7 +154,7 @@ def _probed(dataset: Any, given: Mapping[str, Any]) -> Probe:
 
 
 def start_method(given: Mapping[str, Any]) -> str:
-    """How the workers of a loader are started; asked so that the program may still choose the method for itself."""
+    """The start method of a loader's workers, found without fixing the program's default."""
     context = given.get("multiprocessing_context")
     if isinstance(context, str):
         return context
@@ -185,20 +191,11 @@ def _too_large(seen: Probe, batch: int, workers: int) -> str:
     return "" if needed < free / 2 else f"{_SHARED} has too little room: {free >> 20} MiB for {needed >> 20} MiB"
 
 
-def _can_pin(seen: Probe) -> bool:
-    return torch.cuda.is_available() and seen.bytes > 0 and not seen.device
-
-
 def batch_size(given: Mapping[str, Any]) -> int:
     """The samples in a batch of a loader with the arguments `given`."""
     sampler = given.get("batch_sampler")
     size = given.get("batch_size", 1) if sampler is None else getattr(sampler, "batch_size", 1)
     return size if isinstance(size, int) else 1
-
-
-def _workers(batches: int) -> int:
-    """As many as this process has cores beside its own, and batches to read."""
-    return min(cores() - 1, batches, _MOST_WORKERS)
 
 
 def cores() -> int:

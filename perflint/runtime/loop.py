@@ -173,7 +173,7 @@ class _Run:
                 taken = course.warm_up
                 result.add(*eager.collect(outputs, dim), taken)
             with inside():
-                replay = record.capture or LoopReplay(walk, record.facts, state, self._manner, course.dice)
+                replay = record.capture or LoopReplay(walk, record.facts, state, self._manner, course.draws)
                 replay.start(state, check=course.warm_up > 0)
                 running = replay
                 while taken < steps and not ended:

@@ -127,23 +127,25 @@ def _name(value: object) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
+def host_rng() -> tuple[Any, ...]:
+    """The states of the host's global generators, to be compared."""
+    numpy = sys.modules.get("numpy.random")
+    return (
+        random.getstate(),
+        bytes(torch.get_rng_state().tolist()),
+        [part.tobytes() if hasattr(part, "tobytes") else part for part in numpy.get_state()] if numpy else None,
+    )
+
+
 @contextmanager
 def _same_random_numbers() -> Iterator[Callable[[], bool]]:
     """Put the generators back behind the block; what is yielded tells whether they have moved so far."""
     numpy = sys.modules.get("numpy.random")
     torch_state, python_state = torch.get_rng_state(), random.getstate()
-    numpy_state = numpy.get_state(legacy=True) if numpy else None
-
-    def has_drawn() -> bool:
-        if random.getstate() != python_state or not torch.equal(torch.get_rng_state(), torch_state):
-            return True
-        if numpy is None or numpy_state is None:
-            return False
-        now = numpy.get_state(legacy=True)
-        return bool(now[2:] != numpy_state[2:] or (now[1] != numpy_state[1]).any())
-
+    numpy_state = numpy.get_state() if numpy else None
+    before = host_rng()
     try:
-        yield has_drawn
+        yield lambda: host_rng() != before
     finally:
         torch.set_rng_state(torch_state)
         random.setstate(python_state)
@@ -166,14 +168,11 @@ def _reason(value: object) -> str:
     if isinstance(value, Parameter | Optimizer):
         return "it holds parameters, which would stay in workers as they were"
     if isinstance(value, io.IOBase) or name.startswith(_HANDLES):
-        return "" if any(value is each for each in _heard()) else f"it holds an open {name}"
+        streams = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
+        return "" if any(value is each for each in streams) else f"it holds an open {name}"
     if hasattr(kind, "__next__") and not isinstance(value, Dataset):
         return f"it holds an iterator, a {name.removeprefix('builtins.')}"
     return ""
-
-
-def _heard() -> tuple[object, ...]:
-    return sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__
 
 
 def _held(dataset: object) -> Iterator[object]:

@@ -104,7 +104,7 @@ class Records:
         return self._cost <= _PATIENCE
 
     def keep(self, record: Record, capture: Any) -> str | None:
-        """Give a record its capture, and let go of the captures that are too many; return why it can't be kept."""
+        """Give a record its capture and evict others over the limits; return why it can't be kept."""
         self._cost += _CAPTURE_COST
         limit = self._max_bytes
         if limit is None:
@@ -125,7 +125,7 @@ class Records:
         self._cost = max(0, self._cost - 1)
 
     def doubt(self, mode: Hashable, refusal: CannotCapture) -> None:
-        """Refuse, but for the first call of a mode that leaves things changed: it may have set them up for later ones.
+        """Refuse, except after a mode's first call that changes what it reads, which may have been a set-up.
 
         So does cuDNN, which gathers an RNN's weights in one piece of memory, and so do caches that fill themselves.
         """

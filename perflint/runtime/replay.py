@@ -175,11 +175,8 @@ class Outcome:
 
     def result(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Any:
         """The caller's result, from the caller's inputs and copies of `tensors`."""
-        return rebuild(self.structure, self._leaves(inputs, outputs))
-
-    def _leaves(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Iterator[Any]:
-        for kind, value in self.leaves:
-            yield inputs[value] if kind == "input" else outputs[value] if kind == "output" else value
+        known = {"input": inputs, "output": outputs}
+        return rebuild(self.structure, (known[kind][value] if kind in known else value for kind, value in self.leaves))
 
 
 def settle(result: Any, statics: Sequence[Tensor], kept: dict[int, Tensor]) -> Outcome:

@@ -99,7 +99,7 @@ class TrainingReplay:
 
             def body() -> Outcome:
                 # hooks: the tape's own check of versions would forbid the next step's parameters
-                with torch.autograd.graph.saved_tensors_hooks(_detached, _as_it_is):
+                with torch.autograd.graph.saved_tensors_hooks(Tensor.detach, lambda tensor: tensor):
                     return settle(call.run(places), self._statics, kept)
 
             sizes: list[int] = []
@@ -188,7 +188,7 @@ class TrainingReplay:
 
 
 class _Casts(NamedTuple):
-    """Autocast as it is where the backward pass runs, often outside of the forward pass's region."""
+    """The autocast state of the backward pass, which often runs outside of the forward pass's region."""
 
     enabled: bool
     dtype: torch.dtype
@@ -260,11 +260,3 @@ def stand_ins(modules: list[Module], leaves: list[Any]) -> Iterator[list[tuple[P
     finally:
         for module, name, parameter in places:
             setattr(module, name, parameter)
-
-
-def _detached(tensor: Tensor) -> Tensor:
-    return tensor.detach()
-
-
-def _as_it_is(tensor: Tensor) -> Tensor:
-    return tensor

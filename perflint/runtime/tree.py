@@ -45,7 +45,7 @@ def rebuild(structure: Any, leaves: Iterator[Any]) -> Any:
 
 
 class _Context:
-    """What a pytree node knows besides its children; hashable, whatever it is."""
+    """The context of a pytree node, made hashable."""
 
     __slots__ = ("value",)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import random
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from perflint.runtime.probe import host_rng
 from perflint.runtime.refusal import CannotCapture, Unsettled, current_line
 from perflint.runtime.walk import Walk
 
@@ -42,27 +41,25 @@ def observe(walk: Walk, again: Callable[[], Walk], run: Callable[[], Any]) -> tu
 
     Raises CannotCapture, with the result as its second argument, if a replay would not do all that the run did.
     """
-    key, dice = walk.key(), _host_dice()
-    stamps = {id(tensor): _stamp(tensor) for tensor in (*walk.inputs, *walk.state)}
+    key, rng = walk.key(), host_rng()
+    tensors = (*walk.inputs, *walk.state)
+    stamps = [tensor.clone() if tensor.is_inference() else tensor._version for tensor in tensors]
     gradients = [_gradient(tensor) for tensor in walk.state]
     result = run()
-    if dice != _host_dice():
+    if rng != host_rng():
         raise CannotCapture("it draws random numbers on the host", result)
     if gradients != [_gradient(tensor) for tensor in walk.state]:
         raise CannotCapture("it computes parameters' gradients itself", result)
     if key != again().key():
         raise Unsettled("it assigns attributes, globals or items of what it reads, or changes a module", result)
-    changed = {id(t) for t in (*walk.inputs, *walk.state) if not _unchanged(t, stamps[id(t)])}
+    changed = {id(tensor) for tensor, stamp in zip(tensors, stamps, strict=True) if not _unchanged(tensor, stamp)}
     inputs = tuple(number for number, tensor in enumerate(walk.inputs) if id(tensor) in changed)
-    if inputs and torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*walk.inputs, *walk.state)):
+    if inputs and torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         raise CannotCapture("it writes to its arguments in place while gradients are recorded", result)
-    if _share(walk.inputs, inputs, walk.state):
+    memory = [tensor.untyped_storage().data_ptr() for tensor in tensors]
+    if any(memory.count(memory[number]) > 1 for number in inputs):
         raise CannotCapture("it writes to an argument that shares memory with another one or with a module", result)
     return result, Facts(inputs, tuple(tensor for tensor in walk.state if id(tensor) in changed))
-
-
-def _stamp(tensor: Tensor) -> int | Tensor:
-    return tensor.clone() if tensor.is_inference() else tensor._version
 
 
 def _unchanged(tensor: Tensor, stamp: int | Tensor) -> bool:
@@ -72,21 +69,6 @@ def _unchanged(tensor: Tensor, stamp: int | Tensor) -> bool:
 def _gradient(tensor: Tensor) -> tuple[int, int] | None:
     gradient = tensor.grad if tensor.is_leaf else None
     return None if gradient is None else (id(gradient), gradient._version)
-
-
-def _share(inputs: list[Tensor], written: Iterable[int], state: list[Tensor]) -> bool:
-    """Whether the memory of a written input is that of another tensor too."""
-    places = [tensor.untyped_storage().data_ptr() for tensor in (*inputs, *state)]
-    return any(places.count(places[number]) > 1 for number in written)
-
-
-def _host_dice() -> tuple[Any, ...]:
-    numpy = sys.modules.get("numpy.random")
-    return (
-        random.getstate(),
-        bytes(torch.get_rng_state().tolist()),
-        [part.tobytes() if hasattr(part, "tobytes") else part for part in numpy.get_state()] if numpy else None,
-    )
 
 
 class Rehearsal(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -29,7 +29,7 @@ class About(NamedTuple):
 
 
 class RunFolder:
-    """A folder that this process uses, for itself and its children or together with the other ranks of its host."""
+    """A folder that this process uses for itself and its children, or shares with the other ranks of its host."""
 
     def __init__(self, path: Path, lock: int | None, shared: bool) -> None:
         self.path, self._lock, self._shared = path, lock, shared
@@ -104,7 +104,7 @@ def _folders() -> Iterator[Path]:
 
 
 def _joined(path: Path) -> int | None:
-    """A lock on the folder at `path` beside those of others; None where it has just been removed."""
+    """A shared lock on the folder at `path`; None if it has just been removed."""
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)
     try:
@@ -125,7 +125,7 @@ def _joined(path: Path) -> int | None:
 
 
 def _locks(lock: int, *, alone: bool) -> bool:
-    """Whether a folder can be locked now: for this process alone, or beside others, which waits until it can."""
+    """Lock a folder, exclusively if `alone` and it is free, else shared; return whether that succeeded."""
     try:
         import fcntl  # here: there is none on Windows
 

@@ -86,7 +86,7 @@ def begin(plan: Plan, *, tells: bool = True) -> Run:
 
 
 def launcher(program: Program, find: Callable[[], Plan]) -> Callable[[], None]:
-    """What runs the program in this process: patched by the plan that `find` gives, if that can be had.
+    """A function that runs the program in this process, patched by the plan that `find` returns.
 
     Raises UserError for a user's mistake. The summary is printed as the process ends.
     """

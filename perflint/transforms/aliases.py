@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from perflint.analysis.ir.graph import Definition, Graph
 from perflint.analysis.memory.aliases import Memory
@@ -38,24 +38,32 @@ def is_made_in(graph: Graph, region: ast.AST, place: Location) -> bool:
     return isinstance(region, FUNCTIONS) or graph.is_within(place.root, region)
 
 
-def written_names(program: Program, part: ast.AST) -> Iterator[tuple[Location, ast.Name]]:
-    """The tensors to which `part`, a function or statement, writes in place, and the names by which it reaches them."""
-    points = program.get(Memory).points_to(part.body[0] if isinstance(part, ast.FunctionDef) else part)
+def written_names(program: Program, part: ast.AST) -> Iterator[ast.Name]:
+    """The names by which statements in `part` write in place to tensors, or to parts of them, in plain sight."""
+    points = program.get(Memory).points_to(part)
     nodes = set(own_nodes(part))
     for write in points.writes:
-        if write.node in nodes and not (write.attribute or write.deep or _fills(program, write.node)):
-            yield from ((write.to, name) for name in names_of(program, points, write))
+        if write.node in nodes and not (write.attribute or write.deep):
+            yield from names_of(program, points, write)
 
 
-def names_of(program: Program, points: PointsTo, write: Write) -> Iterator[ast.Name]:
-    """The names by which the statement of a write reaches what it writes to."""
-    if isinstance(write.node, ast.stmt | ast.expr):
-        statement = program.statement_of(write.node)
-        target = statement.target if isinstance(statement, ast.AugAssign) else None
-        for node in own_nodes(statement):
-            is_read = isinstance(node, ast.Name) and (isinstance(node.ctx, ast.Load) or node is target)
-            if isinstance(node, ast.Name) and is_read and write.to in points.of(node):
-                yield node
+def names_of(program: Program, points: PointsTo, write: Write, *, called: bool = False) -> Iterator[ast.Name]:
+    """The names by which a statement writes to a tensor in plain sight; if `called`, also those that calls are given.
+
+    Methods that tensors don't have, such as `append`, are left out.
+    """
+    node = write.node
+    found = operation(program, node)
+    if not isinstance(node, ast.stmt | ast.expr) or _fills(program, node):
+        return
+    parts: Sequence[ast.AST] = [program.statement_of(node)]
+    if isinstance(node, ast.Call) and not called:
+        parts = [each for argument in found.does.writes for each in argument.of(node)] if found is not None else []
+    for name in (each for part in parts for each in own_nodes(part) if isinstance(each, ast.Name)):
+        around = program.parent(name)
+        is_read = isinstance(name.ctx, ast.Load) or (isinstance(around, ast.AugAssign) and around.target is name)
+        if is_read and write.to in points.of(name):
+            yield name
 
 
 def aliases(program: Program, node: ast.AST, places: Locations) -> set[str]:

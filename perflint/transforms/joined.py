@@ -253,7 +253,7 @@ def _may_change(program: Program, place: Location, point: ast.AST, loop: Loop, r
             continue
         again = is_kept or graph.reaches(point, write.node, avoiding=root)
         by_then = graph.is_within(write.node, loop) or graph.reaches(write.node, loop, avoiding=root)
-        by_other = result and {name.id for name in names_of(program, points, write)} != {result}
+        by_other = result and {name.id for name in names_of(program, points, write, called=True)} != {result}
         if write.deferred or (again and (by_then or by_other)):
             return True
     return False

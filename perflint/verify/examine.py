@@ -30,7 +30,7 @@ from perflint.verify.verdict import FixVerdict, Hunk, Reach, Side, Verdict, weak
 
 
 class Examination:
-    """One verification: a program, its variants, the budget, a folder for records, and who is told of the progress.
+    """One verification: a program, its variants, the budget, a folder for records, and a callback for progress.
 
     `asked` holds the fields of protocols that the user has set.
     """

@@ -147,7 +147,7 @@ class Platform:
 
 @dataclass(frozen=True)
 class Arrival:
-    """A process waits after step number `step`, of the kind `kind`, `seconds` after it had leave to go on.
+    """A process waits after step number `step`, of the kind `kind`, `seconds` after it was resumed.
 
     `device_bytes` and `host_bytes` are peaks, `device_share` that of the device's memory. `captures` counts captured
     graphs and compiled functions: a window in which it grows isn't steady. `timeline` is of steps that were observed,

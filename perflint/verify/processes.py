@@ -80,7 +80,7 @@ def pause(run: str, known: Iterable[int]) -> frozenset[int]:
 
 
 def resume(groups: Iterable[int]) -> None:
-    """Let all go on that `pause` has stopped."""
+    """Resume the process groups that `pause` has stopped."""
     _signal(groups, signal.SIGCONT)
 
 

@@ -62,25 +62,13 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Round:
-    """A round: its paired windows, and how many were left out because something was compiled or captured in them.
-
-    `printed` is what the originals and the patch had printed by the last window.
-    """
-
-    windows: tuple[Window, ...] = ()
-    starts: tuple[Start, ...] = ()
-    unsteady: int = 0
-    printed: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Race:
-    """All that a race showed, without variants that have `faults`.
+    """All that a race or a round of it showed, without variants that have `faults`.
 
-    The `protocol` is that of the end: windows are made shorter where the program ends before the first one. `apart` is
-    why its processes ran one after the other. It began at the time `since`, in seconds since 1970. `printed` is the
-    output of the originals and the patch in each round, over their common steps.
+    `unsteady` pairs of windows are left out, as something was compiled or captured in them. The `protocol` is that of
+    the end: windows are made shorter where the program ends before the first one. `apart` is why its processes ran one
+    after the other. It began at the time `since`, in seconds since 1970. `printed` is the output of the originals and
+    the patch in each round, over their common steps.
     """
 
     samples: Samples = field(default_factory=Samples)
@@ -92,14 +80,14 @@ class Race:
     since: float = field(default_factory=time.time)
     printed: tuple[Mapping[str, str], ...] = ()
 
-    def plus(self, part: Round) -> Race:
+    def plus(self, part: Race) -> Race:
         """The race with another round."""
         return replace(
             self,
-            samples=Samples((*self.samples.windows, *part.windows)),
+            samples=Samples((*self.samples.windows, *part.samples.windows)),
             starts=(*self.starts, *part.starts),
             unsteady=self.unsteady + part.unsteady,
-            printed=(*self.printed, part.printed),
+            printed=(*self.printed, *part.printed),
         )
 
     def without(self, fault: Fault) -> Race:
@@ -149,10 +137,10 @@ class _Racing:
                 break
         return race
 
-    def _round(self, race: Race, number: int) -> tuple[Race, Round]:
+    def _round(self, race: Race, number: int) -> tuple[Race, Race]:
         """The round of that number, and the race, changed as needed to hold it."""
         if race.is_lost(self.variants):
-            return race, Round()
+            return race, Race()
         sound = [variant for variant in self.variants if variant.name not in race.faults]
         try:
             part = self._held(sound, race, number)
@@ -164,12 +152,12 @@ class _Racing:
                 self._confirm(fault, sound, race, number)
             race = race.without(fault)
         else:
-            if part.windows or part.unsteady or race.samples.windows:
+            if part.samples.windows or part.unsteady or race.samples.windows:
                 return race, part
             race = replace(race, protocol=race.protocol.shorter)
         return self._round(race, number)
 
-    def _held(self, variants: Sequence[Variant], race: Race, number: int, rng: random.Random | None = None) -> Round:
+    def _held(self, variants: Sequence[Variant], race: Race, number: int, rng: random.Random | None = None) -> Race:
         protocol, rng = race.protocol, rng or self.rng
         with self.course.undone():
             if not protocol.unit:
@@ -199,7 +187,7 @@ class _Racing:
             raise Fault(ORIGINAL, f"{unsteady}: let it stop by its steps, not by the clock")
 
     def _fault_alone(self, fault: Fault, variants: Sequence[Variant], race: Race, number: int) -> Fault | None:
-        """The fault of a variant by itself that had one beside others."""
+        """The fault of a variant when it runs alone, None if it has none then."""
         alone = [variant for variant in variants if variant.name == fault.variant]
         try:
             self._held(alone, race, number, random.Random(self.course.seed))
@@ -274,7 +262,7 @@ class _Lane:
 
 def _windowed(
     begin: Begin, variants: Sequence[Variant], protocol: Protocol, number: int, rng: random.Random, *, apart: bool
-) -> Round:
+) -> Race:
     """A round of processes that take turns, or, `apart`, run one after the other.
 
     It is empty for programs that end before they are warm. Raises Fault, or Crowded where that may be due to the other
@@ -301,11 +289,11 @@ def _windowed(
             starts += [lane.start(observed=number == 0) for lane in lanes if lane.is_warm]
     _check_lengths(passed)
     if len(starts) < len(variants):
-        return Round()
-    return replace(_paired(laps, starts, number, protocol.window), printed=printed)
+        return Race()
+    return replace(_paired(laps, starts, number, protocol.window), printed=(printed,))
 
 
-def _whole(begin: Begin, variants: Sequence[Variant], protocol: Protocol, number: int, rng: random.Random) -> Round:
+def _whole(begin: Begin, variants: Sequence[Variant], protocol: Protocol, number: int, rng: random.Random) -> Race:
     """A round of whole runs, one after the other; raises Fault."""
     windows, starts = [], []
     printed: dict[str, str] = {}
@@ -319,7 +307,7 @@ def _whole(begin: Begin, variants: Sequence[Variant], protocol: Protocol, number
         windows.append(Window(variant.name, number, 0, seconds, 1))
         starts.append(Start(variant.name, 0.0, 0, 0))
         printed |= {variant.name: running.output.so_far()} if variant.name in _SAID else {}
-    return Round(tuple(windows), tuple(starts), printed=printed)
+    return Race(Samples(tuple(windows)), tuple(starts), printed=(printed,))
 
 
 def _warm_up(
@@ -355,11 +343,11 @@ def _check_lengths(passed: Mapping[str, int]) -> None:
         raise Parted(others[0], f"comes to its end {'sooner' if sooner else 'later'} than the original", passed)
 
 
-def _paired(laps: Sequence[_Lap], starts: Sequence[Start], number: int, steps: int) -> Round:
+def _paired(laps: Sequence[_Lap], starts: Sequence[Start], number: int, steps: int) -> Race:
     pairs: dict[int, list[_Lap]] = {}
     for lap in laps:
         pairs.setdefault(lap.number, []).append(lap)
     whole = [pair for pair in pairs.values() if len(pair) == len(starts)]
     steady = [pair for pair in whole if not any(lap.captures for lap in pair)]
     windows = (Window(lap.variant, number, lap.number, lap.seconds, steps) for pair in steady for lap in pair)
-    return Round(tuple(windows), tuple(starts), len(whole) - len(steady))
+    return Race(Samples(tuple(windows)), tuple(starts), len(whole) - len(steady))

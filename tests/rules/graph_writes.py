@@ -327,3 +327,44 @@ class Decoder(nn.Module):
                 break
             token[0] = 2
         return torch.stack(tokens)
+
+    @torch.no_grad()
+    def goes_on_in_an_outer_loop(self, token: Tensor, h: Tensor, steps: int):
+        rounds = []
+        for _ in range(2):
+            tokens = []
+            for _ in range(steps):
+                logits, h = self.step(token, h)
+                token = logits.argmax(-1)
+                tokens.append(token)
+                if (token == END).all():
+                    break
+            rounds.append(torch.stack(tokens))
+        return rounds
+
+    @torch.no_grad()
+    def writes_out_of_sight_behind(self, token: Tensor, h: Tensor, steps: int):
+        tokens = []
+        for _ in range(steps):
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            tokens.append(token)
+            if (token == END).all():
+                break
+        getattr(token, "zero_")()  # noqa: B009
+        return torch.stack(tokens)
+
+    @torch.no_grad()
+    def writes_to_what_the_step_before_made(self, token: Tensor, h: Tensor, steps: int):
+        tokens, last = [], None
+        for _ in range(steps):
+            if last is not None:
+                row = last[0]
+                row.add_(1)
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            last = token
+            tokens.append(token)
+            if (token == END).all():
+                break
+        return torch.stack(tokens)

@@ -21,7 +21,7 @@ _FILES = sorted(
 )
 _FEW = 3  # names of torch's operations, and not of Python's functions, that make a list of such
 
-# Files with lists that look like it. Each list is of something else, as said, or remains to be taken apart.
+# Files with lists that look like it. Each list is of something else, as said.
 _ALLOWED = {
     "perflint/analysis/data/draws.py": "numpy's generators",
     "perflint/analysis/data/effects.py": "methods of strings, lists, arrays and pictures",

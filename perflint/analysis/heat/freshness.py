@@ -3,28 +3,95 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Sequence
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
-from perflint.analysis.values.values import Kind
+from perflint.analysis.values.methods import MODULE_SELF
+from perflint.analysis.values.values import UNKNOWN, Kind
 from perflint.syntax.arguments import arguments_of
-from perflint.syntax.walk import Function, Loop, own_nodes
+from perflint.syntax.walk import Function, Loop, assigned_values, own_nodes
 
-_DEPTH = 3  # of calls through which the number of an iteration is followed
+_HOUSEKEEPING = MODULE_SELF | {
+    *("zero_grad", "parameters", "state_dict", "load_state_dict", "named_parameters", "modules"),
+}
+_NUMBERS = frozenset({"builtins.float", "builtins.int"})
+_PASSES_ON = re.compile(r"builtins\.enumerate$|tqdm")
+_BATCH = re.compile(r"(^|_)batch$")
+
+
+def evaluates(program: Program, loop: Loop, nodes: Sequence[ast.AST]) -> bool:
+    """Does each iteration run a model on a batch, by the name of it, or on one of many that it counts?
+
+    What counts batches may as well draw a picture: so its results have to come to the host each time.
+    """
+    if not isinstance(loop, ast.For):
+        return False
+    names = [node for node in ast.walk(loop.target) if isinstance(node, ast.Name) and _BATCH.search(node.id)]
+    if any(program.value(name).kind is not Kind.NUMBER for name in names):
+        return any(_runs_model(program, node) for node in nodes)
+    if not (_counts_batches(program, loop.iter) and any(_brings_home(program, node) for node in nodes)):
+        return False
+    return any(_runs_model(program, node) or _may_run_model(program, node) for node in nodes)
+
+
+def _counts_batches(program: Program, iterated: ast.expr) -> bool:
+    """Is it `range(len(data) // batch_size)`, also through a name, or `range(0, len(data), batch_size)`?"""
+    while isinstance(iterated, ast.Call) and iterated.args and _PASSES_ON.match(program.qualified(iterated.func)):
+        iterated = iterated.args[0]
+    if not (isinstance(iterated, ast.Call) and program.qualified(iterated.func) == "builtins.range"):
+        return False
+    if len(iterated.args) == 3:
+        return "batch" in ast.unparse(iterated.args[2])
+    bound = iterated.args[-1] if iterated.args else iterated
+    scope = program.function_of(iterated) or program.tree
+    values = assigned_values(scope, bound.id) if isinstance(bound, ast.Name) else ()
+    return any(map(_divides, (bound, *values)))
+
+
+def _divides(bound: ast.expr) -> bool:
+    quotients = [node for node in ast.walk(bound) if isinstance(node, ast.BinOp)]
+    return any(isinstance(node.op, ast.Div | ast.FloorDiv) for node in quotients)
+
+
+def _runs_model(program: Program, node: ast.AST) -> bool:
+    """Is it a call of a module, or of a method that may compute with it?"""
+    callee = program.value(node.func) if isinstance(node, ast.Call) else UNKNOWN
+    if callee.kind in (Kind.MODULE, Kind.TENSOR):  # a tensor can't be called: a model too
+        return True
+    is_method = callee.owner is not None and callee.owner.kind is Kind.MODULE
+    return is_method and getattr(getattr(node, "func", None), "attr", "") not in _HOUSEKEEPING
+
+
+def _may_run_model(program: Program, node: ast.AST) -> bool:
+    """Does a function that is not known give a tensor on the device?"""
+    if not isinstance(node, ast.Call) or not program.value(node).on_device:
+        return False
+    callee = program.value(node.func)
+    return callee.kind is Kind.UNKNOWN or bool(program.targets(node))
+
+
+def _brings_home(program: Program, node: ast.AST) -> bool:
+    """Is it `model(x).cpu()`, `float(model(x))` and the like, of what a model gave?"""
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Attribute):
+        return torch_ops.does(node.func.attr, "to_host") and program.value(node.func.value).on_device
+    return bool(node.args) and program.qualified(node.func) in _NUMBERS and program.value(node.args[0]).on_device
 
 
 def brings_data(program: Program, loop: Loop, nodes: Sequence[ast.AST]) -> bool:
     """Does a call that computes on tensors, among the `nodes` of one iteration, get something new each time?"""
-    return _computes_on_fresh(program, nodes, _target_names(loop), _DEPTH)
+    return _computes_on_fresh(program, nodes, set() if isinstance(loop, ast.While) else set(names_in(loop.target)))
 
 
-def _computes_on_fresh(program: Program, nodes: Sequence[ast.AST], seeds: set[str], depth: int) -> bool:
+def _computes_on_fresh(program: Program, nodes: Sequence[ast.AST], seeds: set[str]) -> bool:
     fresh = _fresh_names(program, nodes, seeds)
-    return any(isinstance(node, ast.Call) and _call_computes_on_fresh(program, node, fresh, depth) for node in nodes)
+    return any(isinstance(node, ast.Call) and _call_computes_on_fresh(program, node, fresh) for node in nodes)
 
 
-def _call_computes_on_fresh(program: Program, node: ast.Call, fresh: set[str], depth: int) -> bool:
+def _call_computes_on_fresh(program: Program, node: ast.Call, fresh: set[str]) -> bool:
     if not _computes(program, node):
         return False
     callee = program.callee(node)
@@ -33,20 +100,7 @@ def _call_computes_on_fresh(program: Program, node: ast.Call, fresh: set[str], d
         return True
     if callee is None:
         return any(summary.draws for summary in program.summaries(node))
-    if draws(program, callee):
-        return True
-    if any(program.value(argument).kind is not Kind.NUMBER for argument in given):
-        return True
-    return (
-        bool(given)
-        and depth > 0
-        and _computes_on_fresh(program, list(own_nodes(callee)), _receivers(program, callee, node, given), depth - 1)
-    )
-
-
-def _receivers(program: Program, callee: Function, node: ast.Call, given: Sequence[ast.expr]) -> set[str]:
-    """The parameters of `callee` that get one of the arguments `given`: a number of an epoch is no data by itself."""
-    return {name for name, argument in program.arguments(node, callee).given.items() if argument in given}
+    return draws(program, callee) or any(program.value(argument).kind is not Kind.NUMBER for argument in given)
 
 
 def steps_an_environment(program: Program, node: ast.AST) -> bool:
@@ -73,7 +127,7 @@ def _computes(program: Program, node: ast.Call) -> bool:
 
 def _fresh_names(program: Program, nodes: Iterable[ast.AST], seeds: set[str]) -> set[str]:
     """The names that are bound to something new in each iteration."""
-    fresh = seeds | {name for node in nodes if isinstance(node, ast.Call) for name in _redrawn(program, node)}
+    fresh = set(seeds)
     bindings = [
         (targets, value)
         for node in nodes
@@ -89,25 +143,12 @@ def _fresh_names(program: Program, nodes: Iterable[ast.AST], seeds: set[str]) ->
     return fresh
 
 
-def _redrawn(program: Program, node: ast.Call) -> list[str]:
-    """The names in `noise.normal_()` and the like, which fills a tensor with new random numbers."""
-    if not isinstance(node.func, ast.Attribute) or program.value(node.func.value).kind is not Kind.TENSOR:
-        return []
-    entry = torch_ops.of_method(node.func.attr)
-    is_draw = entry is not None and "random" in entry.traits and entry.in_place
-    return names_in(node.func.value) if is_draw else []
-
-
 def _targets(node: ast.AST) -> list[ast.expr]:
     if isinstance(node, ast.Assign):
         return node.targets
     if isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr | ast.For):
         return [node.target]
     return []
-
-
-def _target_names(loop: Loop) -> set[str]:
-    return set() if isinstance(loop, ast.While) else set(names_in(loop.target))
 
 
 def names_in(node: ast.AST) -> list[str]:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from perflint.analysis.facts import Program
-from perflint.analysis.heat.evaluation import evaluates_each
 from perflint.analysis.heat.rarity import is_escape, makes_rare
 from perflint.analysis.heat.scale import Heat
-from perflint.analysis.heat.switches import Switch, may_turn_on, switch
 from perflint.analysis.loops.found import LoopKind
 from perflint.analysis.values.parameters import STEP_METHODS
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, Function
+from perflint.syntax.arguments import defaults_of
+from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, Function, stores
+
+
+class Switch(NamedTuple):
+    """A parameter, and the truth value that it must have for the guarded code to run."""
+
+    parameter: str
+    wanted: bool
 
 
 class Heats:
@@ -41,7 +48,7 @@ class Heats:
                 escaping = escaping or is_escape(program, child, parent)
             if makes_rare(program, parent, child):
                 return Heat.ONCE, None
-            if (found := switch(program, parent, child)) is not None:
+            if (found := _switch(program, parent, child)) is not None:
                 switches.append(found)
             if isinstance(parent, COMPREHENSIONS) and self._walks_batches(parent, child, node):
                 return Heat.STEP, parent
@@ -66,8 +73,7 @@ class Heats:
         """Is `node`, below the part `child` of a comprehension, evaluated for each batch of a loader?"""
         generators: list[ast.comprehension] = comprehension.generators  # type: ignore[attr-defined]
         first = generators[0]
-        is_loader = self._program.value(first.iter).kind is Kind.LOADER
-        if not is_loader and not evaluates_each(self._program, comprehension, first):
+        if self._program.value(first.iter).kind is not Kind.LOADER:
             return False
         return child is not first or not any(each is node for each in ast.walk(first.iter))
 
@@ -77,7 +83,9 @@ class Heats:
         sites = self._program.call_sites(function)
         if not switches or heat <= self._heat_of_itself(function):
             return heat
-        turning = [site for site in sites if all(may_turn_on(self._program, site, function, each) for each in switches)]
+        turning = [
+            site for site in sites if all(_may_turn_on(self._program, site, function, each) for each in switches)
+        ]
         return max(map(self.heat, turning), default=Heat.ONCE)
 
     def function_heat(self, function: Function) -> Heat:
@@ -106,3 +114,29 @@ class Heats:
         if owner.is_a("differentiable"):
             return name in ("forward", "backward")
         return owner.is_a("module") and name in STEP_METHODS
+
+
+def _switch(program: Program, guard: ast.AST, part: ast.AST) -> Switch | None:
+    """The parameter that `guard` tests, if the function never reassigns it, with the value for which `part` runs."""
+    if not isinstance(guard, ast.If) or part is guard.test:
+        return None
+    test, wanted = guard.test, part in guard.body
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test, wanted = test.operand, not wanted
+    function = program.function_of(guard)
+    if not isinstance(test, ast.Name) or function is None or isinstance(function, ast.Lambda):
+        return None
+    arguments = function.args
+    names = {each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+    if test.id not in names or stores(function, test.id):
+        return None
+    return Switch(test.id, wanted)
+
+
+def _may_turn_on(program: Program, site: ast.AST, function: Function, flag: Switch) -> bool:
+    """May the call at `site` of `function` run the code that `flag` guards?"""
+    if not isinstance(site, ast.Call):
+        return True
+    bound = program.arguments(site, function)
+    given = bound.get(flag.parameter) or (None if bound.is_open else defaults_of(function).get(flag.parameter))
+    return not isinstance(given, ast.Constant) or bool(given.value) is flag.wanted

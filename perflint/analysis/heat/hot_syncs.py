@@ -8,6 +8,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.heat.freshness import steps_an_environment
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.heat.syncs import Sync, storage_of, syncs
+from perflint.analysis.ir.flow import Flow
 from perflint.syntax.walk import FUNCTIONS, own_nodes
 
 _PARTIAL = frozenset(
@@ -84,11 +85,7 @@ def _flows_to_need(program: Program, statement: ast.stmt, value: ast.AST, depth:
         sites = program.call_sites(function) if function is not None else []
         return any(is_needed(program, site, depth - 1) for site in sites if isinstance(site, ast.expr))
     if isinstance(statement, ast.Assign) and value is statement.value:
-        bound = [node for target in statement.targets for node in ast.walk(target) if isinstance(node, ast.Name)]
-        names = {node.id for node in bound if isinstance(node.ctx, ast.Store)}
-        scope = program.function_of(statement) or program.tree
-        reads = [node for node in own_nodes(scope) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
-        return any(
-            is_needed(program, read, depth - 1) for read in reads if read.id in names and read.lineno > statement.lineno
-        )
+        uses = program.get(Flow).bindings(statement).uses
+        bound = (node for target in statement.targets for node in ast.walk(target))
+        return any(is_needed(program, use, depth - 1) for node in bound for use in uses.get(node, ()))
     return False

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator, Sequence
 
 from perflint.analysis.facts import Program
-from perflint.analysis.heat.host_branches import stays_on_host
 from perflint.analysis.values.values import LIKELY_HOST_TENSOR, Kind
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, assigned_values, path_of, stores
 
 _RARE_NAME = re.compile(r"(^|_)(should|debug)(_|$)|^onnx_trace$")
 _FEW = 10  # steps
+_MOVES = frozenset({"cuda", "to"})
 _COMPILING = frozenset({"torch.jit.is_scripting", "torch.jit.is_tracing", "torch.onnx.is_in_onnx_export"})
 _CLOCKS = frozenset({"time.time", "time.perf_counter", "time.monotonic", "timeit.default_timer"})
 
@@ -120,7 +120,7 @@ def _skipped_before(program: Program, statement: ast.stmt, parent: ast.AST) -> b
 def _is_rarely(program: Program, test: ast.expr, outcome: bool, branch: Sequence[ast.AST]) -> bool:
     """Has the test this outcome, for which `branch` runs, only now and then, or but for what stays on the host?"""
     rarely = is_periodic(program, test) if outcome else is_mostly_true(program, test)
-    return rarely or stays_on_host(program, test, outcome, branch)
+    return rarely or _stays_on_host(program, test, outcome, branch)
 
 
 def is_periodic(program: Program, test: ast.expr) -> bool:
@@ -242,3 +242,47 @@ def _compares_a_period(program: Program, test: ast.expr) -> bool:
     """Is the test periodic, and made of comparisons alone? A flag, set by a flag, may be set by itself."""
     parts = test.values if isinstance(test, ast.BoolOp) else [test]
     return all(isinstance(part, ast.Compare) for part in parts) and is_periodic(program, test)
+
+
+def _stays_on_host(program: Program, test: ast.expr, outcome: bool, branch: Sequence[ast.AST]) -> bool:
+    """Does `branch`, which runs if `test` has this outcome, run only for a tensor on the host, and leave it there?"""
+    tested = _of_host(program, test, outcome)
+    return bool(tested) and not any(_leaves(part, tested) for part in branch)
+
+
+def _of_host(program: Program, test: ast.expr, outcome: bool) -> str:
+    """What is on the host if `test` has this outcome; empty if it names no host.
+
+    What is not on CUDA may be on another accelerator.
+    """
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _of_host(program, test.operand, not outcome)
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And if outcome else ast.Or):
+        return next(filter(None, (_of_host(program, part, outcome) for part in test.values)), "")
+    if isinstance(test, ast.Attribute) and test.attr == "is_cpu" and outcome:
+        return path_of(test.value)
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        equal = isinstance(test.ops[0], ast.Eq if outcome else ast.NotEq)
+        path = path_of(test.left).removesuffix(".type")
+        if equal and path.rpartition(".")[2] == "device" and _names_host(program, test.comparators[0]):
+            return path.removesuffix(".device")
+    return ""
+
+
+def _names_host(program: Program, device: ast.expr) -> bool:
+    if isinstance(device, ast.Call) and program.qualified(device.func) == "torch.device" and device.args:
+        device = device.args[0]
+    return isinstance(device, ast.Constant) and device.value == "cpu"
+
+
+def _leaves(part: ast.AST, tested: str) -> bool:
+    """Does `part` move anything, or make something else of what was tested?"""
+    nodes = list(ast.walk(part))
+    is_moved = any(isinstance(node, ast.Attribute) and node.attr in _MOVES for node in nodes)
+    return is_moved or any(isinstance(node, ast.Assign) and _makes_another(node, tested) for node in nodes)
+
+
+def _makes_another(statement: ast.Assign, tested: str) -> bool:
+    targets = [each for target in statement.targets for each in ast.walk(target)]
+    is_target = any(isinstance(getattr(each, "ctx", None), ast.Store) and path_of(each) == tested for each in targets)
+    return is_target and not isinstance(statement.value, ast.Constant)

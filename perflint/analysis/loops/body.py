@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator, Sequence
 
 from perflint import torch_ops
@@ -10,8 +11,19 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.graph import Block, Definition, Phi, Value
 from perflint.analysis.ir.lowering import lower
 from perflint.analysis.loops.calls import changed_paths
-from perflint.analysis.loops.expressions import Expressions, Known, State
-from perflint.analysis.loops.flow import CAT, INDEX, INVARIANT, MODEL, LoopFlow, Trace, from_before, merged
+from perflint.analysis.loops.expressions import Expressions
+from perflint.analysis.loops.flow import (
+    CAT,
+    INDEX,
+    INVARIANT,
+    MODEL,
+    Known,
+    LoopFlow,
+    State,
+    Trace,
+    from_before,
+    merged,
+)
 from perflint.analysis.loops.found import Header
 from perflint.analysis.loops.indices import WHOLE, proven_tensors
 from perflint.analysis.values.values import Kind
@@ -244,15 +256,10 @@ class Body(Expressions):
         return State(merged((kept, trace, given)), True)
 
     def _is_certain(self, node: ast.AST) -> bool:
-        """Is no test around but of the number of the iteration?"""
-        for parent in self.program.ancestors(node):
-            if parent is self.loop:
-                return True
-            if isinstance(parent, ast.If | ast.match_case) and not (
-                isinstance(parent, ast.If) and self.tests_the_index(parent.test)
-            ):
-                return False
-        return True
+        """Is no test around but of the number of the iteration? Loops inside run at least once."""
+        around = itertools.takewhile(lambda each: each is not self.loop, self.program.ancestors(node))
+        tests = [each for each in around if isinstance(each, ast.If | ast.match_case)]
+        return all(isinstance(each, ast.If) and self.tests_the_index(each.test) for each in tests)
 
     def _changed(self, value: Definition, call: ast.Call) -> State:
         """`x.append(y)`, `x.add_(y)`, or a call of an object that keeps a state called `value.name`."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from dataclasses import replace
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
@@ -14,16 +13,17 @@ from perflint.analysis.ir.graph import Definition, Graph, Value
 from perflint.analysis.loops.calls import LISTS, is_metadata, keeps_numbers, sort_of
 from perflint.analysis.loops.flow import (
     ARITHMETIC,
-    CHOICE,
     INDEX,
     INVARIANT,
-    MODEL,
     Call,
     Collected,
+    Known,
     LoopFlow,
+    State,
     TimeSlice,
     Trace,
     from_before,
+    is_forced,
     merged,
 )
 from perflint.analysis.loops.found import Header
@@ -31,22 +31,6 @@ from perflint.analysis.loops.header import called
 from perflint.analysis.loops.indices import WHOLE, Place, is_next, picks_one, place, spans_an_axis
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import COMPREHENSIONS, Loop, nodes_of_body, path_of, whole_of
-
-
-class State(NamedTuple):
-    """Where what a variable holds comes from: `bound` by this iteration, `carried` from the one before, or either."""
-
-    trace: Trace
-    bound: bool = False
-    carried: bool = False
-
-
-@dataclass
-class Known:
-    """What was worked out in one round over the body."""
-
-    states: dict[Value, State] = field(default_factory=dict)
-    traces: dict[ast.expr, Trace] = field(default_factory=dict)
 
 
 class Expressions(ABC):
@@ -246,7 +230,8 @@ class Expressions(ABC):
             return self._written_step(node, base_path)
         if self._is_made_here(node.value) and not self._is_only_replaced(node):
             return None
-        if self._part_of_fixed(node.value) is None and self._depends(node.value):
+        is_made = not isinstance(node.value, ast.Name | ast.Attribute) and self._part_of_fixed(node.value) is None
+        if is_made and self.trace(node.value).varies:
             return None
         shown = spans_an_axis(node.slice) or base_path in self.flow.proven  # that it is no list
         is_tensor = kind is Kind.TENSOR or (kind in (Kind.UNKNOWN, Kind.METHOD) and shown)
@@ -255,8 +240,10 @@ class Expressions(ABC):
 
     def _is_made_here(self, node: ast.expr) -> bool:
         """Does the loop bind or change the sequence, or an object that it is a part of?"""
-        path = _root(node)
-        return any(each in self.graph.bindings for each in (path, *_owners(path)))
+        path = whole_of(node)
+        while path and path not in self.graph.bindings:
+            path = path.rpartition(".")[0]
+        return bool(path)
 
     def _is_only_replaced(self, node: ast.Subscript) -> bool:
         """Does the loop change the sequence at nothing but the step that it reads?"""
@@ -270,9 +257,6 @@ class Expressions(ABC):
         is_fixed = isinstance(node, ast.Subscript) and bool(path_of(node.value)) and not self.trace(node.slice).varies
         return node.value if is_fixed and isinstance(node, ast.Subscript) else None
 
-    def _depends(self, node: ast.expr) -> bool:
-        return not isinstance(node, ast.Name | ast.Attribute) and self.trace(node).varies
-
     def _written_step(self, node: ast.Subscript, base: str) -> Trace:
         """A step of what the loop itself writes step by step."""
         picked = place(node.slice, self.header.indices)
@@ -282,9 +266,9 @@ class Expressions(ABC):
                 self.flow.permuted.add(base)
             self.note_read(base, node)
             return from_before(base)
-        certain = next((number for number in reversed(range(len(here))) if here[number][2]), None)
-        written = merged(trace for _, trace, _ in here[certain or 0 :])
-        if certain is not None:
+        certain = [number for number, each in enumerate(here) if each[2]]
+        written = merged(trace for _, trace, _ in here[certain[-1] if certain else 0 :])
+        if certain:
             return written
         if written.carried:
             self.flow.forced.add(base)
@@ -333,8 +317,7 @@ class Expressions(ABC):
         """`len(outputs)` of a list that the loop grows counts its iterations."""
         if called(node) != "len" or not node.args:
             return INVARIANT
-        held = self._state_of(node.args[0])
-        is_carried = held.carried and not held.bound
+        is_carried = self._state_of(node.args[0])[1:] == (False, True)
         is_grown = any(each.name == path_of(node.args[0]) for each in self.flow.collected)
         return INDEX if is_carried or is_grown else INVARIANT
 
@@ -352,11 +335,9 @@ class Expressions(ABC):
         if "checkpoint" in called(node) and node.args and self.trace(node.args[0]).slices:
             self.flow.members = True  # the layer is handed to torch.utils.checkpoint
         if isinstance(node.func, ast.Attribute):
-            value = self.program.value(node.func.value)
-            root = _root(node.func.value)
+            value, root, name = self.program.value(node.func.value), whole_of(node.func.value), called(node)
             is_object = value.kind in (Kind.MODULE, Kind.INSTANCE) or root in map(path_of, self.header.members)
             lists = {path_of(each.target) for each in self.header.elements if not each.is_tensor}
-            name = called(node)
             is_method = name in LISTS or keeps_numbers(name) or torch_ops.of_method(name) is not None
             if value.kind is Kind.UNKNOWN and root in lists and not is_method:
                 is_object = True  # an element with methods of its own is no step
@@ -403,7 +384,7 @@ class Expressions(ABC):
     def meet(self, test: ast.expr, one: Trace, other: Trace, name: str) -> Trace:
         """What comes out where two branches meet; notes a choice between what is given and what the loop made."""
         known = name if name in self.flow.reads else ""
-        if not self.tests_the_index(test) and (_is_forced(one, other, known) or _is_forced(other, one, known)):
+        if not self.tests_the_index(test) and (is_forced(one, other, known) or is_forced(other, one, known)):
             self.flow.forced.add(name or "?")
         return merged((one, other))
 
@@ -413,27 +394,6 @@ class Expressions(ABC):
         return bool(names & self.header.indices) and not any(
             isinstance(part, ast.Call) and not is_metadata(part) for part in ast.walk(test)
         )
-
-
-def _is_forced(given: Trace, own: Trace, name: str) -> bool:
-    """Is `given` a step of a given sequence, and `own`, which `name` may be instead, what the loop itself put out?"""
-    if not given.slices or not own.carried or (given.slices <= own.slices and CHOICE not in own.ops):
-        return False
-    through_model = MODEL in given.ops & own.ops and name in own.carried - given.carried
-    is_chosen = CHOICE in own.ops - given.ops and bool(own.carried - given.carried)
-    return not given.carried or through_model or is_chosen
-
-
-def _root(node: ast.expr) -> str:
-    while isinstance(node, ast.Subscript | ast.Attribute) and not path_of(node):
-        node = node.value
-    return path_of(node)
-
-
-def _owners(path: str) -> list[str]:
-    """The objects that `a.b.c` is a part of: a.b and a."""
-    parts = path.split(".")
-    return [".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1)]
 
 
 def _axis_indices(index: ast.expr) -> list[ast.expr]:

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from perflint.analysis.ir.graph import Value
+
 Definition = tuple[int, int | None]  # a call, and which part of its result
 NOTHING: frozenset[str] = frozenset()
 
@@ -63,6 +65,31 @@ def merged(traces: Iterable[Trace]) -> Trace:
         definitions |= trace.definitions
         is_index |= trace.is_index
     return Trace(slices, carried, ops, is_index, definitions, kept)
+
+
+def is_forced(given: Trace, own: Trace, name: str) -> bool:
+    """Is `given` a step of a given sequence, and `own`, which `name` may be instead, what the loop itself put out?"""
+    if not given.slices or not own.carried or (given.slices <= own.slices and CHOICE not in own.ops):
+        return False
+    through_model = MODEL in given.ops & own.ops and name in own.carried - given.carried
+    is_chosen = CHOICE in own.ops - given.ops and bool(own.carried - given.carried)
+    return not given.carried or through_model or is_chosen
+
+
+class State(NamedTuple):
+    """Where what a variable holds comes from: `bound` by this iteration, `carried` from the one before, or either."""
+
+    trace: Trace
+    bound: bool = False
+    carried: bool = False
+
+
+@dataclass
+class Known:
+    """What was worked out in one round over the body."""
+
+    states: dict[Value, State] = field(default_factory=dict)
+    traces: dict[ast.expr, Trace] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from perflint.analysis.facts import Program
-from perflint.analysis.heat.evaluation import evaluates
-from perflint.analysis.heat.freshness import brings_data, steps_an_environment
+from perflint.analysis.heat.freshness import brings_data, evaluates, steps_an_environment
 from perflint.analysis.loops.exclusions import runs_backward
 from perflint.analysis.loops.found import LoopKind, TimeLoop
 from perflint.analysis.loops.recognition import time_loop

@@ -1,22 +1,21 @@
-"""Decides whether a loop runs over time: exclusions first, then the kinds in order."""
+"""Decides whether a loop runs over time: exclusions first, then the kinds in order, each by its evidence."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from perflint.analysis.facts import Program
-from perflint.analysis.loops import verdicts
 from perflint.analysis.loops.body import loop_flow
 from perflint.analysis.loops.evidence import Evidence
 from perflint.analysis.loops.exclusions import never_over_time, solves
-from perflint.analysis.loops.found import TimeLoop
+from perflint.analysis.loops.flow import CHOICE, MODEL
+from perflint.analysis.loops.found import AUTOREGRESSIVE, MIXED, RECURRENCE, VECTORIZABLE, TimeLoop
 from perflint.analysis.loops.header import read_header
+from perflint.analysis.loops.state import is_carried_by_rnn, rnn_name, unseen_name
 from perflint.syntax.walk import Loop, PlainLoop, nodes_of_body, path_of, whole_of
 
-# The first verdict wins, behind `generation`: what a model chooses and gets back decides over the steps that are given
-# besides. Then a state that meets steps, one that meets none, no state, and what only another loop shows.
-_KINDS = (verdicts.recurrence, verdicts.rollout, verdicts.independent, verdicts.twin)
+Verdict = tuple[str, str]  # a kind, and because of what
 
 
 def time_loop(program: Program, loop: Loop) -> TimeLoop | None:
@@ -28,10 +27,167 @@ def time_loop(program: Program, loop: Loop) -> TimeLoop | None:
     evidence = Evidence(program, loop, header, flow, flow.states())
     if flow.members or evidence.takes_chunks or not (flow.operations or evidence.models):
         return None
-    verdict = verdicts.generation(evidence)
-    if verdict is None:
-        verdict = next(filter(None, (kind(evidence) for kind in _KINDS)), None)
+    # The first verdict wins: what a model chooses and gets back decides over the steps that are given besides. Then a
+    # state that meets steps, one that meets none, no state, and what only another loop shows.
+    kinds = (_generation, _recurrence, _rollout, _independent, _twin)
+    verdict = next(filter(None, (kind(evidence) for kind in kinds)), None)
     return None if verdict is None or _only_repeats(evidence) else TimeLoop(*verdict, header, flow)
+
+
+def _generation(loop: Evidence) -> Verdict | None:
+    """A choice from a model's output, or the output itself, goes back into the model."""
+    if loop.counts_rounds:
+        return None
+    found = (because for name in loop.states if (because := _generated(loop, name)))
+    because = next(found, "")
+    return _own_output(loop, because) if because else None
+
+
+def _generated(loop: Evidence, name: str) -> str:
+    """How what the loop puts out goes back into the model under this name; empty if it doesn't."""
+    flow, end = loop.flow, loop.flow.closure(name)
+    if name not in loop.entering or MODEL not in end.ops or name not in end.carried or loop.replaces_parts(name):
+        return ""
+    if end.carried & loop.refined & loop.entering or loop.is_on_host(end):
+        return ""
+    if name in flow.painted and loop.is_tensor(name):
+        return ""
+    if loop.launches:
+        if CHOICE in end.ops and not loop.hands_back(name):
+            return f"{name!r} is built from what the step before chose, and goes back into the model"
+        if any(each.name == name and each.how == "cat" for each in flow.collected):
+            return f"{name!r} grows by each step's output, and goes back into the model"
+    if end.slices or loop.names_another_axis:
+        return ""
+    if loop.slides(name):
+        return f"each step's output enters the window {name!r}, which goes back into the model"
+    return ""
+
+
+def _recurrence(loop: Evidence) -> Verdict | None:
+    """Steps of a given sequence go in, and a state is carried."""
+    if not loop.states or not loop.given or loop.flow.chunks:
+        return None
+    states = _carried(loop)
+    columns = loop.walks_columns and bool(loop.returned)
+    if not states or loop.names_another_axis or not (loop.has_carrier or columns or loop.spans_sequence):
+        return None
+    if loop.flow.forced and loop.computed:
+        return _mixed(loop)
+    drawn = {each.name for each in loop.flow.collected if each.how == "slot"} & loop.entering & states
+    if drawn - loop.flow.filtered() and loop.computed and not _is_cell(loop):
+        # without a sign of time: whole sequences, one cycle after the other
+        return _fed(drawn) if loop.spans_sequence else None
+    return _by_carrier(loop, states)
+
+
+def _is_cell(loop: Evidence) -> bool:
+    return loop.has_rnn or bool(loop.returned)
+
+
+def _carried(loop: Evidence) -> set[str]:
+    """The states that are carried through the time axis."""
+    if _is_cell(loop):
+        return set(loop.states) if loop.given_tensors or loop.has_rnn or loop.launches else set()
+    states = set(loop.states) - loop.flow.painted
+    if not loop.given_tensors or not states:
+        return set()
+    if loop.computed:
+        return set() if _is_solver(loop, states) else states
+    return _filtered(loop, states)
+
+
+def _is_solver(loop: Evidence, states: set[str]) -> bool:
+    """Does it look like a sampler, or a solver of differential equations, rather than a model that reads a sequence?"""
+    if loop.flow.index_as_data:
+        return True
+    return not (loop.is_collected or loop.is_named_time or (loop.has_carrier and loop.replaced >= states))
+
+
+def _filtered(loop: Evidence, states: set[str]) -> set[str]:
+    """The tensors that arithmetic carries along a time axis, as filters and discounted returns are."""
+    tensors = {name for name in states if loop.states[name].ops and loop.is_tensor(name)}
+    if loop.flow.permuted or not loop.flow.operations or any(map(loop.reads_all_before, tensors)):
+        return set()
+    return tensors if loop.is_named_time or loop.is_collected else set()
+
+
+def _by_carrier(loop: Evidence, states: set[str]) -> Verdict:
+    """What kind it is by what carries the state."""
+    given = f"steps of {_names(loop.given)} go in"
+    if all(is_carried_by_rnn(loop.program, loop.flow, each) for each in states):
+        carrier = rnn_name(loop.flow)
+        return VECTORIZABLE, f"{given}, and all that is carried is {_names(states)}, the state of {carrier}"
+    unseen = unseen_name(loop.program, loop.flow)
+    through = f"{unseen}, which this file does not define" if unseen else "more than a torch RNN"
+    return RECURRENCE, f"{given}, and the state {_names(states)} is carried through {through}"
+
+
+def _rollout(loop: Evidence) -> Verdict | None:
+    """Nothing given goes in; what comes out is kept as one tensor."""
+    if not loop.states or loop.flow.index_as_data or loop.flow.truth():
+        return None
+    if loop.flow.chunks or loop.names_another_axis or not loop.launches:
+        return None
+    sums = [each for each in loop.flow.collected if each.how == "sum" and "." not in each.name.removeprefix("self.")]
+    scored = {name for each in sums for name in each.trace.carried & loop.replaced - {each.name}}
+    if scored and loop.counts_time and not loop.counts_rounds:
+        return _own_output(loop, _fed(scored)[1])
+    if not loop.computed or not loop.is_collected:
+        return None
+    if fed := loop.fed_back & loop.computed:
+        return _own_output(loop, _fed(fed)[1])
+    if any(map(loop.hands_back, loop.computed)):
+        return RECURRENCE, f"the state {_names(loop.computed)} is carried from step to step"
+    if loop.replaced and loop.counts_time and not loop.counts_rounds:
+        return _own_output(loop, _fed(loop.replaced)[1])
+    return None
+
+
+def _twin(loop: Evidence) -> Verdict | None:
+    """A loop over time elsewhere hands the same models a state in the same way."""
+    entering = loop.entering & loop.computed
+    if loop.flow.index_as_data or not entering or not loop.has_twin:
+        return None
+    if loop.flow.truth():
+        return None if loop.names_another_axis or not loop.given else _by_carrier(loop, entering)
+    fed = {name for name in loop.entering & set(loop.states) if not loop.hands_back(name)}
+    if not fed:
+        return RECURRENCE, f"the state {_names(entering)} is carried from step to step"
+    because = f"{_names(fed)}, computed from the output of the step before, goes back into the model"
+    return _own_output(loop, because)
+
+
+def _independent(loop: Evidence) -> Verdict | None:
+    """Each step stands for itself; whether the axis is time must show elsewhere."""
+    flow = loop.flow
+    if loop.states or not flow.operations or not flow.slices or not flow.collected or flow.forced:
+        return None
+    if flow.chunks or all(each.offset is None for each in flow.slices):
+        return None
+    is_named = loop.counts_time and loop.walks_tensors and not loop.names_another_axis
+    if not (loop.is_prepended or is_named):
+        return None
+    used = {each.base for each in flow.slices}
+    return VECTORIZABLE, f"each step only reads its own part of {_names(used)}; nothing is carried"
+
+
+def _own_output(loop: Evidence, because: str) -> Verdict:
+    return _mixed(loop) if loop.flow.forced else (AUTOREGRESSIVE, because)
+
+
+def _mixed(loop: Evidence) -> Verdict:
+    source = "from a given sequence or from the loop's own output, decided at run time"
+    named = loop.flow.forced - {"?"}
+    return MIXED, f"{_names(named) if named else 'what goes in'} is taken {source}"
+
+
+def _fed(names: Iterable[str]) -> Verdict:
+    return AUTOREGRESSIVE, f"{_names(names)}, the output of the step before, goes back into the model"
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"{name!r}" for name in sorted(names)[:3])
 
 
 def _only_repeats(loop: Evidence) -> bool:

@@ -18,8 +18,7 @@ _DEVICE = re.compile(
     r"|\.to\((?!dtype=|torch\.(?:u?int|float|bfloat|double|half|long|bool)|[\w.]+\.dtype)"
 )
 _BUILDS = re.compile(r"DataLoader\(|\bnn\b")
-# Each by itself, which is found faster than all at once.
-_TRAINS = tuple(map(re.compile, (r"\bbackward\(", r"DataLoader\(", r"\.zero_grad\(", r"\.step\(")))
+_TRAINING = ("backward(", "DataLoader(", ".zero_grad(", ".step(")  # of these there are words where it may train
 _EVALUATES = re.compile(r"(hub\.load|load_state_dict|\.from_pretrained)\((?s:.*)\.eval\(\)")
 _SCRIPTS = tuple(f".jit.{name}" for name in "script script_method script_if_tracing trace trace_module freeze".split())
 
@@ -64,8 +63,13 @@ def _of_place(program: Module) -> Says:
 
 
 def trains(program: Module) -> bool:
-    """Are there words of training?"""
-    return any(_in_code(program, word) for word in _TRAINS)
+    """Does the file build a loader, or call or define what trains: a backward pass, a step, zeroing gradients?"""
+    if not any(word in program.text for word in _TRAINING):
+        return False
+    called = (path_of(each.func) or f".{getattr(each.func, 'attr', '')}" for each in program.of_type(ast.Call))
+    return any(
+        path.endswith(("DataLoader", ".zero_grad", ".step")) or path.rpartition(".")[2] == "backward" for path in called
+    ) or any(each.name == "backward" for each in program.of_type(ast.FunctionDef))
 
 
 def imported(tree: ast.Module) -> tuple[str, ...]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Iterator, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from perflint.torch_ops.generate import by_hand, memory, probe
 from perflint.torch_ops.generate.entries import Outcome, entry_text
-from perflint.torch_ops.generate.facts import Operator, operators, schemas
-from perflint.torch_ops.generate.names import canonical_names
+from perflint.torch_ops.generate.probe import Operator, operators, schemas
 from perflint.torch_ops.generate.signatures import (
     Overload,
     of_callable,
@@ -39,6 +40,7 @@ MODULES = {
 _TENSORS = ("tensor", "tuple", "tensors")
 _AUGMENTED = ("iadd", "isub", "imul")
 _NOT_FOLLOWING = ("to", "cuda", "cpu")  # they have a device argument, but are moves and create nothing
+_ALIAS = re.compile(r"^\s*Alias (?:for|of) :(?:func|meth|attr):`~?(?:torch\.)?(?:Tensor\.)?([\w.]+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class _Member:
 def functions_and_methods(torch: Any) -> tuple[dict[str, str], dict[str, str]]:
     """Entries of functions by qualified name, and of the tensor's methods by name."""
     members = {**_functions(torch), **_methods(torch)}
-    names = canonical_names({name: member.function for name, member in members.items()})
+    names = _canonical_names({name: member.function for name, member in members.items()})
     found: dict[str, str] = {}
     for name, member in members.items():
         if not name.startswith(METHODS):
@@ -226,3 +228,39 @@ def _by_signature(name: str, overload: Overload) -> set[str]:
     if device and name not in _NOT_FOLLOWING:
         traits.add("like" if any(each.required for each in tensors) else "factory")
     return traits
+
+
+def _canonical_names(members: Mapping[str, Callable[..., Any]]) -> dict[str, str]:
+    """The short canonical name of each function and method, by qualified names; methods begin with torch.Tensor.
+
+    What torch documents as "Alias for :func:`...`" is one operation (its other registries are incomplete, or can't be
+    imported without its test suite's needs), and so is what has one name as function, method and operator, as
+    torch.relu and torch.nn.functional.relu, or torch.add, Tensor.add, Tensor.add_, Tensor.__add__ and Tensor.__iadd__.
+    """
+    plain = {name: by_hand.NAMES.get(name) or _plain(short_name(name), members) for name in members}
+    groups: dict[str, set[str]] = defaultdict(set)
+    targets = set()
+    for name, member in members.items():
+        group = {plain[name]}
+        alias = None if name in by_hand.NAMES else _ALIAS.search(str(getattr(member, "__doc__", "") or ""))
+        if alias and (target := _plain(short_name("torch." + alias[1]), members)) in plain.values():
+            targets.add(target)
+            group.add(target)
+        for each in list(group):
+            group |= groups[each]
+        for each in group:
+            groups[each] = group
+    return {
+        name: min(groups[each], key=lambda it: (it.count("."), it not in targets, it)) for name, each in plain.items()
+    }
+
+
+def _plain(name: str, members: Iterable[str]) -> str:
+    """The name without the marks of operators and of writing in place, where there is a function without them."""
+    if name.startswith("__"):
+        bare = name.strip("_")
+        return by_hand.OPERATORS.get(bare) or by_hand.OPERATORS.get(bare[1:], name)
+    if name.endswith("_") and "." not in name:
+        homes = ("torch.", "torch.nn.functional.", METHODS)
+        return name[:-1] if any(home + name[:-1] in members for home in homes) else name
+    return name

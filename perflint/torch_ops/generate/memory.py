@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perflint.torch_ops.generate import by_hand
-from perflint.torch_ops.generate.facts import packet_of
+from perflint.torch_ops.generate.probe import packet_of
 from perflint.torch_ops.generate.signatures import Overload, Parameter, of_callable
 from perflint.torch_ops.table import METHODS
 

@@ -1,4 +1,4 @@
-"""Calls functions of torch on small tensors and watches which operators run below them.
+"""What operators do, by their schemas and tags, and by calls on small tensors of what ends up in them.
 
 Composite operators and functions in Python carry no tags of their own; what they do is what the operators they end
 up in do. A function whose arguments can't be guessed is simply not observed.
@@ -7,6 +7,7 @@ up in do. A function whose arguments can't be guessed is simply not observed.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import inspect
 import itertools
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perflint.torch_ops.generate.by_hand import CHECKING_OPERATORS, POINTWISE_OPERATORS
+from perflint.torch_ops.generate.signatures import Overload, of_schema
 
 _SHAPES = ((4, 4), (2, 4, 4), (1, 2, 4, 4), (4,), (1,), (1, 2, 4, 4, 4))
 _DTYPES = ("float32", "int32", "bool")
@@ -26,6 +28,7 @@ _NEUTRAL = frozenset(
 )  # operators which don't keep a function from being pointwise
 _INDICES = frozenset(["index", "indices", "repeats", "target", "targets", "tensor_indices_or_sections"])
 _MASKS = frozenset(["mask", "condition"])
+_TRAIT_TAGS = {"pointwise": "pointwise", "reduction": "reduction", "nondeterministic_seeded": "random"}
 _SYNC_TAGS = ("data_dependent_output", "dynamic_output_shape")
 
 
@@ -160,3 +163,55 @@ def annotated_parameters(function: Callable[..., Any]) -> Iterator[tuple[str, st
         if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD:
             annotation = each.annotation
             yield each.name, "Tensor" if annotation is each.empty else getattr(annotation, "__name__", str(annotation))
+
+
+# -- what the schemas and tags of operators say
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One overload of an operator in torch.ops.aten."""
+
+    packet: Any
+    overload: Overload
+    traits: frozenset[str]
+    syncs: bool
+    dtype: str | None  # None if no call told
+
+
+@functools.cache
+def schemas(torch: Any, name: str) -> tuple[Any, ...]:
+    """The schemas of all overloads of aten's `name`."""
+    return tuple(
+        schema
+        for schema in torch._C._jit_get_schemas_for_operator(f"aten::{name}")
+        if torch._C._dispatch_has_kernel(".".join(filter(None, (schema.name, schema.overload_name))))
+    )  # the others are TorchScript's, for Python scalars
+
+
+@functools.cache
+def operators(torch: Any, name: str) -> tuple[Operator, ...]:
+    """All overloads of aten's `name` but those that write into given tensors."""
+    return tuple(
+        _operator(torch, packet_of(torch, schema), schema)
+        for schema in schemas(torch, name)
+        if not any(argument.is_out for argument in schema.arguments)
+    )
+
+
+def packet_of(torch: Any, schema: Any) -> Any:
+    """The overload of an operator that a schema describes, to be called."""
+    return getattr(getattr(torch.ops.aten, schema.name.removeprefix("aten::")), schema.overload_name or "default")
+
+
+def _operator(torch: Any, packet: Any, schema: Any) -> Operator:
+    tags = tag_names(packet)
+    traits = {trait for tag, trait in _TRAIT_TAGS.items() if tag in tags}
+    aliases = [each.alias_info for each in schema.returns if each.alias_info]
+    if aliases and not any(alias.is_write for alias in aliases):
+        traits.add("view")
+    seen = observe(torch, packet, schema_parameters(schema))
+    if seen:
+        traits |= seen.traits
+    waits = tagged_as_waiting(packet) or (seen is not None and seen.syncs)
+    return Operator(packet, of_schema(schema), frozenset(traits), waits, seen.dtype if seen else None)

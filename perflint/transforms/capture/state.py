@@ -14,7 +14,7 @@ from perflint.analysis.program import Program
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import PlainLoop, own_nodes
-from perflint.transforms.aliases import ELSEWHERE, aliases, written_names
+from perflint.transforms.aliases import ELSEWHERE, aliases, names_of, written_names
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import entry_of
 from perflint.transforms.capture.course import Course
@@ -43,7 +43,7 @@ class State:
         self._collected = {each.name: each.statement for each in found}
         self._graph = graph = program.get(Memory).graph(loop)
         self.taken = taken_around(program, loop)
-        self.written = {each: [name for _, name in written_names(program, each)] for each in loop.body}
+        self.written = {each: list(written_names(program, each)) for each in loop.body}
         self.stored = set[str]().union(*map(self.set_by, loop.body))
         for name in sorted(self.stored & (graph.shared | graph.captured.keys())):
             reason = "which a step sets, is seen by other code at any time: give it that as an argument"
@@ -191,16 +191,16 @@ class State:
 
         The one name would show what was written by the other; results that are copied apart would not.
         """
-        graph, loop = self._graph, self._loop
-        function = self._program.function_of(loop)
-        for place, name in written_names(self._program, function) if function is not None else ():
-            if graph.is_within(name, loop) or not graph.runs_after(name, loop):
+        graph, loop, collected = self._graph, self._loop, self._collected.keys()
+        points = self._program.get(Memory).points_to(loop)
+        for write in points.writes:
+            if write.attribute or graph.is_within(write.node, loop) or not graph.runs_after(write.node, loop):
                 continue
-            known = aliases(self._program, name, frozenset({place})) | {name.id}
-            collected = self._collected.keys()
-            if known & (self.stored | collected) and (others := known & (self.behind | collected) - {name.id}):
-                shared = f"`{min(others)}` may share its memory"
-                raise Blocked(f"`{name.id}` is written to in place when the loop is over, and {shared}", name)
+            for name in names_of(self._program, points, write, called=True):
+                known = aliases(self._program, loop, frozenset({write.to})) | {name.id}
+                if known & (self.stored | collected) and (others := known & (self.behind | collected) - {name.id}):
+                    shared = f"`{min(others)}` may share its memory"
+                    raise Blocked(f"`{name.id}` may be written to in place when the loop is over, and {shared}", name)
 
     def check_skipped(self) -> None:
         """Raise Blocked where what the last step skips, behind the test, leaves more than values that nobody reads."""
@@ -215,8 +215,8 @@ class State:
                 if isinstance(node, ast.Call) and _draws(program, node, set()):
                     reason = "draws random numbers, which the last step doesn't: draw them before the test"
                     raise Blocked(f"{shown(program, node)} {reason}", node)
-            for place, name in written_names(program, late):
-                if (aliases(program, name, frozenset({place})) | {name.id}) & seen:
+            for name in self.written[late]:
+                if (aliases(program, name, self.memory_of([name.id])) | {name.id}) & seen:
                     reason = "behind the test, which the last step doesn't: do that before the test"
                     raise Blocked(f"`{name.id}` is written to in place {reason}", name)
 

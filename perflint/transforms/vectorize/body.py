@@ -11,8 +11,9 @@ from perflint.transforms.blocked import Blocked
 from perflint.transforms.template import assignment, expression, reference
 from perflint.transforms.vectorize import rnns
 from perflint.transforms.vectorize.layers import lift_choice, lift_layers
+from perflint.transforms.vectorize.paths import appended, place_of, root_of
 from perflint.transforms.vectorize.results import lift_result
-from perflint.transforms.vectorize.scope import Line, Scope, appended, place_of, root_of, tensor
+from perflint.transforms.vectorize.scope import Line, Scope, tensor
 from perflint.transforms.vectorize.states import collected, is_left, is_of, may_be_named
 from perflint.transforms.vectorize.values import Batched, Carried, Invariant, Layers, Parts, State, Value, is_named
 

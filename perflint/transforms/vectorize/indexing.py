@@ -19,7 +19,7 @@ from perflint.transforms.shown import shown
 from perflint.transforms.template import plus
 from perflint.transforms.vectorize.invariants import check_invariant
 from perflint.transforms.vectorize.scope import Scope, counter
-from perflint.transforms.vectorize.values import Batched, Induction, Invariant, indexed, is_full, picked, written
+from perflint.transforms.vectorize.values import Batched, Induction, Invariant, indexed, is_full
 
 
 @dataclass(frozen=True)
@@ -51,18 +51,14 @@ def sliced(scope: Scope, node: ast.Subscript, base: Batched | Invariant) -> Batc
     items = items_of(node)
     if isinstance(base, Batched):
         return _part_of_step(scope, node, base, items)
-    return _step(scope, node, base, spread(scope, items, node.value))
+    return _step(scope, node, node.value, spread(scope, items, node.value))
 
 
 def selected(scope: Scope, node: ast.expr, split: Split, item: ast.expr) -> Batched:
     """The step `item` of what is taken apart into its steps; raises Blocked."""
-    whole, axis, fewer = split.whole, split.axis, 0 if split.kept else 1
-    steps = step_range(scope, item)
-    if steps is None:
-        raise Blocked(f"{shown(scope.program, node)} is not one step of a sequence", node)
-    code = picked(scope.code(whole), axis, steps.slice(is_whole=_is_length(scope, whole, axis, steps)))
-    step, rank = Batched(code, axis, axis + 1 - fewer, kept=split.kept), scope.rank(whole)
-    return step if rank is None else step.narrowed(rank - fewer, rank - fewer)
+    items = [*(new(ast.Slice()) for _ in range(split.axis)), item]
+    step = _step(scope, node, split.whole, items)
+    return replace(step.with_axes(1, step.code), kept=True) if split.kept else replace(step, of="")
 
 
 def items_of(node: ast.Subscript) -> list[ast.expr]:
@@ -119,7 +115,7 @@ def _is_plain(item: ast.expr) -> bool:
     return isinstance(item, ast.Slice) or integer(item) is not None
 
 
-def _step(scope: Scope, node: ast.Subscript, base: Invariant, items: list[ast.expr]) -> Batched:
+def _step(scope: Scope, node: ast.expr, whole: ast.expr, items: list[ast.expr]) -> Batched:
     """`x[:, t, 3]` as `x[:, first:stop, 3]`, without what says nothing."""
     found = ranges(scope, items)
     axis, steps = found[0] if len(found) == 1 else (0, None)
@@ -131,11 +127,12 @@ def _step(scope: Scope, node: ast.Subscript, base: Invariant, items: list[ast.ex
     if not all(_is_plain(item) for item in behind):
         raise Blocked(f"{shown(scope.program, node)} picks by more than numbers", node)
     fewer = sum(integer(item) is not None for item in behind) + (0 if steps.kept else 1)
-    of = f"{written(base)} {fewer} {'' if isinstance(base.code, ast.Name) else scope.program.span(node.value)}"
+    code = scope.code(whole)
+    of = f"{ast.unparse(code)} {fewer} {'' if isinstance(code, ast.Name) else scope.program.span(whole)}"
     parts = [item_code(scope, item) for item in items]
-    parts[axis] = steps.slice(is_whole=_is_length(scope, node.value, axis, steps))
-    step = Batched(indexed(base.code, parts), axis, len(items) - fewer, kept=steps.kept, of=of)
-    rank = scope.rank(node.value)
+    parts[axis] = steps.slice(is_whole=_is_length(scope, whole, axis, steps))
+    step = Batched(indexed(code, parts), axis, len(items) - fewer, kept=steps.kept, of=of)
+    rank = scope.rank(whole)
     return step if rank is None else step.narrowed(rank - fewer, rank - fewer)
 
 

@@ -11,7 +11,7 @@ from perflint import torch_ops
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import path_of
-from perflint.transforms.vectorize.scope import parts_of
+from perflint.transforms.vectorize.paths import parts_of
 from perflint.transforms.vectorize.wrapping import may_be_hooked, sets_attributes_by_name
 
 if TYPE_CHECKING:

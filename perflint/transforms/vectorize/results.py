@@ -19,7 +19,8 @@ from perflint.transforms.operations import Operation, Replace, ReplaceStatements
 from perflint.transforms.template import assignment, expression, reference, statement
 from perflint.transforms.vectorize.axes import joined_axis
 from perflint.transforms.vectorize.indexing import item_code, items_of, ranges, spread
-from perflint.transforms.vectorize.scope import Appended, Line, Scope, appended
+from perflint.transforms.vectorize.paths import appended
+from perflint.transforms.vectorize.scope import Appended, Line, Scope
 from perflint.transforms.vectorize.values import Batched, indexed, is_full
 
 if TYPE_CHECKING:

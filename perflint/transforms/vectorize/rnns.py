@@ -16,8 +16,9 @@ from perflint.transforms.shown import shown
 from perflint.transforms.template import assignment, expression, number, reference, statement
 from perflint.transforms.vectorize.invariants import called_module
 from perflint.transforms.vectorize.modules import Module
+from perflint.transforms.vectorize.paths import place_of, root_of
 from perflint.transforms.vectorize.results import is_own_list
-from perflint.transforms.vectorize.scope import Scope, place_of, root_of
+from perflint.transforms.vectorize.scope import Scope
 from perflint.transforms.vectorize.values import Batched, Carried, Parts, State, picked
 
 _FUNCTIONS = {"LSTMCell": "lstm", "GRUCell": "gru", "RNNCell": "rnn_tanh"}  # that nn.LSTM, nn.GRU and nn.RNN call

@@ -10,7 +10,8 @@ from perflint.syntax.walk import integer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.template import assignment, expression, reference, statement
 from perflint.transforms.vectorize.axes import joined_axis
-from perflint.transforms.vectorize.scope import Layer, Scope, appended, root_of
+from perflint.transforms.vectorize.paths import appended, root_of
+from perflint.transforms.vectorize.scope import Layer, Scope
 from perflint.transforms.vectorize.values import Batched, Carried, Layers, Parts, State, Value
 
 

@@ -28,8 +28,8 @@ from perflint.transforms.operations import (
 from perflint.transforms.rewrite import rewrite
 from perflint.transforms.shown import shown
 from perflint.transforms.template import expression, statement
+from perflint.transforms.vectorize.paths import written_paths
 from perflint.transforms.vectorize.rewrite import Vectorized, check_head, vectorize, vectorized
-from perflint.transforms.vectorize.scope import written_paths
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
 
-_HOOKS = frozenset(
-    "register_forward_hook register_forward_pre_hook register_backward_hook register_full_backward_hook"
-    " register_full_backward_pre_hook register_module_forward_hook register_module_forward_pre_hook"
-    " register_module_full_backward_hook register_module_full_backward_pre_hook register_module_backward_hook"
-    " spectral_norm weight_norm prune parametrize parametrizations register_parametrization"
-    " quantization quantize_dynamic".split()
+_HOOKS = re.compile(
+    r"register_(forward|backward|module|full)_\w*hook|register_parametrization|parametri(ze|zations)"
+    r"|spectral_norm|weight_norm|prune|quantization|quantize_dynamic"
 )
 _WRAPPERS = frozenset(
     "DataParallel DistributedDataParallel FullyShardedDataParallel compile jit checkpoint checkpoint_sequential".split()
@@ -23,7 +21,7 @@ _COMMON = frozenset({"checkpoint", "compile", "jit", "prune"})  # names of much 
 
 def may_be_hooked(program: Program) -> bool:
     """Does the program use what adds to the calls of torch's modules, or replaces their weights, or them?"""
-    return not program.get(_words).isdisjoint(_HOOKS) or program.get(_replaces_modules)
+    return any(map(_HOOKS.fullmatch, program.get(_words))) or program.get(_replaces_modules)
 
 
 def may_be_wrapped(program: Program) -> bool:

@@ -1,4 +1,4 @@
-"""Computes in double precision, beside the program's own numbers, what they would be without rounding."""
+"""Computes every operation in double precision as well, as a reference without rounding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHORTER = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def prefer_plain_kernels() -> None:
-    """Have operations computed by kernels that know double precision, and keep nothing of their own in between."""
+    """Disable kernels that don't support double precision or keep intermediate results of their own."""
     torch._C._set_mkldnn_enabled(False)
     torch.backends.cudnn.enabled = False
     torch.backends.cuda.enable_flash_sdp(False)
@@ -23,10 +23,10 @@ def prefer_plain_kernels() -> None:
 
 
 class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While entered, each operation on floats runs once more, on doubles that every storage has in a shadow of its own.
+    """While entered, each operation on floats runs once more on shadows in double precision, one for each storage.
 
     The program goes on with its own numbers, so that it takes the same branches and draws the same random values.
-    `gaps` names operations that there is no double precision of: what follows on one has lost the reference.
+    `gaps` names operations without double precision: values computed from theirs have no reference.
     """
 
     def __init__(self) -> None:
@@ -71,14 +71,14 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _foreign(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Run an operation of a library, or between ranks: what it makes of floats, or writes, is not known."""
+        """Run an operation of another library, or between ranks, whose results have no shadow."""
         result = func(*args, **kwargs)
         if any(isinstance(each, Tensor) and each.dtype in _SHORTER for each in tree_leaves((args, kwargs, result))):
             self.gaps.add(str(func))
         return result
 
     def _drawn(self, func: Any, doubles: Any, result: Any, written: list[Tensor]) -> None:
-        """What is drawn at random is as exact as it can be, but for what it is multiplied with."""
+        """Random values are exact as they are, but dropout scales its input."""
         if func is torch.ops.aten.native_dropout.default:
             (value, share, *_), _ = doubles
             self._made(result[0], value * result[1] / (1 - share) if share < 1 else value * 0)
@@ -88,7 +88,12 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _made(self, own: Tensor, other: Tensor) -> None:
         if own.dtype in _SHORTER and self._known(own) is None:
-            self._keep(own, torch.empty(_elements(own), dtype=torch.float64, device=own.device))
+            self._keep(
+                own,
+                torch.empty(
+                    own.untyped_storage().nbytes() // own.element_size(), dtype=torch.float64, device=own.device
+                ),
+            )
             self.value(own).copy_(other)
 
     def _known(self, tensor: Tensor) -> Tensor | None:
@@ -104,10 +109,6 @@ class Reference(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if isinstance(value, Tensor):
             return self.value(value)
         return torch.float64 if isinstance(value, torch.dtype) and value in _SHORTER else value
-
-
-def _elements(tensor: Tensor) -> int:
-    return tensor.untyped_storage().nbytes() // tensor.element_size()
 
 
 def _is_repeatable(func: Any, args: Any, kwargs: Any) -> bool:

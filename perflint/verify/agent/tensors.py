@@ -1,4 +1,4 @@
-"""The tensors in what a program passes round, and names for their values."""
+"""Finds the tensors in nested values, and makes digests and samples of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tensors_in(value: object) -> Iterator[tuple[str, Any]]:
 
 
 def values_in(value: object) -> Iterator[tuple[str, Any]]:
-    """As `tensors_in`, and numbers and arrays as tensors, too; whatever else there is, is part of a path."""
+    """As `tensors_in`, with numbers and arrays as tensors, too, and other values in the paths."""
     import torch
 
     for path, leaf in _leaves(value, "", ()):
@@ -46,7 +46,7 @@ def values_in(value: object) -> Iterator[tuple[str, Any]]:
 
 
 def _leaves(value: object, path: str, above: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
-    """What is in `value` and has nothing in it; what contains itself is gone through once."""
+    """The leaves of `value`; cycles are followed once."""
     from torch import Tensor
 
     children = None if isinstance(value, Tensor) else _children(value)
@@ -58,7 +58,7 @@ def _leaves(value: object, path: str, above: tuple[int, ...]) -> Iterator[tuple[
 
 
 def _children(value: object) -> Iterable[tuple[Any, Any]] | None:
-    """What a container holds, by name; None for what is no container, which numbers in a row are not either."""
+    """The children of a container, by name; None for a leaf, which a list of numbers is, too."""
     from torch import Tensor
 
     if isinstance(value, Mapping):
@@ -84,7 +84,7 @@ def _float(number: float) -> float:
 
 
 def _array(value: object) -> Any:
-    """An array or a number of numpy's as a tensor; None for whatever else, and for what torch has no type for."""
+    """An array or scalar of numpy's as a tensor; None for other values, and where torch has no such type."""
     torch, numpy = (sys.modules.get(name) for name in ("torch", "numpy"))
     if torch is None or numpy is None or not isinstance(value, numpy.ndarray | numpy.generic):
         return None
@@ -94,7 +94,7 @@ def _array(value: object) -> Any:
 
 
 def digest(value: object) -> str:
-    """Names the values, types and shapes of tensors; of whatever else, its representation."""
+    """A digest of the values, types and shapes of tensors, and of the repr of other values."""
     from torch import Tensor
 
     mark = blake2b(digest_size=16)
@@ -108,9 +108,9 @@ def digest(value: object) -> str:
 
 
 def _sums(tensor: Any) -> bytes:
-    """Sums of the numbers' bits, each times one of its place, on the tensor's own device and at its speed.
+    """Sums of the elements' bits, each times a factor of its place, computed on the tensor's device.
 
-    None has more than 32 bits at a time: of products the highest bits would be lost, which is where signs are.
+    At most 32 bits at a time: products would lose the highest bits, which hold the signs.
     """
     import torch
 
@@ -137,7 +137,7 @@ def _factors(device: Any) -> Any:
 
 
 def sample(tensor: Any) -> Any:
-    """So few of a tensor's numbers, from all over it, that they are cheap to keep; all if there are no more."""
+    """Elements from all over a tensor, few enough to keep; all of a small one."""
     import torch
 
     apart = -(-tensor.numel() // _FEW) if tensor.layout is torch.strided else 1
@@ -145,7 +145,7 @@ def sample(tensor: Any) -> Any:
 
 
 def size(tensor: Any) -> Any:
-    """The root mean square of all numbers of a tensor, with as many digits as these have."""
+    """The RMS of a tensor, in its own precision."""
     import torch
 
     plain = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor

@@ -1,0 +1,79 @@
+"""What the statements of a loop store to, by the paths of variables and of items of lists."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeGuard
+
+from perflint.syntax.walk import FUNCTIONS, LOOPS, PlainLoop, own_nodes, path_of
+
+if TYPE_CHECKING:
+    from perflint.analysis.program import Program
+
+
+def place_of(node: ast.AST) -> str:
+    """The path of a variable, or of an item of a list: `h[i]`, `h[0]`; empty for all else."""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name | ast.Constant | ast.BinOp):
+        base = place_of(node.value)
+        return f"{base}[{ast.unparse(node.slice)}]" if base else ""
+    return path_of(node)
+
+
+def root_of(path: str) -> str:
+    """The variable that a path begins with."""
+    return re.split(r"\W", path)[0]
+
+
+def parts_of(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What each part of an assignment's target is given, as far as that is in sight."""
+    yield target, value
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        yield from zip(target.elts, value.elts, strict=True)
+
+
+def appended(node: ast.stmt) -> tuple[str, ast.expr] | None:
+    """The list that `node` appends to, and what: `outs.append(x)` or `outs += [x]`; None of any other statement."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
+        call, path = node.value, path_of(node.value.func.value)
+        if node.value.func.attr == "append" and path and len(call.args) == 1 and not call.keywords:
+            return path, call.args[0]
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and isinstance(node.value, ast.List):
+        path = path_of(node.target)
+        if path and len(node.value.elts) == 1:
+            return path, node.value.elts[0]
+    return None
+
+
+def written_paths(loop: PlainLoop) -> Iterator[str]:
+    """The paths to which the loop may give a value, or an item."""
+    for node in own_nodes(loop):
+        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            if path := path_of(node.value if isinstance(node, ast.Subscript) else node):
+                yield path
+        elif isinstance(node, ast.stmt) and (kept := appended(node)) is not None:
+            yield kept[0]
+
+
+def shifted_inputs(loop: PlainLoop) -> dict[str, ast.expr]:
+    """The names that the body gives a value in one place, out of given sequences alone, and that value."""
+    stored = [node.id for each in loop.body for node in own_nodes(each) if _is_store(node)]
+    found = (node for node in loop.body if isinstance(node, ast.Assign) and len(node.targets) == 1)
+    return {
+        target.id: node.value
+        for node in found
+        if _is_store(target := node.targets[0]) and stored.count(target.id) == 1
+        and not any(isinstance(part, ast.Name) and part.id in stored for part in ast.walk(node.value))
+    }  # fmt: skip
+
+
+def _is_store(node: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+
+
+def is_repeated(program: Program, loop: PlainLoop) -> bool:
+    """Does the loop stand in another one of the same function?"""
+    outer = itertools.takewhile(lambda each: not isinstance(each, FUNCTIONS), program.ancestors(loop))
+    return any(isinstance(each, LOOPS) for each in outer)
