@@ -74,8 +74,12 @@ class Calls(LibraryCalls):
         return not all(map(self.is_library, getattr(function, "decorator_list", ())))
 
     def kept(self, node: ast.AST, function: Function) -> None:
-        """Somebody may call the inner function at any later time."""
-        for write in self.summary_of(function).writes:
+        """Somebody may call the inner function at any later time, and have what it returns."""
+        summary = self.summary_of(function)
+        for each in summary.returns | summary.holds:
+            if each.origin is Origin.OUTER:
+                self.cells.store([made(function)], ANY, self._mapped(each, function, {}))
+        for write in summary.writes:
             if write.to.origin in (Origin.OUTER, Origin.ANYWHERE):
                 places = self._mapped(write.to, function, {})
                 self.write(node, places, deep=write.deep, deferred=True, attribute=write.attribute)
