@@ -42,7 +42,8 @@ walks a loader and another, where `iter(loader)` stands apart from the first `ne
 generator, too. A plain `for` does both at once. A loader that leaves the file is taken to be walked so there.
 It is `behaviour`, too, where nothing shows that workers read the same: where a dataset holds a model, or a stream that
 it reads on in; where a loop changes what the dataset holds by another name, its methods, or a setting of torch; where
-reading prints, writes files or asks for its process or the environment; and where `worker_init_fn` does more than seed.
+reading prints, writes files or asks for its process or the environment; where code out of sight is given, in a loop
+behind the loader, what items are made of; and where `worker_init_fn` does more than seed.
 
 Workers are not added (and the reason is given) where they would fail or read something else: lambdas and local
 functions or classes, which cannot be pickled; a dataset that uses the GPU, keeps an open file, or changes as it is

@@ -37,7 +37,7 @@ def _always_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, *rules: Rule) -> None:
-    monkeypatch.setattr("perflint.project.run.selected_rules", lambda _: rules)
+    monkeypatch.setattr("perflint.project.selection.selected_rules", lambda _: rules)
 
 
 def project(root: Path, **texts: str) -> Path:

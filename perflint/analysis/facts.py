@@ -69,6 +69,7 @@ class Program(Module):
     def __init__(self, text: str, context: Context = ALONE, tree: ast.Module | None = None) -> None:
         super().__init__(text, tree)
         self._context = context
+        self.memory_queries: set[str] = set()  # functions of other files of which an analysis asked what they write to
         self._known: dict[Callable[[Program], Any], Any] = {}
 
     def with_statements(self, old: ast.stmt, new: Sequence[ast.stmt]) -> Program:
@@ -86,7 +87,9 @@ class Program(Module):
                     setattr(made, name, [*block[:at], *instead, *block[at + 1 :]])
             child, instead = around, [made]
         (tree,) = instead
-        return Program(self.text, self._context, tree)
+        program = Program(self.text, self._context, tree)
+        program.memory_queries = self.memory_queries
+        return program
 
     def with_context(self, context: Context) -> Program:
         """The program in another context."""

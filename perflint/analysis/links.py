@@ -49,12 +49,25 @@ class HotCall:
 
 
 @dataclass(frozen=True, order=True)
+class ParameterEffect:
+    """What a function does with what it is given for a parameter: write to it, return it or a part of it.
+
+    The name of `*args` and `**kwargs` has its stars, and a "*" alone stands in front of those given by keyword alone.
+    """
+
+    name: str
+    writes: bool = False
+    returns: bool = False
+
+
+@dataclass(frozen=True, order=True)
 class Summary:
     """The summary of a function, made in its own file for the callers in others.
 
     `target` names it as a `HotCall` does. `returns` encodes what it returns (see `values.codes`), empty if unknown;
     `trains`: a call does one step of training; `draws`: on data that it fetches itself. `starts`: a call starts
-    processes; `loads`: iterating over the result, or over an object of the class, does.
+    processes; `loads`: iterating over the result, or over an object of the class, does. `memory`: what a call does with
+    each of its parameters, and with nothing else that its caller could know; None where that is unknown.
     """
 
     target: str
@@ -63,11 +76,12 @@ class Summary:
     draws: bool = False
     starts: Likelihood = Likelihood.NO
     loads: Likelihood = Likelihood.NO
+    memory: tuple[ParameterEffect, ...] | None = None
 
     @property
     def is_empty(self) -> bool:
         """Does it hold nothing that a caller could use?"""
-        return not (self.returns or self.trains or self.starts_processes)
+        return not (self.returns or self.trains or self.starts_processes or self.memory is not None)
 
     @property
     def starts_processes(self) -> bool:
@@ -87,8 +101,8 @@ class Links:
     It exports its hot `calls`, the `functions` whose heat depends on their callers, its classes with their `bases`, and
     the `summaries` of its functions. It queries the summaries of targets in other files: `result_queries` ask whether
     they return a tensor, `guess_queries` whether a guess of that is right, `step_queries` whether a call trains,
-    `start_queries` whether it starts processes. `imports` names what it imports at module level; `says` is where it
-    computes.
+    `start_queries` whether it starts processes, `memory_queries` what it does with its arguments. `imports` names what
+    it imports at module level; `says` is where it computes.
     """
 
     calls: tuple[HotCall, ...] = ()
@@ -99,14 +113,22 @@ class Links:
     guess_queries: tuple[str, ...] = ()
     step_queries: tuple[str, ...] = ()
     start_queries: tuple[str, ...] = ()
+    memory_queries: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
     says: Says = Says.NOTHING
+
+    @property
+    def queries(self) -> frozenset[str]:
+        """Every target that the file queries."""
+        named = (self.result_queries, self.guess_queries, self.step_queries, self.start_queries, self.memory_queries)
+        return frozenset().union(*named)
 
 
 @dataclass(frozen=True)
 class Context:
     """What the other files of a run contribute to one: their hot calls of it, and the summaries that it queried.
 
+    `asked` are its functions of which others ask what they do with their arguments.
     `on_host`: whether the programs that it is part of never leave the host; None if unknown.
     `is_compiled`: whether one of these programs compiles with torch.jit.
     """
@@ -115,9 +137,10 @@ class Context:
     summaries: tuple[Summary, ...] = ()
     on_host: bool | None = None
     is_compiled: bool = False
+    asked: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.calls or self.summaries or self.is_compiled) or self.on_host is not None
+        return bool(self.calls or self.summaries or self.is_compiled or self.asked) or self.on_host is not None
 
 
 NONE = Links()

@@ -78,7 +78,7 @@ def _examine(
 
 def _concerns(text: str, context: Context) -> bool:
     """Does the program handle tensors: by its words, or because other files call it with some?"""
-    return may_use_torch(text) or receives_tensors(context.calls)
+    return may_use_torch(text) or receives_tensors(context.calls) or bool(context.asked)
 
 
 class _Blamed:

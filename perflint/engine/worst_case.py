@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from perflint.analysis.links import Context, HotCall, Likelihood, Links, Summary
+from perflint.analysis.links import Context, HotCall, Likelihood, Links, ParameterEffect, Summary
 from perflint.analysis.program import Heat
 from perflint.analysis.values.call_targets import named_functions
 from perflint.analysis.values.linking import links_of
@@ -13,6 +13,7 @@ from perflint.analysis.values.linking import links_of
 if TYPE_CHECKING:
     from perflint.analysis.program import Program
 
+_HARMLESS = (ParameterEffect("*"),)  # to whatever a function is given
 _GIVEN = ("-", "D", "{D}")  # whatever it is, a tensor on the device, and a batch of them
 
 
@@ -29,7 +30,9 @@ def _context(program: Program, links: Links, code: str) -> Context:
         for name, node in named_functions(program.tree)
         if name in links.functions
     )
-    queries = {*links.result_queries, *links.guess_queries, *links.step_queries, *links.start_queries}
     sure = Likelihood.CERTAIN
-    summaries = (Summary(target, code, trains=True, starts=sure, loads=sure) for target in sorted(queries))
+    summaries = (
+        Summary(target, code, trains=True, starts=sure, loads=sure, memory=_HARMLESS)
+        for target in sorted(links.queries)
+    )
     return Context(calls, tuple(summaries), on_host=False)

@@ -1,56 +1,32 @@
-"""Serialises the result of one file to compact JSON for the cache and the worker processes."""
+"""Serialises results, links and contexts of files to compact JSON, for the cache and the worker processes."""
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
+from functools import cache
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from perflint.analysis.links import NONE, Context, HotCall, Likelihood, Links, Says, Summary
-from perflint.documents.places import PlacedEdit, Position, Problem
+from perflint.analysis.links import NONE, Context, Links
+from perflint.documents.places import Problem
 from perflint.engine.problems import InternalProblem
-from perflint.engine.results import Diagnostic, FileResult, PlacedFix
-from perflint.engine.rule import Safety, Severity
+from perflint.engine.results import FileResult
 
 
 def encode(result: FileResult, links: Links = NONE) -> str:
     """`result` without its path, which the reader knows, and the file's links; empty where there is nothing to tell."""
     if result == FileResult(result.path) and links == NONE:
         return ""
-    content = [[_diagnostic(each) for each in result.diagnostics], _problem(result.problem), result.skipped]
-    queries = [links.result_queries, links.guess_queries, links.step_queries, links.start_queries]
-    exports = [_calls(links.calls), links.functions, links.bases, _summaries(links.summaries)]
-    return _dumps([*content, *exports, *queries, links.imports, links.says])
+    return _dumps([replace(result, path=""), links])
 
 
 def decode_links(payload: str) -> Links:
     """The links that `encode` was given; raises as `decode` does."""
-    if not payload:
-        return NONE
-    calls, functions, bases, summaries, *named, says = json.loads(payload)[3:]
-    unknown, guessed, steps, starts, imports = map(tuple, named)
-    classes = tuple((name, base) for name, base in bases)
-    exports = (_read_calls(calls), tuple(functions), classes, _read_summaries(summaries))
-    return Links(*exports, unknown, guessed, steps, starts, imports, Says(says))
-
-
-def encode_contexts(contexts: Mapping[str, Context]) -> str:
-    """The contexts of the files of a run, by path."""
-    return _dumps(
-        {
-            path: [_calls(each.calls), _summaries(each.summaries), each.on_host, each.is_compiled]
-            for path, each in contexts.items()
-        }
-    )
-
-
-def decode_contexts(payload: str) -> dict[str, Context]:
-    """The contexts that `encode_contexts` was given; raises as `decode` does."""
-    return {
-        path: Context(_read_calls(calls), _read_summaries(summaries), on_host, is_compiled)
-        for path, (calls, summaries, on_host, is_compiled) in json.loads(payload).items()
-    }
+    links: Links = _reader(Links)(json.loads(payload)[1]) if payload else NONE
+    return links
 
 
 def decode(path: str, payload: str) -> FileResult:
@@ -60,92 +36,50 @@ def decode(path: str, payload: str) -> FileResult:
     """
     if not payload:
         return FileResult(path)
-    diagnostics, problem, skipped = json.loads(payload)[:3]
-    return FileResult(
-        path, tuple(_read_diagnostic(path, *each) for each in diagnostics), _read_problem(problem), skipped
-    )
+    result: FileResult = _reader(FileResult)(json.loads(payload)[0])
+    return replace(result, path=path, diagnostics=tuple(replace(each, path=path) for each in result.diagnostics))
+
+
+def encode_contexts(contexts: Mapping[str, Context]) -> str:
+    """The contexts of the files of a run, by path."""
+    return _dumps(contexts)
+
+
+def decode_contexts(payload: str) -> dict[str, Context]:
+    """The contexts that `encode_contexts` was given; raises as `decode` does."""
+    return {path: _reader(Context)(content) for path, content in json.loads(payload).items()}
 
 
 def _dumps(content: object) -> str:
-    return json.dumps(content, separators=(",", ":"))
+    return json.dumps(content, separators=(",", ":"), default=_values)
 
 
-def _calls(calls: Sequence[HotCall]) -> list[Any]:
-    return [[call.target, call.heat, call.positional, call.keywords] for call in calls]
+def _values(each: Any) -> list[Any]:
+    """The fields of a dataclass, in their order; a place in a file is not told twice."""
+    return ["" if field.name == "path" else getattr(each, field.name) for field in fields(each)]
 
 
-def _read_calls(content: list[Any]) -> tuple[HotCall, ...]:
-    return tuple(
-        HotCall(target, heat, places, tuple((k, v) for k, v in named)) for target, heat, places, named in content
-    )
+@cache
+def _reader(kind: Any) -> Callable[[Any], Any]:
+    """What makes a value of this type of what `_dumps` made of one."""
+    if get_origin(kind) is tuple:
+        parts = get_args(kind)
+        if parts[1:] == (...,):
+            read = _reader(parts[0])
+            return lambda content: tuple(map(read, content))
+        return lambda content: tuple(_reader(part)(each) for part, each in zip(parts, content, strict=True))
+    if get_origin(kind) in (Union, types.UnionType):
+        known = next(_reader(part) for part in get_args(kind) if part is not type(None))
+        return lambda content: None if content is None else known(content)
+    if kind is Problem:
+        return lambda content: (InternalProblem if len(content) > 2 else Problem)(*content)
+    if is_dataclass(kind):
+        make: Any = kind
+        hints = get_type_hints(kind)
+        readers = [_reader(hints[field.name]) for field in fields(kind)]
+        return lambda content: make(*(read(each) for read, each in zip(readers, content, strict=True)))
+    return kind if isinstance(kind, type) and issubclass(kind, Enum) else _same
 
 
-def _summaries(summaries: Sequence[Summary]) -> list[Any]:
-    return [[each.target, each.returns, each.trains, each.draws, each.starts, each.loads] for each in summaries]
-
-
-def _read_summaries(content: list[Any]) -> tuple[Summary, ...]:
-    return tuple(
-        Summary(target, returns, trains, draws, Likelihood(starts), Likelihood(loads))
-        for target, returns, trains, draws, starts, loads in content
-    )
-
-
-def _diagnostic(each: Diagnostic) -> list[Any]:
-    return [
-        *(each.rule, each.kind, each.severity, each.message, _position(each.start), _position(each.end)),
-        [[fix.title, fix.safety, [_edit(edit) for edit in fix.edits], fix.requires] for fix in each.fixes],
-        *(each.blocked, each.frame, each.frame_line, each.fingerprint),
-    ]
-
-
-def _edit(edit: PlacedEdit) -> list[Any]:
-    return [_position(edit.start), _position(edit.end), edit.text]
-
-
-def _position(position: Position) -> list[Any]:
-    return [position.cell, position.offset, position.line, position.column]
-
-
-def _problem(problem: Problem | None) -> list[Any] | None:
-    if problem is None:
-        return None
-    if isinstance(problem, InternalProblem):
-        return [problem.message, problem.line, problem.traceback]
-    return [problem.message, problem.line]
-
-
-def _read_problem(content: list[Any] | None) -> Problem | None:
-    if content is None:
-        return None
-    return Problem(*content) if len(content) == 2 else InternalProblem(*content)
-
-
-def _read_diagnostic(
-    path: str,
-    rule: str,
-    kind: str,
-    severity: str,
-    message: str,
-    start: list[Any],
-    end: list[Any],
-    fixes: list[Any],
-    blocked: str,
-    frame: list[str],
-    frame_line: int,
-    fingerprint: str,
-) -> Diagnostic:
-    return Diagnostic(
-        *(path, rule, kind, Severity(severity), message, Position(*start), Position(*end)),
-        tuple(itertools.starmap(_read_fix, fixes)),
-        *(blocked, tuple(frame), frame_line, fingerprint),
-    )
-
-
-def _read_fix(title: str, safety: str, edits: list[Any], requires: str) -> PlacedFix:
-    return PlacedFix(title, Safety(safety), tuple(map(_read_edit, edits)), requires)
-
-
-def _read_edit(content: list[Any]) -> PlacedEdit:
-    start, end, text = content
-    return PlacedEdit(Position(*start), Position(*end), text)
+def _same(content: Any) -> Any:
+    return content

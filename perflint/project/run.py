@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING
 from perflint.analysis.links import ALONE, Context, Links
 from perflint.documents.disk import Unreadable, read_bytes
 from perflint.documents.places import Problem
-from perflint.engine.catalogue import selected_rules
 from perflint.engine.results import FileResult, RunResult
 from perflint.engine.rule import Rule
 from perflint.project.cache import Cache, Keys, in_context, key_of_all, keys_for
 from perflint.project.cache_folder import FOLDER
 from perflint.project.checker import Checked, Checker, Task
-from perflint.project.exclude import layer
 from perflint.project.files import Discovery
 from perflint.project.fingerprint import source_digest
 from perflint.project.payload import decode, decode_contexts, decode_links, encode, encode_contexts
+from perflint.project.selection import RulesByFile
 from perflint.project.ties import contexts_of
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 
-_ROUNDS = 3  # of the fixpoint over the summaries and contexts of files
+_ROUNDS = 5  # of the fixpoint over the summaries and contexts of files
 _BYTES_PER_WORKER = 64_000  # less is checked before another process has started
 _LOST = Problem("was not checked: the process that checked it was killed, as happens when memory runs out")
 
@@ -131,20 +130,12 @@ class _Run:
 
 def _plan(files: Sequence[Path], settings: Settings, edits: bool) -> tuple[Checker, list[Task]]:
     """Who checks, and each file with the number of the rules that the settings leave on for it."""
-    selected = selected_rules(settings.selection)
+    rules_of = RulesByFile(settings)
     numbers: dict[tuple[Rule, ...], int] = {}
-    patterns = [(layer([pattern], settings.root.resolve(), ""), off) for pattern, off in settings.per_file_ignores]
-    tasks = []
-    for file in files:
-        rules = selected
-        if patterns:
-            path = file.resolve()
-            off = {selector for pattern, selectors in patterns if pattern.covers(path) for selector in selectors}
-            rules = tuple(rule for rule in selected if off.isdisjoint(("all", rule.group, rule.name)))
-        tasks.append(Task(str(file), numbers.setdefault(rules, len(numbers))))
+    tasks = [Task(str(file), numbers.setdefault(rules_of.at(file), len(numbers))) for file in files]
     keys: tuple[Keys, ...] = ()
     if settings.cache:
-        source = source_digest(selected)
+        source = source_digest(rules_of.selected)
         keys = tuple(keys_for(rules, settings.rules, source, edits=edits) for rules in numbers)
     return Checker(tuple(numbers), settings.rules, keys, edits), tasks
 

@@ -25,10 +25,25 @@ def contexts_of(links: Mapping[str, Links]) -> dict[str, Context]:
     calls, summaries = _calls(links, modules), _summaries(links, modules)
     imports = {path: modules.imported(path, each.imports) for path, each in links.items()}
     host, scripted = on_host(links, imports), compiled(links, imports)
-    paths = {**calls, **summaries, **host, **dict.fromkeys(scripted)}
+    asked = _asked(links, modules)
+    paths = {**calls, **summaries, **host, **asked, **dict.fromkeys(scripted)}
     return {
-        path: Context(calls.get(path, ()), summaries.get(path, ()), host.get(path), path in scripted) for path in paths
+        path: Context(
+            calls.get(path, ()), summaries.get(path, ()), host.get(path), path in scripted, asked.get(path, ())
+        )
+        for path in paths
     }
+
+
+def _asked(links: Mapping[str, Links], modules: _Modules) -> dict[str, tuple[str, ...]]:
+    """The functions of each file of which others ask what they do with their arguments."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for path, each in links.items():
+        for target in each.memory_queries:
+            for place, name in modules.answering(path, target):
+                if place != path:
+                    found[place].add(name)
+    return {path: tuple(sorted(names)) for path, names in found.items()}
 
 
 def _calls(links: Mapping[str, Links], modules: _Modules) -> dict[str, tuple[HotCall, ...]]:
@@ -59,14 +74,14 @@ def _summaries(links: Mapping[str, Links], modules: _Modules) -> dict[str, tuple
     found: dict[str, tuple[Summary, ...]] = {}
     for path, each in links.items():
         answered = []
-        queries = {*each.result_queries, *each.guess_queries, *each.step_queries, *each.start_queries}
-        for target in sorted(queries):
+        for target in sorted(each.queries):
             if _last(target) not in useful:
                 continue
             reached = {known[place] for place in modules.answering(path, target) if place in known and place[0] != path}
             summary = _agreed(reached)
             if summary is not None and (
                 summary.trains
+                or (summary.memory is not None and target in each.memory_queries)
                 or (summary.starts_processes and target in each.start_queries)
                 or (summary.returns not in ("", _LIKELY) and target in each.guess_queries)
                 or (summary.returns_tensor and target in each.result_queries)

@@ -153,9 +153,18 @@ def _context(text: str) -> Context:
     """What the other file of the project tells of the program, where that imports it."""
     if "shared" not in text:
         return ALONE
-    files = {"program.py": text, "shared.py": _beside("shared")[0]}
-    links = {path: find(each, RULES, OPTIONS).links for path, each in files.items()}
-    return contexts_of(links).get("program.py", ALONE)
+    return contexts({"program.py": text, "shared.py": _beside("shared")[0]}).get("program.py", ALONE)
+
+
+def contexts(files: Mapping[str, str]) -> dict[str, Context]:
+    """What the files of a project tell each other, by path, once nobody has anything new to tell."""
+    known: dict[str, Context] = {}
+    while True:
+        links = {path: find(text, RULES, OPTIONS, known.get(path, ALONE)).links for path, text in files.items()}
+        news = contexts_of(links)
+        if news == known:
+            return known
+        known = news
 
 
 def _run(text: str) -> Any:

@@ -74,6 +74,7 @@ WRITTEN = [
     "def inner():\n            s.zero_()\n        inner()",
     "def inner(): s.zero_()\n        other.f(inner)",
     "f = s.zero_; f()",
+    "other.submit(lambda: s).result().zero_()",
     'f = getattr(s, "zero_"); f()',
     "list(map(torch.Tensor.zero_, [s]))",
     "list(map(zero, [s]))",

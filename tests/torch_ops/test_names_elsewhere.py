@@ -23,10 +23,8 @@ _FEW = 3  # names of torch's operations, and not of Python's functions, that mak
 
 # Files with lists that look like it. Each list is of something else, as said.
 _ALLOWED = {
-    "perflint/analysis/data/worker_effects.py": "special methods of classes",
-    "perflint/analysis/data/draws.py": "methods of strings, lists, arrays and pictures; numpy's generators",
-    "perflint/analysis/data/sharing.py": "functions of Python and numpy that pass objects on",
-    "perflint/analysis/data/writes.py": "methods of lists, dictionaries, sets and arrays",
+    "perflint/analysis/data/draws.py": "numpy's generators",
+    "perflint/analysis/data/effects.py": "methods of strings, lists, arrays and pictures",
     "perflint/analysis/memory/consumers.py": "beginnings of names that only tensors' methods have",
     "perflint/analysis/values/hints.py": "methods of arrays, modules and others, which tell of no tensor",
     "perflint/analysis/values/library.py": "what is special about a call, by function",

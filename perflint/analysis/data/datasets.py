@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perflint import torch_ops
-from perflint.analysis.data.callables import callables
-from perflint.analysis.data.dataset_writes import private_write, tensor_write_while_read, write_while_read
-from perflint.analysis.data.draws import Draws, calls_in, method_of
-from perflint.analysis.data.effects import Effects
-from perflint.analysis.data.loaders import LoaderCall, Loaders
-from perflint.analysis.data.outside_writes import outside_write
-from perflint.analysis.data.worker_effects import is_of_model, unproved_effect
+from perflint.analysis.data.draws import Draws, calls_in
+from perflint.analysis.data.effects import Callees, Effects, method_of
+from perflint.analysis.data.isolation import Isolation
+from perflint.analysis.data.loaders import LoaderCall
+from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind, Place, contains_tensor
 from perflint.syntax.arguments import arguments_of
@@ -21,6 +19,7 @@ from perflint.syntax.walk import FUNCTIONS, Function, own_nodes
 
 _WRAPPERS = frozenset({"Subset", "ConcatDataset", "StackDataset", "ChainDataset", "random_split"})
 _FIXED_DATASETS = frozenset({"MNIST", "CIFAR10", "CIFAR100"})  # whose items draw no random numbers
+_OF_TENSORS = ("torch.utils.data.TensorDataset", "torch.utils.data.dataset.TensorDataset")
 _DEPTH = 4  # of datasets in others
 _HANDLES = frozenset(
     {"builtins.open", "h5py.File", "lmdb.open", "sqlite3.connect", "zipfile.ZipFile", "tarfile.open", "netCDF4.Dataset"}
@@ -48,50 +47,56 @@ class Datasets:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._origins = program.get(Loaders).origins
-        self._draws = Draws(program, self._origins)
+        self._origins = program.get(Origins)
+        self._callees = program.get(Callees)
+        self._draws = program.get(Draws)
         self._effects = program.get(Effects)
+        self._isolation = Isolation(program)
         self._open: set[ast.AST] = set()  # what is being examined, for a dataset that is made of itself
 
     def of(self, loader: LoaderCall) -> Source:
         """What `loader` reads, together with the functions that run in its workers."""
-        dataset = loader.argument("dataset")
+        callbacks = {name: loader.argument(name) for name in ("dataset", "collate_fn", "worker_init_fn")}
+        dataset = callbacks.pop("dataset")
         source = self._joined(self._examine(dataset)) if dataset is not None else Source()
-        obstacles = [
-            source.obstacle,
-            *(self._callback_obstacle(loader, name) for name in ("collate_fn", "worker_init_fn")),
-        ]
-        return Source(
-            source.may_draw or self._callbacks_draw(loader) or self._sampler_may_draw(loader),
-            next((obstacle for obstacle in obstacles if obstacle), ""),
-            source.is_iterable,
-            source.on_device,
-            source.uses_device,
-            self._unproved(loader),
-        )
+        functions = [each for node in (dataset, *callbacks.values()) if node is not None for each in self._run_by(node)]
+        may_draw = source.may_draw or self._callbacks_draw(loader) or self._sampler_may_draw(loader)
+        obstacles = [source.obstacle, *(self._callback_obstacle(*each) for each in callbacks.items())]
+        obstacle, unproved = next(filter(None, obstacles), ""), ""
+        if not obstacle:
+            tensors = list(self._tensors(dataset)) if dataset is not None else []
+            items = self._isolation.items(loader, functions, tensors)
+            obstacle, perhaps = self._isolation.written(loader, items) if functions or tensors else ("", "")
+            others = (perhaps, self._start_effect(callbacks["worker_init_fn"]), self._weights(dataset))
+            unproved = next(filter(None, (self._isolation.unproved(loader, items), *others)), "")
+            if not (obstacle or unproved or may_draw) and (functions or tensors):  # it would be exact
+                unproved = self._isolation.out_of_sight(loader, items, functions)
+        return replace(source, may_draw=may_draw, obstacle=obstacle, unproved=unproved)
 
-    def _unproved(self, loader: LoaderCall) -> str:
-        callbacks = [loader.argument(name) for name in ("dataset", "collate_fn", "worker_init_fn")]
-        functions = [each for node in callbacks if node is not None for each in self._run_by(node)]
-        found = (unproved_effect(self._program, functions), outside_write(self._program, loader, functions))
-        return next(filter(None, found), "") or self._start_effect(loader) or self._weights(loader)
-
-    def _weights(self, loader: LoaderCall) -> str:
+    def _weights(self, dataset: ast.expr | None) -> str:
         """The weights of a model that a dataset of a library hands out."""
-        dataset = loader.argument("dataset")
-        for origin in self._origins.of(dataset) if dataset is not None else ():
-            if isinstance(origin, ast.Call) and self._program.value(origin.func).kind is Kind.LIBRARY:
-                for argument in arguments_of(origin):
-                    if is_of_model(self._program, argument):
-                        return f"{self._program.segment(argument)} is of a model, which workers would keep as it is"
+        for call in self._origins.calls(dataset) if dataset is not None else ():
+            for argument in arguments_of(call) if self._program.value(call.func).kind is Kind.LIBRARY else ():
+                if self._isolation.is_of_model(argument):
+                    return f"{self._program.segment(argument)} is of a model, which workers would keep as it is"
         return ""
 
-    def _start_effect(self, loader: LoaderCall) -> str:
+    def _tensors(self, dataset: ast.expr, depth: int = _DEPTH) -> Iterator[ast.expr]:
+        """The tensors that a TensorDataset cuts its items of, also one in other datasets."""
+        for call in self._origins.calls(dataset):
+            name = self._program.qualified(call.func)
+            if name in _OF_TENSORS:
+                yield from call.args
+            elif depth and name.startswith("torch.utils.data.") and name.rpartition(".")[2] in _WRAPPERS:
+                for part in (part for argument in call.args[:1] for part in self._elements(argument)):
+                    if part is not None:
+                        yield from self._tensors(part, depth - 1)
+
+    def _start_effect(self, callback: ast.expr | None) -> str:
         """What worker_init_fn may do besides seeding the random numbers."""
-        callback = loader.argument("worker_init_fn")
         if callback is None or self._program.value(callback).kind is Kind.NONE:
             return ""
-        functions = list(callables(self._program, callback))
+        functions = self._callees.of(callback)
         changed = [path for function in functions for path in self._effects.left_behind(function)]
         if changed:
             return f"worker_init_fn changes {changed[0]} in the workers"
@@ -99,20 +104,15 @@ class Datasets:
 
     def _run_by(self, node: ast.expr, depth: int = _DEPTH) -> Iterator[Function]:
         """The functions of this file that workers run for a dataset, or a function."""
-        yield from callables(self._program, node)
-        for origin in self._origins.of(node):
-            if isinstance(origin, ast.Call) and depth:
-                made = self._program.value(origin.func).node
-                getitem = method_of(made, "__getitem__") if isinstance(made, ast.ClassDef) else None
-                if getitem is not None:
-                    yield getitem
-                else:
-                    for part in self._inside_of(origin):
-                        yield from self._run_by(part, depth - 1)
-
-    def _inside_of(self, call: ast.Call) -> Iterator[ast.expr]:
-        for argument in arguments_of(call):
-            yield from (part for part in self._elements(argument) if part is not None)
+        yield from self._callees.of(node)
+        for call in self._origins.calls(node) if depth else ():
+            getitem = method_of(self._program.value(call.func).node, "__getitem__")
+            if getitem is not None:
+                yield getitem
+            else:
+                parts = (part for argument in arguments_of(call) for part in self._elements(argument))
+                for part in filter(None, parts):
+                    yield from self._run_by(part, depth - 1)
 
     def _joined(self, sources: Iterable[Source]) -> Source:
         found = list(sources) or [Source()]
@@ -149,11 +149,10 @@ class Datasets:
         last = name.rpartition(".")[2]
         if name.startswith("torch.utils.data.") and last in _WRAPPERS:
             return self._joined(self._inside(origin))
-        if name.startswith("torch.utils.data.") and last == "TensorDataset":
-            written = (tensor_write_while_read(self._program, argument) for argument in origin.args)
+        if name in _OF_TENSORS:
             made = [each for argument in origin.args for each in self._made_elsewhere(argument)]
             moved = any(self._names_device(given) for each in made for given in arguments_of(each))
-            return Source(bool(made), next(filter(None, written), ""), on_device=moved)
+            return Source(bool(made), on_device=moved)
         fixed = name.startswith("torchvision.datasets.") and last in _FIXED_DATASETS
         may_draw = not fixed or any(self._argument_may_draw(argument) for argument in arguments_of(origin))
         return Source(may_draw, self._argument_obstacle(origin), _is_iterable(name))
@@ -220,15 +219,13 @@ class Datasets:
         getitem = method_of(node, "__getitem__")
         if getitem is None:
             return Source(obstacle=self._argument_obstacle(call))
-        functions = list(self._reached(getitem))
+        functions = self._callees.reached([getitem])
         moved = next((each for function in functions for each in calls_in(function) if self._moves(each)), None)
         returned = [n.value for n in own_nodes(getitem) if isinstance(n, ast.Return) and n.value is not None]
         resident = any(
             (t := contains_tensor(program.value(value))) is not None and t.on_device and t.sure for value in returned
         )
-        obstacle = (
-            self._argument_obstacle(call) or self._handle(node) or write_while_read(program, self._effects, functions)
-        )
+        obstacle = self._argument_obstacle(call) or self._handle(node) or self._private_write(getitem, "it", "is read")
         if moved is not None:
             obstacle = f"{node.name}.__getitem__ uses the device, which a forked worker cannot"
         return Source(
@@ -243,17 +240,10 @@ class Datasets:
             for value in values
         )
 
-    def _reached(self, function: Function) -> Iterator[Function]:
-        seen: dict[Function, None] = {function: None}
-        stack = [function]
-        while stack:
-            current = stack.pop()
-            yield current
-            for call in calls_in(current):
-                callee = self._program.callee(call)
-                if callee is not None and callee not in seen:
-                    seen[callee] = None
-                    stack.append(callee)
+    def _private_write(self, function: Function, what: str, when: str) -> str:
+        """What running `function` in a worker changes in the worker's copy alone; empty if nothing."""
+        changed = next(iter(self._effects.left_behind(function)), "")
+        return f"{what} changes {changed} as it {when}, and every worker would have its own" if changed else ""
 
     def _moves(self, call: ast.Call) -> bool:
         """Does `call` put something on the device?"""
@@ -301,8 +291,7 @@ class Datasets:
                 for each in origin.elts:
                     yield from self._nested_origins(each, depth - 1)
 
-    def _callback_obstacle(self, loader: LoaderCall, name: str) -> str:
-        callback = loader.argument(name)
+    def _callback_obstacle(self, name: str, callback: ast.expr | None) -> str:
         for origin in self._origins.of(callback) if callback is not None else ():
             if isinstance(origin, ast.Lambda):
                 return f"{name} is a lambda, which cannot be pickled for workers"
@@ -310,8 +299,8 @@ class Datasets:
                 return f"{name} is {origin.name}(), defined inside a function, so that workers cannot unpickle it"
             if isinstance(origin, FUNCTIONS) and any(self._moves(call) for call in calls_in(origin)):
                 return f"{name} uses the device, which a forked worker cannot"
-        functions = callables(self._program, callback) if callback is not None and name == "collate_fn" else ()
-        return next(filter(None, (private_write(self._effects, each, name, "runs") for each in functions)), "")
+        functions = self._callees.of(callback) if callback is not None and name == "collate_fn" else ()
+        return next(filter(None, (self._private_write(each, name, "runs") for each in functions)), "")
 
     def hands_out_own_items(self, loader: LoaderCall) -> bool:
         """Are items given as they are, so that what a loop does to them in place is done to the dataset?"""
@@ -322,7 +311,7 @@ class Datasets:
         size, collate = loader.argument("batch_size"), loader.argument("collate_fn")
         if size is not None and self._program.value(size).kind is Kind.NONE:
             return True
-        return collate is not None and any(map(self._effects.passes_on, callables(self._program, collate)))
+        return collate is not None and any(map(self._effects.passes_on, self._callees.of(collate)))
 
     def _makes_items(self, dataset: ast.expr) -> bool:
         """Is each item made as it is read, rather than stored?"""
@@ -332,7 +321,7 @@ class Datasets:
         if not isinstance(origin, ast.Call):
             return False
         value = self._program.value(origin.func)
-        if value.kind is Kind.CLASS and isinstance(value.node, ast.ClassDef):
+        if value.kind is Kind.CLASS:
             getitem = method_of(value.node, "__getitem__")
             return getitem is not None and not self._effects.hands_out(getitem)
         last = value.name.rpartition(".")[2]

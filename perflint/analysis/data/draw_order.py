@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 
 from perflint import torch_ops
 from perflint.analysis.data.loaders import LoaderCall, Loaders
-from perflint.analysis.data.workers import elements_of
+from perflint.analysis.data.origins import Origins, parts_of
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import COMPREHENSIONS, path_of
+from perflint.syntax.walk import path_of
 
 # These make the iterators of their arguments when they are called, or (the second) when they are iterated over.
 _EAGER = re.compile(r"builtins\.(iter|enumerate|zip|map|filter)|itertools\.\w+")
@@ -32,7 +32,7 @@ class DrawOrder:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._loaders = program.get(Loaders)
-        self._origins = program.get(Loaders).origins
+        self._origins = program.get(Origins)
         self._early = dict(self._read_early())
         self._together = next(filter(self._takes_loaders, program.of_type(ast.Call)), None)
 
@@ -130,26 +130,14 @@ class DrawOrder:
         """What an iterator of `origin` may ask for iterators in turn, or hands out."""
         if isinstance(origin, ast.Subscript | ast.Starred):
             return [origin.value]
-        if isinstance(origin, ast.For | ast.AsyncFor):  # its target
+        if isinstance(origin, ast.For | ast.AsyncFor | ast.comprehension):  # its target
             return [origin.iter]
-        if isinstance(origin, ast.Name):
-            return self._iterated_for(origin)
         if not isinstance(origin, ast.Call):
-            return elements_of(origin)
+            return parts_of(origin)
         if isinstance(origin.func, ast.Attribute) and origin.func.attr in ("items", "values"):
             return [origin.func.value]
         name = self._program.qualified(origin.func)
         return origin.args if _EAGER.fullmatch(name) or _LAZY.fullmatch(name) else []
-
-    def _iterated_for(self, name: ast.Name) -> Sequence[ast.expr]:
-        """What the comprehension goes through whose variable this is."""
-        around = [each for each in self._program.ancestors(name) if isinstance(each, COMPREHENSIONS)]
-        parts = [part for each in around for part in each.generators]
-        return [
-            part.iter
-            for part in parts
-            if any(isinstance(each, ast.Name) and each.id == name.id for each in ast.walk(part.target))
-        ]
 
     def _names(self, call: ast.Call) -> Iterator[str]:
         """The names by which code out of sight knows a loader: of its variable, or of the function that returns it."""

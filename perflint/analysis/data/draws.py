@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint import torch_ops
+from perflint.analysis.data.effects import HARMLESS_LIBRARIES, HARMLESS_METHODS, method_of
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
@@ -17,28 +18,14 @@ _FIXED_TRANSFORMS = frozenset(
     " Resize Scale CenterCrop Pad"
     " Grayscale FiveCrop TenCrop Identity Lambda LinearTransformation".split()
 )
-_FIXED_LIBRARIES = frozenset(
-    "math os json re csv copy collections itertools functools pathlib io glob string struct base64"
-    " pickle operator builtins"
-    " PIL cv2 imageio pandas h5py soundfile librosa nibabel pydicom tifffile".split()
-)
-_FIXED_METHODS = frozenset(
-    "append extend index count get items keys values copy split strip lower upper replace join format"
-    " startswith endswith encode"
-    " decode read readline seek close iloc loc item tolist numpy astype reshape transpose view float"
-    " long int double half bool"
-    " unsqueeze squeeze permute contiguous clone detach convert resize crop size dim mean sum min max"
-    " std to_numpy open load"
-    " type to div mul add sub flatten ravel pad encode_plus".split()
-)
 
 
 class Draws:
     """Random draws in the functions, classes and transforms of one program."""
 
-    def __init__(self, program: Program, origins: Origins) -> None:
+    def __init__(self, program: Program) -> None:
         self._program = program
-        self._origins = origins
+        self._origins = program.get(Origins)
 
     def may_call(self, node: ast.AST) -> bool:
         """May calling the value of `node`, a transform or a function, draw random numbers?"""
@@ -69,7 +56,7 @@ class Draws:
     def _is_fixed_instance(self, call: ast.Call) -> bool:
         """Does `call` make an object of a class of this file whose `__call__` draws nothing?"""
         value = self._program.value(call.func)
-        method = method_of(value.node, "__call__") if isinstance(value.node, ast.ClassDef) else None
+        method = method_of(value.node, "__call__")
         return method is not None and not self.may_run(method)
 
     def may_run(self, function: Function, _seen: frozenset[ast.AST] = frozenset()) -> bool:
@@ -110,7 +97,7 @@ class Draws:
             )
         if isinstance(function.value, ast.Call) and self._is_super(function.value):
             return True
-        if function.attr in _FIXED_METHODS:
+        if function.attr in HARMLESS_METHODS:
             return False
         return self.may_call(function)
 
@@ -140,9 +127,4 @@ def library_draws(name: str) -> bool:
         )
     if name.startswith(("torchvision.transforms.functional.", "torchvision.io.")):
         return False
-    return head not in _FIXED_LIBRARIES and head not in ("numpy", "scipy")
-
-
-def method_of(node: ast.ClassDef, name: str) -> ast.FunctionDef | None:
-    """The method called `name` that the body of a class defines."""
-    return next((each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == name), None)
+    return head not in HARMLESS_LIBRARIES and head not in ("numpy", "scipy")

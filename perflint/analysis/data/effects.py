@@ -1,187 +1,284 @@
-"""Effect summaries of functions: the objects of others that they write to, and that they return."""
+"""The effects of functions as far as code in sight shows them: what they write to, read on in, and hand out."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from perflint.analysis.data.callables import callables
-from perflint.analysis.data.origins import argument_for
-from perflint.analysis.data.sharing import appended, parts_of, shared_in, sources_of
-from perflint.analysis.data.writes import is_first_use, read_on_by, written
+from perflint import torch_ops
+from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
-from perflint.analysis.ir.flow import Flow
+from perflint.analysis.memory.aliases import Memory
+from perflint.analysis.memory.library import INDEXING
+from perflint.analysis.memory.locations import ANY, NOWHERE, Location, Locations, Origin, Summary, Write, made
+from perflint.analysis.memory.points_to import PointsTo
+from perflint.analysis.memory.python import FILLS, TAKES
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import is_static, parameters_of
-from perflint.syntax.walk import Function, own_nodes, stores
+from perflint.syntax.arguments import arguments_of, is_static
+from perflint.syntax.walk import FUNCTIONS, Function, own_nodes, path_of
 
-_Wanted = str | tuple[ast.expr, str]  # a path, or an expression with the attribute of its value that is meant, or ""
-Paths = frozenset[str]
-_Doing = Callable[["Program", ast.AST], Iterator[ast.expr]]
+POSITION = "@"  # the attribute that reading on in a stream binds anew
+_READING_ON = frozenset("read read1 readinto readline readlines recv seek send fetchone fetchmany __next__".split())
+_GIVING = frozenset({"pop", "popleft", "popitem", "setdefault"})  # those that fill or take, and whose result is used
+_SHARING = ("builtins.", "itertools.", "collections.", "functools.partial", "numpy.asarray")
+_DEPTH = 3  # of compositions of transforms
+HARMLESS_LIBRARIES = frozenset(  # which draw no random numbers, and change nothing that they are given
+    "math os json re csv copy collections itertools functools pathlib io glob string struct base64"
+    " pickle operator builtins"
+    " PIL cv2 imageio pandas h5py soundfile librosa nibabel pydicom tifffile".split()
+)
+HARMLESS_METHODS = frozenset(  # of anything but tensors, as far as they are not torch's
+    "append extend index count get items keys values copy split strip lower upper replace join format"
+    " startswith endswith encode"
+    " decode read readline seek close iloc loc item tolist numpy astype reshape transpose view float"
+    " long int double half bool"
+    " unsqueeze squeeze permute contiguous clone detach convert resize crop size dim mean sum min max"
+    " std to_numpy open load"
+    " type to div mul add sub flatten ravel pad encode_plus".split()
+)
 
 
-class Effects:
-    """The effect summaries of one program's functions.
+class InSight(PointsTo):
+    """Points-to analysis where code out of sight is taken to write to nothing, and to return something new.
 
-    Effects are access paths that are valid at the callers of a function, cut after the first attribute: `self.rows` or
-    `batch.x` of a parameter, `COUNTS` of the module.
+    An attribute that is assigned where it is missing, as at its first use, is not written to.
     """
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
-        self._flow = program.get(Flow)
-        self._known: dict[tuple[str, Function], Paths] = {}
+    def is_run(self, special: str) -> bool:
+        """None is: most objects are of other classes."""
+        return False
+
+    def write(
+        self, node: ast.AST, to: Iterable[Location], *,
+        deep: bool = False, deferred: bool = False, attribute: str = "",
+    ) -> None:  # fmt: skip
+        """Note a write of code in sight."""
+        if not deep and not is_first_use(self.program, node):
+            super().write(node, to, deferred=deferred, attribute=attribute)
+
+    def _dispatched(self, call: ast.Call) -> Sequence[Function]:
+        return super()._dispatched(call) or self.program.get(Callees).of(call.func)
+
+    def result(self, call: ast.Call) -> Locations:
+        """What a call may evaluate to; batches are new, whatever their loader reads."""
+        is_loader = self.program.value(call).kind is Kind.LOADER and self.program.callee(call) is None
+        return self._unknown(call) if is_loader else super().result(call)
+
+    def joined(self, operand: ast.expr) -> Locations:
+        """What the result of an operator holds of an operand that is a container."""
+        is_container = self.program.value(operand).kind in (Kind.SEQUENCE, Kind.MAPPING)
+        return super().joined(operand) if is_container else NOWHERE
+
+    def _of_library(self, call: ast.Call, name: str) -> Locations:
+        is_new = not name.startswith(_SHARING)
+        if name == "builtins.next" and call.args:
+            self.write(call, self.of(call.args[0]))
+        found = super()._of_library(call, name)
+        return self._unknown(call) if is_new else found
+
+    def _elsewhere(self, call: ast.Call, name: str) -> Locations:
+        return self._unknown(call)
+
+    def _of_module(self, call: ast.Call) -> Locations:
+        return self._unknown(call)
+
+    def _method(self, call: ast.Call, func: ast.Attribute) -> Locations:
+        name, receiver = func.attr, self.of(func.value)
+        is_statement = isinstance(self.program.parent(call), ast.Expr)
+        if name in _READING_ON:
+            self.write(call, receiver, attribute=POSITION)
+        is_new = name in ("copy", *_READING_ON) or (
+            torch_ops.of_method(name) is None and self.program.value(func.value).kind is Kind.NUMPY
+        )
+        is_used = name in FILLS | TAKES and name not in _GIVING and not is_statement
+        if is_used or (is_new and name not in FILLS | TAKES):
+            return self._unknown(call)
+        return super()._method(call, func)
+
+    def _unknown(self, call: ast.Call) -> Locations:
+        for keyword in call.keywords:
+            if keyword.arg == "inplace" and getattr(keyword.value, "value", False) is True:
+                is_method = isinstance(call.func, ast.Attribute) and not self.program.qualified(call.func)
+                self.write(call, self.of(call.func.value if is_method else call.args[0]))  # type: ignore[attr-defined]
+        return frozenset({made(call)})
+
+
+class Wary(PointsTo):
+    """Points-to analysis of what may happen to a dataset, where batches are new, and an optimizer knows its tensors."""
+
+    def is_run(self, special: str) -> bool:
+        """May an operator run the special methods of this name? What is indexed is hardly ever a dataset."""
+        return special not in INDEXING
+
+    def result(self, call: ast.Call) -> Locations:
+        """What a call may evaluate to; batches are new, whatever their loader reads."""
+        is_loader = self.program.value(call).kind is Kind.LOADER and self.program.callee(call) is None
+        return frozenset({made(call)}) if is_loader else super().result(call)
+
+    def write(
+        self, node: ast.AST, to: Iterable[Location], *,
+        deep: bool = False, deferred: bool = False, attribute: str = "",
+    ) -> None:  # fmt: skip
+        """Note a write; a step of an optimizer writes to what that was given."""
+        func = getattr(node, "func", None)
+        if isinstance(func, ast.Attribute) and self.program.value(func.value).kind is Kind.OPTIMIZER:
+            to = [each for each in to if each.origin is not Origin.ANYWHERE]
+        super().write(node, to, deep=deep, deferred=deferred, attribute=attribute)
+
+    def _elsewhere(self, call: ast.Call, name: str) -> Locations:
+        is_harmless = name.partition(".")[0] in HARMLESS_LIBRARIES
+        return self._kept(call) if is_harmless else super()._elsewhere(call, name)
+
+    def _method(self, call: ast.Call, func: ast.Attribute) -> Locations:
+        is_harmless = func.attr in HARMLESS_METHODS - FILLS - TAKES and torch_ops.of_method(func.attr) is None
+        return self._kept(call) | self.of(func.value) if is_harmless else super()._method(call, func)
+
+    def _unknown(self, call: ast.Call) -> Locations:
+        given = self._given(call)
+        if not self.program.qualified(call.func):
+            given |= self.of(call.func.value if isinstance(call.func, ast.Attribute) else call.func)
+        self.write(call, given, deep=True, deferred=self._applies(call))
+        self.cells.store([made(call)], ANY, given)
+        return self.cells.reach(given) | {made(call)} | {each.part(ANY) for each in given if each.is_open}
+
+
+class PossibleEffects(Memory):
+    """What one program's functions may do to datasets, with all that code out of sight may do."""
+
+    analysis = Wary
+
+
+class Effects(Memory):
+    """The effects of one program's functions in sight, by points-to analysis."""
+
+    analysis = InSight
 
     def left_behind(self, function: Function) -> list[str]:
         """What `function` writes to that is no argument, in alphabetical order."""
-        return self._own(function, self.changed(function))
-
-    def hands_out(self, function: Function) -> list[str]:
-        """What `function` returns, or puts into what it returns, that is no argument."""
-        return self._own(function, self.given(function))
-
-    def passes_on(self, function: Function) -> bool:
-        """Does `function` return an argument or a part of one, or put that into what it returns?"""
-        return len(self.given(function)) > len(self.hands_out(function))
-
-    def changed(self, function: Function) -> Paths:
-        """What `function` writes to."""
-        return self._once(
-            "changed", function, lambda each: (*self._done(each, written, self.changed), *self._set(each))
-        )
+        return self._named(function, (each for each in self.summary(function).writes if each.attribute != POSITION))
 
     def read_on(self, function: Function) -> list[str]:
         """What running `function` reads on in, such as an open file, and its caller does not hand to it."""
-        return self._own(function, self._read_on(function))
+        return self._named(function, (each for each in self.summary(function).writes if each.attribute == POSITION))
 
-    def _read_on(self, function: Function) -> Paths:
-        return self._once("read on", function, lambda each: self._done(each, read_on_by, self._read_on))
+    def hands_out(self, function: Function) -> bool:
+        """Does `function` return, or put into what it returns, what is no argument?"""
+        return any(not self._is_argument(function, each) for each in self._given(function))
 
-    def given(self, function: Function) -> Paths:
-        """What `function` returns, or puts into what it returns, that is not its own."""
-        return self._once("given", function, lambda each: self._returned(each, parts=True))
+    def passes_on(self, function: Function) -> bool:
+        """Does `function` return an argument or a part of one, or put that into what it returns?"""
+        return any(self._is_argument(function, each) for each in self._given(function))
 
-    def _own(self, function: Function, paths: Paths) -> list[str]:
-        is_method = self._program.class_of(function) is not None and not is_static(function)
-        parameters = {each.arg for each in parameters_of(function)[is_method:]}
-        return sorted(path for path in paths if path.partition(".")[0] not in parameters)
+    def _given(self, function: Function) -> Iterator[Location]:
+        summary = self.summary(function)
+        yield from (each for each in summary.returns | summary.holds if each.is_outside)
 
-    def _once(self, what: str, function: Function, search: Callable[[Function], Iterable[str]]) -> Paths:
-        key = what, function
-        if key not in self._known:
-            self._known[key] = frozenset()  # for a function that calls itself
-            self._known[key] = frozenset(search(function))
-        return self._known[key]
+    def _is_argument(self, function: Function, place: Location) -> bool:
+        return place.origin is Origin.PARAMETER and not self.is_self(function, place)
 
-    def _done(self, function: Function, by: _Doing, to: Callable[[Function], Paths]) -> Iterator[str]:
-        """What `function` does something to: `by` tells it of a node, and `to` of a function that is called."""
-        declared = _declared(function)
-        for node in own_nodes(function):
-            if is_first_use(self._program, node):
-                continue
-            for target in by(self._program, node):
-                if not isinstance(target, ast.Name) or target.id not in declared:
-                    yield from self._outside_of([(target, "")])
-            if isinstance(node, ast.Call):
-                for callee in self.callees(node):
-                    for path in to(callee):
-                        yield from self._outside_of(self._in_caller(path, callee, node))
+    def is_self(self, function: Function, place: Location) -> bool:
+        """Is it the object, or a part of the object, whose method `function` is?"""
+        first = next(iter([*function.args.posonlyargs, *function.args.args]), None)
+        is_method = self.program.class_of(function) is not None and not is_static(function)
+        return is_method and place.root is first
 
-    def _set(self, function: Function) -> Iterator[str]:
-        """The module's variables that `function` assigns."""
-        for name in _declared(function):
-            statements = map(self._program.statement_of, stores(function, name))
-            if not all(is_first_use(self._program, each) for each in statements):
-                yield name
+    def _named(self, function: Function, writes: Iterable[Write]) -> list[str]:
+        return sorted(
+            {
+                name
+                for each in writes
+                if (name := _name(each)) and each.to.origin is not Origin.ANYWHERE
+                and not self._is_argument(function, each.to)
+            }
+        )  # fmt: skip
 
-    def _returned(self, function: Function, *, parts: bool) -> Iterator[str]:
-        if isinstance(function, ast.Lambda):
-            yield from self._outside_of([(function.body, "")], parts=parts)
-        for node in own_nodes(function):
-            if isinstance(node, ast.Return) and node.value is not None:
-                yield from self._outside_of([(node.value, "")], parts=parts)
+    def _of_unknown(self, function: Function) -> Summary:
+        return Summary()
 
-    def callees(self, call: ast.Call) -> list[Function]:
-        """The functions of this file that `call` may run."""
-        callee = self._program.callee(call)
-        return [callee] if callee is not None else list(callables(self._program, call.func))
+    def _of_recursion(self, function: Function) -> Summary:
+        return Summary()
 
-    def _in_caller(self, path: str, callee: Function, call: ast.Call) -> Iterator[_Wanted]:
-        """What the function that calls `callee` knows its `path` as."""
-        root, _, attribute = path.partition(".")
-        parameters = [each.arg for each in parameters_of(callee)]
-        if root not in parameters:
-            yield path
-        elif root == parameters[0] and self._program.class_of(callee) is not None and not is_static(callee):
-            if self._program.value(call.func).kind is not Kind.CLASS:  # which makes an object of its own
-                is_named = isinstance(call.func, ast.Attribute) and call.func.attr == getattr(callee, "name", "")
-                receiver = call.func.value if is_named and isinstance(call.func, ast.Attribute) else call.func
-                yield receiver, attribute
-        elif (argument := argument_for(self._program, callee, root, call)) is not None:
-            yield argument, attribute
 
-    def _outside_of(self, wanted: Iterable[_Wanted], *, parts: bool = False) -> Iterator[str]:
-        """The paths outside the function that it may be, or a view of one; with `parts`, also what it holds."""
-        stack, seen = list(wanted), set[_Wanted]()
+def _name(write: Write) -> str:
+    """What a write is to, in words: the root with the first attribute."""
+    root = write.to.root.arg if isinstance(write.to.root, ast.arg) else str(write.to.root)
+    attributes = [part for part in (*write.to.path, write.attribute) if part.isidentifier()]
+    return ".".join([root, *attributes[:1]])
+
+
+# -- which functions run
+
+
+class Callees:
+    """The functions of one program that calling values may run."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._origins = program.get(Origins)
+
+    def of(self, node: ast.AST, depth: int = _DEPTH) -> list[Function]:
+        """The functions that calling `node` runs: itself, `__call__` of its class, or those that a library wraps."""
+        return list(dict.fromkeys(self._behind(node, depth)))
+
+    def _behind(self, node: ast.AST, depth: int) -> Iterator[Function]:
+        for origin in self._origins.of(node):
+            value = self._program.value(origin)
+            if isinstance(origin, FUNCTIONS):
+                yield origin
+            elif isinstance(origin, ast.Call):
+                yield from self._of_object(origin, depth)
+            elif value.kind is Kind.FUNCTION and isinstance(value.node, FUNCTIONS):
+                yield value.node
+
+    def _of_object(self, call: ast.Call, depth: int) -> Iterator[Function]:
+        value = self._program.value(call.func)
+        if value.kind is Kind.CLASS and isinstance(value.node, ast.ClassDef):
+            method = method_of(value.node, "__call__")
+            if method is not None:
+                yield method
+        elif value.kind is Kind.LIBRARY and depth:
+            for argument in arguments_of(call):
+                for part in argument.elts if isinstance(argument, ast.List | ast.Tuple) else [argument]:
+                    yield from self._behind(part, depth - 1)
+
+    def reached(self, functions: Iterable[Function]) -> list[Function]:
+        """The functions of this file that calling `functions` may run, themselves among them."""
+        found, stack = dict[Function, None](), list(functions)
         while stack:
-            each = stack.pop()
-            if isinstance(each, str):
-                yield each
-            elif each not in seen:
-                seen.add(each)
-                stack += self._behind(*each, parts=parts)
-
-    def same(self, node: ast.expr, *, parts: bool = False) -> Iterator[tuple[ast.expr, str]]:
-        """The expressions whose values `node` may be, or be a view or an element of, each with the attribute meant.
-
-        With `parts`, also those whose values it may hold.
-        """
-        stack: list[_Wanted] = [(node, "")]
-        seen = set[_Wanted]()
-        while stack:
-            each = stack.pop()
-            if not isinstance(each, str) and each not in seen:
-                seen.add(each)
-                yield each
-                stack += self._behind(*each, parts=parts)
-
-    def _behind(self, node: ast.expr, attribute: str, *, parts: bool) -> Iterator[_Wanted]:
-        """Where the object at `node` comes from."""
-        if isinstance(node, ast.Name):
-            for source in self._sources(node, attribute, parts):
-                if isinstance(source, str):
-                    yield f"{source}.{attribute}" if attribute else source
-                else:
-                    yield source, attribute
-        elif isinstance(node, ast.Attribute):
-            yield node.value, node.attr
-        else:
-            yield from ((each, attribute) for each in shared_in(self._program, node))
-            yield from ((each, "") for each in parts_of(self._program, node)) if parts else ()
-        if isinstance(node, ast.Call):
-            for callee in self.callees(node):
-                for path in self._once("returned", callee, lambda each: self._returned(each, parts=False)):
-                    yield from self._in_caller(path, callee, node)
-
-    def _sources(self, name: ast.Name, attribute: str, parts: bool) -> Iterator[ast.expr | str]:
-        """The expressions whose value a variable may have, or the name by which callers know it."""
-        definitions = self._flow.definitions(name)
-        if not definitions:
-            yield from self._outside(name, attribute)
-        for definition in definitions:
-            if isinstance(definition, ast.arg):
-                yield definition.arg
-            elif isinstance(definition, ast.Name):
-                yield from sources_of(self._program, definition)
-                yield from appended(self._program, definition) if parts else ()
-
-    def _outside(self, name: ast.Name, attribute: str) -> Iterator[str]:
-        """A variable or class of the module, or what it imports; the settings of another module are not meant."""
-        kind = self._program.value(name).kind
-        is_import = kind is Kind.LIBRARY and not attribute
-        if kind in (Kind.CLASS, Kind.FUNCTION) or is_import or stores(self._program.tree, name.id):
-            yield name.id
+            function = stack.pop()
+            if function not in found:
+                found[function] = None
+                for call in (node for node in own_nodes(function) if isinstance(node, ast.Call)):
+                    callee = self._program.callee(call)
+                    stack += [callee] if callee is not None else self.of(call.func)
+        return list(found)
 
 
-def _declared(function: Function) -> set[str]:
-    return {name for node in own_nodes(function) if isinstance(node, ast.Global) for name in node.names}
+def method_of(node: ast.AST | None, name: str) -> ast.FunctionDef | None:
+    """The method called `name` that the body of a class defines."""
+    body = node.body if isinstance(node, ast.ClassDef) else []
+    return next((each for each in body if isinstance(each, ast.FunctionDef) and each.name == name), None)
+
+
+def is_first_use(program: Program, node: ast.AST) -> bool:
+    """Is `node` an assignment for where nothing is there yet, as a file is opened at first use?"""
+    if not isinstance(node, ast.Assign) or isinstance(node.targets[0], ast.Subscript):
+        return False
+    name = path_of(node.targets[0]).rpartition(".")[2]
+    tests = [parent.test for parent in program.ancestors(node) if isinstance(parent, ast.If)]
+    return bool(name) and any(_asks_whether_missing(part, name) for test in tests for part in ast.walk(test))
+
+
+def _asks_whether_missing(node: ast.AST, name: str) -> bool:
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return _mentions(node.operand, name)
+    if not isinstance(node, ast.Compare) or not isinstance(node.ops[0], ast.Is | ast.Eq):
+        return False
+    return getattr(node.comparators[0], "value", 0) is None and _mentions(node.left, name)
+
+
+def _mentions(node: ast.AST, name: str) -> bool:
+    return any(
+        name in (getattr(each, "id", ""), getattr(each, "attr", ""), getattr(each, "value", ""))
+        for each in ast.walk(node)
+    )

@@ -73,11 +73,7 @@ class Loaders:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-
-    @cached_property
-    def origins(self) -> Origins:
-        """Where values come from."""
-        return Origins(self._program)
+        self._origins = program.get(Origins)
 
     @cached_property
     def calls(self) -> list[LoaderCall]:
@@ -218,7 +214,7 @@ class Loaders:
 
     def judge(self, expression: ast.expr) -> tuple[State, bool]:
         """Is the value of `expression` off? And is that, or that it is on, certain?"""
-        states = {self._judge_origin(origin) for origin in self.origins.of(expression)}
+        states = {self._judge_origin(origin) for origin in self._origins.of(expression)}
         if (State.ON, True) in states:
             return State.ON, len(states) == 1
         for state in (State.ON, State.CHOICE, State.OFF):

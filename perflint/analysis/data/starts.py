@@ -1,4 +1,4 @@
-"""Finds the first statement at module level that starts worker processes without a main guard."""
+"""Finds what starts worker processes: the first statement at module level that does, functions, and their results."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from perflint.analysis.data.draws import method_of
-from perflint.analysis.data.handovers import Handovers
+from perflint.analysis.data.effects import method_of
 from perflint.analysis.data.loaders import Loaders, is_loader_class
+from perflint.analysis.data.origins import Origins
 from perflint.analysis.data.workers import Reason, Workers
 from perflint.analysis.facts import Program
 from perflint.analysis.links import Likelihood
 from perflint.analysis.values.values import Kind
+from perflint.syntax.arguments import arguments_of
 from perflint.syntax.scripts import is_main_guard
 from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, Function, body_of, children, own_nodes
 
@@ -28,6 +30,18 @@ _STARTS = re.compile(
 _EXECUTOR = re.compile(r"concurrent\.futures\.(process\.)?ProcessPoolExecutor")  # starts them when it gets work
 _PROCESS = re.compile(r"(torch\.)?multiprocessing\.(\w+\.)?Process")
 _FORK_ONLY = re.compile(r"""(set_start_method|get_context|multiprocessing_context\s*=)\s*\(?\s*['"]fork['"]""")
+
+_VERB = re.compile(r"^_*(fit|train)(_|$|[A-Z])")
+_WORKER_OPTION = re.compile(r"^(data_?|data_?loader_?)?(num_?|n_?)?workers?$")
+_WORKERS_OF_LOADERS = re.compile(r"^(data_?|data_?loader_?)?(num_?|n_?)workers$")
+_LIBRARIES = frozenset(
+    "torch torchvision torchaudio builtins numpy scipy math os sys time random json re logging"
+    " argparse pathlib shutil subprocess"
+    " sklearn pandas matplotlib tqdm wandb PIL cv2 yaml pickle copy itertools functools collections"
+    " unittest pytest doctest".split()
+)
+_FIT = frozenset({"fit", "test", "validate", "predict"})
+_LOADER_METHODS = ("train_dataloader", "val_dataloader", "test_dataloader", "predict_dataloader")
 
 
 @dataclass(frozen=True)
@@ -45,8 +59,8 @@ class Starts:
 
     def __init__(self, program: Program, assumed: frozenset[ast.Call] = frozenset()) -> None:
         self._program = program
+        self._origins = program.get(Origins)
         self._workers = Workers(program, assumed)
-        self._handovers = Handovers(program)
         self._functions: dict[ast.AST, Reason | None] = {}
 
     @property
@@ -182,12 +196,12 @@ class Starts:
 
     def _makers(self, node: ast.expr) -> list[str]:
         """The qualified names of the calls that may have made an object."""
-        origins = self._program.get(Loaders).origins.of(node)
+        origins = self._origins.of(node)
         return [self._program.qualified(origin.func) for origin in origins if isinstance(origin, ast.Call)]
 
     def _is_process(self, node: ast.expr) -> bool:
         """Is it a Process? One that is kept in a list is known by its construction in the same function."""
-        origins = self._program.get(Loaders).origins.of(node)
+        origins = self._origins.of(node)
         made = [origin for origin in origins if isinstance(origin, ast.Call)]
         if made:
             return any(self._makes_process(origin) for origin in made)
@@ -207,24 +221,113 @@ class Starts:
 
     def _handed_over(self, call: ast.Call) -> Reason | None:
         """What code out of sight starts that is given a function, a loader, or options that say how many workers."""
-        for function in self._handovers.functions_run(call):
+        for function in self._functions_run(call):
             reason = self._in_function(function)
             if reason is not None:
                 return Reason(Likelihood.POSSIBLE, reason.what)
-        if not self._handovers.runs_training(call):
+        if not self._runs_training(call):
             return None
-        for expression in self._handovers.loaders_in(call):
+        for expression in self._loaders_in(call):
             reason = self._workers.of_parts(expression)
             if reason is not None:
-                certain = reason.likelihood if self._handovers.surely_iterates(call) else Likelihood.POSSIBLE
+                certain = reason.likelihood if self._surely_iterates(call) else Likelihood.POSSIBLE
                 return Reason(certain, reason.what)
-        for workers in self._handovers.workers_given(call):
+        for workers in self._workers_given(call):
             reason = self._workers.of_number(workers, "the workers that it was built with")
             if reason is not None:
                 return Reason(Likelihood.POSSIBLE, reason.what)
-        if self._handovers.passes_worker_option(call):
+        if self._passes_worker_option(call):
             return Reason(Likelihood.POSSIBLE, "it may start the workers that the command line asks for")
         return None
+
+    # -- calls by which a script passes its training to code of other files
+
+    def _runs_training(self, call: ast.Call) -> bool:
+        """Does a name like fit, train or run call code that cannot be seen?"""
+        value = self._program.value(call.func)
+        if isinstance(call.func, ast.Attribute):
+            owner = self._program.value(call.func.value)
+            if owner.kind not in (Kind.UNKNOWN, Kind.LIBRARY, Kind.METHOD) or _is_known_library(owner.name):
+                return False
+            return bool(_VERB.search(call.func.attr))
+        imported = value.kind is Kind.LIBRARY and not _is_known_library(value.name)
+        return imported and isinstance(call.func, ast.Name) and bool(_VERB.search(call.func.id))
+
+    def _functions_run(self, call: ast.Call) -> Iterator[Function]:
+        """The functions of this file that are passed to a call that trains by its name."""
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        if _VERB.search(name):
+            for argument in arguments_of(call):
+                value = self._program.value(argument)
+                if value.kind is Kind.FUNCTION and isinstance(value.node, FUNCTIONS):
+                    yield value.node
+
+    def _surely_iterates(self, call: ast.Call) -> bool:
+        """Is it the fit of a trainer of Lightning?"""
+        if not isinstance(call.func, ast.Attribute) or call.func.attr not in _FIT:
+            return False
+        names = (
+            self._program.qualified(origin.func)
+            for origin in self._origins.of(call.func.value)
+            if isinstance(origin, ast.Call)
+        )
+        return any(name.rpartition(".")[2] == "Trainer" and "lightning" in name for name in names)
+
+    def _loaders_in(self, call: ast.Call) -> Iterator[ast.expr]:
+        """The expressions that may be loaders among the arguments, and those that its modules' own methods return."""
+        for argument in arguments_of(call):
+            yield argument
+            value = self._program.value(argument)
+            if isinstance(value.node, ast.ClassDef) and value.kind in (Kind.MODULE, Kind.INSTANCE):
+                yield from self._returned(value.node)
+
+    def _returned(self, node: ast.ClassDef) -> Iterator[ast.expr]:
+        for name in _LOADER_METHODS:
+            method = method_of(node, name)
+            for each in own_nodes(method) if method is not None else ():
+                if isinstance(each, ast.Return) and each.value is not None:
+                    yield each.value
+
+    def _passes_worker_option(self, call: ast.Call) -> bool:
+        """Does code that cannot be seen get all options of the command line, one of which is a number of workers?"""
+        if not self._unused_worker_option:
+            return False
+        if self._gets_options(call):
+            return True
+        if not isinstance(call.func, ast.Attribute):
+            return False
+        return any(map(self._gets_options, self._unseen_makers(call.func.value)))
+
+    def _workers_given(self, call: ast.Call) -> Iterator[ast.expr]:
+        """The numbers of workers that the object, whose method it is, was built with by code that cannot be seen.
+
+        Its options may be built in the same way, as those of the trainers of transformers are.
+        """
+        makers = list(self._unseen_makers(call.func.value)) if isinstance(call.func, ast.Attribute) else []
+        options = (
+            made for maker in makers for argument in arguments_of(maker) for made in self._unseen_makers(argument)
+        )
+        for keyword in (keyword for each in (*makers, *options) for keyword in each.keywords):
+            if _WORKERS_OF_LOADERS.match(keyword.arg or ""):
+                yield keyword.value
+
+    def _unseen_makers(self, node: ast.expr) -> Iterator[ast.Call]:
+        """The calls of other files' code, and of libraries that nothing is known of, that made the object."""
+        for origin in self._origins.of(node):
+            if not isinstance(origin, ast.Call) or self._program.callee(origin) is not None:
+                continue
+            if not _is_known_library(self._program.qualified(origin.func)):
+                yield origin
+
+    def _gets_options(self, call: ast.Call) -> bool:
+        return any(self._program.value(argument).name == "argparse.Namespace" for argument in arguments_of(call))
+
+    @cached_property
+    def _unused_worker_option(self) -> bool:
+        """Does the command line have an option for workers that this file does not read itself?"""
+        options = {name for name in self._program.get(Loaders).command_line if _WORKER_OPTION.match(name)}
+        read = {node.attr for node in self._program.of_type(ast.Attribute)}
+        return bool(options - read)
 
 
 def _likelihood(reason: Reason | None) -> Likelihood:
@@ -237,3 +340,7 @@ def _blocks(statement: ast.If | ast.Try | ast.With) -> Iterator[list[ast.stmt]]:
         yield from (handler.body for handler in statement.handlers)
     for field in ("orelse", "finalbody"):
         yield getattr(statement, field, [])
+
+
+def _is_known_library(name: str) -> bool:
+    return name.partition(".")[0] in _LIBRARIES

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from perflint.analysis.data.effects import method_of
 from perflint.analysis.data.loaders import LoaderCall, Loaders, Setting, State
-from perflint.analysis.data.origins import argument_for
+from perflint.analysis.data.origins import Origins, parts_of
 from perflint.analysis.facts import Program
 from perflint.analysis.links import Likelihood, Summary
 from perflint.analysis.values.values import Kind
@@ -42,6 +43,7 @@ class Workers:
         self._program = program
         self._assumed = assumed
         self._loaders = program.get(Loaders)
+        self._origins = program.get(Origins)
         self.queried: set[str] = set()  # functions of other files that a start depends on
 
     def of(self, node: ast.AST) -> Reason | None:
@@ -89,7 +91,7 @@ class Workers:
         if not is_held and value.kind is Kind.LOADER and value.node in self._loaders.by_call:
             return self.of_loader(self._loaders.by_call[value.node])
         reasons = []
-        for origin in self._loaders.origins.of(node):
+        for origin in self._origins.of(node):
             reasons += [self._search(part, seen) for part in self._sources(origin, is_held)]
             if isinstance(origin, ast.Call):
                 reasons.append(self._of_call(origin, is_held))
@@ -99,12 +101,12 @@ class Workers:
         """What `origin` is made of, as far as it may be a loader, or hold one."""
         if isinstance(origin, ast.Subscript | ast.Starred):
             yield origin.value, True
-        elif isinstance(origin, ast.For | ast.AsyncFor):  # its target
+        elif isinstance(origin, ast.For | ast.AsyncFor | ast.comprehension):  # its target
             yield origin.iter, True
         elif isinstance(origin, ast.Call):
             yield from self._sources_of_call(origin, is_held)
         if is_held:
-            for each in (*elements_of(origin), *self._put_in.get(origin, ())):
+            for each in (*parts_of(origin), *self._put_in.get(origin, ())):
                 yield each, False
                 yield each, True
 
@@ -112,7 +114,11 @@ class Workers:
         name = self._name(call)
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
         method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-        if _WRAPS.fullmatch(name) or method in _WRAPPING_METHODS:
+        if (
+            _WRAPS.fullmatch(name)
+            or method in _WRAPPING_METHODS
+            or method_of(self._program.value(call.func).node, "__iter__") is not None
+        ):
             yield from ((argument, is_held) for argument in call.args)
         elif is_held and name in _MAPPINGS:
             yield from ((argument, True) for argument in call.args)
@@ -151,7 +157,7 @@ class Workers:
         return put
 
     def _put(self, put: dict[ast.AST, list[ast.expr]], container: ast.expr, value: ast.expr) -> None:
-        for origin in self._loaders.origins.of(container):
+        for origin in self._origins.of(container):
             put[origin].append(value)
 
     # -- numbers of workers
@@ -170,7 +176,7 @@ class Workers:
 
     def _is_for_callers(self, setting: Setting) -> bool:
         """Is it a parameter of which nothing is known?"""
-        origins = list(self._loaders.origins.of(setting.value)) if setting.value is not None else []
+        origins = list(self._origins.of(setting.value)) if setting.value is not None else []
         parameters = [each for each in origins if isinstance(each, ast.arg)]
         return bool(parameters) and len(parameters) == len(origins) and not any(map(self._is_supplied, parameters))
 
@@ -184,19 +190,6 @@ class Workers:
             self._program.callee(site) is function
             and not any(isinstance(each, ast.Starred) for each in site.args)
             and all(keyword.arg for keyword in site.keywords)
-            and argument_for(self._program, function, parameter.arg, site) is None
+            and self._origins.given(site, function, parameter.arg) is None
             for site in sites
         )
-
-
-def elements_of(node: ast.AST) -> list[ast.expr]:
-    """What a container holds that is written out, or made, at `node`."""
-    if isinstance(node, ast.Dict):
-        return node.values
-    if isinstance(node, ast.List | ast.Tuple | ast.Set):
-        return node.elts
-    if isinstance(node, ast.DictComp):
-        return [node.value]
-    if isinstance(node, ast.ListComp | ast.GeneratorExp):
-        return [node.elt]
-    return []

@@ -154,6 +154,15 @@ class Graph:
 
     # -- values
 
+    @cached_property
+    def bindings(self) -> dict[str, list[Definition]]:
+        """All definitions of each variable of this scope."""
+        found: dict[str, list[Definition]] = {}
+        for value in self.values.values():
+            if isinstance(value, Definition):
+                found.setdefault(value.name, []).append(value)
+        return found
+
     def value(self, name: ast.AST) -> Value | None:
         """The value that a name reads, or that a binding gives; None where this scope does not hold it."""
         return self.values.get(name)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import ClassVar
 
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Graph, Scope
+from perflint.analysis.links import ParameterEffect
 from perflint.analysis.memory.locations import ANYWHERE, Location, Origin, Summary, Write, made
 from perflint.analysis.memory.points_to import PointsTo
-from perflint.syntax.arguments import parameters_of
+from perflint.syntax.arguments import defaults_of, parameters_of
 from perflint.syntax.walk import Function
 
 _DEEPEST = 24  # of calls in calls; behind that, a function is as good as unknown
@@ -20,8 +22,10 @@ _DEEPEST = 24  # of calls in calls; behind that, a function is as good as unknow
 class Memory:
     """The points-to analyses of the scopes of one program, each worked out when it is first asked for."""
 
+    analysis: ClassVar[type[PointsTo]] = PointsTo
+
     def __init__(self, program: Program) -> None:
-        self._program = program
+        self.program = program
         self._flow = program.get(Flow)
         self._points: dict[Scope, PointsTo] = {}
         self._summaries: dict[Function, Summary] = {}
@@ -33,7 +37,7 @@ class Memory:
 
     def points_to(self, node: ast.AST) -> PointsTo:
         """The locations and writes of the scope whose own code holds `node`."""
-        return self._of(self._program.function_of(node) or self._program.tree)
+        return self.points_of(self.program.function_of(node) or self.program.tree)
 
     def writes_after(self, node: ast.expr, point: ast.AST) -> Iterator[Write]:
         """The writes that may run after `point` in its scope, and may change what `node` evaluates to there."""
@@ -47,30 +51,54 @@ class Memory:
     def summary(self, function: Function) -> Summary:
         """What a call of `function` does."""
         if function in self._active:
-            return _of_parameters(function)  # what it does to others, its own analysis finds
+            return self._of_recursion(function)
         if len(self._active) > _DEEPEST:
-            return _unknown(function)
+            return self._of_unknown(function)
         if function not in self._summaries:
-            points = self._of(function)
-            self._summaries[function] = points.summary() if points.is_known else _unknown(function)
+            points = self.points_of(function)
+            self._summaries[function] = points.summary() if points.is_known else self._of_unknown(function)
         return self._summaries[function]
 
-    def _of(self, scope: Scope) -> PointsTo:
+    def exported(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[ParameterEffect, ...] | None:
+        """What a call of a function of the module does with its arguments; None where it may do anything else.
+
+        That is, where the module may call something else by its name, where it writes to, keeps or returns what is no
+        argument, or keeps one, and where it hands out a default, which all calls share.
+        """
+        bindings = self.graph(self.program.tree).bindings.get(function.name, [])
+        is_plain = [each.node for each in bindings] == [function] and isinstance(function, ast.FunctionDef)
+        summary = self.summary(function)
+        given = [*summary.returns, *summary.holds]
+        if function.decorator_list or not is_plain or summary.keeps or summary.is_generator:
+            return None
+        written = {each.to.root for each in summary.writes if not each.attribute or each.to.origin is Origin.PARAMETER}
+        returned = {each.root for each in given if each.is_outside}
+        parameters = parameters_of(function)
+        kept = {each for each in parameters if each.arg in defaults_of(function)}
+        kept = {each for each in kept if not isinstance(defaults_of(function)[each.arg], ast.Constant)}
+        if any(each.deferred for each in summary.writes) or not written | returned <= {*parameters} - kept:
+            return None
+        stars = {function.args.vararg: "*", function.args.kwarg: "**"}
+        found = [ParameterEffect(f"{stars.get(each, '')}{each.arg}", each in written, each in returned)
+                 for each in parameters]  # fmt: skip
+        alone = len(function.args.posonlyargs) + len(function.args.args)
+        return (*found[:alone], ParameterEffect("*"), *found[alone:])
+
+    def points_of(self, scope: Scope) -> PointsTo:
+        """The locations and writes of `scope`."""
         if scope not in self._points:
             self._active.add(scope)
-            self._points[scope] = PointsTo(self._program, self._flow.graph_of(scope), self.summary)
+            self._points[scope] = self.analysis(self.program, self._flow.graph_of(scope), self.summary)
             self._active.remove(scope)
         return self._points[scope]
 
+    def _of_unknown(self, function: Function) -> Summary:
+        """A function of which nothing is known: it may write to anything, and return it."""
+        summary = self._of_recursion(function)
+        return replace(summary, writes=summary.writes | {Write(function, ANYWHERE, deep=True)})
 
-def _unknown(function: Function) -> Summary:
-    """A function of which nothing is known: it may write to anything, and return it."""
-    summary = _of_parameters(function)
-    return replace(summary, writes=summary.writes | {Write(function, ANYWHERE, deep=True)})
-
-
-def _of_parameters(function: Function) -> Summary:
-    """A function that may write to all that it is given, and return any of it."""
-    places = frozenset(Location(Origin.PARAMETER, each) for each in parameters_of(function))
-    writes = frozenset(Write(function, each, deep=True) for each in places)
-    return Summary(places | {ANYWHERE, made(function)}, places, writes)
+    def _of_recursion(self, function: Function) -> Summary:
+        """One that may write to all that it is given, and return it; what it does to others, its own analysis finds."""
+        places = frozenset(Location(Origin.PARAMETER, each) for each in parameters_of(function))
+        writes = frozenset(Write(function, each, deep=True) for each in places)
+        return Summary(places | {ANYWHERE, made(function)}, places, writes)

@@ -58,8 +58,8 @@ class Calls(LibraryCalls):
         operation = torch_ops.of_function(name) if name.startswith("torch.") else None
         if operation is not None:
             return self._operation(call, operation)
-        if name.startswith("torch.") and torch_ops.class_kind(name) is not None:
-            return self._kept(call)
+        if name.startswith("torch.") and (kind := torch_ops.class_kind(name)) is not None:
+            return self._of_tensor_type(call) if kind == "tensor-type" else self._kept(call)
         is_open = name.startswith(("torch.ops.", "torch.utils."))  # of others, or on anything
         if name and name.partition(".")[0] in (*PURE_PACKAGES, "torch") and not is_open:
             return self._of_library(call, name)
@@ -67,15 +67,19 @@ class Calls(LibraryCalls):
             return self._of_module(call)
         if isinstance(call.func, ast.Attribute) and not name:
             return self._method(call, call.func)
-        return self._unknown(call)
+        return self._elsewhere(call, name) if name else self._unknown(call)
 
     def _is_decorated(self, function: Function) -> bool:
         """May a decorator out of sight make something else of the function?"""
         return not all(map(self.is_library, getattr(function, "decorator_list", ())))
 
     def kept(self, node: ast.AST, function: Function) -> None:
-        """Somebody may call the inner function at any later time."""
-        for write in self.summary_of(function).writes:
+        """Somebody may call the inner function at any later time, and have what it returns."""
+        summary = self.summary_of(function)
+        for each in summary.returns | summary.holds:
+            if each.origin is Origin.OUTER:
+                self.cells.store([made(function)], ANY, self._mapped(each, function, {}))
+        for write in summary.writes:
             if write.to.origin in (Origin.OUTER, Origin.ANYWHERE):
                 places = self._mapped(write.to, function, {})
                 self.write(node, places, deep=write.deep, deferred=True, attribute=write.attribute)
@@ -98,7 +102,7 @@ class Calls(LibraryCalls):
     def _callee(self, call: ast.Call) -> Function | None:
         found = self.program.callee(call)
         if found is not None and self.program.value(call.func).kind is Kind.FUNCTION:
-            is_made = any(isinstance(each.root, ast.Call) for each in self.of(call.func) if not each.is_outside)
+            is_made = any(isinstance(each.root, ast.Call) and not each.path for each in self.of(call.func))
             return None if is_made or isinstance(call.func, ast.Call) else found  # as by functools.partial
         if found is not None or not isinstance(call.func, ast.Name | ast.Lambda):
             return found
@@ -131,9 +135,9 @@ class Calls(LibraryCalls):
         defaults = {name: each for name, each in defaults_of(function).items() if each in self.graph.places}
         given = {parameters[name]: self.of(each) for name, each in {**defaults, **bound.given}.items()}
         if is_bound:
-            receiver = call.func.value if isinstance(call.func, ast.Attribute) else call.func
-            own = self.of(call.func) if value.kind in (Kind.MODULE, Kind.INSTANCE) else NOWHERE
-            given[next(iter(parameters.values()))] = self.of(receiver) | own
+            is_named = isinstance(call.func, ast.Attribute) and call.func.attr == getattr(function, "name", "")
+            receiver = call.func.value if is_named and isinstance(call.func, ast.Attribute) else call.func
+            given[next(iter(parameters.values()))] = self.of(receiver)
         taken = set(bound.given.values())
         spread = frozenset().union(*(self.of(each) for each in call.args if each not in taken))
         for keyword in call.keywords:
@@ -181,3 +185,31 @@ class Calls(LibraryCalls):
             loaded = self.cells.load(found, part)
             found = loaded | (found if part == ELEMENTS else NOWHERE)
         return found
+
+    # -- functions of other files
+
+    def _elsewhere(self, call: ast.Call, name: str) -> Locations:
+        """A call of a function of another file, which it says what it does with its arguments, or of a library's."""
+        known = {each.memory for each in self.program.summaries(call) if each.target == name}
+        effects = known.pop() if len(known) == 1 else None
+        if effects is None or self._applies(call):
+            self.program.memory_queries.update({name} & {*self.program.targets(call)})
+            return self._unknown(call)
+        names = [each.name for each in effects]
+        bound = bind(call, names[: names.index("*")])
+        by_name = {each.name: each for each in effects}
+        extra = [each for each in effects if each.name.startswith("*")]
+        given = [(value, [by_name[each]]) for each, value in bound.given.items()]
+        given += [(value, extra) for value in bound.rest]
+        given += [(each.value, [by_name[each.arg]] if each.arg in by_name else extra) for each in bound.others]
+        if bound.is_open:
+            given = [(value, [*effects]) for value in self._expressions(call)]
+        returned: Locations = NOWHERE
+        for value, done in given:
+            places = self.of(value) | (self.items_of(value) if bound.is_open else NOWHERE)
+            if any(each.writes for each in done):
+                self.write(call, places, deep=True)
+            if any(each.returns for each in done):
+                returned |= self.cells.reach(places) | {each.part(ANY) for each in places if each.is_open}
+        self.cells.store([made(call)], ANY, returned)
+        return returned | {made(call)}

@@ -52,7 +52,7 @@ class LibraryCalls(ABC):
         self.properties: dict[str, list[Function]] = {}
         self.operators: dict[str, list[Function]] = {}
         for function in program.of_type(ast.FunctionDef):
-            if function.name.startswith("__"):
+            if function.name.startswith("__") and self.is_run(function.name):
                 self.operators.setdefault(function.name, []).append(function)
             if any(getattr(each, "id", "") in ("property", "cached_property") for each in function.decorator_list):
                 self.properties.setdefault(function.name, []).append(function)
@@ -60,6 +60,10 @@ class LibraryCalls(ABC):
     @abstractmethod
     def of(self, node: ast.expr) -> Locations:
         """The locations that `node` may evaluate to; none for numbers and other plain values."""
+
+    def is_run(self, special: str) -> bool:
+        """May an operator run the special methods of this name, of any class of the file?"""
+        return True
 
     def items_of(self, node: ast.expr) -> Locations:
         """What iterating over `node` or indexing it may give: the items of a container, views of a tensor."""
@@ -118,6 +122,11 @@ class LibraryCalls(ABC):
                  for each in argument.of(call)]  # fmt: skip
         found += [self.items_of(each.value) for each in call.keywords if each.arg is None]
         return frozenset().union(*found)
+
+    def _of_tensor_type(self, call: ast.Call) -> Locations:
+        """`torch.LongTensor(x)`: the memory of a tensor, but a copy of a list."""
+        tensors = (each for each in call.args if self.program.value(each).kind not in _CONTAINERS)
+        return frozenset({made(call)}).union(*map(self.of, tensors))
 
     def _of_module(self, call: ast.Call) -> Locations:
         """A call of a module, which keeps nothing, but may be built to work in place, here or out of sight."""
@@ -209,7 +218,7 @@ class LibraryCalls(ABC):
         keeps = any(self._may_write(each, is_sure=True) for each in self._expressions(call))
         self.write(call, given, deep=True, deferred=keeps)  # what is given a function may call it at any time
         self.cells.store([*given, made(call)], ANY, given)
-        return self.cells.reach(given) | {made(call)} | frozenset(each.part(ANY) for each in given if each.is_outside)
+        return self.cells.reach(given) | {made(call)} | frozenset(each.part(ANY) for each in given if each.is_open)
 
     def _applies(self, call: ast.Call) -> bool:
         """Is the call given a function, to apply to its other arguments, that may write to something?"""

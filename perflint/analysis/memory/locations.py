@@ -38,8 +38,13 @@ class Location(NamedTuple):
         """Was it there before the function was called?"""
         return self.origin is not Origin.MADE
 
+    @property
+    def is_open(self) -> bool:
+        """May it hold what this function has not put there: is it outside, or made by another function?"""
+        return self.is_outside or isinstance(self.root, ast.Call | ast.Attribute | ast.BinOp)
+
     def part(self, name: str) -> Location:
-        """The location of an attribute or of the items, of an object outside."""
+        """The location of an attribute or of the items, of an object that is open."""
         if self.origin is Origin.ANYWHERE or self.path[-1:] == (ANY,):
             return self
         is_deep = len(self.path) >= _DEEPEST or (self.path and self.path[-1].startswith("["))
@@ -157,7 +162,7 @@ class Cells:
             for one in self.names.get(each, ()):
                 if ANY in (name, one) or _may_be_one(name, one):
                     found |= self.held[each, one]
-            if each.is_outside:
+            if each.is_open:
                 found.add(each.part(name))
         return frozenset(found)
 

@@ -24,6 +24,7 @@ from perflint.analysis.memory.locations import (
     item,
     made,
 )
+from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, Function
 
 _MOST_ROUNDS = 12
@@ -41,11 +42,8 @@ class PointsTo(Calls):
         super().__init__(program, graph, summary_of)
         self._at: dict[ast.AST, Locations] = {}
         self._current: set[ast.AST] = set()
-        self._bindings: dict[str, list[Definition]] = {}
+        self._bindings = graph.bindings
         self.is_known = True
-        for value in graph.values.values():
-            if isinstance(value, Definition):
-                self._bindings.setdefault(value.name, []).append(value)
         try:
             self.is_known = self._is_settled()
         except TooManyFacts:
@@ -66,6 +64,7 @@ class PointsTo(Calls):
             for name in self.graph.shared & self._bindings.keys():
                 for value in self._bindings[name]:
                     self.cells.store([_outer(name)], VARIABLE, self._defined(value))
+                    self.write(self.program.statement_of(value.node), [_outer(name)], attribute=VARIABLE)
             if before == (self.cells.size, sum(map(len, self._at.values())), len(self.writes)):
                 return True
         return False
@@ -115,7 +114,7 @@ class PointsTo(Calls):
 
     def _evaluated(self, node: ast.expr) -> Locations:
         value = self.program.value(node)
-        if value.kind in PLAIN and value.sure:
+        if value.kind in PLAIN - {Kind.NONE} and value.sure:  # None may only have been there first
             if isinstance(node, ast.Call):
                 self.result(node)
             return NOWHERE
@@ -142,7 +141,9 @@ class PointsTo(Calls):
     def _defined(self, value: Value) -> Locations:
         """What a variable is given where it is bound."""
         if isinstance(value, Outer):
-            is_own = value.name in self.graph.shared and value.name in self._bindings
+            is_own = value.name in self._bindings
+            if is_own and value.name not in self.graph.shared and not isinstance(self.graph.scope, ast.Module):
+                return NOWHERE  # not bound yet
             return (self.outer(value.name) if is_own else NOWHERE) | self.outside(value.name)
         assert isinstance(value, Definition)
         if isinstance(value.node, ast.arg):
@@ -229,11 +230,15 @@ class PointsTo(Calls):
         """Something new, which may hold what its operands do: `[s] * 2`."""
         own = frozenset({made(node)})
         for each in (node.left, node.right):
-            self.cells.store(own, ELEMENTS, self.cells.load(self.of(each), ELEMENTS))
+            self.cells.store(own, ELEMENTS, self.joined(each))
         word, left, right = _OPERATORS[type(node.op)], self.of(node.left), self.of(node.right)
         ours = [self.run(each, node, {0: left, 1: right}) for each in self.operators.get(f"__{word}__", ())]
         ours += [self.run(each, node, {0: right, 1: left}) for each in self.operators.get(f"__r{word}__", ())]
         return own.union(*ours)
+
+    def joined(self, operand: ast.expr) -> Locations:
+        """What the result of an operator may hold of an operand."""
+        return self.cells.load(self.of(operand), ELEMENTS)
 
     def _call(self, node: ast.Call) -> Locations:
         return self.result(node)
@@ -277,6 +282,10 @@ class PointsTo(Calls):
         target = node.target
         value = self.program.value(target)
         if value.kind in PLAIN and value.sure:
+            if isinstance(target, ast.Attribute):
+                self.write(node, self.of(target.value), attribute=target.attr)
+            elif isinstance(target, ast.Subscript):
+                self.write(node, self.of(target.value))
             return
         if isinstance(target, ast.Name):
             definition = self.graph.value(target)

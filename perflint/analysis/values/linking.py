@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
-from perflint.analysis.data.start_summaries import loader_summaries, start_queries, with_starts
+from perflint.analysis.data.starts import Starts
 from perflint.analysis.facts import Program
 from perflint.analysis.heat.freshness import draws
 from perflint.analysis.heat.hot_syncs import is_needed
 from perflint.analysis.links import ALONE, Context, HotCall, Links, Says, Summary
+from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.call_targets import named_functions
 from perflint.analysis.values.codes import argument_code, result_code
 from perflint.analysis.values.device_use import imported
 from perflint.analysis.values.queries import Reaching, result_queries, step_queries
 
+_STARTING = ("workers", "multiprocessing", "ProcessPool", "num_proc")  # without one of them, nothing starts processes
 _DEPTH = 3  # of calls through which an action is followed
 
 
@@ -26,21 +29,46 @@ def links_of(program: Program, context: Context = ALONE) -> Links:
     named = list(named_functions(program.tree))
     functions = tuple(name for name, node in named if program.is_cold(node))
     bases = tuple((node.name, base) for node in program.of_type(ast.ClassDef) for base in program.base_names(node))
-    summaries = (*(_summary(program, name, node) for name, node in named), *loader_summaries(program))
+    summaries = (*(_summary(program, context, name, node) for name, node in named), *_loader_summaries(program))
     called = [(node, (*program.targets(node), *_overridden(program, node))) for node in program.of_type(ast.Call)]
     reaching = [(node, targets) for node, targets in called if targets]
     calls = tuple(sorted(set(_hot_calls(program, reaching))))
     answered = {summary.target for summary in context.summaries}
-    needed = (*result_queries(program, reaching), step_queries(program, reaching), start_queries(program))
-    unknown, guessed, steps, starts = (tuple(sorted({*targets, *answered})) for targets in needed)
+    needed = (*result_queries(program, reaching), step_queries(program, reaching), _start_queries(program))
+    all_queries = (tuple(sorted({*targets, *answered})) for targets in (*needed, program.memory_queries))
+    unknown, guessed, steps, starts, memory = all_queries
     imports, says = _membership(program)
-    return Links(calls, functions, bases, summaries, unknown, guessed, steps, starts, imports, says)
+    return Links(calls, functions, bases, summaries, unknown, guessed, steps, starts, memory, imports, says)
 
 
-def _summary(program: Program, name: str, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Summary:
+def _summary(
+    program: Program, context: Context, name: str, function: ast.FunctionDef | ast.AsyncFunctionDef
+) -> Summary:
     trains = program.trains_once(function)
     summary = Summary(name, result_code(program.returned(function)), trains, trains and draws(program, function))
-    return with_starts(program, summary, function)
+    if name in context.asked:
+        summary = replace(summary, memory=program.get(Memory).exported(function))
+    if not program.get(_may_start):
+        return summary
+    starts = program.get(Starts)
+    return replace(summary, starts=starts.by_calling(function), loads=starts.by_iterating(function))
+
+
+def _loader_summaries(program: Program) -> Iterator[Summary]:
+    """A summary for each class of loaders that may have workers."""
+    for node in program.of_type(ast.ClassDef) if program.get(_may_start) else ():
+        if loads := program.get(Starts).by_walking(node):
+            yield Summary(node.name, loads=loads)
+
+
+def _start_queries(program: Program) -> set[str]:
+    """The functions of other files that decide whether the file, run as a script, starts processes."""
+    program.get(Starts).first()
+    return program.get(Starts).queried
+
+
+def _may_start(program: Program) -> bool:
+    return any(mark in program.text for mark in _STARTING)
 
 
 def links_without_torch(program: Program) -> Links:
