@@ -24,6 +24,7 @@ from perflint.analysis.memory.locations import (
     item,
     made,
 )
+from perflint.analysis.memory.python import OPERATORS
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, Function
 
@@ -231,7 +232,7 @@ class PointsTo(Calls):
         own = frozenset({made(node)})
         for each in (node.left, node.right):
             self.cells.store(own, ELEMENTS, self.joined(each))
-        word, left, right = _OPERATORS[type(node.op)], self.of(node.left), self.of(node.right)
+        word, left, right = OPERATORS[type(node.op)], self.of(node.left), self.of(node.right)
         ours = [self.run(each, node, {0: left, 1: right}) for each in self.operators.get(f"__{word}__", ())]
         ours += [self.run(each, node, {0: right, 1: left}) for each in self.operators.get(f"__r{word}__", ())]
         return own.union(*ours)
@@ -299,7 +300,7 @@ class PointsTo(Calls):
         else:
             assert isinstance(target, ast.Subscript)
             objects = self.of(target.value) | self.items_of(target.value)
-        for each in self.operators.get(f"__i{_OPERATORS[type(node.op)]}__", ()):
+        for each in self.operators.get(f"__i{OPERATORS[type(node.op)]}__", ()):
             self.run(each, node, {0: objects, 1: self.of(node.value)})
         self.write(node, objects)
 
@@ -348,21 +349,6 @@ def _outer(name: str) -> Location:
     return Location(Origin.OUTER, name)
 
 
-_OPERATORS: dict[type[ast.operator], str] = {
-    ast.Add: "add",
-    ast.Sub: "sub",
-    ast.Mult: "mul",
-    ast.MatMult: "matmul",
-    ast.Div: "truediv",
-    ast.FloorDiv: "floordiv",
-    ast.Mod: "mod",
-    ast.Pow: "pow",
-    ast.LShift: "lshift",
-    ast.RShift: "rshift",
-    ast.BitOr: "or",
-    ast.BitXor: "xor",
-    ast.BitAnd: "and",
-}
 _EXPRESSIONS: dict[type[ast.AST], Callable[..., Locations]] = {
     ast.Name: PointsTo._name,
     ast.Attribute: PointsTo._attribute,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 NEW = frozenset(  # something that shares nothing
     "abs all any bool bytes callable chr complex divmod float format hasattr hash help hex id input int isinstance"
     " issubclass len oct open ord pow print range repr round str type delattr".split()
@@ -18,3 +20,18 @@ WRITES_FIRST = frozenset(  # of numpy, and of Python's modules of functions
 HOLDS = frozenset({"get", "items", "keys", "values", "copy"})
 FILLS = frozenset("append appendleft extend extendleft insert add update setdefault put push register".split())
 TAKES = frozenset("pop popleft popitem clear remove discard sort reverse fill partition itemset resize".split())
+OPERATORS: dict[type[ast.operator], str] = {  # by what Python calls their methods
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.MatMult: "matmul",
+    ast.Div: "truediv",
+    ast.FloorDiv: "floordiv",
+    ast.Mod: "mod",
+    ast.Pow: "pow",
+    ast.LShift: "lshift",
+    ast.RShift: "rshift",
+    ast.BitOr: "or",
+    ast.BitXor: "xor",
+    ast.BitAnd: "and",
+}
