@@ -113,7 +113,7 @@ def _is_seen(program: Program, points: PointsTo, graph: Graph, loop: PlainLoop, 
     """Is it a write to a container, or in plain sight: to a variable that the step finds as it is?"""
     if not isinstance(write.node, ast.stmt | ast.expr) or _fills(program, write.node) or _is_container(write.to):
         return True
-    for name in names_of(program, points, write):
+    for name in names_of(program, points, write, called=True):
         value = graph.value(name)
         is_bound_here = isinstance(value, Definition) and graph.is_within(value.node, loop)
         if not is_bound_here or isinstance(name.ctx, ast.Store):

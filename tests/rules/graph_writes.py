@@ -368,3 +368,28 @@ class Decoder(nn.Module):
             if (token == END).all():
                 break
         return torch.stack(tokens)
+
+    @torch.no_grad()
+    def adds_to_the_data_behind(self, token: Tensor, h: Tensor, steps: int):
+        tokens = []
+        for _ in range(steps):
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            tokens.append(token)
+            if (token == END).all():
+                break
+        token.data += 1
+        return torch.stack(tokens)
+
+    @torch.no_grad()
+    def wipes_what_it_collects_by_another_name(self, token: Tensor, h: Tensor, steps: int):
+        tokens = []
+        others = tokens
+        for _ in range(steps):
+            list(map(torch.Tensor.zero_, others))
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            tokens.append(token)
+            if (token == END).all():
+                break
+        return torch.stack(tokens)

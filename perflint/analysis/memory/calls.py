@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from perflint import torch_ops
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.dispatch import forwards
-from perflint.analysis.memory.library import LibraryCalls
+from perflint.analysis.memory.library import LibraryCalls, is_decorated
 from perflint.analysis.memory.locations import (
     ANY,
     ANYWHERE,
@@ -47,7 +47,7 @@ class Calls(LibraryCalls):
         """What a call may evaluate to. Its writes and stores are noted."""
         function = self._callee(call)
         if function is not None:
-            return self._unknown(call) if self._is_decorated(function) else self._called(call, function)
+            return self._unknown(call) if is_decorated(self.program, function) else self._called(call, function)
         if dispatched := self._dispatched(call):
             return frozenset().union(*(self._called(call, each) for each in dispatched))
         name = self.program.qualified(call.func)
@@ -68,10 +68,6 @@ class Calls(LibraryCalls):
         if isinstance(call.func, ast.Attribute) and not name:
             return self._method(call, call.func)
         return self._elsewhere(call, name) if name else self._unknown(call)
-
-    def _is_decorated(self, function: Function) -> bool:
-        """May a decorator out of sight make something else of the function?"""
-        return not all(map(self.is_library, getattr(function, "decorator_list", ())))
 
     def kept(self, node: ast.AST, function: Function) -> None:
         """Somebody may call the inner function at any later time, and have what it returns."""

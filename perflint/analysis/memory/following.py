@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
+from perflint.analysis.memory.library import is_decorated
 from perflint.analysis.memory.roles import Consumer, OutOfSight, Role
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import parameters_of
@@ -185,7 +186,11 @@ class Follower(ABC):
         bindings = self.flow.bindings_of(callee)
         if parameter is None or len(trace.calls) >= _DEPTH or call in trace.calls:
             raise OutOfSight
-        if parameter.arg in bindings.graph.shared or isinstance(callee, ast.Lambda):
+        if (
+            parameter.arg in bindings.graph.shared
+            or isinstance(callee, ast.Lambda)
+            or is_decorated(self.program, callee)
+        ):
             raise OutOfSight
         self._uses(bindings.uses.get(parameter, []), replace(trace, calls=(*trace.calls, call)))
         self._uses(bindings.graph.captured.get(parameter.arg, []), replace(trace, calls=()))

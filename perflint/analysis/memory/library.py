@@ -41,6 +41,16 @@ ARRAYS = frozenset({Kind.TENSOR, Kind.NUMPY})
 INDEXING = frozenset({"__getitem__", "__iter__", "__next__", "__missing__", "__reversed__"})
 
 
+def is_library(program: Program, node: ast.expr) -> bool:
+    """Is it a library's function, or a call of one, which writes to nothing later on?"""
+    return program.qualified(getattr(node, "func", node)).partition(".")[0] in (*PURE_PACKAGES, "torch")
+
+
+def is_decorated(program: Program, function: Function) -> bool:
+    """May a decorator out of sight make something else of the function?"""
+    return not all(is_library(program, each) for each in getattr(function, "decorator_list", ()))
+
+
 class LibraryCalls(ABC):
     """The memory of one function, and what calls of library code do to that."""
 
@@ -98,11 +108,6 @@ class LibraryCalls(ABC):
         indexes = not self.operators.keys().isdisjoint(INDEXING)
         items = self.cells.load(locations, ANY if indexes and value.kind not in _CONTAINERS else ELEMENTS)
         return items if value.kind in _CONTAINERS else locations | items
-
-    def is_library(self, node: ast.expr) -> bool:
-        """Is it a library's function, or a call of one, which writes to nothing later on?"""
-        name = self.program.qualified(getattr(node, "func", node))
-        return name.partition(".")[0] in (*PURE_PACKAGES, "torch")
 
     # -- torch's operations
 

@@ -10,7 +10,7 @@ from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.graph import Definition, Graph, Outer, Step, Value, sources_of
 from perflint.analysis.memory.calls import VARIABLE, Calls
-from perflint.analysis.memory.library import ARRAYS, INDEXING, PLAIN
+from perflint.analysis.memory.library import ARRAYS, INDEXING, PLAIN, is_library
 from perflint.analysis.memory.locations import (
     ANY,
     ANYWHERE,
@@ -294,9 +294,8 @@ class PointsTo(Calls):
             objects = NOWHERE if old is None else self.held(old)
             self.cells.store(objects, ELEMENTS, self.items_of(node.value))
         elif isinstance(target, ast.Attribute):
-            base = self.of(target.value)
-            objects = self.cells.load(base, target.attr)
-            self.write(node, base, attribute=target.attr)
+            objects = self._attribute(target)
+            self.write(node, self.of(target.value), attribute=target.attr)
         else:
             assert isinstance(target, ast.Subscript)
             objects = self.of(target.value) | self.items_of(target.value)
@@ -316,7 +315,7 @@ class PointsTo(Calls):
         """What a context manager does when it is left."""
         if node.optional_vars is not None:
             self._store(node, node.optional_vars, node.context_expr, ("enter",))
-        if not self.is_library(node.context_expr):
+        if not is_library(self.program, node.context_expr):
             self.write(node, self.of(node.context_expr), deep=True)
 
     def _raised(self, node: ast.Raise) -> None:

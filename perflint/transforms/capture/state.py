@@ -186,6 +186,14 @@ class State:
                 reason = "which is filled step by step, may be too large to copy in each"
                 raise Blocked(f"`{name.id}`, {reason}: {_LISTED}", name)
 
+    def check_collected(self) -> None:
+        """Raise Blocked where a step finds what it collects under another name, which is filled behind the loop."""
+        points = self._program.get(Memory).points_to(self._loop)
+        lists = {place for place in self.memory_of([*self._collected]) if not place.is_outside}
+        for node in _names(self._loop):
+            if node.id not in self._collected and not lists.isdisjoint(points.cells.reach(points.of(node))):
+                raise Blocked(f"`{node.id}` may hold what the steps collect: read it behind the loop", node)
+
     def check_writes_behind(self) -> None:
         """Raise Blocked if what the loop leaves by two names, or collects, is written to later.
 

@@ -44,6 +44,7 @@ def stepped(program: Program, loop: PlainLoop, end: Exit, name: str) -> tuple[Op
             raise Blocked("it is left, or goes on, at several places: end it by one test", node)
     found = collected(program, loop, course.exits)
     state = State(program, loop, course, found)
+    state.check_collected()
     state.check_skipped()
     gone = {each.statement: each.value for each in found}
     kept = [each for each in loop.body if each not in (*course.exits, *course.counting)]
