@@ -6,6 +6,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import TypeVar
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -19,6 +20,7 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 Node = TypeVar("Node", bound=ast.AST)
 
+_place = attrgetter("lineno", "col_offset")
 _LEAVES = frozenset(
     "ctx op ops id attr arg kind name names module level simple conversion is_async type_comment type_ignores asname"
     " rest kwd_attrs".split()
@@ -64,7 +66,7 @@ class Walk:
         """The nodes of these classes, in source order."""
         if classes not in self._sorted:
             found = [node for cls in classes for node in self._of_type.get(cls, ())]
-            self._sorted[classes] = sorted(found, key=_place)  # type: ignore[arg-type]
+            self._sorted[classes] = sorted(found, key=_place)
         return list(self._sorted[classes])  # type: ignore[arg-type]
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
@@ -199,7 +201,3 @@ def root_of(node: ast.AST) -> ast.AST:
     while isinstance(node, ast.Subscript | ast.Attribute):
         node = node.value
     return node
-
-
-def _place(node: ast.stmt | ast.expr) -> tuple[int, int]:
-    return node.lineno, node.col_offset
