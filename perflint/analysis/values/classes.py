@@ -10,9 +10,13 @@ from perflint.analysis.values.values import Kind, Value, join
 from perflint.syntax.walk import Function
 
 
-@dataclass
+@dataclass(eq=False)
 class Frame:
-    """A scope under evaluation: `env` maps names, and paths such as `self.h`, to what is known of them here."""
+    """A scope under evaluation: `env` maps names, and paths such as `self.h`, to what is known of them here.
+
+    `reads` are the facts of other code on which the evaluation depends, by the class and the attribute, the function
+    and "", or None and a name of an outer scope; `is_open`: another evaluation may find more in its loops.
+    """
 
     env: dict[str, Value]
     parent: Frame | None = None
@@ -21,6 +25,9 @@ class Frame:
     rooted: set[str] = field(default_factory=set)  # the names for which `env` holds longer paths
     outer: set[str] = field(default_factory=set)  # declared global or nonlocal
     shared: dict[str, Value] = field(default_factory=dict)  # what functions inside assign to names of this scope
+    reads: dict[tuple[ClassInfo | FunctionInfo | None, str], object] = field(default_factory=dict)
+    changes: int = -1  # of the classes, up to this evaluation
+    is_open: bool = False
 
     def bind(self, name: str, value: Value) -> None:
         """Give `name` a new value here, and where it is declared to belong."""
@@ -55,7 +62,7 @@ class Frame:
         return None
 
 
-@dataclass
+@dataclass(eq=False)
 class FunctionInfo:
     """A function of the file: what its parameters may be, what it returns, and who calls it."""
 
@@ -67,6 +74,7 @@ class FunctionInfo:
     yields: Value | None = None
     call_sites: list[ast.AST] = field(default_factory=list)
     usage: dict[str, set[str]] | None = None  # which attributes the body takes of each name, once it was asked for
+    frame: Frame | None = None  # of the latest evaluation
     round: int = 0
     active: bool = False
     outside_heat: int = 0  # of its calls from other files
@@ -95,7 +103,7 @@ _KINDS = {  # of instances, by what the class derives from
 }
 
 
-@dataclass
+@dataclass(eq=False)
 class ClassInfo:
     """A class of the file: `kind` is that of its nearest known base ("module", "dataset", ...), or empty."""
 
@@ -133,8 +141,7 @@ class ClassInfo:
 
     def attribute(self, name: str) -> Value | None:
         """What is known of an attribute of the instances."""
-        found = [info.attributes[name] for info in self.lineage() if name in info.attributes]
-        return found[0] if found else None
+        return next((info.attributes[name] for info in self.lineage() if name in info.attributes), None)
 
     def assign(self, name: str, value: Value) -> None:
         """Join an assignment to `self.<name>` into what is known."""

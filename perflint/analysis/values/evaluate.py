@@ -57,6 +57,7 @@ class Evaluator(ABC):
         self.is_demo = False  # what it runs only tries out, on the host, what others use elsewhere
         self.frame = Frame({})
         self.round = 0
+        self.changes = 0  # of the classes and the star imports: everything depends on these
 
     def evaluate(self, node: ast.expr) -> Value:
         """What is known of the value of `node` here."""
@@ -104,9 +105,12 @@ class Evaluator(ABC):
     # -- names and attributes
 
     def _name(self, node: ast.Name) -> Value:
-        value = self.frame.lookup(node.id)
+        value = self.frame.env.get(node.id)
         if value is None:
-            value = self._free_name(node.id)
+            value = self.frame.lookup(node.id)
+            self.frame.reads.setdefault((None, node.id), value)
+            if value is None:
+                value = self._free_name(node.id)
         return value if value.kind is not Kind.UNKNOWN or (likely := by_name(node.id)) is None else likely
 
     def _free_name(self, name: str) -> Value:
@@ -166,7 +170,9 @@ class Evaluator(ABC):
             if any(getattr(d, "id", "") == "property" for d in getattr(method.node, "decorator_list", ())):
                 return self.call_function(method, {}, method.node)
             return Value(Kind.FUNCTION, node=method.node, owner=base)
-        return info.attribute(name)
+        value = info.attribute(name)
+        self.frame.reads.setdefault((info, name), value)
+        return value
 
     def _tensor_attribute(self, base: Value, name: str) -> Value:
         entry = torch_ops.of_attribute(name)

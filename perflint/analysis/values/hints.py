@@ -28,6 +28,7 @@ _FOREIGN = frozenset(
     "mul eq ne lt gt le ge where size lower log".split()
 )
 _SWITCHES = {"train": 1, "eval": 0}  # of a module, and how many arguments they take
+_USING = frozenset({ast.Attribute, ast.Call, ast.Subscript})
 _USAGES = frozenset({"size()", "[:, ]"})
 
 USUAL_NAMES = {  # what a star import of a project's own module passes on
@@ -58,6 +59,8 @@ def usage(function: Function) -> dict[str, set[str]]:
     """Which attributes the body of `function` takes of each name; as "[:, ]", that it takes slices in several axes."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for node in own_nodes(function):
+        if node.__class__ not in _USING:
+            continue
         if isinstance(node, ast.Attribute):
             if isinstance(node.value, ast.Name):
                 found[node.value.id].add(node.attr)
