@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 
+from perflint.analysis.values.hints import usage
 from perflint.analysis.values.values import Kind, Value, join
 from perflint.syntax.walk import Function
 
@@ -73,7 +75,6 @@ class FunctionInfo:
     returns: Value | None = None
     yields: Value | None = None
     call_sites: list[ast.AST] = field(default_factory=list)
-    usage: dict[str, set[str]] | None = None  # which attributes the body takes of each name, once it was asked for
     frame: Frame | None = None  # of the latest evaluation
     round: int = 0
     active: bool = False
@@ -83,6 +84,11 @@ class FunctionInfo:
     def name(self) -> str:
         """The function's name; `<lambda>` for a lambda."""
         return getattr(self.node, "name", "<lambda>")
+
+    @cached_property
+    def usage(self) -> Mapping[str, Set[str]]:
+        """Which attributes the body takes of each name."""
+        return usage(self.node)
 
     def receive(self, arguments: dict[str, Value]) -> bool:
         """Join a call's arguments into what is known; whether that changed anything."""
@@ -150,7 +156,7 @@ class ClassInfo:
 
     def is_a(self, kind: str) -> bool:
         """Does this class, or a base in this file, derive from a library class of that kind?"""
-        return any(info.kind == kind for info in self.lineage())
+        return self.kind == kind or any(base.is_a(kind) for base in self.bases)
 
 
 def joined(environments: list[dict[str, Value]]) -> dict[str, Value]:

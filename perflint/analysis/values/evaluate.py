@@ -27,6 +27,7 @@ from perflint.analysis.values.values import (
     element_of,
     join,
     join_all,
+    library,
     literal,
     mapping,
     sequence,
@@ -35,7 +36,7 @@ from perflint.analysis.values.values import (
 )
 from perflint.syntax.walk import children, path_of
 
-_CONSTANTS = (bool, int, float, complex, str, bytes)
+_CONSTANTS = frozenset({bool, int, float, complex, str, bytes, type(None)})
 BUILTINS = frozenset(dir(builtins))
 
 
@@ -116,14 +117,14 @@ class Evaluator(ABC):
     def _free_name(self, name: str) -> Value:
         for module in self.star_imports:
             if name in torch_ops.exports(module):
-                return Value(Kind.LIBRARY, name=f"{module}.{name}")
+                return library(f"{module}.{name}")
         if name in BUILTINS:
-            return Value(Kind.LIBRARY, name=f"builtins.{name}")
+            return library(f"builtins.{name}")
         unlisted = [module for module in self.star_imports if not torch_ops.exports(module)]
         if not unlisted:
             return UNKNOWN
         if name in USUAL_NAMES:
-            return Value(Kind.LIBRARY, name=USUAL_NAMES[name])
+            return library(USUAL_NAMES[name])
         return Value(Kind.UNKNOWN, name=f"{unlisted[-1]}.{name}")
 
     def _attribute(self, node: ast.Attribute) -> Value:
@@ -143,7 +144,7 @@ class Evaluator(ABC):
     def attribute_of(self, base: Value, name: str) -> Value:
         """What is known of `base.name`."""
         if base.kind is Kind.LIBRARY:
-            return Value(Kind.LIBRARY, name=f"{base.name}.{name}")
+            return library(f"{base.name}.{name}")
         if isinstance(base.node, ast.ClassDef):
             found = self._member(base, name)
             if found is not None:
@@ -193,7 +194,7 @@ class Evaluator(ABC):
     # -- displays
 
     def _constant(self, node: ast.Constant) -> Value:
-        return literal(node.value) if node.value is None or isinstance(node.value, _CONSTANTS) else OTHER
+        return literal(node.value) if node.value.__class__ in _CONSTANTS else OTHER
 
     def _list(self, node: ast.List | ast.Tuple | ast.Set) -> Value:
         parts = [self.evaluate(part) for part in node.elts]

@@ -27,6 +27,7 @@ from perflint.analysis.values.values import (
     element_of,
     join,
     join_all,
+    library,
     mapping,
     parts_of,
     sequence_of,
@@ -253,7 +254,7 @@ class Executor(Evaluator):
     def _run_import(self, node: ast.Import) -> None:
         for alias in node.names:
             name = alias.name if alias.asname else alias.name.partition(".")[0]
-            self.frame.env[alias.asname or name] = Value(Kind.LIBRARY, name=name)
+            self.frame.env[alias.asname or name] = library(name)
 
     def _run_importfrom(self, node: ast.ImportFrom) -> None:
         module = "." * node.level + (node.module or "")
@@ -261,7 +262,7 @@ class Executor(Evaluator):
             if alias.name == "*":
                 self.star_imports.append(module)
             else:
-                self.frame.env[alias.asname or alias.name] = Value(Kind.LIBRARY, name=f"{module}.{alias.name}")
+                self.frame.env[alias.asname or alias.name] = library(f"{module}.{alias.name}")
 
     # -- control flow
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import lru_cache
 
 from perflint import torch_ops
@@ -76,7 +76,7 @@ def _takes_slices(index: ast.expr) -> bool:
     return isinstance(index, ast.Tuple) and any(isinstance(part, ast.Slice) for part in index.elts)
 
 
-def kind_by_usage(name: str, attributes: set[str]) -> Value:
+def kind_by_usage(name: str, attributes: Set[str]) -> Value:
     """The likely value of a parameter of which these attributes are taken."""
     if "zero_grad" in attributes and "step" in attributes:
         return Value(Kind.OPTIMIZER, sure=False)
