@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from perflint.syntax.module import Module
 from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, own_nodes
 
 
-def bound_names(statement: ast.stmt) -> set[str]:
-    """The names that running `statement` at module level binds there."""
-    if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-        return {statement.name}
-    return {name for node in own_nodes(statement) for name in _bound_by(node)}
+def bound_names(*statements: ast.stmt) -> set[str]:
+    """The names that running `statements` binds in their scope."""
+    names: set[str] = set()
+    for statement in statements:
+        if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            names.add(statement.name)
+        else:
+            names.update(name for node in own_nodes(statement) if (name := _bound_by(node)))
+    return names
 
 
-def _bound_by(node: ast.AST) -> Iterator[str]:
-    """The names that `node` itself binds where it stands."""
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-        yield node.id
-    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        yield node.name
-    elif isinstance(node, ast.Import | ast.ImportFrom):
-        yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
-    elif isinstance(node, ast.ExceptHandler) and node.name:
-        yield node.name
+def _bound_by(node: ast.AST) -> str | None:
+    """The name that `node` itself binds, or deletes, where it stands."""
+    cls = node.__class__
+    if cls is ast.Name:
+        return None if node.ctx.__class__ is ast.Load else node.id  # type: ignore[attr-defined]
+    if cls is ast.alias:
+        return node.asname or node.name.partition(".")[0]  # type: ignore[attr-defined]
+    return getattr(node, _BINDING[cls]) if cls in _BINDING else None
+
+
+_BINDING = {
+    **dict.fromkeys((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler), "name"),
+    **dict.fromkeys((ast.MatchAs, ast.MatchStar), "name"),
+    ast.MatchMapping: "rest",
+}
 
 
 def definition_names(program: Module, statement: ast.stmt) -> set[str]:
@@ -103,6 +112,6 @@ def local_names(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -
     for node in own_nodes(function):
         if isinstance(node, ast.Global | ast.Nonlocal):
             foreign.update(node.names)
-        elif node is not function:
-            names.update(_bound_by(node))
+        elif node is not function and (name := _bound_by(node)):
+            names.add(name)
     return names - foreign

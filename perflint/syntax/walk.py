@@ -122,6 +122,15 @@ def _own_nodes(root: ast.AST) -> list[ast.AST]:
     return found
 
 
+def statements_of(node: ast.AST) -> Iterator[ast.stmt]:
+    """The statements below `node`, those of functions and classes inside included."""
+    for name in () if isinstance(node, ast.Lambda) else ("body", "orelse", "finalbody", "handlers", "cases"):
+        for each in getattr(node, name, ()):
+            if isinstance(each, ast.stmt):
+                yield each
+            yield from statements_of(each)
+
+
 def nodes_of_body(loop: Loop) -> Iterator[ast.AST]:
     """The nodes that may run in each iteration of `loop`, which the head and an `else` are no part of."""
     return (node for statement in loop.body for node in own_nodes(statement))

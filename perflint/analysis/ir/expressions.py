@@ -47,7 +47,7 @@ class Expressions(Building):
         for each in (*node.args.defaults, *node.args.kw_defaults):
             if each is not None:
                 self._visit(each)
-        self._capture(node)
+        self.graph.inner.append(node)
 
     def _walrus(self, node: ast.NamedExpr) -> None:
         self._visit(node.value)
@@ -111,12 +111,6 @@ class Expressions(Building):
             self.graph.deferred[:] = [each for each in self.graph.deferred if each not in node.args]
         for path in self._writes(node) if self._writes is not None else ():
             self._define(path, node, node, ("part",), updates=self._held(path))
-
-    def _capture(self, node: ast.AST) -> None:
-        """Note what an inner function reads of this scope."""
-        for part in ast.walk(node):
-            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
-                self.graph.captured.setdefault(part.id, []).append(part)
 
 
 _EXPRESSIONS: dict[type[ast.AST], Callable[..., None]] = {
