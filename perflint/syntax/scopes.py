@@ -5,32 +5,35 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
+from perflint.syntax.arguments import parameters_of
 from perflint.syntax.module import Module
 from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, own_nodes
 
 
 def bound_names(*statements: ast.stmt) -> set[str]:
     """The names that running `statements` binds in their scope."""
+    definitions = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return set().union(
+        *(_bound_by([each] if isinstance(each, definitions) else own_nodes(each)) for each in statements)
+    )
+
+
+def _bound_by(nodes: Iterable[ast.AST]) -> set[str]:
+    """The names that `nodes` bind, or delete, where they stand."""
     names: set[str] = set()
-    for statement in statements:
-        if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            names.add(statement.name)
-        else:
-            names.update(name for node in own_nodes(statement) if (name := _bound_by(node)))
+    for node in nodes:
+        cls = node.__class__
+        if cls is ast.Name:
+            if node.ctx.__class__ is not ast.Load:  # type: ignore[attr-defined]
+                names.add(node.id)  # type: ignore[attr-defined]
+        elif cls is ast.Import or cls is ast.ImportFrom:
+            names.update(each.asname or each.name.partition(".")[0] for each in node.names)  # type: ignore[attr-defined]
+        elif cls in _BINDING and (name := getattr(node, _BINDING[cls])):
+            names.add(name)
     return names
 
 
-def _bound_by(node: ast.AST) -> str | None:
-    """The name that `node` itself binds, or deletes, where it stands."""
-    cls = node.__class__
-    if cls is ast.Name:
-        return None if node.ctx.__class__ is ast.Load else node.id  # type: ignore[attr-defined]
-    if cls is ast.alias:
-        return node.asname or node.name.partition(".")[0]  # type: ignore[attr-defined]
-    return getattr(node, _BINDING[cls]) if cls in _BINDING else None
-
-
-_BINDING = {
+_BINDING: dict[type[ast.AST], str] = {
     **dict.fromkeys((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler), "name"),
     **dict.fromkeys((ast.MatchAs, ast.MatchStar), "name"),
     ast.MatchMapping: "rest",
@@ -107,11 +110,6 @@ def _in_children(node: ast.AST) -> set[str]:
 
 def local_names(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
     """The names that belong to a function: its parameters and what it binds, unless it declares them global."""
-    names = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
-    foreign: set[str] = set()
-    for node in own_nodes(function):
-        if isinstance(node, ast.Global | ast.Nonlocal):
-            foreign.update(node.names)
-        elif node is not function and (name := _bound_by(node)):
-            names.add(name)
-    return names - foreign
+    own = own_nodes(function)[1:]
+    foreign = {name for node in own if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+    return ({each.arg for each in parameters_of(function)} | _bound_by(own)) - foreign

@@ -123,12 +123,16 @@ def _own_nodes(root: ast.AST) -> list[ast.AST]:
 
 
 def statements_of(node: ast.AST) -> Iterator[ast.stmt]:
-    """The statements below `node`, those of functions and classes inside included."""
-    for name in () if isinstance(node, ast.Lambda) else ("body", "orelse", "finalbody", "handlers", "cases"):
-        for each in getattr(node, name, ()):
-            if isinstance(each, ast.stmt):
-                yield each
-            yield from statements_of(each)
+    """The statements in `node` in any order, those of functions and classes inside included."""
+    pending = [node]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.stmt):
+            yield node
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            block = getattr(node, name, ())
+            if block.__class__ is list:  # a lambda's is an expression
+                pending += block
 
 
 def nodes_of_body(loop: Loop) -> Iterator[ast.AST]:

@@ -141,7 +141,10 @@ class Building(ABC):
     # -- variables
 
     def _local(self, name: str) -> str:
-        return next((names[name] for names in reversed(self._private) if name in names), name)
+        for names in reversed(self._private):
+            if name in names:
+                return names[name]
+        return name
 
     def _define(
         self,

@@ -16,13 +16,7 @@ class Expressions(Building):
     """The lowering of expressions."""
 
     def _visit(self, node: ast.AST) -> None:
-        method = _EXPRESSIONS.get(type(node))
-        if method is not None:
-            method(self, node)
-        elif isinstance(node, COMPREHENSIONS):
-            self._comprehension(node)
-        else:
-            self._visit_children(node)
+        _EXPRESSIONS.get(node.__class__, Expressions._visit_children)(self, node)
         self._place(node)
 
     def _visit_children(self, node: ast.AST) -> None:
@@ -114,6 +108,7 @@ class Expressions(Building):
 
 
 _EXPRESSIONS: dict[type[ast.AST], Callable[..., None]] = {
+    **dict.fromkeys(COMPREHENSIONS, Expressions._comprehension),
     ast.Name: Expressions._name,
     ast.Attribute: Expressions._attribute,
     ast.Lambda: Expressions._lambda,

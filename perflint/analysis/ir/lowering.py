@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from perflint.analysis.ir.building import Finally, Loop, Writes
 from perflint.analysis.ir.expressions import Expressions
 from perflint.analysis.ir.graph import Block, Graph, Scope, Step
+from perflint.syntax.arguments import parameters_of
 from perflint.syntax.scopes import bound_names
 from perflint.syntax.walk import LOOPS, children, path_of, statements_of
 from perflint.syntax.walk import Loop as LoopNode
@@ -36,7 +37,7 @@ class _Lowering(Expressions):
         if isinstance(scope, ast.Module):
             self._body(scope.body)
         else:
-            for argument in _parameters(scope.args):
+            for argument in parameters_of(scope):
                 self._define(argument.arg, argument)
             self._body(scope.body if isinstance(scope.body, list) else [])
             if isinstance(scope, ast.Lambda):
@@ -278,11 +279,6 @@ def _note_sharing(scope: Scope, graph: Graph) -> None:
     for node in statements_of(scope):
         if isinstance(node, ast.Global) or (isinstance(node, ast.Nonlocal) and not of_module):
             graph.shared.update(node.names)
-
-
-def _parameters(arguments: ast.arguments) -> Iterator[ast.arg]:
-    yield from (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
-    yield from (each for each in (arguments.vararg, arguments.kwarg) if each is not None)
 
 
 def _name_called(node: ast.expr) -> str:
