@@ -187,9 +187,9 @@ def path_of(node: ast.AST) -> str:
     """The dotted path of a name or a chain of attributes, such as `self.net.rnn`; empty for anything else."""
     path = ""
     while node.__class__ is ast.Attribute:
-        path = f".{node.attr}{path}"  # type: ignore[attr-defined]
-        node = node.value  # type: ignore[attr-defined]
-    return node.id + path if node.__class__ is ast.Name else ""  # type: ignore[attr-defined]
+        path = f".{node.attr}{path}"
+        node = node.value
+    return node.id + path if node.__class__ is ast.Name else ""
 
 
 def whole_of(node: ast.expr) -> str:
