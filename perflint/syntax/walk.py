@@ -36,6 +36,7 @@ class _ChildFields(dict[type[ast.AST], tuple[str, ...]]):
 
 
 _FIELDS = _ChildFields({ast.Constant: (), ast.MatchSingleton: ()})  # whose value is no expression
+_place = attrgetter("lineno", "col_offset")
 
 
 class Walk:
@@ -105,21 +106,34 @@ def own_nodes(root: ast.AST) -> Sequence[ast.AST]:
 
 
 def _own_nodes(root: ast.AST) -> list[ast.AST]:
-    found: list[ast.AST] = []
-    stack = [root]
+    found: list[ast.AST] = [root]
+    stack = children(root)[::-1]
     while stack:
         node = stack.pop()
+        if node is None:
+            continue
         found.append(node)
         cls = node.__class__
-        if cls in _DEFINITIONS and node is not root:
-            continue
-        for field in reversed(_FIELDS[cls]):
+        for field in () if cls in _DEFINITIONS else _FIELDS[cls][::-1]:
             child = getattr(node, field)
             if child.__class__ is list:
-                stack += [each for each in reversed(child) if each is not None]
+                stack += child[::-1]
             elif child is not None:
                 stack.append(child)
     return found
+
+
+def statements_of(node: ast.AST) -> Iterator[ast.stmt]:
+    """The statements in `node` in any order, those of functions and classes inside included."""
+    pending = [node]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.stmt):
+            yield node
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            block = getattr(node, name, ())
+            if block.__class__ is list:  # a lambda's is an expression
+                pending += block
 
 
 def nodes_of_body(loop: Loop) -> Iterator[ast.AST]:
@@ -173,10 +187,10 @@ def children(node: ast.AST) -> list[ast.AST]:
 def path_of(node: ast.AST) -> str:
     """The dotted path of a name or a chain of attributes, such as `self.net.rnn`; empty for anything else."""
     path = ""
-    while isinstance(node, ast.Attribute):
+    while node.__class__ is ast.Attribute:
         path = f".{node.attr}{path}"
         node = node.value
-    return node.id + path if isinstance(node, ast.Name) else ""
+    return node.id + path if node.__class__ is ast.Name else ""
 
 
 def whole_of(node: ast.expr) -> str:
