@@ -161,6 +161,9 @@ class _Follower(Follower):
     def _operand(self, parent: ast.BinOp | ast.UnaryOp, node: ast.expr, trace: Trace) -> None:
         if isinstance(parent.op, ast.Not):
             raise OutOfSight
+        if isinstance(parent.op, ast.UAdd):  # which gives the tensor itself
+            self.follow(parent, trace)
+            return
         self.consume(parent, node, Role.MATMUL if isinstance(parent.op, ast.MatMult) else Role.ELEMENTWISE)
 
     def _compared(self, parent: ast.Compare, node: ast.expr, trace: Trace) -> None:
