@@ -172,10 +172,9 @@ class Program(Module):
 
     def is_bound(self, call: ast.Call, callee: Function) -> bool:
         """Is `callee`, a function of this file, given an object, or its class, without an argument for it?"""
-        function = self.value(call.func)
+        owner = self.value(call.func).owner
         is_method = self.class_of(callee) is not None and not is_static(callee)
-        has_object = function.owner is not None or function.kind is not Kind.FUNCTION
-        return is_method and (has_object or is_of_class(callee))
+        return is_method and (owner is None or owner.kind is not Kind.CLASS or is_of_class(callee))
 
     def returned(self, function: Function) -> Value | None:
         """What a function of this file gives; None where it returns nothing."""
