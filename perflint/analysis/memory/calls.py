@@ -7,8 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
 from perflint import torch_ops
-from perflint.analysis.ir.flow import Flow
-from perflint.analysis.memory.dispatch import forwards
+from perflint.analysis.memory.dispatch import Modules
 from perflint.analysis.memory.library import LibraryCalls, is_decorated
 from perflint.analysis.memory.locations import (
     ANY,
@@ -93,7 +92,7 @@ class Calls(LibraryCalls):
     def _dispatched(self, call: ast.Call) -> Sequence[Function]:
         """Each `forward` of this file that `layer(...)` or `self.layers[i](...)` may run."""
         is_module = self.program.value(call.func).kind in (Kind.MODULE, Kind.UNKNOWN)
-        return forwards(self.program.get(Flow), call) if is_module else ()
+        return self.program.get(Modules).forwards(call) if is_module else ()
 
     def _callee(self, call: ast.Call) -> Function | None:
         found = self.program.callee(call)

@@ -9,7 +9,7 @@ from typing import Any
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
-from perflint.analysis.memory.dispatch import forwards
+from perflint.analysis.memory.dispatch import Modules
 from perflint.analysis.memory.following import Follower, Trace
 from perflint.analysis.memory.roles import (
     WRAPPERS,
@@ -71,7 +71,7 @@ class _Follower(Follower):
             self._container_given(call, node, trace)
         elif keyword == "out":
             raise OutOfSight
-        elif candidates := forwards(self.flow, call):
+        elif candidates := self.program.get(Modules).forwards(call):
             for each in candidates:
                 self.into(each, call, node, trace)
         else:
