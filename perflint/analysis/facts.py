@@ -20,7 +20,7 @@ from perflint.analysis.values.device_use import says_of, trains
 from perflint.analysis.values.execute import Executor
 from perflint.analysis.values.hints import roles
 from perflint.analysis.values.values import UNKNOWN, Kind, Place, Value
-from perflint.syntax.arguments import Bound, bind, is_static
+from perflint.syntax.arguments import Bound, bind, is_of_class, is_static
 from perflint.syntax.module import Module
 from perflint.syntax.scripts import is_main_guard
 from perflint.syntax.walk import FUNCTIONS, Function, Loop, own_nodes, path_of
@@ -178,9 +178,13 @@ class Program(Module):
 
     def arguments(self, call: ast.Call, callee: Function) -> Bound:
         """What `call` gives the parameters of `callee`, a function of this file, besides the object of a method."""
+        return bind(call, callee, skipped=self.is_bound(call, callee))
+
+    def is_bound(self, call: ast.Call, callee: Function) -> bool:
+        """Is `callee`, a function of this file, given an object, or its class, without an argument for it?"""
+        owner = self.value(call.func).owner
         is_method = self.class_of(callee) is not None and not is_static(callee)
-        by_class = isinstance(call.func, ast.Attribute) and self.value(call.func.value).kind is Kind.CLASS
-        return bind(call, callee, skipped=is_method and not by_class)
+        return is_method and (owner is None or owner.kind is not Kind.CLASS or is_of_class(callee))
 
     def returned(self, function: Function) -> Value | None:
         """What a function of this file gives; None where it returns nothing."""
