@@ -36,10 +36,11 @@ def links_of(program: Program, context: Context = ALONE) -> Links:
     calls = tuple(sorted(set(_hot_calls(program, reaching))))
     answered = {summary.target for summary in context.summaries}
     needed = (*result_queries(program, reaching), step_queries(program, reaching), _start_queries(program))
-    all_queries = (tuple(sorted({*targets, *answered})) for targets in (*needed, program.memory_queries))
+    all_queries = (tuple(sorted({*targets, *answered})) for targets in (*needed, program.asked.memory))
     unknown, guessed, steps, starts, memory = all_queries
     imports, says = _membership(program)
-    return Links(calls, functions, bases, summaries, unknown, guessed, steps, starts, memory, imports, says)
+    compiled = program.asked.whether_compiled
+    return Links(calls, functions, bases, summaries, unknown, guessed, steps, starts, memory, imports, says, compiled)
 
 
 def _summary(
