@@ -230,7 +230,7 @@ def _tell_fixes(patches: Sequence[Patch], errors: Sequence[str], style: Style, *
     # What standard output holds is a diff, or the filtered program; a report stands beside it.
     console.show(fix_report(patches, style, applied=written, errors=errors), err=True)
     _tell_defects(patch.problem for patch in patches)
-    if errors or any(patch.problem or patch.failures for patch in patches):
+    if errors or any(patch.problem for patch in patches):
         return FAILED
     return CLEAN if written or not any(patch.changed for patch in patches) else FOUND
 

@@ -43,10 +43,6 @@ def _problems(patches: Iterable[Patch], style: Style) -> Iterator[str]:
         if patch.problem:
             where = f"{patch.path}:{patch.problem.line}" if patch.problem.line else patch.path
             yield f"{error}: {printable(where)}: {printable(patch.problem.message)}"
-        for failure in patch.failures:
-            yield f"{error}: {_place(patch, failure)}: a fix of {failure.rule} failed, please report it: " + printable(
-                failure.reason
-            )
 
 
 def _fixed(patches: Sequence[Patch], style: Style, applied: bool, *, failed: bool) -> Iterator[str]:
