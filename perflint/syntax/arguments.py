@@ -79,7 +79,16 @@ def defaults_of(function: Function) -> dict[str, ast.expr]:
 
 def is_static(function: Function) -> bool:
     """Is `function` a method that is given no object?"""
-    return any(getattr(each, "id", "") == "staticmethod" for each in getattr(function, "decorator_list", ()))
+    return _is_decorated(function, "staticmethod")
+
+
+def is_of_class(function: Function) -> bool:
+    """Is `function` a method that is given the class, also where it is called of an object?"""
+    return _is_decorated(function, "classmethod")
+
+
+def _is_decorated(function: Function, name: str) -> bool:
+    return any(getattr(each, "id", "") == name for each in getattr(function, "decorator_list", ()))
 
 
 def arguments_of(call: ast.Call) -> list[ast.expr]:

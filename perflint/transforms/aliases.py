@@ -12,6 +12,7 @@ from perflint.analysis.memory.points_to import PointsTo
 from perflint.analysis.memory.python import FILLS
 from perflint.analysis.program import Program
 from perflint.analysis.values.operations import operation
+from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, PlainLoop, own_nodes, root_of
 from perflint.transforms.blocked import Blocked
 
@@ -94,19 +95,26 @@ def check_aliases(program: Program, loop: PlainLoop) -> None:
     if not points.is_known:
         raise Blocked("the function around the loop is too large for its aliases to be told apart", loop)
     held = frozenset().union(*points.cells.held.values())
+    kept = {place for place in held if is_made_in(graph, loop, place)}
     for write in points.writes:
-        if write.attribute:
+        if write.attribute or steps_optimizer(program, write.node):
             continue
         is_made = is_made_in(graph, loop, write.to)
         if graph.is_within(write.node, loop):
             if not (write.deep or is_made or _is_seen(program, points, graph, loop, write)):
                 raise Blocked(f"a step writes through an alias to a tensor that it did not make: {_COPY}", write.node)
-        elif is_made and write.to in held and (write.deferred or graph.runs_after(write.node, loop)):
+        elif write.reaches(kept) and (write.deferred or graph.runs_after(write.node, loop)):
             if any(_is_of_loop(graph, loop, name) for name in names_of(program, points, write)):
                 continue  # which each of the rewritings looks at itself
             raise Blocked(
                 f"what a step made is kept, and written to in place when the loop is over: {_COPY}", write.node
             )
+
+
+def steps_optimizer(program: Program, node: ast.AST) -> bool:
+    """Is it the step of an optimizer, which writes to parameters?"""
+    func = node.func if isinstance(node, ast.Call) else None
+    return isinstance(func, ast.Attribute) and program.value(func.value).kind is Kind.OPTIMIZER
 
 
 def _is_seen(program: Program, points: PointsTo, graph: Graph, loop: PlainLoop, write: Write) -> bool:

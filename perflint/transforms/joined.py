@@ -16,7 +16,7 @@ from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import LOOPS, Loop, PlainLoop, own_nodes, path_of
 from perflint.transforms.accumulator import alone_in
-from perflint.transforms.aliases import is_made_in, names_of
+from perflint.transforms.aliases import is_made_in, names_of, steps_optimizer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import taken_around
 from perflint.transforms.operations import InsertAfter, InsertBefore, ReplaceStatements, new, standing_for
@@ -249,7 +249,7 @@ def _may_change(program: Program, place: Location, point: ast.AST, loop: Loop, r
     is_kept = any(not is_made_in(graph, loop, each) for each in holders)
     is_kept |= any(place in points.held(phi) for phi in graph.carried(loop))
     for write in points.writes:
-        if not write.reaches([place]) or (write.to == ANYWHERE and _steps(program, write.node)):
+        if not write.reaches([place]) or (write.to == ANYWHERE and steps_optimizer(program, write.node)):
             continue
         again = is_kept or graph.reaches(point, write.node, avoiding=root)
         by_then = graph.is_within(write.node, loop) or graph.reaches(write.node, loop, avoiding=root)
@@ -257,9 +257,3 @@ def _may_change(program: Program, place: Location, point: ast.AST, loop: Loop, r
         if write.deferred or (again and (by_then or by_other)):
             return True
     return False
-
-
-def _steps(program: Program, node: ast.AST) -> bool:
-    """Is it the step of an optimizer, which writes to parameters?"""
-    func = node.func if isinstance(node, ast.Call) else None
-    return isinstance(func, ast.Attribute) and program.value(func.value).kind is Kind.OPTIMIZER

@@ -51,11 +51,17 @@ class Box:
     def put(self, item, at=0): ...
     @staticmethod
     def make(size): ...
+    @classmethod
+    def like(cls, other): ...
 
 box = Box()
 box.put(1, at=2)
 Box.put(box, 1)
 Box.make(3)
+Box.like(box)
+box.like(box)
+put = Box.put
+put(box, 1)
 """
 
 
@@ -66,4 +72,7 @@ def test_methods_get_their_object_only_where_it_is_handed_over() -> None:
         {"item": "1", "at": "2"},
         {"self": "box", "item": "1"},
         {"size": "3"},
+        {"other": "box"},
+        {"other": "box"},
+        {"self": "box", "item": "1"},
     ]

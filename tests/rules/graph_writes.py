@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 END = 1
 SHARED = torch.zeros(3, dtype=torch.bool)
+LAST = None
 
 
 class Decoder(nn.Module):
@@ -392,4 +393,29 @@ class Decoder(nn.Module):
             tokens.append(token)
             if (token == END).all():
                 break
+        return torch.stack(tokens)
+
+    @torch.no_grad()
+    def wipes_by_a_name_of_the_module(self, token: Tensor, h: Tensor, steps: int):
+        tokens = []
+        for _ in range(steps):
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            tokens.append(token)
+            if (token == END).all():
+                break
+        globals()["LAST"] = token
+        LAST.zero_()
+        return torch.stack(tokens)
+
+    @torch.no_grad()
+    def wipes_by_code_in_a_string(self, token: Tensor, h: Tensor, steps: int):
+        tokens = []
+        for _ in range(steps):
+            logits, h = self.step(token, h)
+            token = logits.argmax(-1)
+            tokens.append(token)
+            if (token == END).all():
+                break
+        exec("given.zero_()", {"given": token})
         return torch.stack(tokens)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
+from perflint.analysis.memory.dispatch import Modules
+from perflint.analysis.memory.hooks import is_scripted, may_be_hooked, may_be_wrapped
 from perflint.analysis.program import Program
-from perflint.transforms.vectorize.wrapping import is_scripted, may_be_hooked, may_be_wrapped, sets_attributes_by_name
 
 
 @pytest.mark.parametrize(
@@ -54,7 +57,28 @@ def test_what_is_only_called_so_wraps_nothing(text: str) -> None:
     assert not may_be_wrapped(Program(text))
 
 
-def test_scripts_and_attributes_set_by_name_are_seen() -> None:
+def test_scripts_are_seen() -> None:
     assert is_scripted(Program("from torch import jit\njit.script(f)"))
-    assert sets_attributes_by_name(Program("setattr(self, name, layer)"))
     assert not is_scripted(Program("jit = 3"))
+
+
+@pytest.mark.parametrize(
+    ("name", "is_known"),
+    [("name", False), ("'cell'", False), ("f'ce{i}'", False), ("f'layer{i}'", True), ("'other'", True)],
+)
+def test_attributes_set_by_name_are_seen(name: str, is_known: bool) -> None:
+    text = f"""
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self, layer):
+        self.cell = nn.GRUCell(3, 4)
+        setattr(self, {name}, layer)
+
+    def forward(self, x, h):
+        return self.cell(x, h)
+"""
+    program = Program(text)
+    (call,) = (each for each in program.of_type(ast.Call) if ast.unparse(each.func) == "self.cell")
+    (built,) = program.get(Modules).builders(call.func)
+    assert (built is not None) is is_known

@@ -7,8 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
 from perflint import torch_ops
-from perflint.analysis.ir.flow import Flow
-from perflint.analysis.memory.dispatch import forwards
+from perflint.analysis.memory.dispatch import Modules
 from perflint.analysis.memory.library import LibraryCalls, is_decorated
 from perflint.analysis.memory.locations import (
     ANY,
@@ -25,7 +24,7 @@ from perflint.analysis.memory.python import (
     SEE_ALL,
 )
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import bind, defaults_of, is_static, parameters_of
+from perflint.syntax.arguments import bind, defaults_of, parameters_of
 from perflint.syntax.walk import FUNCTIONS, Function
 
 VARIABLE = "="  # the cell of a variable of an outer scope
@@ -93,7 +92,7 @@ class Calls(LibraryCalls):
     def _dispatched(self, call: ast.Call) -> Sequence[Function]:
         """Each `forward` of this file that `layer(...)` or `self.layers[i](...)` may run."""
         is_module = self.program.value(call.func).kind in (Kind.MODULE, Kind.UNKNOWN)
-        return forwards(self.program.get(Flow), call) if is_module else ()
+        return self.program.get(Modules).forwards(call) if is_module else ()
 
     def _callee(self, call: ast.Call) -> Function | None:
         found = self.program.callee(call)
@@ -123,14 +122,11 @@ class Calls(LibraryCalls):
 
     def _bound(self, call: ast.Call, function: Function) -> dict[ast.arg, Locations]:
         """What each parameter refers to; all that is unpacked may be any of them, and defaults are the caller's."""
-        value = self.program.value(call.func)
-        is_method = self.program.class_of(function) is not None and not is_static(function)
-        is_bound = is_method and (value.owner is not None or value.kind is not Kind.FUNCTION)
-        bound = bind(call, function, skipped=is_bound)
+        bound = self.program.arguments(call, function)
         parameters = {each.arg: each for each in parameters_of(function)}
         defaults = {name: each for name, each in defaults_of(function).items() if each in self.graph.places}
         given = {parameters[name]: self.of(each) for name, each in {**defaults, **bound.given}.items()}
-        if is_bound:
+        if self.program.is_bound(call, function):
             is_named = isinstance(call.func, ast.Attribute) and call.func.attr == getattr(function, "name", "")
             receiver = call.func.value if is_named and isinstance(call.func, ast.Attribute) else call.func
             given[next(iter(parameters.values()))] = self.of(receiver)
@@ -189,7 +185,7 @@ class Calls(LibraryCalls):
         known = {each.memory for each in self.program.summaries(call) if each.target == name}
         effects = known.pop() if len(known) == 1 else None
         if effects is None or self._applies(call):
-            self.program.memory_queries.update({name} & {*self.program.targets(call)})
+            self.program.asked.memory.update({name} & {*self.program.targets(call)})
             return self._unknown(call)
         names = [each.name for each in effects]
         bound = bind(call, names[: names.index("*")])

@@ -9,7 +9,7 @@ from typing import Any
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
-from perflint.analysis.memory.dispatch import forwards
+from perflint.analysis.memory.dispatch import Modules
 from perflint.analysis.memory.following import Follower, Trace
 from perflint.analysis.memory.roles import (
     WRAPPERS,
@@ -71,7 +71,7 @@ class _Follower(Follower):
             self._container_given(call, node, trace)
         elif keyword == "out":
             raise OutOfSight
-        elif candidates := forwards(self.flow, call):
+        elif candidates := self.program.get(Modules).forwards(call):
             for each in candidates:
                 self.into(each, call, node, trace)
         else:
@@ -161,6 +161,9 @@ class _Follower(Follower):
     def _operand(self, parent: ast.BinOp | ast.UnaryOp, node: ast.expr, trace: Trace) -> None:
         if isinstance(parent.op, ast.Not):
             raise OutOfSight
+        if isinstance(parent.op, ast.UAdd):  # which gives the tensor itself
+            self.follow(parent, trace)
+            return
         self.consume(parent, node, Role.MATMUL if isinstance(parent.op, ast.MatMult) else Role.ELEMENTWISE)
 
     def _compared(self, parent: ast.Compare, node: ast.expr, trace: Trace) -> None:

@@ -1,119 +1,269 @@
-"""Finds the modules of the file that a call may run although only its running tells which of them it is."""
+"""Finds the modules that an expression may be: the expressions that build them, alone or as items of lists."""
 
 from __future__ import annotations
 
 import ast
+import fnmatch
+from collections import defaultdict
 from collections.abc import Iterator
+from functools import cached_property
 
+from perflint import torch_ops
+from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.ir.graph import Definition, sources_of
-from perflint.analysis.values.values import Kind
+from perflint.analysis.ir.graph import Definition, Step
+from perflint.analysis.values.values import UNKNOWN, Kind
 from perflint.syntax.walk import path_of
 
-_DEPTH = 6
+_DEPTH = 8
 _FIELD = "*"
-_Modules = list[ast.ClassDef | None]  # None stands for one that is not known
+_LIST = "torch.nn.ModuleList"
+_RETURN_IT = frozenset({"train", "eval", "requires_grad_", "share_memory"})
+_HARMLESS = frozenset({"parameters", "named_parameters", "state_dict", "zero_grad"})
+_ADD_ONE = {"append": 0, "insert": 1}
+_WALKS = frozenset("len enumerate zip reversed range list tuple".split())
+
+Expressions = list[ast.expr | None]  # None stands for one that is not in sight
 
 
-def forwards(flow: Flow, call: ast.Call) -> tuple[ast.FunctionDef, ...]:
-    """Each `forward` that `layer(...)`, `self.layers[i](...)` or `getattr(self, name)(...)` may run.
+class Modules:
+    """The modules of one program, by where they are built and kept."""
 
-    Empty where one of them is out of sight.
-    """
-    found = []
-    for module in _modules(flow, call.func, _DEPTH):
-        body = module.body if module is not None else []
-        forward = next((each for each in body if getattr(each, "name", "") == "forward"), None)
-        if not isinstance(forward, ast.FunctionDef) or forward.decorator_list:
-            return ()
-        if forward not in found:
-            found.append(forward)
-    return tuple(found)
+    def __init__(self, program: Program) -> None:
+        self._program, self._flow = program, program.get(Flow)
+        self._found: dict[ast.expr, Expressions] = {}
 
+    def forwards(self, call: ast.Call) -> tuple[ast.FunctionDef, ...]:
+        """Each `forward` of this file that `layer(...)`, `self.layers[i](...)` or `getattr(self, name)(...)` may run.
 
-def _modules(flow: Flow, node: ast.expr, depth: int) -> _Modules:
-    """The classes that `node` may be an instance of."""
-    value = flow.program.value(node)
-    if value.kind is Kind.MODULE and value.sure and isinstance(value.node, ast.ClassDef):
-        return [value.node]
-    if depth == 0:
+        Empty where one of them is out of sight.
+        """
+        found: dict[ast.FunctionDef, None] = {}
+        for built in self.builders(call.func):
+            value = self._program.value(built) if built is not None else UNKNOWN
+            body = value.node.body if value.sure and isinstance(value.node, ast.ClassDef) else []
+            forward = next((each for each in body if getattr(each, "name", "") == "forward"), None)
+            if not isinstance(forward, ast.FunctionDef) or forward.decorator_list:
+                return ()
+            found[forward] = None
+        return tuple(found)
+
+    def builders(self, node: ast.expr) -> Expressions:
+        """What builds the modules that `node` may be: calls, or else what is known to be an instance of one class."""
+        if node not in self._found:
+            self._found[node] = self._builders(node, _DEPTH) or [None]
+        return self._found[node]
+
+    def _builders(self, node: ast.expr | None, depth: int) -> Expressions:
+        node, program = as_built(node), self._program
+        if node is None or depth == 0:
+            return [None]
+        value = program.value(node)
+        is_instance = value.sure and isinstance(value.node, ast.ClassDef)
+        if value.kind is Kind.MODULE and (isinstance(node, ast.Call) or is_instance):
+            return [node]
+        if isinstance(node, ast.Constant) and node.value is None:
+            return []  # which nobody calls
+        if isinstance(node, ast.IfExp):
+            return [each for part in (node.body, node.orelse) for each in self._builders(part, depth - 1)]
+        if isinstance(node, ast.Name):
+            return [each for bound in self._definitions(node) for each in self._bound_to(bound, depth)] or [None]
+        if isinstance(node, ast.Attribute):
+            return [each for given in self.values_of(node) for each in self._builders(given, depth - 1)] or [None]
+        if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice):
+            is_registry = path_of(node.value) == "self._modules"
+            return self._registered(node, node.slice) if is_registry else self._items(node.value, depth - 1)
+        if isinstance(node, ast.Call) and path_of(node.func) == "getattr" and len(node.args) == 2:
+            return self._registered(node, node.args[1]) if path_of(node.args[0]) == "self" else [None]
         return [None]
-    if isinstance(node, ast.Name):
-        read = flow.graph(node).value(node)
-        bound = [each for each in sources_of(read) if isinstance(each, Definition)] if read is not None else []
-        return [module for each in bound for module in _bound_to(flow, each, depth - 1)] or [None]
-    if isinstance(node, ast.Subscript):
-        is_registry = path_of(node.value) == "self._modules"
-        return _registered(flow, node, node.slice) if is_registry else _items(flow, node.value, depth - 1)
-    if isinstance(node, ast.Call) and path_of(node.func) == "getattr" and len(node.args) == 2:
-        return _registered(flow, node, node.args[1]) if path_of(node.args[0]) == "self" else [None]
-    return [None]
+
+    def _definitions(self, name: ast.Name) -> list[Definition]:
+        """The bindings that reach a name; of a variable of the module, all that this has."""
+        found = [each for each in self._flow.graph(name).definitions(name) if isinstance(each, Definition)]
+        module = self._flow.graph_of(self._program.tree)
+        return found or ([] if name.id in module.shared else module.bindings.get(name.id, []))
+
+    def _bound_to(self, value: Definition, depth: int) -> Expressions:
+        """What an assignment or a loop gives to a name."""
+        if value.source is None or value.updates is not None:
+            return [None]
+        if value.steps[:1] == ("each",):
+            return self._walked(value.source, value.steps[1:], depth - 1)
+        parts = value.source.elts if isinstance(value.source, ast.Tuple | ast.List) else []
+        at = value.steps[0] if len(value.steps) == 1 else None
+        part = parts[at] if isinstance(at, int) and at < len(parts) else None
+        return self._builders(part if value.steps else value.source, depth - 1)
+
+    def _walked(self, source: ast.expr, steps: tuple[Step, ...], depth: int) -> Expressions:
+        """What the parts are, which `steps` lead to, of the items that a loop walks."""
+        if not steps:
+            return self._items(source, depth)
+        name = self._program.qualified(source.func) if isinstance(source, ast.Call) else ""
+        if not isinstance(source, ast.Call) or name not in ("builtins.enumerate", "builtins.zip"):
+            return [None]
+        walked = source.args if name == "builtins.zip" else [None, *source.args]
+        item = walked[steps[0]] if isinstance(steps[0], int) and steps[0] < len(walked) else None
+        return self._walked(item, steps[1:], depth) if item is not None else [None]
+
+    # -- lists
+
+    def _items(self, node: ast.expr | None, depth: int) -> Expressions:
+        """The modules that a list of them ever holds: `self.layers`, a display, what a function makes of one module."""
+        if node is None or depth == 0:
+            return [None]
+        if isinstance(node, ast.List | ast.Tuple):
+            return [each for part in node.elts for each in self._builders(part, depth - 1)]
+        if isinstance(node, ast.ListComp | ast.GeneratorExp):
+            return self._builders(node.elt, depth - 1)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            return [*self._items(node.left, depth - 1), *self._items(node.right, depth - 1)]
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            return self._items(node.left, depth - 1)
+        if isinstance(node, ast.Name | ast.Attribute):
+            bound = self._definitions(node) if isinstance(node, ast.Name) else []
+            made = [each.source if not (each.steps or each.updates) else None for each in bound]
+            made = self.values_of(node) if isinstance(node, ast.Attribute) else made
+            items = [each for given in made or [None] for each in self._items(given, depth - 1)]
+            return items + [each for given in self.added(node) for each in self._builders(given, depth - 1)]
+        if not isinstance(node, ast.Call):
+            return [] if isinstance(node, ast.Constant) and node.value is None else [None]
+        if self._program.qualified(node.func) == _LIST:
+            known = len(node.args) < 2 and not node.keywords
+            return [each for part in node.args for each in self._items(part, depth - 1)] if known else [None]
+        given = [each for each in node.args if self._program.value(each).kind is Kind.MODULE]
+        is_list = self._program.value(node).name == _LIST
+        return self._builders(given[0], depth - 1) if is_list and len(given) == 1 and not node.keywords else [None]
+
+    def added(self, whole: ast.expr) -> Iterator[ast.expr | None]:
+        """What is added to the list `whole` after it was made."""
+        owner, _, name = path_of(whole).rpartition(".")
+        for node in self._mentions[name]:
+            is_its_own = not owner or path_of(node) != f"self.{name}" or self._are_kin(whole, node)
+            if isinstance(node, ast.Attribute) is bool(owner) and isinstance(node.ctx, ast.Load) and is_its_own:
+                yield from self._grown(node)
+
+    def _grown(self, node: ast.expr) -> Iterator[ast.expr | None]:
+        """What a mention of a list adds to it."""
+        parent = self._program.parent(node)
+        call = self._program.parent(parent) if isinstance(parent, ast.Attribute) else parent
+        if isinstance(parent, ast.Attribute) and not _is_harmless(parent.attr):
+            position = _ADD_ONE.get(parent.attr)
+            if isinstance(call, ast.Call) and position is not None and len(call.args) == position + 1:
+                yield call.args[position]
+            elif isinstance(call, ast.Call) and parent.attr == "extend" and len(call.args) == 1:
+                yield from self._items(call.args[0], _DEPTH)
+            else:
+                yield None
+        elif isinstance(parent, ast.Subscript) and not isinstance(parent.ctx, ast.Load):
+            yield None
+        elif isinstance(parent, ast.Call) and node in parent.args:
+            is_walked = getattr(parent.func, "id", "") in _WALKS
+            if not is_walked and self._program.qualified(parent.func) != _LIST:  # which only takes the items over
+                yield None
+
+    # -- what the program gives an attribute
+
+    def values_of(self, node: ast.Attribute) -> Expressions:
+        """What the class around assigns to an attribute of self, or a class related to it."""
+        path, stores = f"self.{node.attr}", self._stores[node.attr]
+        others = any(path_of(target) != path for target, _ in stores)  # of an object that may be this one
+        if others or path_of(node) != path or self._home(node) is None or self._is_set_by_name(node.attr):
+            return [None]
+        given = (value for target, value in stores if self._are_kin(node, target))
+        return [value for value in given if value is None or path_of(as_built(value) or value) != path]
+
+    def _is_set_by_name(self, attribute: str) -> bool:
+        """May the program set such an attribute by `setattr`?"""
+        calls = (each for each in self._program.of_type(ast.Call) if path_of(each.func).endswith("setattr"))
+        names = (_pattern(each.args[1]) if len(each.args) > 1 else _FIELD for each in calls)
+        return any(fnmatch.fnmatchcase(attribute, each) for each in names)
+
+    def is_changed(self, function: ast.expr) -> bool:
+        """Does the program do more with the module that `function` is than build, call, move and save it?"""
+        parents = map(self._program.parent, self._mentions[path_of(function).rpartition(".")[2]])
+        return any(
+            isinstance(each, ast.Subscript) or (isinstance(each, ast.Attribute) and not _is_harmless(each.attr))
+            for each in parents
+        )
+
+    @cached_property
+    def _stores(self) -> defaultdict[str, list[tuple[ast.expr, ast.expr | None]]]:
+        """The assignments to attributes, by their names, and the values; None for a part of one."""
+        found: defaultdict[str, list[tuple[ast.expr, ast.expr | None]]] = defaultdict(list)
+        for node in self._program.of_type(ast.Attribute):
+            if isinstance(node.ctx, ast.Store):
+                found[node.attr].append((node, self._given(node)))
+        return found
+
+    def _given(self, target: ast.Attribute) -> ast.expr | None:
+        around = self._program.parent(target)
+        if isinstance(around, ast.Assign | ast.AnnAssign):
+            return around.value
+        statement = self._program.parent(around) if isinstance(around, ast.Tuple | ast.List) else None
+        parts = statement.value if isinstance(statement, ast.Assign) else None
+        if not isinstance(around, ast.Tuple | ast.List) or not isinstance(parts, ast.Tuple | ast.List):
+            return None
+        return parts.elts[around.elts.index(target)] if len(parts.elts) == len(around.elts) else None
+
+    @cached_property
+    def _mentions(self) -> defaultdict[str, list[ast.Name | ast.Attribute]]:
+        """Where the program has a variable, or an attribute of anything, by its name."""
+        found: defaultdict[str, list[ast.Name | ast.Attribute]] = defaultdict(list)
+        for attribute in self._program.of_type(ast.Attribute):
+            found[attribute.attr].append(attribute)
+        for name in self._program.of_type(ast.Name):
+            found[name.id].append(name)
+        return found
+
+    def _registered(self, node: ast.expr, name: ast.expr) -> Expressions:
+        """The modules which the class around it registers under names that are spelled like this one."""
+        pattern, found, home = _pattern(name), Expressions(), self._home(node)
+        for each in ast.walk(home) if home is not None and pattern.strip(_FIELD) else ():
+            path = path_of(each.func) if isinstance(each, ast.Call) else ""
+            if isinstance(each, ast.Call) and path in ("self.add_module", "self.register_module", "setattr"):
+                arguments = each.args[path == "setattr" :]
+                if len(arguments) == 2 and _pattern(arguments[0]) == pattern:
+                    found += self._builders(arguments[1], 2)
+        return found or [None]
+
+    def _home(self, node: ast.AST) -> ast.ClassDef | None:
+        """The class around `node`."""
+        return next(self._classes(node), None)
+
+    def _classes(self, node: ast.AST) -> Iterator[ast.ClassDef]:
+        return (each for each in self._program.ancestors(node) if isinstance(each, ast.ClassDef))
+
+    def _are_kin(self, one: ast.AST, other: ast.AST) -> bool:
+        """Do both stand in the same class, or the second in a base or a subclass of the first's?"""
+        home, bases = self._home(one), self._program.base_names
+        return home is not None and any(
+            home is each or f"@{home.name}" in bases(each) or f"@{each.name}" in bases(home)
+            for each in self._classes(other)
+        )
 
 
-def _bound_to(flow: Flow, value: Definition, depth: int) -> _Modules:
-    """What an assignment or a loop gives to a name."""
-    source = value.source
-    if source is None or value.updates is not None:
-        return [None]
-    if not value.steps:
-        return _modules(flow, source, depth)
-    if value.steps == ("each",):
-        return _items(flow, source, depth)
-    name = flow.program.qualified(source.func) if isinstance(source, ast.Call) else ""
-    if len(value.steps) != 2 or value.steps[0] != "each" or name not in ("builtins.enumerate", "builtins.zip"):
-        return [None]
-    assert isinstance(source, ast.Call)
-    arguments = source.args if name == "builtins.zip" else [None, *source.args]
-    item = arguments[value.steps[1]] if isinstance(value.steps[1], int) and value.steps[1] < len(arguments) else None
-    return _items(flow, item, depth) if item is not None else [None]
+def as_built(node: ast.expr | None) -> ast.expr | None:
+    """What makes the module, without what moves it to its place or type."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _returns_it(node.func.attr):
+        node = node.func.value
+    return node
 
 
-def _items(flow: Flow, node: ast.expr, depth: int) -> _Modules:
-    """The modules within a list of them, be it `self.layers`, a display or what a function makes of one module."""
-    if depth == 0:
-        return [None]
-    if isinstance(node, ast.List | ast.Tuple):
-        return [module for each in node.elts for module in _modules(flow, each, depth - 1)] or [None]
-    if isinstance(node, ast.ListComp | ast.GeneratorExp):
-        return _modules(flow, node.elt, depth - 1)
-    if isinstance(node, ast.Attribute):
-        values = [*_kept(flow, node)]
-        return [module for value in values for module in _items(flow, value, depth - 1)] or [None]
-    if not isinstance(node, ast.Call):
-        return [None]
-    if flow.program.qualified(node.func) == "torch.nn.ModuleList":
-        return _items(flow, node.args[0], depth - 1) if len(node.args) == 1 else [None]
-    given = [each for each in node.args if flow.program.value(each).kind is Kind.MODULE]
-    is_list = flow.program.value(node).name == "torch.nn.ModuleList"
-    return _modules(flow, given[0], depth - 1) if is_list and len(given) == 1 and not node.keywords else [None]
+def _returns_it(method: str) -> bool:
+    """Does a method of modules give the module itself, moved or cast?"""
+    return method in _RETURN_IT or torch_ops.does(method, "cast") or torch_ops.does(method, "move")
 
 
-def _kept(flow: Flow, node: ast.Attribute) -> Iterator[ast.expr]:
-    """What the class around it assigns to `self.name`."""
-    path = path_of(node)
-    for each in _own_code(flow, node) if path == f"self.{node.attr}" else ():
-        if isinstance(each, ast.Assign) and any(path_of(target) == path for target in each.targets):
-            yield each.value
+def _is_harmless(method: str) -> bool:
+    return method in _HARMLESS or _returns_it(method)
 
 
-def _registered(flow: Flow, node: ast.expr, name: ast.expr) -> _Modules:
-    """The modules which the class around it registers under names that are spelled like this one."""
-    pattern, found = _pattern(name), _Modules()
-    for each in _own_code(flow, node) if pattern.strip(_FIELD) else ():
-        path = path_of(each.func) if isinstance(each, ast.Call) else ""
-        if isinstance(each, ast.Call) and path in ("self.add_module", "self.register_module", "setattr"):
-            arguments = each.args[path == "setattr" :]
-            if len(arguments) == 2 and _pattern(arguments[0]) == pattern:
-                found += _modules(flow, arguments[1], 1)
-    return found or [None]
-
-
-def _pattern(name: ast.expr) -> str:
+def _pattern(name: ast.AST) -> str:
     """The text of a name with a star for each number in it; a star alone for what is not spelled out."""
     if isinstance(name, ast.Constant) and isinstance(name.value, str):
         return name.value
     if isinstance(name, ast.JoinedStr):
-        return "".join(_pattern(each) for each in name.values)
+        return "".join(map(_pattern, name.values))
     if isinstance(name, ast.BinOp) and isinstance(name.op, ast.Add):
         return _pattern(name.left) + _pattern(name.right)
     if isinstance(name, ast.BinOp) and isinstance(name.op, ast.Mod):
@@ -121,9 +271,3 @@ def _pattern(name: ast.expr) -> str:
     if isinstance(name, ast.Call) and isinstance(name.func, ast.Attribute) and name.func.attr == "format":
         return _pattern(name.func.value).replace("{}", _FIELD)
     return _FIELD
-
-
-def _own_code(flow: Flow, node: ast.AST) -> Iterator[ast.AST]:
-    """The code of the class around `node`."""
-    owner = next((each for each in flow.program.ancestors(node) if isinstance(each, ast.ClassDef)), None)
-    return ast.walk(owner) if owner is not None else iter(())

@@ -218,7 +218,8 @@ class LibraryCalls(ABC):
         """Code out of sight: it may write to all that can be reached from what it is given, store and return it."""
         func = call.func
         given = self._given(call)
-        if not self.program.qualified(func):
+        is_filled = isinstance(func, ast.Attribute) and func.attr in FILLS  # a list of another file, which keeps it
+        if is_filled or not self.program.qualified(func):
             given |= self.of(func) | (self.of(func.value) if isinstance(func, ast.Attribute) else NOWHERE)
         keeps = any(self._may_write(each, is_sure=True) for each in self._expressions(call))
         self.write(call, given, deep=True, deferred=keeps)  # what is given a function may call it at any time

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from perflint import torch_ops
+from perflint.analysis.memory.hooks import is_scripted
 from perflint.analysis.values.values import Kind
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
@@ -15,7 +16,6 @@ from perflint.transforms.template import call_like, expression
 from perflint.transforms.vectorize.modules import Module, module_of
 from perflint.transforms.vectorize.scope import Scope
 from perflint.transforms.vectorize.values import MANY, Batched, Invariant
-from perflint.transforms.vectorize.wrapping import is_scripted
 
 if TYPE_CHECKING:
     from perflint.analysis.program import Program

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from perflint import torch_ops
 from perflint.analysis.loops.calls import rnn_kind
+from perflint.analysis.memory.dispatch import Modules
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import integer
 from perflint.transforms.blocked import Blocked
@@ -19,7 +20,7 @@ from perflint.transforms.vectorize.arithmetic import einsum, pointwise, product
 from perflint.transforms.vectorize.axes import Operation, along_axes, joined, measured, reshaped, with_axes_behind
 from perflint.transforms.vectorize.indexing import Split, selected
 from perflint.transforms.vectorize.invariants import called_module, called_operation, check_invariant, invariant
-from perflint.transforms.vectorize.modules import Module, is_changed, module_built
+from perflint.transforms.vectorize.modules import Module, module_built
 from perflint.transforms.vectorize.scope import Scope, tensor
 from perflint.transforms.vectorize.states import stacked_layers
 from perflint.transforms.vectorize.values import Batched, Invariant, State, Value
@@ -277,7 +278,7 @@ def _of_each_number(scope: Scope, node: ast.Call, module: Module, value: Batched
 def _sequential(scope: Scope, node: ast.Call, module: Module, value: Batched) -> Batched:
     """`nn.Sequential` of modules that work on single numbers, on the last axis, or on items of a batch."""
     called = ast.unparse(scope.code(node.func))
-    if is_changed(scope.program, node.func):
+    if scope.program.get(Modules).is_changed(node.func):
         raise Blocked(f"`{called}` is changed after it was built", node)
     parts = [module_built(scope.program, part) for part in module.built.args]
     known = [part for part in parts if part is not None]

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Set
 from dataclasses import replace
 
+from perflint.analysis.memory.hooks import may_be_wrapped
 from perflint.analysis.values.classes import ClassInfo
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import defaults_of
@@ -15,7 +16,6 @@ from perflint.transforms.shown import shown
 from perflint.transforms.template import reference
 from perflint.transforms.vectorize.scope import Callee, Scope
 from perflint.transforms.vectorize.values import Batched, Invariant, Value
-from perflint.transforms.vectorize.wrapping import may_be_wrapped
 
 _ATTRIBUTES = frozenset({"__getattr__", "__getattribute__", "__setattr__"})
 _DEPTH = 3

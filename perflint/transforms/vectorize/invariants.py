@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 
 from perflint import torch_ops
+from perflint.analysis.memory.dispatch import Modules
 from perflint.analysis.values.values import Kind
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
-from perflint.transforms.vectorize.modules import Module, is_changed, module_of
+from perflint.transforms.vectorize.modules import Module, module_of
 from perflint.transforms.vectorize.scope import Scope
 from perflint.transforms.vectorize.values import Invariant
 
@@ -42,7 +43,7 @@ def _is_pure(scope: Scope, node: ast.Call) -> bool:
     if method is not None and method.does("measuring"):
         return True
     if (module := module_of(scope.program, node.func)) is not None:
-        return module.is_function(scope.program) and not is_changed(scope.program, node.func)
+        return module.is_function(scope.program) and not scope.program.get(Modules).is_changed(node.func)
     entry = called_operation(scope, node)
     return entry is not None and entry.result == "tensor" and not entry.does("random") and not entry.in_place
 

@@ -6,13 +6,13 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from perflint.analysis.memory.dispatch import Modules
 from perflint.syntax.walk import integer, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import names_in
 from perflint.transforms.operations import new, same_code
 from perflint.transforms.template import assignment, expression, reference, statements
 from perflint.transforms.vectorize.invariants import check_invariant, invariant
-from perflint.transforms.vectorize.modules import added, construction, values_of
 from perflint.transforms.vectorize.scope import Layer, Line, Scope, placed, tensor
 from perflint.transforms.vectorize.states import leave
 from perflint.transforms.vectorize.values import (
@@ -292,11 +292,12 @@ def _length(scope: Scope, node: ast.expr | None, depth: int = _DEPTH) -> str:
             return _number(scope, node.args[-1], depth - 1)
         is_plain = name == "builtins.enumerate" and len(node.args) == 1
         return _length(scope, node.args[0], depth - 1) if is_plain else ""
-    built = construction(scope.program, node) if isinstance(node, ast.Attribute) else None
-    if built is None or scope.program.qualified(built.func) != "torch.nn.ModuleList" or len(built.args) != 1:
-        return ""
-    is_whole = not any(True for _ in added(scope.program, node))
-    return _length(scope, built.args[0], depth - 1) if is_whole else ""
+    modules = scope.program.get(Modules)
+    given = modules.values_of(node) if isinstance(node, ast.Attribute) else []
+    built = given[0] if len(given) == 1 and not [*modules.added(node)] else None
+    is_list = isinstance(built, ast.Call) and scope.program.qualified(built.func) == "torch.nn.ModuleList"
+    is_plain = isinstance(built, ast.Call) and is_list and len(built.args) == 1
+    return _length(scope, built.args[0], depth - 1) if isinstance(built, ast.Call) and is_plain else ""
 
 
 def _number(scope: Scope, node: ast.expr, depth: int) -> str:
@@ -308,7 +309,7 @@ def _number(scope: Scope, node: ast.expr, depth: int) -> str:
     if isinstance(node, ast.Call) and scope.program.qualified(node.func) == "builtins.len" and node.args:
         return _length(scope, node.args[0], depth - 1)
     if isinstance(node, ast.Attribute):
-        values = values_of(scope.program, node)
+        values = scope.program.get(Modules).values_of(node)
         given = values[0] if len(values) == 1 else None
         return _number(scope, given, depth - 1) if given is not None else "" if values else path_of(node)
     definitions = scope.flow.definitions(node) if isinstance(node, ast.Name) else frozenset()
