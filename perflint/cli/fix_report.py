@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from perflint.report.places import count, place
+from perflint.report.places import place
 from perflint.report.style import Style, printable
+from perflint.report.words import count
 
 if TYPE_CHECKING:
     from perflint.project.patch import Patch, Unfixed
