@@ -204,7 +204,7 @@ def _held(scope: Scope, nodes: Sequence[ast.AST]) -> Locations:
 def _is_unshared(scope: Scope, name: str, *, is_list: bool = False) -> bool:
     """Is what the variable holds in front of the loop made by the function, and known there by no other name?"""
     loop, starts = scope.facts.loop, [*scope.starts(name)]
-    if not starts or name in scope.flow.bindings(loop).shared or _is_aliased(scope, name):
+    if not starts or scope.flow.graph(loop).is_shared(name) or _is_aliased(scope, name):
         return False
     if any(each.is_outside for each in _held(scope, starts)):
         return False
@@ -253,7 +253,7 @@ def _is_only_joined(scope: Scope, path: str) -> bool:
     starts = scope.starts(path)
     uses = [use for use in scope.uses(path) if scope.flow.definitions(use) & starts]
     is_new = all(isinstance(value, ast.List | ast.ListComp) for value in scope.entering(path))
-    is_shared = path in scope.flow.bindings(scope.facts.loop).shared
+    is_shared = scope.flow.graph(scope.facts.loop).is_shared(path)
     return is_new and not is_shared and all(_is_joined(scope, use) for use in uses)
 
 
@@ -328,7 +328,7 @@ def _only_stacked(scope: Scope, appended: Appended) -> tuple[ast.stmt | None, as
     """Where the list starts empty, and the one call that reads it."""
     program, loop, path = scope.program, scope.facts.loop, appended.path
     starts = scope.starts(path)
-    if len(starts) != 1 or path in scope.flow.bindings(loop).shared or not all(map(scope.is_bound_alone, starts)):
+    if len(starts) != 1 or scope.flow.graph(loop).is_shared(path) or not all(map(scope.is_bound_alone, starts)):
         return None, None
     (start,) = starts
     made, given = program.statement_of(start), program.value(start)

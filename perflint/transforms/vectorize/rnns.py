@@ -269,7 +269,7 @@ def _is_empty(value: ast.expr) -> bool:
 
 def _appended(scope: Scope, name: ast.AST) -> list[ast.expr]:
     """What the list that starts empty as `name` gets in front of the loop."""
-    uses = [use for use in scope.flow.bindings(name).uses.get(name, ()) if use not in scope.facts.inside]
+    uses = [use for use in scope.flow.graph(name).uses.get(name, ()) if use not in scope.facts.inside]
     above = [scope.program.parent(use) for use in uses]
     if any(isinstance(each, ast.AugAssign) or getattr(each, "attr", "append") != "append" for each in above):
         return []

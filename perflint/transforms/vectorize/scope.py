@@ -324,12 +324,12 @@ def scope_of(program: Program, loop: PlainLoop, lift: Callable[[Scope, ast.expr]
 
 def _read_behind(flow: Flow, loop: PlainLoop, inside: frozenset[ast.AST]) -> Iterator[str]:
     """The names that the loop sets and that are read behind it, the next time it runs included."""
-    bindings = flow.bindings(loop)
+    graph = flow.graph(loop)
     for node in inside:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            if node.id in bindings.shared:
+            if graph.is_shared(node.id):
                 raise Blocked(f"a function defined here uses `{node.id}`", loop)
-            if any(use not in inside for use in bindings.uses.get(node, ())):
+            if any(use not in inside for use in graph.uses.get(node, ())):
                 yield node.id
         elif isinstance(node, ast.Name) and (found := flow.definitions(node)) & inside and found - inside:
             yield from [node.id] if is_repeated(flow.program, loop) else []
