@@ -14,6 +14,7 @@ from perflint.analysis.memory.locations import NOWHERE, Locations
 from perflint.analysis.values.dtypes import FLOAT, INTEGER, assigned, is_wide_integer, number_kind
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, LOOPS, path_of
+from perflint.transforms.aliases import ELSEWHERE, aliases
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.operations import Operation, Replace, ReplaceStatements
 from perflint.transforms.template import assignment, expression, reference, statement
@@ -201,35 +202,12 @@ def _held(scope: Scope, nodes: Sequence[ast.AST]) -> Locations:
     return NOWHERE.union(*(points.held(value) for value in values if value is not None))
 
 
-def _is_unshared(scope: Scope, name: str, *, is_list: bool = False) -> bool:
-    """Is what the variable holds in front of the loop made by the function, and known there by no other name?"""
-    loop, starts = scope.facts.loop, [*scope.starts(name)]
+def _is_unshared(scope: Scope, name: str) -> bool:
+    """Is what the variable holds in front of the loop made by the function, and seen in it by no other name?"""
+    loop, starts = scope.facts.loop, scope.starts(name)
     if not starts or name in scope.flow.bindings(loop).shared or _is_aliased(scope, name):
         return False
-    if any(each.is_outside for each in _held(scope, starts)):
-        return False
-    uses = (use for use in scope.uses(name, inside=False) if isinstance(use.ctx, ast.Load))
-    before = [use for use in uses if scope.program.stands_before(use, loop)]
-    is_seen = _shows_items if is_list else _is_measured
-    return all(map(scope.is_bound_alone, starts)) and all(is_seen(scope, use) for use in before)
-
-
-def _is_measured(scope: Scope, use: ast.Name) -> bool:
-    """Is only asked here what the host knows of a tensor?"""
-    parent = scope.program.parent(use)
-    word = parent.attr if isinstance(parent, ast.Attribute) else ""
-    known = torch_ops.of_attribute(word) or torch_ops.of_method(word)
-    return known is not None and known.is_metadata
-
-
-def _shows_items(scope: Scope, use: ast.Name) -> bool:
-    """Are only items of the list read or added here, or counted?"""
-    parent = scope.program.parent(use)
-    if isinstance(parent, ast.Subscript):
-        return isinstance(parent.ctx, ast.Load) and not isinstance(parent.slice, ast.Slice)
-    if isinstance(parent, ast.comprehension | ast.For):
-        return parent.iter is use
-    return _is_joined(scope, use)
+    return ELSEWHERE not in aliases(scope.program, loop, _held(scope, [*starts]))
 
 
 def _is_aliased(scope: Scope, path: str) -> bool:
@@ -245,7 +223,7 @@ def is_own_list(scope: Scope, name: str) -> bool:
     (start, *others) = scope.entering(name)
     is_repeated = isinstance(start, ast.BinOp) and isinstance(start.op, ast.Mult)
     display = start.left if is_repeated and isinstance(start, ast.BinOp) else start
-    return not others and isinstance(display, ast.List | ast.ListComp) and _is_unshared(scope, name, is_list=True)
+    return not others and isinstance(display, ast.List | ast.ListComp) and _is_unshared(scope, name)
 
 
 def _is_only_joined(scope: Scope, path: str) -> bool:
