@@ -24,9 +24,7 @@ class Bindings:
 
     def definitions(self, name: ast.Name) -> frozenset[ast.AST]:
         """The bindings whose values `name` may have: for one that is augmented, before that."""
-        value = self.graph.value(name)
-        if isinstance(name.ctx, ast.Store):
-            value = value.updates if isinstance(value, Definition) else None
+        value = self.graph.read(name)
         found = sources_of(value) if value is not None else ()
         nodes = (each.node for each in found if isinstance(each, Definition))
         return frozenset(node for node in nodes if isinstance(node, ast.Name | ast.arg))

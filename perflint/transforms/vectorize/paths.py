@@ -27,13 +27,6 @@ def root_of(path: str) -> str:
     return re.split(r"\W", path)[0]
 
 
-def parts_of(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """What each part of an assignment's target is given, as far as that is in sight."""
-    yield target, value
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-        yield from zip(target.elts, value.elts, strict=True)
-
-
 def appended(node: ast.stmt) -> tuple[str, ast.expr] | None:
     """The list that `node` appends to, and what: `outs.append(x)` or `outs += [x]`; None of any other statement."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):

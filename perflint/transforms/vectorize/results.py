@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from perflint import torch_ops
+from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.occurrences import occurrences
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.locations import NOWHERE, Locations
@@ -75,8 +76,8 @@ def check_apart(scope: Scope, names: list[str]) -> None:
     loop, within = scope.facts.loop, scope.graph.is_within
     points = scope.program.get(Memory).points_to(loop)
     elements = [found[1] for each in scope.draft.lists if (found := appended(each.statement)) is not None]
-    stores = [[node for node in scope.uses(name, inside=True) if isinstance(node.ctx, ast.Store)] for name in names]
-    kept = [*map(points.of, elements), *(_held(scope, each) for each in stores)]
+    bound = ([each for each in scope.graph.bindings[name] if within(each.node, loop)] for name in names)
+    kept = [*map(points.of, elements), *(_held(scope, each) for each in bound)]
     for place in {write.to for write in points.writes if not within(write.node, loop)}:
         is_made_here = isinstance(place.root, ast.AST) and within(place.root, loop)
         if is_made_here and sum(place in each for each in kept) > 1:
@@ -195,11 +196,9 @@ def _joins(scope: Scope, call: ast.Call) -> str:
 # -- who else may know it
 
 
-def _held(scope: Scope, nodes: Sequence[ast.AST]) -> Locations:
-    """The locations that variables may hold which are bound at `nodes`."""
-    points = scope.program.get(Memory).points_to(scope.facts.loop)
-    values = (scope.graph.value(node) for node in nodes)
-    return NOWHERE.union(*(points.held(value) for value in values if value is not None))
+def _held(scope: Scope, values: Iterable[Definition]) -> Locations:
+    """The locations that variables may hold while they have these values."""
+    return NOWHERE.union(*map(scope.program.get(Memory).points_to(scope.facts.loop).held, values))
 
 
 def _is_unshared(scope: Scope, name: str) -> bool:
@@ -207,7 +206,7 @@ def _is_unshared(scope: Scope, name: str) -> bool:
     loop, starts = scope.facts.loop, scope.starts(name)
     if not starts or name in scope.flow.bindings(loop).shared or _is_aliased(scope, name):
         return False
-    return ELSEWHERE not in aliases(scope.program, loop, _held(scope, [*starts]))
+    return ELSEWHERE not in aliases(scope.program, loop, _held(scope, starts))
 
 
 def _is_aliased(scope: Scope, path: str) -> bool:
@@ -229,7 +228,7 @@ def is_own_list(scope: Scope, name: str) -> bool:
 def _is_only_joined(scope: Scope, path: str) -> bool:
     """Is it a new list, of which nothing takes a tensor out, but all of them are joined to others?"""
     starts = scope.starts(path)
-    uses = [use for use in scope.uses(path) if scope.flow.definitions(use) & starts]
+    uses = {use for start in starts for use in scope.flow.bindings(start.node).uses.get(start.node, ())}
     is_new = all(isinstance(value, ast.List | ast.ListComp) for value in scope.entering(path))
     is_shared = path in scope.flow.bindings(scope.facts.loop).shared
     return is_new and not is_shared and all(_is_joined(scope, use) for use in uses)
@@ -306,10 +305,12 @@ def _only_stacked(scope: Scope, appended: Appended) -> tuple[ast.stmt | None, as
     """Where the list starts empty, and the one call that reads it."""
     program, loop, path = scope.program, scope.facts.loop, appended.path
     starts = scope.starts(path)
-    if len(starts) != 1 or path in scope.flow.bindings(loop).shared or not all(map(scope.is_bound_alone, starts)):
+    if len(starts) != 1 or path in scope.flow.bindings(loop).shared:
         return None, None
-    (start,) = starts
+    start = starts.pop().node
     made, given = program.statement_of(start), program.value(start)
+    if not isinstance(made, ast.AnnAssign) and not (isinstance(made, ast.Assign) and len(made.targets) == 1):
+        return None, None
     uses = [use for use in scope.uses(path, inside=False) if use is not start]
     call = program.parent(uses[0]) if len(uses) == 1 else None
     if given.kind is not Kind.SEQUENCE or given.items != () or program.block_of(made) is not program.block_of(loop):

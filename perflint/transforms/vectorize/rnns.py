@@ -242,7 +242,7 @@ def _check_first_states(scope: Scope, paths: tuple[str, ...], node: ast.AST, *, 
         if "[" in path and not scope.is_rebound(path) and not is_own_list(scope, root_of(path)):
             raise Blocked(f"`{root_of(path)}` is not known to be a list that nothing else looks at", node)
     ranks = [rank for path in paths for start in scope.starts(root_of(path))
-             for rank in _ranks(scope, start, scope.given(start), path.count("["))]  # fmt: skip
+             for rank in _ranks(scope, start.node, start.given, path.count("["))]  # fmt: skip
     if any(rank != 2 for rank in ranks) and needs_rank:
         raise Blocked("the Cell's input is not known to be a batch", node)
     if not ranks or any(rank == _NO_TENSOR for rank in ranks):
