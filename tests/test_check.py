@@ -91,30 +91,6 @@ def test_a_syntax_error_is_a_problem_with_its_line_whatever_the_rules(rules: tup
     assert (result.problem.message, result.problem.line) == ("is not valid Python: '(' was never closed", 2)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "print 'a'",
-        "exec code in x",
-        "raise E, 'a'",
-        "if a <> b: pass",
-        "x = `y`",
-        "x = 0777",
-        "x = 10L",
-        "x = ur'a'",
-    ],
-)
-def test_python_2_is_recognised(line: str) -> None:
-    message, number = problem("def f():\n    if x:\n" + f"        {line}\n")
-    assert message.endswith("(is it Python 2?)")
-    assert number == 3
-
-
-@pytest.mark.parametrize("line", ["x = (1 +", "print('a'", "def f(:", "class", "x = 1 1", "except ValueError, e"])
-def test_other_mistakes_are_not_called_python_2(line: str) -> None:
-    assert "Python 2" not in problem(line + "\n")[0]
-
-
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="this Python reads it")
 def test_syntax_of_a_newer_python_is_recognised() -> None:
     assert "(is it for Python 3.14?" in problem("x = t'a{b}'\n")[0]

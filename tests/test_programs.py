@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from perflint.analysis.links import Links, Says
+from perflint.analysis.links import Context, Links, Says
 from perflint.engine.results import Diagnostic
 from perflint.engine.rule import Options
 from perflint.project.files import discover
 from perflint.project.programs import on_host
 from perflint.project.run import check_files
 from perflint.project.settings import Settings
+from perflint.project.ties import contexts_of
 
 MODEL = """\
 from torch import nn
@@ -179,3 +180,12 @@ def test_no_graph_is_put_around_what_another_file_scripts(tmp_path: Path, export
     (loop,) = diagnostics(tmp_path, "decode-loop", **texts)
     assert len(loop.fixes) == fixes
     assert ("torch.jit" in loop.blocked) == (not fixes)
+
+
+def test_only_what_asks_is_told_that_it_is_compiled() -> None:
+    links = {
+        "user": Links(says=Says.COMPILES, imports=("asks", "other")),
+        "asks": Links(compile_query=True),
+        "other": Links(),
+    }
+    assert contexts_of({f"{name}.py": each for name, each in links.items()}) == {"asks.py": Context(is_compiled=True)}

@@ -6,6 +6,7 @@ import ast
 import copy
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -56,6 +57,14 @@ class HeatPass(Protocol):
         """How often the body of `function` runs."""
 
 
+@dataclass
+class Asked:
+    """What the analyses of a file asked of the other files: what the functions named in `memory` write to, and more."""
+
+    memory: set[str] = field(default_factory=set)
+    whether_compiled: bool = False
+
+
 class Program(Module):
     """One file with all that is known about it. A pass is what makes something of a Program: a function or a class.
 
@@ -69,7 +78,7 @@ class Program(Module):
     def __init__(self, text: str, context: Context = ALONE, tree: ast.Module | None = None) -> None:
         super().__init__(text, tree)
         self._context = context
-        self.memory_queries: set[str] = set()  # functions of other files of which an analysis asked what they write to
+        self.asked = Asked()
         self._known: dict[Callable[[Program], Any], Any] = {}
 
     def with_statements(self, old: ast.stmt, new: Sequence[ast.stmt]) -> Program:
@@ -88,7 +97,7 @@ class Program(Module):
             child, instead = around, [made]
         (tree,) = instead
         program = Program(self.text, self._context, tree)
-        program.memory_queries = self.memory_queries
+        program.asked = self.asked
         return program
 
     def with_context(self, context: Context) -> Program:
@@ -131,6 +140,7 @@ class Program(Module):
     @property
     def is_compiled_elsewhere(self) -> bool:
         """Do programs that import it compile with torch.jit what they import?"""
+        self.asked.whether_compiled = True
         return self._context.is_compiled
 
     @cached_property

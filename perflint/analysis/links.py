@@ -102,7 +102,7 @@ class Links:
     the `summaries` of its functions. It queries the summaries of targets in other files: `result_queries` ask whether
     they return a tensor, `guess_queries` whether a guess of that is right, `step_queries` whether a call trains,
     `start_queries` whether it starts processes, `memory_queries` what it does with its arguments. `imports` names what
-    it imports at module level; `says` is where it computes.
+    it imports at module level; `says` is where it computes; `compile_query`: it asks whether others compile it.
     """
 
     calls: tuple[HotCall, ...] = ()
@@ -116,6 +116,7 @@ class Links:
     memory_queries: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
     says: Says = Says.NOTHING
+    compile_query: bool = False
 
     @property
     def queries(self) -> frozenset[str]:
@@ -130,7 +131,7 @@ class Context:
 
     `asked` are its functions of which others ask what they do with their arguments.
     `on_host`: whether the programs that it is part of never leave the host; None if unknown.
-    `is_compiled`: whether one of these programs compiles with torch.jit.
+    `is_compiled`: whether one of these programs compiles with torch.jit, if it asked.
     """
 
     calls: tuple[HotCall, ...] = ()

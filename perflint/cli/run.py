@@ -33,17 +33,15 @@ def run(
 
     These are the exact and rounding ones, unless --unsafe. With PERFLINT_DISABLE=1 the program runs unchanged.
     """
-    from perflint.cli.run_request import Request, last_lines
+    from perflint.cli import run_request
     from perflint.shim.running import Program
 
     if last:
-        return _printed(last_lines(program[0] if program else ""))
+        return _printed(run_request.last_lines(program[0] if program else ""))
     if not program:
         raise click.UsageError("Missing argument 'SCRIPT [ARGS]...'.")
-    request = Request(Program(program[0], program[1:], is_module, quiet), typed)
-    if dry_run:
-        return _printed(request.preview())
-    return request.launcher()
+    named = Program(program[0], program[1:], is_module, quiet)
+    return _printed(run_request.preview(named, typed)) if dry_run else run_request.launcher(named, typed)
 
 
 def _printed(lines: Iterable[str]) -> int:

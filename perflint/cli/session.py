@@ -38,6 +38,11 @@ def resolve(paths: Sequence[Path], typed: Mapping[str, Any]) -> Resolved:
     folders = [path if path.is_dir() else path.parent for path in real]
     above = (folders[0], *folders[0].parents)
     start = next((each for each in above if all(folder.is_relative_to(each) for folder in folders)), folders[0])
+    return configured(start, typed)
+
+
+def configured(start: Path, typed: Mapping[str, Any]) -> Resolved:
+    """The settings that hold in the folder `start`, as far as they were not typed; raises UserError."""
     return load(start, isolated=typed["isolated"], config_path=typed["config"], overrides=options.overrides(typed))
 
 

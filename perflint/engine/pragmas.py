@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import itertools
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from perflint.syntax.source import Source
@@ -17,7 +18,7 @@ _LINE_BREAK = re.compile(r"\r\n|\r|\n")
 _NEXT_PART = re.compile(r"(?<=\s)#(?=\s|[\w-]+:|noqa\b)")
 _ADDRESSED = re.compile(r"#+\s*perflint:")
 _READABLE = re.compile(r"#+\s*perflint:\s*(?P<word>ignore-file|ignore)(?:\s*\[(?P<names>[^\]]*)\]|(?=\s*$|\s+[^\s\[]))")
-_LAYOUT = frozenset((tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER, tokenize.NL))
+_LAYOUT = {*(tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER)}
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Pragma:
     statement: int | None = None
 
 
-@dataclass
+@dataclass(frozen=True)
 class LogicalLine:
     """A simple statement or the header of a compound one: its lines `first` to `last`, and the `end` of its code.
 
@@ -58,10 +59,8 @@ class LogicalLine:
 
     first: int
     last: int
-    depth: int
-    opening: str
-    end: int = 0
-    block_last: int = 0
+    end: int
+    block_last: int
 
 
 @dataclass(frozen=True)
@@ -75,61 +74,44 @@ class Comments:
 @dataclass
 class _Reader:
     source: Source
+    blocks: Mapping[int, int]  # the last line of what a line opens or decorates
     lines: list[LogicalLine] = field(default_factory=list)
     comments: list[tuple[tokenize.TokenInfo, bool]] = field(default_factory=list)  # and whether it is within a line
-    depth: int = 0
-    current: LogicalLine | None = None
+    first: int = 0  # of the logical line that is being read
+    ahead: tokenize.TokenInfo | None = None  # its last token so far
 
     def take(self, token: tokenize.TokenInfo) -> None:
         if token.type == tokenize.COMMENT:
-            self.comments.append((token, self.current is not None))
-        elif token.type == tokenize.NEWLINE:
-            self.current = None
-        elif token.type in _LAYOUT:
-            self.depth += (token.type == tokenize.INDENT) - (token.type == tokenize.DEDENT)
-        else:
-            if self.current is None:
-                self.current = LogicalLine(token.start[0], token.end[0], self.depth, token.string)
-                self.lines.append(self.current)
-            elif self.current.opening == "async":
-                self.current.opening = token.string
-            self.current.last = token.end[0]
-            self.current.end = self.source.line_start(token.end[0]) + token.end[1]
+            self.comments.append((token, self.ahead is not None))
+        elif token.type == tokenize.NEWLINE and self.ahead:
+            last, column = self.ahead.end
+            block_last = max(last, self.blocks.get(self.first, last))
+            self.lines.append(LogicalLine(self.first, last, self.source.line_start(last) + column, block_last))
+            self.ahead = None
+        elif token.type not in _LAYOUT:
+            self.first = self.first if self.ahead else token.start[0]
+            self.ahead = token
 
 
 def read(text: str) -> Comments:
-    """The logical lines and pragmas of `text`; raises ValueError where it cannot be split into tokens."""
+    """The logical lines and pragmas of `text`; raises ValueError where it is no Python."""
     try:
-        reader = _read_tokens(text)
+        reader = _Reader(Source(text), dict(_blocks(ast.parse(text))))
+        # One kind of line break keeps rows equal to Source's lines in every version of tokenize.
+        for token in tokenize.generate_tokens(io.StringIO(_LINE_BREAK.sub("\n", text), newline="\n").readline):
+            reader.take(token)
     except (tokenize.TokenError, SyntaxError) as error:
         raise ValueError("not Python that can be split into tokens") from error
-    _close_blocks(reader.lines)
     pragmas = (pragma for comment, inside in reader.comments for pragma in _pragmas_of(comment, inside, reader))
     return Comments(tuple(reader.lines), tuple(pragmas))
 
 
-def _read_tokens(text: str) -> _Reader:
-    reader = _Reader(Source(text))
-    # One kind of line break keeps rows equal to Source's lines in every version of tokenize.
-    for token in tokenize.generate_tokens(io.StringIO(_LINE_BREAK.sub("\n", text), newline="\n").readline):
-        reader.take(token)
-    return reader
-
-
-def _close_blocks(lines: list[LogicalLine]) -> None:
-    following: LogicalLine | None = None
-    open_ends: list[tuple[int, int]] = []  # (depth, last line) of what follows, outermost first
-    for line in reversed(lines):
-        inside = [last for depth, last in open_ends if depth > line.depth]
-        line.block_last = line.last
-        if line.opening in ("def", "class") and inside:
-            line.block_last = max(inside)
-        elif line.opening == "@" and following is not None:
-            line.block_last = following.block_last
-        open_ends = [(depth, last) for depth, last in open_ends if depth <= line.depth]
-        if not open_ends or open_ends[-1][0] < line.depth:
-            open_ends.append((line.depth, max((line.last, *inside))))
-        following = line
+def _blocks(tree: ast.Module) -> Iterator[tuple[int, int]]:
+    """The lines that open or decorate functions and classes, with the last lines of these."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            for opening in (node, *node.decorator_list):
+                yield opening.lineno, node.end_lineno or node.lineno
 
 
 def _pragmas_of(comment: tokenize.TokenInfo, inside: bool, reader: _Reader) -> Iterator[Pragma]:

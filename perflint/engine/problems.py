@@ -12,10 +12,6 @@ from perflint.documents.places import Problem
 TOO_LARGE = (RecursionError, MemoryError)
 FILE_FAULTS = (SyntaxError, UnicodeError, *TOO_LARGE)
 
-_PYTHON_2 = re.compile(
-    r"^\s*(print|exec)\s+[^\s(=.,:\[]|^\s*except\s+[\w.()]+\s*,\s*\w+\s*:"
-    r"|^\s*raise\s+[\w.]+\s*,|<>|`|\b0[0-7]+\b|\bur['\"]|\b(0x[\da-fA-F]+|\d+)[lL]\b"
-)
 _NEWER = (
     ((3, 14), re.compile(r"\bt['\"]|^\s*except\s+[\w.]+(\s*,\s*[\w.]+)+\s*:")),
     ((3, 12), re.compile(r"^\s*type\s+\w+.*=|^\s*(async\s+)?(def|class)\s+\w+\[|\bf['\"]")),
@@ -62,7 +58,7 @@ def _hint(line: str) -> str:
             running = f"{sys.version_info.major}.{sys.version_info.minor}"
             newer = f"Python {version[0]}.{version[1]}"
             return f" (is it for {newer}? perflint runs on Python {running}, and reads what that can)"
-    return " (is it Python 2?)" if _PYTHON_2.search(line) else ""
+    return ""
 
 
 def _internal_problem(error: BaseException) -> InternalProblem:

@@ -21,7 +21,7 @@ from perflint.project import cache_folder
 KEEP_DAYS = 30
 KEEP_ROWS = 100_000  # some 20 MB of mostly empty results
 
-_FORMAT = 2
+_FORMAT = 3
 _FILE = f"results-{_FORMAT}.sqlite3"
 _WAIT_S = 1.0  # for another process to finish writing
 _BATCH = 500  # below the least number of parameters that a build of sqlite accepts

@@ -20,12 +20,13 @@ def encode(result: FileResult, links: Links = NONE) -> str:
     """`result` without its path, which the reader knows, and the file's links; empty where there is nothing to tell."""
     if result == FileResult(result.path) and links == NONE:
         return ""
-    return _dumps([replace(result, path=""), links])
+    told = "" if result == FileResult(result.path) else _dumps(replace(result, path=""))
+    return f"{told}\n{_dumps(links)}"
 
 
 def decode_links(payload: str) -> Links:
     """The links that `encode` was given; raises as `decode` does."""
-    links: Links = _reader(Links)(json.loads(payload)[1]) if payload else NONE
+    links: Links = _reader(Links)(json.loads(payload.partition("\n")[2])) if payload else NONE
     return links
 
 
@@ -34,9 +35,10 @@ def decode(path: str, payload: str) -> FileResult:
 
     Raises ValueError, TypeError or KeyError where `payload` is nothing of the sort.
     """
-    if not payload:
+    told = payload.partition("\n")[0]
+    if not told:
         return FileResult(path)
-    result: FileResult = _reader(FileResult)(json.loads(payload)[0])
+    result: FileResult = _reader(FileResult)(json.loads(told))
     return replace(result, path=path, diagnostics=tuple(replace(each, path=path) for each in result.diagnostics))
 
 

@@ -24,7 +24,8 @@ def contexts_of(links: Mapping[str, Links]) -> dict[str, Context]:
     modules = _Modules(links)
     calls, summaries = _calls(links, modules), _summaries(links, modules)
     imports = {path: modules.imported(path, each.imports) for path, each in links.items()}
-    host, scripted = on_host(links, imports), compiled(links, imports)
+    host = on_host(links, imports)
+    scripted = {path for path in compiled(links, imports) if links[path].compile_query}
     asked = _asked(links, modules)
     paths = {**calls, **summaries, **host, **asked, **dict.fromkeys(scripted)}
     return {

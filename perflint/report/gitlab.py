@@ -7,9 +7,9 @@ import json
 from collections import Counter
 from typing import Any
 
-from perflint.engine.results import Diagnostic, FileResult, RunResult
+from perflint.engine.results import Diagnostic, RunResult
 from perflint.engine.rule import Severity
-from perflint.report.places import UNREADABLE, in_cell, posix
+from perflint.report.places import UNREADABLE, entries, in_cell, posix
 from perflint.report.style import Style
 
 _SEVERITY = {Severity.ERROR: "critical", Severity.WARNING: "major", Severity.ADVICE: "minor"}
@@ -17,12 +17,12 @@ _SEVERITY = {Severity.ERROR: "critical", Severity.WARNING: "major", Severity.ADV
 
 def render(result: RunResult, style: Style) -> str:
     """A JSON list of issues, no two with the same fingerprint, as GitLab would drop the second."""
-    issues = [_problem(file, file.problem.message, file.problem.line) for file in result.files if file.problem]
+    issues = []
     seen: Counter[str] = Counter()
-    for diagnostic in result.diagnostics:
-        identity = f"{posix(diagnostic.path)}\0{diagnostic.fingerprint}"
+    for entry in entries(result):
+        identity = f"{posix(entry.path)}\0{entry.fingerprint}"
         seen[identity] += 1
-        issues.append(_finding(diagnostic, _digest(f"{identity}\0{seen[identity]}")))
+        issues.append(_finding(entry, _digest(f"{identity}\0{seen[identity]}")))
     return json.dumps(issues, indent=2) + "\n"
 
 
@@ -33,18 +33,8 @@ def _finding(diagnostic: Diagnostic, fingerprint: str) -> dict[str, Any]:
         "description": in_cell(diagnostic) + diagnostic.message,
         "check_name": diagnostic.rule,
         "fingerprint": fingerprint,
-        "severity": _SEVERITY[diagnostic.severity],
+        "severity": "blocker" if diagnostic.rule == UNREADABLE else _SEVERITY[diagnostic.severity],
         "location": {"path": posix(diagnostic.path), "lines": lines},
-    }
-
-
-def _problem(file: FileResult, message: str, line: int | None) -> dict[str, Any]:
-    return {
-        "description": message,
-        "check_name": UNREADABLE,
-        "fingerprint": _digest(f"{posix(file.path)}\0{UNREADABLE}"),
-        "severity": "blocker",
-        "location": {"path": posix(file.path), "lines": {"begin": line or 1, "end": line or 1}},
     }
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from perflint.documents.places import PlacedEdit
-from perflint.engine.results import Diagnostic, FileResult, RunResult
-from perflint.report.places import UNREADABLE, posix
+from perflint.engine.results import Diagnostic, RunResult
+from perflint.report.places import entries, posix
 from perflint.report.style import Style
 
 
@@ -28,10 +28,7 @@ def objects(result: RunResult) -> Iterator[dict[str, Any]]:
     Lines and columns count characters from 1; `start` and `end` of an edit are offsets from 0 into the file or, in a
     notebook, into the source of the cell that the edit names. `end_column` is the first column behind the finding.
     """
-    for file in result.files:
-        if file.problem:
-            yield _problem(file, file.problem.message, file.problem.line)
-        yield from map(_finding, file.diagnostics)
+    return map(_finding, entries(result))
 
 
 def _finding(diagnostic: Diagnostic) -> dict[str, Any]:
@@ -63,21 +60,3 @@ def _finding(diagnostic: Diagnostic) -> dict[str, Any]:
 def _edit(edit: PlacedEdit) -> dict[str, Any]:
     cell = {} if edit.start.cell is None else {"cell": edit.start.cell}
     return {**cell, "start": edit.start.offset, "end": edit.end.offset, "text": edit.text}
-
-
-def _problem(file: FileResult, message: str, line: int | None) -> dict[str, Any]:
-    return {
-        "code": UNREADABLE,
-        "path": posix(file.path),
-        "cell": None,
-        "line": line or 1,
-        "column": 1,
-        "end_line": line or 1,
-        "end_column": 1,
-        "message": message,
-        "kind": "problem",
-        "severity": "error",
-        "fixes": [],
-        "blocked": "",
-        "fingerprint": "",
-    }

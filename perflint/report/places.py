@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
 from perflint.documents.places import Position
-from perflint.engine.results import Diagnostic, FileResult
+from perflint.engine.results import Diagnostic, FileResult, RunResult
+from perflint.engine.rule import Severity
 from perflint.report.style import printable
 
 UNREADABLE = "unreadable-file"  # stands where a rule's name would, for a file that could not be checked
+
+
+def entries(result: RunResult) -> Iterator[Diagnostic]:
+    """The findings by path and place, with an error in front of those of a file that could not be checked."""
+    for file in result.files:
+        if file.problem:
+            start = Position(None, 0, file.problem.line or 1, 1)
+            said = (UNREADABLE, "problem", Severity.ERROR, file.problem.message)
+            yield Diagnostic(file.path, *said, start, start, (), "", (), start.line, "")
+        yield from file.diagnostics
 
 
 def posix(path: str) -> str:

@@ -135,7 +135,12 @@ def save(plan: Plan, path: Path) -> None:
 
 def load(path: Path) -> Plan:
     """The plan that was saved at `path`; raises OSError or ValueError where there is none, or a damaged one."""
-    root, files, left, watches, loaders, *rest = _as_tuples(json.loads(read(path)))
+    return plan_of_json(json.loads(read(path)))
+
+
+def plan_of_json(value: Any) -> Plan:
+    """The plan that json has read as nested lists."""
+    root, files, left, watches, loaders, *rest = _as_tuples(value)
     return Plan(
         root,
         {name: _patched_file(*file) for name, file in files.items()},

@@ -19,16 +19,15 @@ from perflint.engine.line_map import line_map, original_line
 from perflint.engine.results import Diagnostic, PlacedFix
 from perflint.engine.rule import Edit, Rule, Safety
 from perflint.project import figures
-from perflint.project.cache import keys_for
 from perflint.project.cache_folder import FOLDER, make
 from perflint.project.exclude import info_exclude
 from perflint.project.files import ENVIRONMENT_MARK, Discovery, discover
-from perflint.project.fingerprint import SUFFIXES, source_digest, source_folders
+from perflint.project.fingerprint import SUFFIXES, source_folders
 from perflint.project.patch import Patch
 from perflint.project.patching import patch_files
 from perflint.project.run import check_files
 from perflint.project.settings import Settings
-from perflint.shim.plan import COMPILE, RUNS, Change, KnownLoader, Left, PatchedFile, Plan, digest, load, save, sweep
+from perflint.shim.plan import COMPILE, RUNS, Change, KnownLoader, Left, PatchedFile, Plan, digest
 from perflint.shim.receipts import Basis, Planned, Tree, below
 
 WORKERS, PINNED = "num_workers", "pin_memory"
@@ -53,30 +52,15 @@ class Project:
 
 
 def plan_for(project: Project) -> Planned:
-    """The plan for a program, from the cache, or new and then cached."""
-    root = project.root
-    settings = replace(project.settings, cache_dir=project.settings.cache_dir or root / FOLDER)
+    """The plan for a program."""
+    settings = replace(project.settings, cache_dir=project.settings.cache_dir or project.root / FOLDER)
+    project = replace(project, settings=settings)
     store = _store(settings)  # made before anything is looked at, for it may lie in the project
-    discovery = discover([root], settings, may_be_empty=True)  # `-m` runs what lies elsewhere, too
+    discovery = discover([project.root], settings, may_be_empty=True)  # `-m` runs what lies elsewhere, too
     rules = selected_rules(settings.selection)
-    basis = _basis(replace(project, settings=settings), discovery, rules)
+    basis = _basis(project, discovery, rules)
     look = basis.look()
-    known, how = figures.load(figures.nearest(root)), (settings.unsafe, project.tunes, project.compiles)
-    seed = repr((str(root), settings.per_file_ignores, how, known))
-    key = keys_for(rules, settings.rules, source_digest(rules) + seed.encode())
-    parts = [f"{file}\0{digest(_bytes(file))}" for file in discovery.files]
-    path = store / f"plan-{key.key('plan.py', os.fsencode(chr(0).join(parts))).hex()}.json" if store else None
-    with suppress(OSError, ValueError):
-        if path:
-            return Planned(load(path), path, basis, look)
-    plan = _plan(replace(project, settings=settings), discovery, rules, store)
-    if path:
-        try:
-            save(plan, path)
-            sweep(path.parent)
-        except OSError:  # there is no room
-            path = None
-    return Planned(plan, path, basis, look)
+    return Planned(_plan(project, discovery, rules, store), basis, look)
 
 
 def _store(settings: Settings) -> Path | None:

@@ -1,4 +1,4 @@
-"""Caches which plan belongs to a command line, for as long as the inputs of the plan are unchanged.
+"""Caches the plan of a command line, for as long as the inputs of the plan are unchanged.
 
 A program then starts without reading the command line, settings or rules. What the words up to a program's name ask
 for does not depend on those behind it.
@@ -70,10 +70,9 @@ class Look(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """A plan, the file that it is kept in, its inputs, and how they looked before they were read."""
+    """A plan, its inputs, and how they looked before they were read."""
 
     plan: Plan
-    path: Path | None
     basis: Basis
     look: Look
 
@@ -84,15 +83,15 @@ class Planned(NamedTuple):
 
 
 def keep(words: Sequence[str], program: Program, planned: Planned) -> None:
-    """Remember that `words` asked for `program`, and its plan if that is in the cache of its project."""
-    place = _place(words, program.folder)
-    if planned.path is None or planned.path.parent != place.parent:
+    """Remember that `words` asked for `program`, and its plan, in the cache of its project if that is in use."""
+    place, basis = _place(words, program.folder), planned.basis
+    if planned.plan.store != str(place.parent):
         return
-    basis = planned.basis
     trees = [(tree.folder, tree.endings, sorted(tree.skipped)) for tree in basis.trees]
-    content = [program.is_module, program.quiet, planned.path.name, planned.look.digest]
+    content = [program.is_module, program.quiet, planned.look.digest, trees, basis.distributions, basis.files]
     with suppress(OSError):
-        plan.write(place, json.dumps([*content, trees, basis.distributions, basis.files]).encode("ascii"))
+        plan.write(place, json.dumps([*content, planned.plan]).encode("ascii"))
+        plan.sweep(place.parent)
 
 
 def find(words: Sequence[str]) -> tuple[Program, Plan] | None:
@@ -127,11 +126,11 @@ def _place(words: Sequence[str], folder: Path) -> Path:
 
 
 def _read(place: Path, name: str, arguments: tuple[str, ...]) -> tuple[Program, Plan]:
-    is_module, quiet, file, digest, trees, distributions, files = json.loads(plan.read(place))
+    is_module, quiet, digest, trees, distributions, files, planned = json.loads(plan.read(place))
     read = (Tree(folder, tuple(endings), frozenset(skipped)) for folder, endings, skipped in trees)
     if Basis(tuple(read), tuple(distributions), tuple(files)).look().digest != digest:
         raise ValueError("something has changed")
-    return Program(name, arguments, is_module, quiet), plan.load(place.with_name(file))
+    return Program(name, arguments, is_module, quiet), plan.plan_of_json(planned)
 
 
 def _entry_points(folder: str) -> Iterator[str]:

@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
+from perflint.syntax.arguments import parameters_of
 from perflint.syntax.module import Module
 from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, own_nodes
 
 
-def bound_names(statement: ast.stmt) -> set[str]:
-    """The names that running `statement` at module level binds there."""
-    if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-        return {statement.name}
-    return {name for node in own_nodes(statement) for name in _bound_by(node)}
+def bound_names(*statements: ast.stmt) -> set[str]:
+    """The names that running `statements` binds in their scope."""
+    definitions = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return set().union(
+        *(_bound_by([each] if isinstance(each, definitions) else own_nodes(each)) for each in statements)
+    )
 
 
-def _bound_by(node: ast.AST) -> Iterator[str]:
-    """The names that `node` itself binds where it stands."""
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-        yield node.id
-    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        yield node.name
-    elif isinstance(node, ast.Import | ast.ImportFrom):
-        yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
-    elif isinstance(node, ast.ExceptHandler) and node.name:
-        yield node.name
+def _bound_by(nodes: Iterable[ast.AST]) -> set[str]:
+    """The names that `nodes` bind, or delete, where they stand."""
+    names: set[str] = set()
+    for node in nodes:
+        cls = node.__class__
+        if cls is ast.Name:
+            if node.ctx.__class__ is not ast.Load:  # type: ignore[attr-defined]
+                names.add(node.id)  # type: ignore[attr-defined]
+        elif cls is ast.Import or cls is ast.ImportFrom:
+            names.update(each.asname or each.name.partition(".")[0] for each in node.names)  # type: ignore[attr-defined]
+        elif cls in _BINDING and (name := getattr(node, _BINDING[cls])):
+            names.add(name)
+    return names
+
+
+_BINDING: dict[type[ast.AST], str] = {
+    **dict.fromkeys((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler), "name"),
+    **dict.fromkeys((ast.MatchAs, ast.MatchStar), "name"),
+    ast.MatchMapping: "rest",
+}
 
 
 def definition_names(program: Module, statement: ast.stmt) -> set[str]:
@@ -98,11 +110,6 @@ def _in_children(node: ast.AST) -> set[str]:
 
 def local_names(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
     """The names that belong to a function: its parameters and what it binds, unless it declares them global."""
-    names = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
-    foreign: set[str] = set()
-    for node in own_nodes(function):
-        if isinstance(node, ast.Global | ast.Nonlocal):
-            foreign.update(node.names)
-        elif node is not function:
-            names.update(_bound_by(node))
-    return names - foreign
+    own = own_nodes(function)[1:]
+    foreign = {name for node in own if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+    return ({each.arg for each in parameters_of(function)} | _bound_by(own)) - foreign

@@ -6,6 +6,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import TypeVar
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -19,6 +20,7 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 Node = TypeVar("Node", bound=ast.AST)
 
+_place = attrgetter("lineno", "col_offset")
 _LEAVES = frozenset(
     "ctx op ops id attr arg kind name names module level simple conversion is_async type_comment type_ignores asname"
     " rest kwd_attrs".split()
@@ -34,6 +36,7 @@ class _ChildFields(dict[type[ast.AST], tuple[str, ...]]):
 
 
 _FIELDS = _ChildFields({ast.Constant: (), ast.MatchSingleton: ()})  # whose value is no expression
+_place = attrgetter("lineno", "col_offset")
 
 
 class Walk:
@@ -64,7 +67,7 @@ class Walk:
         """The nodes of these classes, in source order."""
         if classes not in self._sorted:
             found = [node for cls in classes for node in self._of_type.get(cls, ())]
-            self._sorted[classes] = sorted(found, key=_place)  # type: ignore[arg-type]
+            self._sorted[classes] = sorted(found, key=_place)
         return list(self._sorted[classes])  # type: ignore[arg-type]
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
@@ -103,21 +106,34 @@ def own_nodes(root: ast.AST) -> Sequence[ast.AST]:
 
 
 def _own_nodes(root: ast.AST) -> list[ast.AST]:
-    found: list[ast.AST] = []
-    stack = [root]
+    found: list[ast.AST] = [root]
+    stack = children(root)[::-1]
     while stack:
         node = stack.pop()
+        if node is None:
+            continue
         found.append(node)
         cls = node.__class__
-        if cls in _DEFINITIONS and node is not root:
-            continue
-        for field in reversed(_FIELDS[cls]):
+        for field in () if cls in _DEFINITIONS else _FIELDS[cls][::-1]:
             child = getattr(node, field)
             if child.__class__ is list:
-                stack += [each for each in reversed(child) if each is not None]
+                stack += child[::-1]
             elif child is not None:
                 stack.append(child)
     return found
+
+
+def statements_of(node: ast.AST) -> Iterator[ast.stmt]:
+    """The statements in `node` in any order, those of functions and classes inside included."""
+    pending = [node]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.stmt):
+            yield node
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            block = getattr(node, name, ())
+            if block.__class__ is list:  # a lambda's is an expression
+                pending += block
 
 
 def nodes_of_body(loop: Loop) -> Iterator[ast.AST]:
@@ -171,10 +187,10 @@ def children(node: ast.AST) -> list[ast.AST]:
 def path_of(node: ast.AST) -> str:
     """The dotted path of a name or a chain of attributes, such as `self.net.rnn`; empty for anything else."""
     path = ""
-    while isinstance(node, ast.Attribute):
+    while node.__class__ is ast.Attribute:
         path = f".{node.attr}{path}"
         node = node.value
-    return node.id + path if isinstance(node, ast.Name) else ""
+    return node.id + path if node.__class__ is ast.Name else ""
 
 
 def whole_of(node: ast.expr) -> str:
@@ -199,7 +215,3 @@ def root_of(node: ast.AST) -> ast.AST:
     while isinstance(node, ast.Subscript | ast.Attribute):
         node = node.value
     return node
-
-
-def _place(node: ast.stmt | ast.expr) -> tuple[int, int]:
-    return node.lineno, node.col_offset

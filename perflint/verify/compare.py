@@ -6,17 +6,16 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from perflint.verify.agent.recorder import Read
+from perflint.verify.agent.recorder import LATER, LOSS, OUTPUT, Read
 from perflint.verify.agent.state import DERIVED, GRADIENT, OPTION
 
 EPSILON = 2.0**-23  # the relative rounding error of float32
-OUTPUT = "output"
-_OUTPUTS = {"outputs": OUTPUT, "later": f"{OUTPUT} before"}  # the records of calls, and their names
 _MANY = (GRADIENT, *DERIVED)  # each a kind of many tensors, some next to nothing
 _KEPT = (*DERIVED, OPTION)
 _FEW = 1000  # elements: the error of fewer is a matter of luck
@@ -143,7 +142,7 @@ def _compare(before: Path, after: Path, reference: Path | None) -> Comparison:
 
 def losses(folder: Path) -> tuple[float, ...]:
     """The losses of all recorded steps."""
-    return tuple(loss for number in _numbers(folder) for loss in _load(folder, number)["losses"])
+    return tuple(map(float, _recorded(map(partial(_load, folder), _numbers(folder)), LOSS)))
 
 
 def reads(folder: Path) -> list[Read]:
@@ -161,20 +160,25 @@ def traits(folder: Path) -> dict[str, float]:
     import torch
 
     steps = [_load(folder, number) for number in _numbers(folder)]
-    losses = torch.tensor([loss for step in steps for loss in step["losses"]])
-    recorded = [output for step in steps for paths in step["outputs"] for output in paths.values()]
-    outputs = [output for output in recorded if not isinstance(output, str) and output.numel()]
+    losses = [_double(loss) for loss in _recorded(steps, LOSS)]
+    outputs = [output for output in _recorded(steps, OUTPUT) if not isinstance(output, str) and output.numel()]
     gradients = [
         [_double(value).norm() for name, value in step.get("tensors", {}).items() if name.startswith(GRADIENT)]
         for step in steps
     ]
     found = {
-        "the loss": [losses.double().mean()] if len(losses) else [],
+        "the loss": losses,
         "the size of gradients": [torch.stack(norms).norm().log10() for norms in gradients if norms],
         "the output": [_double(output).mean() for output in outputs],
         "the size of outputs": [_double(output).square().mean().sqrt() for output in outputs],
     }
     return {name: float(torch.stack(values).mean()) for name, values in found.items() if values}
+
+
+def _recorded(steps: Iterable[Mapping[str, Any]], kind: str) -> Iterator[Any]:
+    """The values of a kind, losses or outputs, of all steps."""
+    for step in steps:
+        yield from (value for name, value in step["values"].items() if re.match(rf"{kind} \d", name))
 
 
 def _numbers(folder: Path, ending: str = ".pt") -> list[int]:
@@ -216,33 +220,19 @@ def _order(data: Sequence[_Data]) -> Iterator[str]:
 
 def _unmatched(step: int, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     """What only one of the runs has at a step."""
-    for kind in ("losses", "outputs"):
-        if len(old[kind]) != len(new[kind]):
-            yield f"step {step}: {len(old[kind])} {kind} before, {len(new[kind])} after"
-    if missing := _names(old) ^ _names(new):
-        owner = "the original" if missing & _names(old) else "the patched program"
+    before, after = ({*content.get("digests", {}), *content["values"]} for content in (old, new))
+    if missing := before ^ after:
+        owner = "the original" if missing & before else "the patched program"
         yield f"step {step}: only {owner} has {', '.join(sorted(missing)[:3])}"
-
-
-def _names(content: Mapping[str, Any]) -> set[str]:
-    outputs = (f"output {number}{path}" for number, paths in enumerate(content["outputs"]) for path in paths)
-    return {*content.get("digests", {}), *outputs}
 
 
 def _values(
     old: Mapping[str, Any], new: Mapping[str, Any], exact: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any, Any, Any]]:
     """Name, both values, and that in double precision or None, of all that both runs have."""
-    import torch
-
-    for number, (a, b) in enumerate(zip(old["losses"], new["losses"], strict=False)):
-        double = _item(exact.get("losses", ()), number)
-        yield f"loss {number}", torch.tensor(a), torch.tensor(b), double and torch.tensor(double, dtype=torch.float64)
-    for kind, name in _OUTPUTS.items():
-        for number, (outputs, others) in enumerate(zip(old[kind], new[kind], strict=False)):
-            doubles = (_item(exact["outputs"], number) if exact and kind == "outputs" else None) or {}
-            for path in outputs.keys() & others.keys():
-                yield f"{name} {number}{path}", outputs[path], others[path], doubles.get(path)
+    for name in old["values"].keys() & new["values"].keys():
+        double = None if name.startswith(LATER) else exact.get("values", {}).get(name)
+        yield name, old["values"][name], new["values"][name], double
     digests, others = old.get("digests", {}), new.get("digests", {})
     for name in digests.keys() & others.keys():
         if digests[name] == others[name]:
@@ -250,10 +240,6 @@ def _values(
         else:
             before, after = (each.get("tensors", {}).get(name, each["digests"][name]) for each in (old, new))
             yield name, before, after, exact.get("tensors", {}).get(name)
-
-
-def _item(values: Sequence[Any], number: int) -> Any:
-    return values[number] if number < len(values) else None
 
 
 def _kind(name: str) -> str:

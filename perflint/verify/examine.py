@@ -156,7 +156,7 @@ class Examination:
     def _seen(self, everything: Variant, whole: Recorded) -> list[FixVerdict]:
         """The fixes that the program reaches, each graded by a run with it alone."""
         of = self._variants
-        keys = [key for key in of.fixes if of.is_loaded(key, everything, whole)]
+        keys = [key for key in of.fixes if of.effect(key, everything, whole).is_reached]
         self._keys = {f"{key.rule} {number}": key for number, key in enumerate(keys, 1)}
         fixes = [self._fix(name, key, everything, whole) for name, key in self._keys.items()]
         tried = [fix for fix in fixes if fix.activations or not of.holds(everything, self._keys[fix.name])]
@@ -175,6 +175,7 @@ class Examination:
 
     def _fix(self, name: str, key: FixKey, variant: Variant, run: Recorded) -> FixVerdict:
         """What a run of a variant with a fix shows of it."""
+        effect = self._variants.effect(key, variant, run)
         return FixVerdict(
             name,
             key.rule,
@@ -184,8 +185,8 @@ class Examination:
             key.safety,
             self._variants.fingerprint(key),
             Likeness(Grade.UNKNOWN),
-            self._variants.activations(key, variant, run),
-            reason=self._variants.obstacle(key, run),
+            effect.times,
+            reason=effect.obstacle,
             at_run_time=key.at_run_time,
         )
 

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from perflint.verify.agent.recorder import OUTPUT
 from perflint.verify.agent.state import DERIVED, OPTION
-from perflint.verify.compare import EPSILON, OUTPUT, Comparison, Difference, logged
+from perflint.verify.compare import EPSILON, Comparison, Difference, logged
 from perflint.verify.grade import Grade, Likeness
 from perflint.verify.running import ending
 from perflint.verify.runs import Recorded

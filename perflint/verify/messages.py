@@ -1,22 +1,19 @@
-"""What the verifier and the processes of a program tell each other: data classes, and their JSON."""
+"""What the verifier and the processes of a program tell each other."""
 
 from __future__ import annotations
 
-import json
-import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
 
 from perflint.shim.joining import ALSO
 from perflint.shim.plan import Plan
 from perflint.verify.agent.timeline import Timeline
 
-ORDERS, AGENT = "PERFLINT_VERIFY", "perflint.verify.agent.join"
+AGENT = "perflint.verify.agent.join"
+ORDERS, GATE = "orders", "gate"  # in the folder of a run: a pickle of its Orders, and the socket of the verifier
 
 
 class Kind(Enum):
@@ -88,13 +85,12 @@ class Recording:
 
 @dataclass(frozen=True)
 class Orders:
-    """For each process of a program: the socket of the verifier, the kind of step that counts, the seed, the recording.
+    """For each process of a program: the kind of step that counts, the seed, the recording.
 
     `unit` is "" where every kind counts. The program runs to step `until` before it asks for leave. Files below the
     folders `roots` are kept in the folder `journal` before they change, except those in the folders `ours`.
     """
 
-    address: str = ""
     unit: str = ""
     seed: int = 0
     recording: Recording | None = None
@@ -105,17 +101,11 @@ class Orders:
 
     def environment(self) -> dict[str, str]:
         """The environment of a process that follows these orders."""
-        variables = {ORDERS: json.dumps(encoded(self)), ALSO: AGENT}
+        variables = {ALSO: AGENT}
         if self.recording:  # read as CUDA's libraries start
             variables |= {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "PYTHONHASHSEED": str(self.seed)}
             variables |= {"OMP_WAIT_POLICY": "PASSIVE"}  # others run beside it, who need the cores
         return variables
-
-
-def orders() -> Orders | None:
-    """The orders in this process's environment, if any."""
-    given = os.environ.get(ORDERS)
-    return decoded(Orders, json.loads(given)) if given else None
 
 
 def of_rank(folder: str, rank: int) -> str:
@@ -164,63 +154,3 @@ class Arrival:
     device_share: float = 0.0
     timeline: Timeline | None = None
     unseen: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Departure:
-    """A process ends after step number `left`."""
-
-    left: int
-
-
-def encoded(value: object) -> Any:
-    """`value` as JSON types; numbers that are not finite as the strings "nan", "inf" and "-inf"."""
-    if is_dataclass(value):
-        return {field.name: encoded(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, tuple):
-        return [encoded(each) for each in value]
-    if isinstance(value, Mapping):
-        return {name: encoded(each) for name, each in value.items()}
-    if isinstance(value, Enum):
-        return value.value
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def decoded(kind: Any, value: Any) -> Any:
-    """What was encoded from a value of the type `kind`; raises ValueError for what can't have been.
-
-    Unknown fields are ignored, and those with a default may be missing.
-    """
-    origin, parts = get_origin(kind), get_args(kind)
-    if origin is UnionType:
-        (other,) = [part for part in parts if part is not NoneType]
-        return None if value is None else decoded(other, value)
-    if origin is tuple:
-        return tuple(decoded(parts[0], each) for each in _checked(list, value))
-    if origin is Mapping:
-        return {_checked(str, name): decoded(parts[1], each) for name, each in _checked(dict, value).items()}
-    if is_dataclass(kind):
-        types = get_type_hints(kind)
-        known = {field.name for field in fields(kind)} & _checked(dict, value).keys()
-        try:
-            return kind(**{name: decoded(types[name], value[name]) for name in known})  # type: ignore[operator]
-        except TypeError as error:  # a field is missing
-            raise ValueError(str(error)) from None
-    if issubclass(kind, Enum):
-        return kind(_checked(str, value))
-    return _float(value) if kind is float else _checked(kind, value)
-
-
-def _float(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, float | int | str):
-        raise ValueError(f"{value!r} is no number")
-    try:
-        return float(value)
-    except OverflowError:
-        raise ValueError(f"{value} is too large") from None
-
-
-def _checked(kind: type, value: Any) -> Any:
-    if type(value) is not kind:
-        raise ValueError(f"{value!r} is no {kind.__name__}")
-    return value

@@ -6,11 +6,11 @@ import datetime
 import math
 import statistics
 import subprocess
+import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from perflint.verify.running import Output
 from perflint.verify.verdict import Reading, Stranger
 
 _COMMAND = "nvidia-smi"
@@ -37,20 +37,23 @@ class Monitor:
     def __init__(self) -> None:
         self._loads: list[float] = []
         self._strangers: frozenset[Stranger] = frozenset()
-        self._output: Output | None = None
+        self._process: subprocess.Popen[str] | None = None
+        self._lines: list[str] = []
         with suppress(OSError):
-            self._process = subprocess.Popen(
+            self._process = process = subprocess.Popen(
                 [_COMMAND, f"--query-gpu={_READ}", _FORMAT, "-lms", str(_EVERY)],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
+                stdout=subprocess.PIPE,  # not a file: it ends when nobody is left to read
                 stderr=subprocess.DEVNULL,
+                text=True,
+                errors="replace",
             )
-            assert self._process.stdout is not None
-            self._output = Output(self._process.stdout)
+            self._reader = threading.Thread(target=lambda: self._lines.extend(process.stdout or ()), daemon=True)
+            self._reader.start()
 
     def close(self) -> None:
         """Read no more."""
-        if self._output:
+        if self._process:
             self._process.kill()
             self._process.wait()
 
@@ -59,7 +62,7 @@ class Monitor:
         import psutil
 
         self._loads.append(psutil.cpu_percent(_GLANCE) / 100)
-        if not self._output:
+        if not self._process:
             return
         found = _users()
         for _ in range(_LOOKS):
@@ -76,8 +79,7 @@ class Monitor:
 
     def readings(self, gpus: Collection[str], since: float) -> tuple[Reading, ...]:
         """The readings of GPUs, named by the ends of their UUIDs, since a time in seconds since 1970."""
-        text = self._output.text if self._output else ""
-        return tuple(each for each in readings(text) if each.time >= since and _is_one(each.gpu, gpus))
+        return tuple(each for each in readings("".join(self._lines)) if each.time >= since and _is_one(each.gpu, gpus))
 
     def strangers(self, gpus: Collection[str]) -> tuple[Stranger, ...]:
         """All other programs seen on these GPUs."""

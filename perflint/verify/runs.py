@@ -80,7 +80,7 @@ class Course:
             "roots": (str(self.program.folder), variant.plan.root),
             "ours": (str(self.guardian.folder), variant.plan.store),
         }
-        given = Orders("", unit, **{"seed": self.seed, **folders, **orders})
+        given = Orders(unit, **{"seed": self.seed, **folders, **orders})
         return Running(self.program, variant, given, self.guardian)
 
     @contextmanager
@@ -166,7 +166,7 @@ class Course:
             beyond = elsewhere(self.guardian.journal)
         came_through = any(job.name == ORIGINAL and not run.stuck for (job, _), run in zip(jobs, runs, strict=True))
         for place, running in enumerate(begun):
-            output, errors = running.printed()  # all of it, now that nobody is left to print
+            output, errors = running.output.text, running.errors.text  # all of it, now that nobody is left to print
             run = runs[place] = replace(runs[place], output=output, errors=errors, files=files, elsewhere=beyond)
             if len(jobs) > 1 and (files or beyond or run.code or (run.stuck and not came_through)):
                 shutil.rmtree(run.folder)

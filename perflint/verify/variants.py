@@ -18,7 +18,7 @@ from perflint.project.patch import Place, patch_document
 from perflint.project.run import check_files
 from perflint.project.selection import RulesByFile
 from perflint.shim.compiling import functions
-from perflint.shim.loaders import LOADERS, Made
+from perflint.shim.loaders import LOADERS
 from perflint.shim.plan import COMPILE, PatchedFile, Plan
 from perflint.shim.planning import WORKERS, Project, patched, plan_for
 from perflint.verify.messages import Loop, Variant
@@ -72,6 +72,18 @@ class FixKey:
         return (self.rule, self.line, self.title)
 
 
+@dataclass(frozen=True)
+class Effect:
+    """Whether a run reached a fix (loaded its file, made its loader, or called modules), how often it took effect.
+
+    `obstacle` says why a fix at run time was not made; it is empty if it was.
+    """
+
+    is_reached: bool
+    times: int
+    obstacle: str = ""
+
+
 class Variants:
     """Makes variants of a program."""
 
@@ -113,29 +125,18 @@ class Variants:
         return key.at_run_time or key.place in _places(variant.plan.files[key.path])
 
     @staticmethod
-    def is_loaded(key: FixKey, variant: Variant, run: Recorded) -> bool:
-        """Whether a run reached a fix: loaded its file, made its loader, or called modules."""
+    def effect(key: FixKey, variant: Variant, run: Recorded) -> Effect:
+        """What became of a fix in a run of a variant that has it."""
         if key.rule == COMPILE:
-            return bool(run.modules)
-        return bool(_made(key, run) if key.at_run_time else run.counts[variant.plan.slots[key.path]])
-
-    @staticmethod
-    def activations(key: FixKey, variant: Variant, run: Recorded) -> int:
-        """How often a fix took effect in a run of a variant that has it."""
-        if key.rule == COMPILE:
-            return sum(each.times for each in run.modules)
+            left = (each.remark for each in run.modules if not each.times)
+            return Effect(bool(run.modules), sum(each.times for each in run.modules), next(left, ""))
         if key.at_run_time:
-            return sum(bool(each.arguments) for each in _made(key, run))
+            made = [each for each in run.loaders if (os.path.realpath(each.path), each.line) == (key.path, key.line)]
+            reasons = (each.reason for each in made if each.reason)
+            return Effect(bool(made), sum(bool(each.arguments) for each in made), next(reasons, ""))
         file, first = variant.plan.files[key.path], variant.plan.slots[key.path]
         slots = (first + number for number, place in enumerate(_places(file), 1) if place == key.place)
-        return sum(run.counts[slot] for slot in slots)
-
-    @staticmethod
-    def obstacle(key: FixKey, run: Recorded) -> str:
-        """Why a fix at run time was not made; empty if it was."""
-        if key.rule == COMPILE:
-            return next((each.remark for each in run.modules if not each.times), "")
-        return next((each.reason for each in _made(key, run) if each.reason), "")
+        return Effect(bool(run.counts[first]), sum(run.counts[slot] for slot in slots))
 
     def fingerprint(self, key: FixKey) -> str:
         """The fingerprint of the finding, which stays when its line moves."""
@@ -199,7 +200,3 @@ def _fixes(plan: Plan) -> Iterator[FixKey]:
     if plan.compiles:
         title = "compile the modules that are called again and again, as `perflint run --compile` does"
         yield FixKey(plan.root, 0, COMPILE, title, Safety.ROUNDING, True)
-
-
-def _made(key: FixKey, run: Recorded) -> list[Made]:
-    return [each for each in run.loaders if (os.path.realpath(each.path), each.line) == (key.path, key.line)]

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from perflint.documents.disk import write_text
 from perflint.engine.errors import UserError
 from perflint.engine.results import Diagnostic, RunResult
 from perflint.project.patch import ANY, Place
 from perflint.verify.grade import Outcome
-from perflint.verify.messages import decoded, encoded
 from perflint.verify.summary import ratio_with_interval, sentence
 from perflint.verify.verdict import FixVerdict, Verdict
 
@@ -28,13 +30,13 @@ def read(path: Path) -> tuple[Verdict, ...]:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["version"] != VERSION:
             raise _useless(path, f"it is not of version {VERSION}, which this perflint reads")
-        found = (decoded(Verdict, each) for each in content["verdicts"])
+        found = (_decoded(Verdict, each) for each in content["verdicts"])
         return tuple(_with_paths(each, lambda name: os.path.normpath(_project(path) / name)) for each in found)
     except FileNotFoundError:
         return ()
     except OSError as error:
         raise _useless(path, f"it can't be read ({error.strerror})") from error
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise _useless(path, "it holds no verdicts that can be read") from error
 
 
@@ -90,8 +92,35 @@ def as_object(verdict: Verdict) -> dict[str, Any]:
         "break_even_steps": verdict.break_even_steps,
         "busy": (verdict.before.busy, verdict.after.busy),
     }
-    values: dict[str, Any] = encoded(verdict)
-    return {"result": encoded(result), **values}
+    return {"result": _encoded(result), **_encoded(verdict)}
+
+
+def _encoded(value: object) -> Any:
+    """`value` as JSON types; numbers that are not finite as the strings "nan", "inf" and "-inf"."""
+    if is_dataclass(value):
+        return {field.name: _encoded(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple):
+        return [_encoded(each) for each in value]
+    if isinstance(value, Mapping):
+        return {name: _encoded(each) for name, each in value.items()}
+    if isinstance(value, Enum):
+        return value.value
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _decoded(kind: Any, value: Any) -> Any:
+    """What was encoded from a value of the type `kind`; unknown fields are passed over."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is UnionType:
+        return None if value is None else _decoded(parts[0], value)
+    if origin is tuple:
+        return tuple(_decoded(parts[0], each) for each in value)
+    if origin is Mapping:
+        return {name: _decoded(parts[1], each) for name, each in value.items()}
+    if is_dataclass(kind):
+        given = {name: _decoded(each, value[name]) for name, each in get_type_hints(kind).items() if name in value}
+        return kind(**given)  # type: ignore[operator]
+    return kind(value)
 
 
 @dataclass(frozen=True)

@@ -114,14 +114,14 @@ def test_gitlab_issues_have_the_fields_that_gitlab_needs(run: RunResult) -> None
     issues = json.loads(render("gitlab", run, Style()))
     assert [(issue["check_name"], issue["severity"]) for issue in issues] == [
         ("unreadable-file", "blocker"),
-        ("unreadable-file", "blocker"),
         ("item-in-loop", "minor"),
         ("decode-loop", "critical"),
         ("item-in-loop", "major"),
+        ("unreadable-file", "blocker"),
     ]
-    assert issues[-1]["location"] == {"path": "train.py", "lines": {"begin": 4, "end": 4}}
-    assert issues[-1]["description"] == "the host waits for the device in every step"
-    assert issues[2]["description"].startswith("cell 3, line 4: ")
+    assert issues[3]["location"] == {"path": "train.py", "lines": {"begin": 4, "end": 4}}
+    assert issues[3]["description"] == "the host waits for the device in every step"
+    assert issues[1]["description"].startswith("cell 3, line 4: ")
 
 
 def test_gitlab_fingerprints_differ_and_do_not_depend_on_lines_or_on_other_files(diagnose: Diagnose) -> None:

@@ -75,7 +75,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "an ignore file is changed": _write(".gitignore", text="package/\n"),
     "an ignore file is added": _write("package", ".gitignore", text="*\n"),
     "a repository is made": _write(".git", text="gitdir: elsewhere\n"),
-    "the plan is lost": lambda folder: next((folder / ".perflint_cache" / "run").glob("plan-*")).unlink(),
+    "the plan is lost": lambda folder: next((folder / ".perflint_cache" / "run").glob("words-*")).unlink(),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,7 +26,7 @@ class Listening:
     def __init__(self, unit: str = "") -> None:
         self.kinds: list[str] = []
         self.outputs: list[object] = []
-        self._agent = Agent(Orders())
+        self._agent = Agent(Orders(), Path())
         self._agent.steps = Steps(unit, self.kinds.append)
         recorder: Any = SimpleNamespace(note_output=lambda _, output: self.outputs.append(output))
         self._agent._recorder = recorder

@@ -113,7 +113,7 @@ for _ in range(100):
     recorder.passed()
 """
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], check=True)
-    assert len(torch.load(tmp_path / "run" / "100.pt", weights_only=False)["outputs"]) == 100
+    assert len(torch.load(tmp_path / "run" / "100.pt", weights_only=False)["values"]) == 100
 
 
 def test_numbers_of_any_kind_and_size_are_values() -> None:

@@ -44,8 +44,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 def test_readings_are_taken_until_the_monitor_is_closed(install: Install) -> None:
     install(f"printf '{CALM}{HELD}'")
     with closing(Monitor()) as monitor:
-        assert monitor._output is not None
-        monitor._output.wait(60.0)
+        monitor._reader.join(60.0)
         (calm, held) = monitor.readings([GPU[-12:]], 0.0)
         assert monitor.readings(["another"], 0.0) == monitor.readings([GPU], held.time + 1) == ()
     assert (calm.sm_mhz, calm.memory_mhz, calm.watts, calm.celsius, calm.reasons) == (1980, 3201, 312.45, 41, 0)

@@ -18,7 +18,7 @@ from perflint.shim.session import RUN, SITE
 from perflint.verify import processes
 from perflint.verify.agent import steps
 from perflint.verify.agent.steps import OPTIMIZER
-from perflint.verify.messages import Kind, Orders, Program, Recording, orders
+from perflint.verify.messages import Kind, Program
 from perflint.verify.processes import Guardian
 from perflint.verify.running import NoProgress, Output, ProgramEnded, last_words
 from perflint.verify.runs import Course
@@ -90,7 +90,7 @@ def test_a_program_goes_by_its_own_name(tmp_path: Path, kind: Kind, name: str) -
         races = Course(Program(kind, name, ("--n", "x"), tmp_path), guardian)
         with races.running(original(tmp_path), OPTIMIZER) as running:
             assert running.finish(PATIENCE) == 2
-            output, errors = running.printed()
+            output, errors = (running.output.text, running.errors.text)
     assert output == "['--n', 'x']\n"
     assert re.match(r"(named\.py|python\S* -m named): error: ", errors.splitlines()[-1])
 
@@ -104,7 +104,7 @@ def test_lines_are_printed_whole_where_python_would_print_them_in_parts(
         races = Course(Program(Kind.SCRIPT, "prints.py", (), tmp_path), guardian)
         with races.running(original(tmp_path), OPTIMIZER) as running:
             assert running.finish(PATIENCE) == 0
-            assert running.printed() == ("False True\n", "")
+            assert (running.output.text, running.errors.text) == ("False True\n", "")
 
 
 def test_a_program_that_ends_while_it_is_paused_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,13 +147,9 @@ def test_a_program_that_asks_for_input_is_told_that_there_is_none(tmp_path: Path
     assert str(ended.value) == f"the original ended with exit code 1: {told}"
 
 
-def test_what_is_printed_is_kept_up_to_a_limit(tmp_path: Path) -> None:
-    source = "import sys; sys.stdout.write('a' * 3_000_000 + 'end')"
-    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        output = Output(process.stdout)
-        output.wait(PATIENCE)
-    assert output.count == 3_000_003
+def test_what_is_printed_is_kept_up_to_a_limit() -> None:
+    output, source = Output(), "import sys; sys.stdout.write('a' * 3_000_000 + 'end')"
+    subprocess.run([sys.executable, "-c", source], stdout=output.file, check=True)
     assert output.text.startswith("aaa") and output.text.endswith("aend")
     assert len(output.text) < 2_200_000 and " bytes ...\n" in output.text
 
@@ -173,10 +169,3 @@ def test_a_verifier_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> N
         verifier.send_signal(signal.SIGKILL)
     assert left
     assert not psutil.wait_procs(left, timeout=PATIENCE)[1]
-
-
-def test_orders_reach_a_process_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = Orders("address", OPTIMIZER, 3, Recording("folder", (1, 2), (1,), "other"))
-    for name, value in given.environment().items():
-        monkeypatch.setenv(name, value)
-    assert orders() == given

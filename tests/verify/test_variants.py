@@ -57,9 +57,10 @@ def test_what_a_run_makes_of_a_loader_is_told_of_that_loader(variants: Variants,
     with course(str(folder / "loads.py")) as races:
         recording = Recording(str(tmp_path / "run"), (1,), ())
         (run,) = races.record([(variant, recording)], OPTIMIZER, 100, 60.0)
-    assert not variants.is_loaded(first, variant, run)
-    assert variants.is_loaded(second, variant, run)
-    assert variants.activations(second, variant, run) or variants.obstacle(second, run)
+    assert not variants.effect(first, variant, run).is_reached
+    effect = variants.effect(second, variant, run)
+    assert effect.is_reached
+    assert effect.times or effect.obstacle
 
 
 def test_compiling_modules_is_a_fix_of_its_own_where_it_is_asked_for(folder: Path) -> None:

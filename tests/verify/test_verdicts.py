@@ -111,7 +111,7 @@ def test_what_is_no_file_of_verdicts_is_refused_with_what_to_do_and_put_aside(te
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        *(("device", 1), ("warm_up", "3"), ("warm_up", True), ("excluded", "no"), ("own", {"grade": "x"})),
+        *(("warm_up", "x"), ("excluded", 3), ("own", {"grade": "x"})),
         ("samples", {"windows": [{"variant": "original", "round": 0, "number": 0, "seconds": 10**400, "steps": 1}]}),
         ("samples", {"windows": [{"variant": "original", "round": 0, "number": 0, "seconds": 0, "steps": 1}]}),
         ("samples", {"windows": [{"variant": "original", "round": 0, "number": 0, "seconds": "nan", "steps": 1}]}),

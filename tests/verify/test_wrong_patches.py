@@ -110,7 +110,11 @@ LATER = {
     ),
     "another printed number": ("{total:.4f}", "{total / 12:.4f}", "it prints something else: line 1 is "),
     "another function's result": ("error.max()", "error.min()", "at step 15 output 1.worst differs by "),
-    "an early end": ("+= loss.item()", "+= loss.item()\n        if step == 8: break", "step 12: 0 outputs before, 2"),
+    "an early end": (
+        "+= loss.item()",
+        "+= loss.item()\n        if step == 8: break",
+        "step 12: only the patched program has output",
+    ),
     "dropped gradients": (
         "loss.backward()",
         "(loss if step < 9 else loss.detach().requires_grad_()).backward()",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from perflint import torch_ops
-from perflint.analysis.data.draws import Draws, calls_in
+from perflint.analysis.data.draws import Draws
 from perflint.analysis.data.effects import Callees, Effects, method_of
 from perflint.analysis.data.isolation import Isolation
 from perflint.analysis.data.loaders import LoaderCall
@@ -220,7 +220,9 @@ class Datasets:
         if getitem is None:
             return Source(obstacle=self._argument_obstacle(call))
         functions = self._callees.reached([getitem])
-        moved = next((each for function in functions for each in calls_in(function) if self._moves(each)), None)
+        moved = next(
+            (each for function in functions for each in self._callees.calls(function) if self._moves(each)), None
+        )
         returned = [n.value for n in own_nodes(getitem) if isinstance(n, ast.Return) and n.value is not None]
         resident = any(
             (t := contains_tensor(program.value(value))) is not None and t.on_device and t.sure for value in returned
@@ -297,7 +299,7 @@ class Datasets:
                 return f"{name} is a lambda, which cannot be pickled for workers"
             if isinstance(origin, ast.FunctionDef) and self._program.function_of(origin) is not None:
                 return f"{name} is {origin.name}(), defined inside a function, so that workers cannot unpickle it"
-            if isinstance(origin, FUNCTIONS) and any(self._moves(call) for call in calls_in(origin)):
+            if isinstance(origin, FUNCTIONS) and any(map(self._moves, self._callees.calls(origin))):
                 return f"{name} uses the device, which a forked worker cannot"
         functions = self._callees.of(callback) if callback is not None and name == "collate_fn" else ()
         return next(filter(None, (self._private_write(each, name, "runs") for each in functions)), "")

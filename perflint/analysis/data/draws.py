@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from perflint import torch_ops
-from perflint.analysis.data.effects import HARMLESS_LIBRARIES, HARMLESS_METHODS, method_of
+from perflint.analysis.data.effects import HARMLESS_LIBRARIES, HARMLESS_METHODS, Callees, method_of
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, Function, body_of
+from perflint.syntax.walk import FUNCTIONS, Function
 
 _TRANSFORMS = ("torchvision.transforms.v2.", "torchvision.transforms.")
 _FIXED_TRANSFORMS = frozenset(
@@ -18,6 +17,7 @@ _FIXED_TRANSFORMS = frozenset(
     " Resize Scale CenterCrop Pad"
     " Grayscale FiveCrop TenCrop Identity Lambda LinearTransformation".split()
 )
+_OF_GENERATORS = frozenset("choice permutation shuffle normal uniform integers rand randn random".split())
 
 
 class Draws:
@@ -26,6 +26,8 @@ class Draws:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._origins = program.get(Origins)
+        self._callees = program.get(Callees)
+        self._known: dict[Function, bool] = {}
 
     def may_call(self, node: ast.AST) -> bool:
         """May calling the value of `node`, a transform or a function, draw random numbers?"""
@@ -59,24 +61,30 @@ class Draws:
         method = method_of(value.node, "__call__")
         return method is not None and not self.may_run(method)
 
-    def may_run(self, function: Function, _seen: frozenset[ast.AST] = frozenset()) -> bool:
+    def may_run(self, function: Function) -> bool:
         """May running the body of `function` draw random numbers?"""
-        seen = _seen | {function}
-        return any(self._may_draw(call, seen) for call in calls_in(function))
+        if function not in self._known:
+            self._known[function] = True  # while it is being worked out, for transforms that run one another
+            calls = (call for each in self._callees.reached([function]) for call in self._callees.calls(each))
+            self._known[function] = any(map(self._may_draw, calls))
+        return self._known[function]
 
-    def _may_draw(self, call: ast.Call, seen: frozenset[ast.AST]) -> bool:
-        program = self._program
-        callee = program.callee(call)
-        if callee is not None:
-            return callee not in seen and self.may_run(callee, seen)
-        value = program.value(call.func)
+    def _may_draw(self, call: ast.Call) -> bool:
+        """May a call draw random numbers, other than in the functions of this file that it runs?"""
+        value = self._program.value(call.func)
+        if self._program.callee(call) is not None:
+            return False
         if value.kind is Kind.LIBRARY:
             return library_draws(value.name)
         if value.kind is Kind.CLASS:
             return False  # without an __init__ of its own
         if isinstance(call.func, ast.Attribute):
             return self._method_draws(call.func)
-        return self.may_call(call.func)
+        return self._may_call_unseen(call.func)
+
+    def _may_call_unseen(self, node: ast.AST) -> bool:
+        origins = self._origins.of(node)
+        return any(self._may_call(origin) for origin in origins if not isinstance(origin, FUNCTIONS))
 
     def _method_draws(self, function: ast.Attribute) -> bool:
         owner = self._program.value(function.value)
@@ -84,31 +92,13 @@ class Draws:
             entry = torch_ops.of_method(function.attr)
             return entry is not None and "random" in entry.traits
         if owner.kind in (Kind.NUMPY, Kind.STRING, Kind.SEQUENCE, Kind.MAPPING, Kind.NUMBER):
-            return function.attr in (
-                "choice",
-                "permutation",
-                "shuffle",
-                "normal",
-                "uniform",
-                "integers",
-                "rand",
-                "randn",
-                "random",
-            )
-        if isinstance(function.value, ast.Call) and self._is_super(function.value):
-            return True
-        if function.attr in HARMLESS_METHODS:
-            return False
-        return self.may_call(function)
-
-    def _is_super(self, call: ast.Call) -> bool:
-        return self._program.qualified(call.func) == "builtins.super"
-
-
-def calls_in(function: Function) -> Iterator[ast.Call]:
-    """The calls which running the body of `function` may make, those of lambdas inside included."""
-    for statement in body_of(function):
-        yield from (node for node in ast.walk(statement) if isinstance(node, ast.Call))
+            return function.attr in _OF_GENERATORS
+        is_of_base = isinstance(function.value, ast.Call) and (
+            self._program.qualified(function.value.func) == "builtins.super"
+        )
+        if is_of_base or function.attr in HARMLESS_METHODS:
+            return is_of_base
+        return self._may_call_unseen(function)
 
 
 def library_draws(name: str) -> bool:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 
 from perflint import torch_ops
+from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.memory.aliases import Memory
@@ -15,7 +16,7 @@ from perflint.analysis.memory.points_to import PointsTo
 from perflint.analysis.memory.python import FILLS, TAKES
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import arguments_of, is_static
-from perflint.syntax.walk import FUNCTIONS, Function, own_nodes, path_of
+from perflint.syntax.walk import FUNCTIONS, Function, path_of
 
 POSITION = "@"  # the attribute that reading on in a stream binds anew
 _READING_ON = frozenset("read read1 readinto readline readlines recv seek send fetchone fetchmany __next__".split())
@@ -209,12 +210,16 @@ def _name(write: Write) -> str:
 # -- which functions run
 
 
-class Callees:
-    """The functions of one program that calling values may run."""
+class Callees(CallGraph):
+    """The call graph in which objects run their `__call__`, and what a library wraps may run."""
 
     def __init__(self, program: Program) -> None:
-        self._program = program
+        super().__init__(program)
         self._origins = program.get(Origins)
+
+    def callees(self, call: ast.Call) -> Sequence[Function]:
+        """The functions of this file that a call may run."""
+        return super().callees(call) or self.of(call.func)
 
     def of(self, node: ast.AST, depth: int = _DEPTH) -> list[Function]:
         """The functions that calling `node` runs: itself, `__call__` of its class, or those that a library wraps."""
@@ -222,7 +227,7 @@ class Callees:
 
     def _behind(self, node: ast.AST, depth: int) -> Iterator[Function]:
         for origin in self._origins.of(node):
-            value = self._program.value(origin)
+            value = self.program.value(origin)
             if isinstance(origin, FUNCTIONS):
                 yield origin
             elif isinstance(origin, ast.Call):
@@ -231,7 +236,7 @@ class Callees:
                 yield value.node
 
     def _of_object(self, call: ast.Call, depth: int) -> Iterator[Function]:
-        value = self._program.value(call.func)
+        value = self.program.value(call.func)
         if value.kind is Kind.CLASS and isinstance(value.node, ast.ClassDef):
             method = method_of(value.node, "__call__")
             if method is not None:
@@ -240,18 +245,6 @@ class Callees:
             for argument in arguments_of(call):
                 for part in argument.elts if isinstance(argument, ast.List | ast.Tuple) else [argument]:
                     yield from self._behind(part, depth - 1)
-
-    def reached(self, functions: Iterable[Function]) -> list[Function]:
-        """The functions of this file that calling `functions` may run, themselves among them."""
-        found, stack = dict[Function, None](), list(functions)
-        while stack:
-            function = stack.pop()
-            if function not in found:
-                found[function] = None
-                for call in (node for node in own_nodes(function) if isinstance(node, ast.Call)):
-                    callee = self._program.callee(call)
-                    stack += [callee] if callee is not None else self.of(call.func)
-        return list(found)
 
 
 def method_of(node: ast.AST | None, name: str) -> ast.FunctionDef | None:

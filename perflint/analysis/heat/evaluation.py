@@ -7,15 +7,15 @@ import re
 from collections.abc import Sequence
 
 from perflint import torch_ops
+from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.facts import Program
 from perflint.analysis.values.methods import MODULE_SELF
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import Loop, assigned_values, own_nodes
+from perflint.syntax.walk import Loop, assigned_values
 
 _BATCH = re.compile(r"(^|_)batch$")
 _NUMBERS = frozenset({"builtins.float", "builtins.int"})
 _PASSES_ON = re.compile(r"builtins\.enumerate$|tqdm")
-_DEPTH = 2  # of calls through which a model is looked for
 _HOUSEKEEPING = MODULE_SELF | {
     "zero_grad",
     "parameters",
@@ -94,13 +94,12 @@ def _takes_item(program: Program, node: ast.AST, target: ast.expr) -> bool:
     return any(program.value(each).kind not in (Kind.NUMBER, Kind.STRING) for each in given)
 
 
-def _runs_model(program: Program, node: ast.AST, depth: int = _DEPTH) -> bool:
+def _runs_model(program: Program, node: ast.AST) -> bool:
     """Is it a call of a module, or of a method that may compute with it, or of a function of the file that does?"""
-    if not isinstance(node, ast.Call):
-        return False
-    function = program.callee(node) if depth else None
-    if function is not None and any(_runs_model(program, each, depth - 1) for each in own_nodes(function)):
-        return True
+    return program.get(CallGraph).has(node, _is_of_model)
+
+
+def _is_of_model(program: Program, node: ast.Call) -> bool:
     callee = program.value(node.func)
     if callee.kind in (Kind.MODULE, Kind.TENSOR):  # a tensor can't be called: a model too
         return True

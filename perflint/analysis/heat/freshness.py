@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable, Sequence
 
 from perflint import torch_ops
+from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import arguments_of
@@ -33,7 +34,7 @@ def _call_computes_on_fresh(program: Program, node: ast.Call, fresh: set[str], d
         return True
     if callee is None:
         return any(summary.draws for summary in program.summaries(node))
-    if draws(program, callee):
+    if program.get(CallGraph).reaches(callee, draws_data):
         return True
     if any(program.value(argument).kind is not Kind.NUMBER for argument in given):
         return True
@@ -117,32 +118,24 @@ def names_in(node: ast.AST) -> list[str]:
 
 def _is_fresh(program: Program, node: ast.expr, fresh: set[str]) -> bool:
     return any(
-        (isinstance(part, ast.Name) and part.id in fresh) or (isinstance(part, ast.Call) and _draws_data(program, part))
+        part.id in fresh if isinstance(part, ast.Name) else isinstance(part, ast.Call) and _is_drawn(program, part)
         for part in ast.walk(node)
     )
 
 
-def _draws_data(program: Program, node: ast.Call) -> bool:
+def _is_drawn(program: Program, node: ast.Call) -> bool:
+    is_module = program.value(node.func).kind is Kind.MODULE
+    return not is_module and program.get(CallGraph).has(node, draws_data)
+
+
+def draws_data(program: Program, node: ast.Call) -> bool:
     """Does the call give something else each time: a random draw, the next of an iterator, a step of an environment?"""
     callee = program.value(node.func)
     if callee.kind is Kind.LIBRARY:
         entry = torch_ops.of_function(callee.name)
         is_random = entry is not None and "random" in entry.traits and "factory" in entry.traits
         return is_random or callee.name == "builtins.next" or callee.name.startswith(("random.", "numpy.random."))
-    function = program.callee(node)
-    if function is not None:
-        return callee.kind is not Kind.MODULE and draws(program, function, 2)
+    if program.callee(node) is not None:
+        return False
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     return "sample" in name or "next" in name or steps_an_environment(program, node)
-
-
-def draws(program: Program, function: Function, depth: int = 3) -> bool:
-    """Does a function of the file draw data itself?"""
-    if depth == 0:
-        return False
-    for node in own_nodes(function):
-        if isinstance(node, ast.Call):
-            inner = program.callee(node)
-            if draws(program, inner, depth - 1) if inner is not None else _draws_data(program, node):
-                return True
-    return False

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 from perflint.analysis.ir.graph import Block, Definition, Graph, Outer, Phi, Region, Scope, Step, Value
 from perflint.analysis.ir.ssa import Variables
+from perflint.syntax.scopes import bound_names, local_names
+from perflint.syntax.walk import FUNCTIONS, own_nodes, path_of, whole_of
 from perflint.syntax.walk import Loop as LoopNode
-from perflint.syntax.walk import own_nodes, path_of, whole_of
 
 Writes = Callable[[ast.Call], Iterable[str]]  # the paths of what a call changes
 
@@ -38,9 +39,10 @@ class Building(ABC):
     def __init__(self, scope: Scope | LoopNode, writes: Writes | None = None) -> None:
         self.graph = graph = Graph(scope)
         self._writes = writes
-        self._fields = (
-            frozenset[str]() if writes is None else frozenset(each for each in _written(scope, writes) if "." in each)
-        )
+        written = {*_written(scope, writes)} if writes is not None else set[str]()
+        self._fields = {each for each in written if "." in each}
+        self._bound = written | _bound(scope)
+        self._outer: dict[str, Outer] = {}  # what the scope reads and never binds
         self._variables = Variables(graph)
         self._region: Region | None = None
         self._loops: list[Loop] = []
@@ -139,7 +141,10 @@ class Building(ABC):
     # -- variables
 
     def _local(self, name: str) -> str:
-        return next((names[name] for names in reversed(self._private) if name in names), name)
+        for names in reversed(self._private):
+            if name in names:
+                return names[name]
+        return name
 
     def _define(
         self,
@@ -155,6 +160,7 @@ class Building(ABC):
         self._place(node)
         local = self._local(name)
         if local not in self.graph.shared:
+            self._bound.add(local)
             for path in (local, *(each for each in self._fields if each.startswith(f"{local}."))):
                 self._variables.write(path, self._block, value)
 
@@ -168,7 +174,11 @@ class Building(ABC):
 
     def _held(self, path: str) -> Value:
         local = self._local(path)
-        return Outer(path) if local in self.graph.shared else self._variables.read(local, self._block)
+        if local in self.graph.shared:
+            return Outer(path)
+        if local not in self._bound and local is path:
+            return self._outer.setdefault(path, Outer(path))
+        return self._variables.read(local, self._block)
 
     def _read(self, node: ast.Name | ast.Attribute, path: str) -> None:
         self._reads.append((node, self._held(path)))
@@ -200,6 +210,12 @@ class Building(ABC):
             return
         for index, target in enumerate(targets):
             self._assign(target, source, (*steps, "part" if starred else index))
+
+
+def _bound(scope: Scope | LoopNode) -> set[str]:
+    if isinstance(scope, FUNCTIONS):
+        return local_names(scope)
+    return bound_names(*(scope.body if isinstance(scope, ast.Module) else [scope]))
 
 
 def _written(scope: ast.AST, writes: Writes) -> Iterable[str]:

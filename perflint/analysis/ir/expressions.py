@@ -16,13 +16,7 @@ class Expressions(Building):
     """The lowering of expressions."""
 
     def _visit(self, node: ast.AST) -> None:
-        method = _EXPRESSIONS.get(type(node))
-        if method is not None:
-            method(self, node)
-        elif isinstance(node, COMPREHENSIONS):
-            self._comprehension(node)
-        else:
-            self._visit_children(node)
+        _EXPRESSIONS.get(node.__class__, Expressions._visit_children)(self, node)
         self._place(node)
 
     def _visit_children(self, node: ast.AST) -> None:
@@ -47,7 +41,7 @@ class Expressions(Building):
         for each in (*node.args.defaults, *node.args.kw_defaults):
             if each is not None:
                 self._visit(each)
-        self._capture(node)
+        self.graph.inner.append(node)
 
     def _walrus(self, node: ast.NamedExpr) -> None:
         self._visit(node.value)
@@ -112,14 +106,9 @@ class Expressions(Building):
         for path in self._writes(node) if self._writes is not None else ():
             self._define(path, node, node, ("part",), updates=self._held(path))
 
-    def _capture(self, node: ast.AST) -> None:
-        """Note what an inner function reads of this scope."""
-        for part in ast.walk(node):
-            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
-                self.graph.captured.setdefault(part.id, []).append(part)
-
 
 _EXPRESSIONS: dict[type[ast.AST], Callable[..., None]] = {
+    **dict.fromkeys(COMPREHENSIONS, Expressions._comprehension),
     ast.Name: Expressions._name,
     ast.Attribute: Expressions._attribute,
     ast.Lambda: Expressions._lambda,

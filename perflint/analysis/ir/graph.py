@@ -91,7 +91,7 @@ class Graph:
         self.bindings: dict[str, list[Definition]] = {}  # of each variable, in the order of the source
         self.phis: dict[Block, list[Phi]] = {}
         self.regions: dict[ast.AST, Region] = {}
-        self.captured: dict[str, list[ast.Name]] = {}
+        self.inner: list[Function] = []
         self.deferred: list[ast.AST] = []
         self.shared: set[str] = set()
         self._reachable: dict[Block, set[Block]] = {}
@@ -160,12 +160,12 @@ class Graph:
     # -- values
 
     @cached_property
-    def bindings(self) -> dict[str, list[Definition]]:
-        """All definitions of each variable of this scope."""
-        found: dict[str, list[Definition]] = {}
-        for value in self.values.values():
-            if isinstance(value, Definition):
-                found.setdefault(value.name, []).append(value)
+    def captured(self) -> dict[str, list[ast.Name]]:
+        """What the functions inside read by names that are not theirs alone."""
+        found: dict[str, list[ast.Name]] = {}
+        for part in (part for function in self.inner for part in ast.walk(function)):
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
+                found.setdefault(part.id, []).append(part)
         return found
 
     def value(self, name: ast.AST) -> Value | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from perflint.analysis.ir.building import Finally, Loop, Writes
 from perflint.analysis.ir.expressions import Expressions
 from perflint.analysis.ir.graph import Block, Graph, Scope, Step
-from perflint.syntax.walk import FUNCTIONS, LOOPS, children, path_of
+from perflint.syntax.arguments import parameters_of
+from perflint.syntax.scopes import bound_names
+from perflint.syntax.walk import LOOPS, children, path_of, statements_of
 from perflint.syntax.walk import Loop as LoopNode
 
 _SWALLOW = ("suppress", "raises")  # context managers that end an exception: what follows them may run after one
@@ -35,7 +37,7 @@ class _Lowering(Expressions):
         if isinstance(scope, ast.Module):
             self._body(scope.body)
         else:
-            for argument in _parameters(scope.args):
+            for argument in parameters_of(scope):
                 self._define(argument.arg, argument)
             self._body(scope.body if isinstance(scope.body, list) else [])
             if isinstance(scope, ast.Lambda):
@@ -249,15 +251,15 @@ class _Lowering(Expressions):
         for each in (*node.decorator_list, *node.args.defaults, *node.args.kw_defaults):
             if each is not None:
                 self._visit(each)
-        self._capture(node)
+        self.graph.inner.append(node)
         self._define(node.name, node)
 
     def _class(self, node: ast.ClassDef) -> None:
         for each in (*node.decorator_list, *node.bases, *node.keywords):
             self._visit(each)
-        names = {name: f"{name}@{id(node)}" for name in _bound_in_class(node)}
+        names = {name: f"{name}@{id(node)}" for name in bound_names(*node.body)}
         for name, private in names.items():  # until the class binds a name, that is the enclosing scope's
-            self._variables.write(private, self._block, self._variables.read(self._local(name), self._block))
+            self._variables.write(private, self._block, self._held(name))
         self._private.append(names)
         depth, self._comprehensions = self._comprehensions, len(self._private)
         self._body(node.body)
@@ -273,32 +275,10 @@ class _Lowering(Expressions):
 
 def _note_sharing(scope: Scope, graph: Graph) -> None:
     """Note the names that are not this scope's own, or that an inner function rebinds."""
-    pending: list[tuple[ast.AST, bool]] = [(each, False) for each in children(scope)]
-    while pending:
-        node, is_inner = pending.pop()
-        if isinstance(node, ast.Global if isinstance(scope, ast.Module) else ast.Global | ast.Nonlocal):
-            if is_inner or not isinstance(scope, ast.Module):
-                graph.shared.update(node.names)
-        else:
-            pending += [(child, is_inner or isinstance(node, FUNCTIONS)) for child in children(node)]
-
-
-def _parameters(arguments: ast.arguments) -> Iterator[ast.arg]:
-    yield from (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
-    yield from (each for each in (arguments.vararg, arguments.kwarg) if each is not None)
-
-
-def _bound_in_class(node: ast.ClassDef) -> set[str]:
-    names: set[str] = set()
-    for statement in node.body:
-        for part in [statement] if isinstance(statement, FUNCTIONS) else ast.walk(statement):
-            if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                names.add(part.name)
-            elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-                names.add(part.id)
-            elif isinstance(part, ast.alias):
-                names.add((part.asname or part.name).partition(".")[0])
-    return names
+    of_module = isinstance(scope, ast.Module)
+    for node in statements_of(scope):
+        if isinstance(node, ast.Global) or (isinstance(node, ast.Nonlocal) and not of_module):
+            graph.shared.update(node.names)
 
 
 def _name_called(node: ast.expr) -> str:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from perflint import torch_ops
+from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.lowering import lower
@@ -73,8 +74,9 @@ def _sort_of(program: Program, node: ast.Call) -> CallSort:
     if callee is not None and is_abstract(callee):
         return CallSort(model=True, unsure=True, launches=is_tensor)
     if callee is not None:
-        runs = runs_model(program, callee, 3)
-        return CallSort(model=runs, launches=runs or is_tensor, choice=choice or chooses(program, callee, 2))
+        graph = program.get(CallGraph)
+        runs = graph.has(node, _runs_module)
+        return CallSort(model=runs, launches=runs or is_tensor, choice=choice or graph.has(node, _chooses))
     if value.kind is Kind.LIBRARY:
         return _library(value.name, name, choice, is_tensor)
     if value.kind is Kind.METHOD and value.owner is not None and not _is_unseen(value.owner):
@@ -164,18 +166,12 @@ def is_abstract(function: Function) -> bool:
     return name == "NotImplementedError" and not any(isinstance(node, ast.If) for node in own_nodes(function))
 
 
-def runs_model(program: Program, function: Function, depth: int) -> bool:
-    """Does calling `function` run a module, or is it one's forward?"""
-    if getattr(function, "name", "") == "forward" or is_abstract(function):
-        return True
-    for node in own_nodes(function):
-        if isinstance(node, ast.Call):
-            inner = program.callee(node)
-            if program.value(node.func).kind is Kind.MODULE or (inner is None and _may_be_a_module(program, node)):
-                return True
-            if inner is not None and inner is not function and depth and runs_model(program, inner, depth - 1):
-                return True
-    return False
+def _runs_module(program: Program, node: ast.Call) -> bool:
+    """Does the call run a module, or one's forward, or what subclasses define?"""
+    callee = program.callee(node)
+    if callee is None or program.value(node.func).kind is Kind.MODULE:
+        return program.value(node.func).kind is Kind.MODULE or _may_be_a_module(program, node)
+    return getattr(callee, "name", "") == "forward" or is_abstract(callee)
 
 
 def _may_be_a_module(program: Program, node: ast.Call) -> bool:
@@ -197,18 +193,12 @@ def _may_be_a_module(program: Program, node: ast.Call) -> bool:
     )
 
 
-def chooses(program: Program, function: Function, depth: int) -> bool:
-    """Does `function` choose by argmax, sampling and the like?"""
-    for node in own_nodes(function):
-        if isinstance(node, ast.Call):
-            inner = program.callee(node)
-            if is_choice(called(node)) or (called(node) == "max" and _has_axis(program, node)):
-                return True
-            if called(node) == "sort" and program.qualified(node.func) == "torch.sort":
-                return True
-            if inner is not None and inner is not function and depth and chooses(program, inner, depth - 1):
-                return True
-    return False
+def _chooses(program: Program, node: ast.Call) -> bool:
+    """Does the call choose by argmax, sampling and the like?"""
+    name = called(node)
+    if is_choice(name) or (name == "max" and _has_axis(program, node)):
+        return True
+    return name == "sort" and program.qualified(node.func) == "torch.sort"
 
 
 def changed_paths(program: Program, loop: Loop) -> dict[ast.AST, list[str]]:

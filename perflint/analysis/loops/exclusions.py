@@ -6,18 +6,18 @@ import ast
 import re
 
 from perflint import torch_ops
+from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.facts import Program
 from perflint.analysis.heat.test_files import imports_framework
 from perflint.analysis.loops.found import Header
 from perflint.analysis.loops.header import RANGES, called
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import Function, Loop, nodes_of_body, own_nodes, path_of
+from perflint.syntax.walk import Function, Loop, nodes_of_body, path_of
 
 _BACKWARD = frozenset({"backward", "manual_backward"})  # of tensors, and of accelerators, fabrics and their like
 _GRADIENTS = frozenset({"torch.autograd.grad", "autograd.grad"})
 _GRID_NAME = re.compile(r"^(time_?(steps|points|grid|span|range)|(sigmas|betas)(_\w+)?)$")
 _SETUP = frozenset({"__init__", "__getitem__"})
-_DEPTH = 4  # calls inside of calls
 
 
 def never_over_time(program: Program, loop: Loop, header: Header) -> bool:
@@ -40,20 +40,15 @@ def _has_another_end(program: Program, node: ast.AST, header: Header) -> bool:
         return _fills_array(program, node)
     if not isinstance(node, ast.Call):
         return False
-    if _trains(program, node, _DEPTH):
+    if program.get(CallGraph).has(node, _differentiates):
         return True
     return _steps(program, node) and not _is_told_the_step(node, header)
 
 
-def _trains(program: Program, node: ast.Call, depth: int) -> bool:
-    """Does it train or differentiate, itself or in the functions that it reaches?"""
-    if runs_backward(program, node) or (isinstance(node.func, ast.Attribute) and node.func.attr == "zero_grad"):
-        return True
-    if path_of(node.func) in _GRADIENTS:
-        return True
-    callee = program.callee(node) if depth else None
-    calls = () if callee is None else own_nodes(callee)
-    return any(_trains(program, each, depth - 1) for each in calls if isinstance(each, ast.Call))
+def _differentiates(program: Program, node: ast.Call) -> bool:
+    """Is it a backward pass, zeroing gradients or taking some?"""
+    is_zeroing = isinstance(node.func, ast.Attribute) and node.func.attr == "zero_grad"
+    return is_zeroing or runs_backward(program, node) or path_of(node.func) in _GRADIENTS
 
 
 def _steps(program: Program, node: ast.Call) -> bool:

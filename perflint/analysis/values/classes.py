@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 
+from perflint.analysis.values.hints import usage
 from perflint.analysis.values.values import Kind, Value, join
 from perflint.syntax.walk import Function
 
 
-@dataclass
+@dataclass(eq=False)
 class Frame:
-    """A scope under evaluation: `env` maps names, and paths such as `self.h`, to what is known of them here."""
+    """A scope under evaluation: `env` maps names, and paths such as `self.h`, to what is known of them here.
+
+    `reads` are the facts of other code on which the evaluation depends, by the class and the attribute, the function
+    and "", or None and a name of an outer scope; `is_open`: another evaluation may find more in its loops.
+    """
 
     env: dict[str, Value]
     parent: Frame | None = None
@@ -21,6 +27,9 @@ class Frame:
     rooted: set[str] = field(default_factory=set)  # the names for which `env` holds longer paths
     outer: set[str] = field(default_factory=set)  # declared global or nonlocal
     shared: dict[str, Value] = field(default_factory=dict)  # what functions inside assign to names of this scope
+    reads: dict[tuple[ClassInfo | FunctionInfo | None, str], object] = field(default_factory=dict)
+    changes: int = -1  # of the classes, up to this evaluation
+    is_open: bool = False
 
     def bind(self, name: str, value: Value) -> None:
         """Give `name` a new value here, and where it is declared to belong."""
@@ -55,7 +64,7 @@ class Frame:
         return None
 
 
-@dataclass
+@dataclass(eq=False)
 class FunctionInfo:
     """A function of the file: what its parameters may be, what it returns, and who calls it."""
 
@@ -66,7 +75,7 @@ class FunctionInfo:
     returns: Value | None = None
     yields: Value | None = None
     call_sites: list[ast.AST] = field(default_factory=list)
-    usage: dict[str, set[str]] | None = None  # which attributes the body takes of each name, once it was asked for
+    frame: Frame | None = None  # of the latest evaluation
     round: int = 0
     active: bool = False
     outside_heat: int = 0  # of its calls from other files
@@ -75,6 +84,11 @@ class FunctionInfo:
     def name(self) -> str:
         """The function's name; `<lambda>` for a lambda."""
         return getattr(self.node, "name", "<lambda>")
+
+    @cached_property
+    def usage(self) -> Mapping[str, Set[str]]:
+        """Which attributes the body takes of each name."""
+        return usage(self.node)
 
     def receive(self, arguments: dict[str, Value]) -> bool:
         """Join a call's arguments into what is known; whether that changed anything."""
@@ -95,7 +109,7 @@ _KINDS = {  # of instances, by what the class derives from
 }
 
 
-@dataclass
+@dataclass(eq=False)
 class ClassInfo:
     """A class of the file: `kind` is that of its nearest known base ("module", "dataset", ...), or empty."""
 
@@ -133,8 +147,7 @@ class ClassInfo:
 
     def attribute(self, name: str) -> Value | None:
         """What is known of an attribute of the instances."""
-        found = [info.attributes[name] for info in self.lineage() if name in info.attributes]
-        return found[0] if found else None
+        return next((info.attributes[name] for info in self.lineage() if name in info.attributes), None)
 
     def assign(self, name: str, value: Value) -> None:
         """Join an assignment to `self.<name>` into what is known."""
@@ -143,7 +156,7 @@ class ClassInfo:
 
     def is_a(self, kind: str) -> bool:
         """Does this class, or a base in this file, derive from a library class of that kind?"""
-        return any(info.kind == kind for info in self.lineage())
+        return self.kind == kind or any(base.is_a(kind) for base in self.bases)
 
 
 def joined(environments: list[dict[str, Value]]) -> dict[str, Value]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from perflint.analysis.links import Says
 from perflint.analysis.values.call_targets import ELSEWHERE
 from perflint.syntax.module import Module
-from perflint.syntax.walk import path_of
+from perflint.syntax.walk import path_of, statements_of
 
 # A seed of the generators of a device is no word of using one.
 _DEVICE = re.compile(
@@ -20,7 +20,8 @@ _DEVICE = re.compile(
 _BUILDS = re.compile(r"DataLoader\(|\bnn\b")
 _TRAINING = ("backward(", "DataLoader(", ".zero_grad(", ".step(")  # of these there are words where it may train
 _EVALUATES = re.compile(r"(hub\.load|load_state_dict|\.from_pretrained)\((?s:.*)\.eval\(\)")
-_SCRIPTS = tuple(f".jit.{name}" for name in "script script_method script_if_tracing trace trace_module freeze".split())
+_COMPILING = frozenset("script script_method script_if_tracing trace trace_module freeze".split())
+_SCRIPTS = tuple(f".jit.{name}" for name in _COMPILING)
 
 
 def says_of(program: Module) -> Says:
@@ -33,7 +34,7 @@ def scripting(program: Module) -> ast.expr | None:
 
     By the names alone: what a file says is asked before their values are known.
     """
-    if "jit" not in program.text:
+    if "jit" not in program.text or not any(name in program.text for name in ("script", "trace", "freeze")):
         return None
     imports = {
         alias.asname or alias.name: f"{'.' * statement.level}{statement.module or ''}.{alias.name}"
@@ -42,10 +43,15 @@ def scripting(program: Module) -> ast.expr | None:
     }
     modules = {alias.asname: alias.name for each in program.of_type(ast.Import) for alias in each.names if alias.asname}
     known = modules | imports
+    called = {name for name, whole in known.items() if f".{whole}".endswith(_SCRIPTS)}
     for node in program.of_type(ast.Name, ast.Attribute):
-        root, dot, rest = path_of(node).partition(".")
-        if f".{known.get(root, root)}{dot}{rest}".endswith(_SCRIPTS):
-            return node
+        if isinstance(node, ast.Name):
+            if node.id in called:
+                return node
+        elif isinstance(node, ast.Attribute) and node.attr in _COMPILING:
+            root, dot, rest = path_of(node).partition(".")
+            if f".{known.get(root, root)}{dot}{rest}".endswith(_SCRIPTS):
+                return node
     return None
 
 
@@ -96,14 +102,19 @@ def _names(statement: ast.stmt) -> Iterator[str]:
 
 def _in_code(program: Module, words: re.Pattern[str]) -> bool:
     """Is one of the words in code rather than in a comment or a docstring?"""
-    return any(not _is_documentation(program, match.start()) for match in words.finditer(program.text))
-
-
-def _is_documentation(program: Module, offset: int) -> bool:
-    if "#" in program.text[program.text.rfind("\n", 0, offset) + 1 : offset]:
-        return True
-    line = program.text.count("\n", 0, offset) + 1
-    return any(
-        isinstance(each.value, ast.Constant) and each.lineno <= line <= (each.end_lineno or line)
-        for each in program.of_type(ast.Expr)
-    )
+    text = program.text
+    documentation: list[tuple[int, int]] | None = None
+    for match in words.finditer(text):
+        offset = match.start()
+        if "#" in text[text.rfind("\n", 0, offset) + 1 : offset]:
+            continue
+        if documentation is None:
+            documentation = [
+                (each.lineno, each.end_lineno or each.lineno)
+                for each in statements_of(program.tree)
+                if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)
+            ]
+        line = text.count("\n", 0, offset) + 1
+        if not any(first <= line <= last for first, last in documentation):
+            return True
+    return False

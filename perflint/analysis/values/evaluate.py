@@ -27,6 +27,7 @@ from perflint.analysis.values.values import (
     element_of,
     join,
     join_all,
+    library,
     literal,
     mapping,
     sequence,
@@ -35,7 +36,7 @@ from perflint.analysis.values.values import (
 )
 from perflint.syntax.walk import children, path_of
 
-_CONSTANTS = (bool, int, float, complex, str, bytes)
+_CONSTANTS = frozenset({bool, int, float, complex, str, bytes, type(None)})
 BUILTINS = frozenset(dir(builtins))
 
 
@@ -57,6 +58,7 @@ class Evaluator(ABC):
         self.is_demo = False  # what it runs only tries out, on the host, what others use elsewhere
         self.frame = Frame({})
         self.round = 0
+        self.changes = 0  # of the classes and the star imports: everything depends on these
 
     def evaluate(self, node: ast.expr) -> Value:
         """What is known of the value of `node` here."""
@@ -104,22 +106,25 @@ class Evaluator(ABC):
     # -- names and attributes
 
     def _name(self, node: ast.Name) -> Value:
-        value = self.frame.lookup(node.id)
+        value = self.frame.env.get(node.id)
         if value is None:
-            value = self._free_name(node.id)
+            value = self.frame.lookup(node.id)
+            self.frame.reads.setdefault((None, node.id), value)
+            if value is None:
+                value = self._free_name(node.id)
         return value if value.kind is not Kind.UNKNOWN or (likely := by_name(node.id)) is None else likely
 
     def _free_name(self, name: str) -> Value:
         for module in self.star_imports:
             if name in torch_ops.exports(module):
-                return Value(Kind.LIBRARY, name=f"{module}.{name}")
+                return library(f"{module}.{name}")
         if name in BUILTINS:
-            return Value(Kind.LIBRARY, name=f"builtins.{name}")
+            return library(f"builtins.{name}")
         unlisted = [module for module in self.star_imports if not torch_ops.exports(module)]
         if not unlisted:
             return UNKNOWN
         if name in USUAL_NAMES:
-            return Value(Kind.LIBRARY, name=USUAL_NAMES[name])
+            return library(USUAL_NAMES[name])
         return Value(Kind.UNKNOWN, name=f"{unlisted[-1]}.{name}")
 
     def _attribute(self, node: ast.Attribute) -> Value:
@@ -139,7 +144,7 @@ class Evaluator(ABC):
     def attribute_of(self, base: Value, name: str) -> Value:
         """What is known of `base.name`."""
         if base.kind is Kind.LIBRARY:
-            return Value(Kind.LIBRARY, name=f"{base.name}.{name}")
+            return library(f"{base.name}.{name}")
         if isinstance(base.node, ast.ClassDef):
             found = self._member(base, name)
             if found is not None:
@@ -166,7 +171,9 @@ class Evaluator(ABC):
             if any(getattr(d, "id", "") == "property" for d in getattr(method.node, "decorator_list", ())):
                 return self.call_function(method, {}, method.node)
             return Value(Kind.FUNCTION, node=method.node, owner=base)
-        return info.attribute(name)
+        value = info.attribute(name)
+        self.frame.reads.setdefault((info, name), value)
+        return value
 
     def _tensor_attribute(self, base: Value, name: str) -> Value:
         entry = torch_ops.of_attribute(name)
@@ -187,7 +194,7 @@ class Evaluator(ABC):
     # -- displays
 
     def _constant(self, node: ast.Constant) -> Value:
-        return literal(node.value) if node.value is None or isinstance(node.value, _CONSTANTS) else OTHER
+        return literal(node.value) if node.value.__class__ in _CONSTANTS else OTHER
 
     def _list(self, node: ast.List | ast.Tuple | ast.Set) -> Value:
         parts = [self.evaluate(part) for part in node.elts]

@@ -27,6 +27,7 @@ from perflint.analysis.values.values import (
     element_of,
     join,
     join_all,
+    library,
     mapping,
     parts_of,
     sequence_of,
@@ -52,13 +53,15 @@ class Executor(Evaluator):
         module = Frame({})
         for self.round in range(1, ROUNDS + 1):
             self._evaluations.clear()
-            self.frame = module
-            module.dead = False
-            self._block(tree.body)
+            if self._is_stale(module):
+                module.dead = module.is_open = False
+                module.reads.clear()
+                self.frame = module
+                self._block(tree.body)
+                module.changes = self.changes
             while pending := [info for info in self.functions.values() if info.round != self.round]:
                 for info in pending:  # evaluating one may define more of them, or call others
-                    if info.round != self.round:
-                        self._evaluate_body(info)
+                    self._update(info)
 
     # -- functions
 
@@ -70,17 +73,38 @@ class Executor(Evaluator):
         """What a call at `site` gives; evaluates the body if this round has not, or if its arguments are news."""
         if site is not info.node and site not in info.call_sites:
             info.call_sites.append(site)
-        news = info.receive(arguments)
-        fresh = self._evaluations.get(info.node, 0) < _EVALUATIONS_PER_ROUND
-        if fresh and not info.active and (info.round != self.round or news):
-            self._evaluate_body(info)
+        if info.receive(arguments):
+            info.frame = None
+        self._update(info)
+        self.frame.reads.setdefault((info, ""), info.returns)
         return info.returns or UNKNOWN
+
+    def _update(self, info: FunctionInfo) -> None:
+        """Evaluate the body if something on which it depends has changed since, which each round looks into once."""
+        if info.active or self._evaluations.get(info.node, 0) >= _EVALUATIONS_PER_ROUND:
+            return
+        is_checked, info.round = info.round == self.round, self.round
+        if info.frame is None or (not is_checked and self._is_stale(info.frame)):
+            self._evaluate_body(info)
+
+    def _is_stale(self, frame: Frame) -> bool:
+        if frame.is_open or frame.changes != self.changes:
+            return True
+        for (source, name), known in frame.reads.items():
+            if isinstance(source, FunctionInfo):
+                self._update(source)
+                now = source.returns
+            else:
+                now = source.attribute(name) if source is not None else frame.lookup(name)
+            if now is not known and now != known:
+                return True
+        return False
 
     def _evaluate_body(self, info: FunctionInfo) -> None:
         self._evaluations[info.node] = self._evaluations.get(info.node, 0) + 1
-        info.round, info.active = self.round, True
+        info.active = True
         outer = self.frame
-        self.frame = Frame({}, info.parent, info)
+        self.frame = info.frame = Frame({}, info.parent, info)
         self.frame.env.update(parameter_values(self, info))
         for path, value in annotated_fields(self, info).items():
             self.frame.bind_path(path, value)
@@ -95,6 +119,7 @@ class Executor(Evaluator):
         if info.returns is None:
             info.returns = before
         info.active = False
+        self.frame.changes = self.changes
         self.frame = outer
 
     def _run_functiondef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
@@ -108,7 +133,8 @@ class Executor(Evaluator):
         if info is None:
             info = self.functions[node] = FunctionInfo(node, self.frame, owner)
             self._receive_from_outside(info)
-        info.parent = self.frame
+        if info.parent is not self.frame:
+            info.parent, info.frame = self.frame, None
         return info
 
     def _receive_from_outside(self, info: FunctionInfo) -> None:
@@ -130,6 +156,7 @@ class Executor(Evaluator):
     def _run_classdef(self, node: ast.ClassDef) -> None:
         bases = [self.evaluate(base) for base in node.bases]
         info = self.classes.setdefault(node, ClassInfo(node))
+        before = info.bases, info.base_names, info.kind, len(info.methods)
         own = [self.classes[base.node] for base in bases if base.kind is Kind.CLASS and base.node in self.classes]
         info.bases = tuple(base for base in own if info not in base.lineage())  # it may have taken its base's place
         info.base_names = tuple(base.name for base in bases if base.kind in (Kind.LIBRARY, Kind.UNKNOWN) and base.name)
@@ -139,7 +166,7 @@ class Executor(Evaluator):
                 base.subclasses.append(info)
         self.frame.env[node.name] = Value(Kind.CLASS, node=node)
         outer = self.frame
-        self.frame = Frame({}, outer, outer.function)
+        self.frame = Frame({}, outer, outer.function, reads=outer.reads)
         for statement in node.body:
             if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
                 method = self._register(statement, info)
@@ -151,6 +178,7 @@ class Executor(Evaluator):
             info.assign(name, value)
         if not info.kind and not info.bases:
             info.kind = _kind_by_methods(info)
+        self.changes += before != (info.bases, info.base_names, info.kind, len(info.methods))
         self.frame = outer
 
     def _run_return(self, node: ast.Return) -> None:
@@ -188,6 +216,7 @@ class Executor(Evaluator):
         info = self.classes.get(base.node) if base.node is not None else None
         if info is not None:
             info.assign(target.attr, value)
+            self.frame.reads.setdefault((info, target.attr), info.attribute(target.attr))
         self.values[target] = value
 
     def _assign_item(self, target: ast.Subscript, value: Value) -> None:
@@ -225,7 +254,7 @@ class Executor(Evaluator):
     def _run_import(self, node: ast.Import) -> None:
         for alias in node.names:
             name = alias.name if alias.asname else alias.name.partition(".")[0]
-            self.frame.env[alias.asname or name] = Value(Kind.LIBRARY, name=name)
+            self.frame.env[alias.asname or name] = library(name)
 
     def _run_importfrom(self, node: ast.ImportFrom) -> None:
         module = "." * node.level + (node.module or "")
@@ -233,7 +262,7 @@ class Executor(Evaluator):
             if alias.name == "*":
                 self.star_imports.append(module)
             else:
-                self.frame.env[alias.asname or alias.name] = Value(Kind.LIBRARY, name=f"{module}.{alias.name}")
+                self.frame.env[alias.asname or alias.name] = library(f"{module}.{alias.name}")
 
     # -- control flow
 
@@ -280,6 +309,7 @@ class Executor(Evaluator):
             self.assign(node.target, element_of(iterated))
         after = self._branch(node.body, self.frame.env)
         self._loop_exits[node] = after if after is not None else self.frame.env
+        self.frame.is_open |= self._loop_exits[node] != known_exit
         self.frame.env = joined([before, self._loop_exits[node]])
         self.frame.dead = False
         self._block(node.orelse)

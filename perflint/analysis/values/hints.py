@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import lru_cache
 
 from perflint import torch_ops
@@ -28,6 +28,7 @@ _FOREIGN = frozenset(
     "mul eq ne lt gt le ge where size lower log".split()
 )
 _SWITCHES = {"train": 1, "eval": 0}  # of a module, and how many arguments they take
+_USING = frozenset({ast.Attribute, ast.Call, ast.Subscript})
 _USAGES = frozenset({"size()", "[:, ]"})
 
 USUAL_NAMES = {  # what a star import of a project's own module passes on
@@ -58,6 +59,8 @@ def usage(function: Function) -> dict[str, set[str]]:
     """Which attributes the body of `function` takes of each name; as "[:, ]", that it takes slices in several axes."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for node in own_nodes(function):
+        if node.__class__ not in _USING:
+            continue
         if isinstance(node, ast.Attribute):
             if isinstance(node.value, ast.Name):
                 found[node.value.id].add(node.attr)
@@ -73,7 +76,7 @@ def _takes_slices(index: ast.expr) -> bool:
     return isinstance(index, ast.Tuple) and any(isinstance(part, ast.Slice) for part in index.elts)
 
 
-def kind_by_usage(name: str, attributes: set[str]) -> Value:
+def kind_by_usage(name: str, attributes: Set[str]) -> Value:
     """The likely value of a parameter of which these attributes are taken."""
     if "zero_grad" in attributes and "step" in attributes:
         return Value(Kind.OPTIMIZER, sure=False)

@@ -6,9 +6,10 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
+from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.data.starts import Starts
 from perflint.analysis.facts import Program
-from perflint.analysis.heat.freshness import draws
+from perflint.analysis.heat.freshness import draws_data
 from perflint.analysis.heat.hot_syncs import is_needed
 from perflint.analysis.links import ALONE, Context, HotCall, Links, Says, Summary
 from perflint.analysis.memory.aliases import Memory
@@ -35,17 +36,23 @@ def links_of(program: Program, context: Context = ALONE) -> Links:
     calls = tuple(sorted(set(_hot_calls(program, reaching))))
     answered = {summary.target for summary in context.summaries}
     needed = (*result_queries(program, reaching), step_queries(program, reaching), _start_queries(program))
-    all_queries = (tuple(sorted({*targets, *answered})) for targets in (*needed, program.memory_queries))
+    all_queries = (tuple(sorted({*targets, *answered})) for targets in (*needed, program.asked.memory))
     unknown, guessed, steps, starts, memory = all_queries
     imports, says = _membership(program)
-    return Links(calls, functions, bases, summaries, unknown, guessed, steps, starts, memory, imports, says)
+    compiled = program.asked.whether_compiled
+    return Links(calls, functions, bases, summaries, unknown, guessed, steps, starts, memory, imports, says, compiled)
 
 
 def _summary(
     program: Program, context: Context, name: str, function: ast.FunctionDef | ast.AsyncFunctionDef
 ) -> Summary:
     trains = program.trains_once(function)
-    summary = Summary(name, result_code(program.returned(function)), trains, trains and draws(program, function))
+    summary = Summary(
+        name,
+        result_code(program.returned(function)),
+        trains,
+        trains and program.get(CallGraph).reaches(function, draws_data),
+    )
     if name in context.asked:
         summary = replace(summary, memory=program.get(Memory).exported(function))
     if not program.get(_may_start):

@@ -6,7 +6,7 @@ import ast
 
 from perflint.analysis.values.classes import FunctionInfo
 from perflint.analysis.values.evaluate import Evaluator
-from perflint.analysis.values.hints import kind_by_usage, looks_like_loader, usage
+from perflint.analysis.values.hints import kind_by_usage, looks_like_loader
 from perflint.analysis.values.values import (
     DEVICE_TENSOR,
     GUESSED_TENSOR,
@@ -46,27 +46,21 @@ def parameter_values(evaluator: Evaluator, info: FunctionInfo) -> dict[str, Valu
     parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     is_bound = info.owner is not None and bool(parameters) and "staticmethod" not in _decorators(info.node)
     is_demo = evaluator.is_demo and info.name in STEP_METHODS and info.owner is not None and info.owner.is_a("module")
-    unknown = is_demo or any(parameter.arg not in info.arguments for parameter in parameters[is_bound:])
-    if unknown and info.usage is None:
-        info.usage = usage(info.node)
-    used = info.usage or {}
     defaults = defaults_of(info.node)
     values = {}
-    for parameter in parameters:
+    for parameter in parameters[is_bound and parameters[0].arg not in info.arguments :]:
         name = parameter.arg
         given = info.arguments.get(name)
         if given is None or (is_demo and _is_of_host(given)):
-            values[name] = _expected(evaluator, info, parameter, used.get(name, set()), defaults.get(name))
+            values[name] = _expected(evaluator, info, parameter, defaults.get(name))
         elif given.kind is Kind.NUMBER:  # others may call it with another one
             values[name] = given.varying
         else:
             values[name] = given
         if name in info.arguments and name in defaults:
             values[name] = join(values[name], constant(defaults[name]))
-    if info.owner is not None and is_bound:
-        first = parameters[0].arg
-        if first not in info.arguments:
-            values[first] = info.owner.instance
+    if info.owner is not None and is_bound and parameters[0].arg not in values:
+        values[parameters[0].arg] = info.owner.instance
     if arguments.vararg is not None:
         values[arguments.vararg.arg] = sequence_of(UNKNOWN)
     if arguments.kwarg is not None:
@@ -91,9 +85,7 @@ def _is_of_host(value: Value) -> bool:
     return (value.kind in (Kind.TENSOR, Kind.DEVICE) and value.place is Place.HOST) or value.literal == "cpu"
 
 
-def _expected(
-    evaluator: Evaluator, info: FunctionInfo, parameter: ast.arg, attributes: set[str], default: ast.expr | None
-) -> Value:
+def _expected(evaluator: Evaluator, info: FunctionInfo, parameter: ast.arg, default: ast.expr | None) -> Value:
     """What a parameter likely is where no call in this file tells."""
     method_of_module = info.owner is not None and (info.owner.is_a("module") or info.owner.is_a("differentiable"))
     annotated = _annotated(parameter.annotation)
@@ -105,6 +97,7 @@ def _expected(
         return NUMBER if info.name == "__getitem__" else UNKNOWN
     if default is not None and isinstance(default, ast.Constant) and default.value is not None:
         return constant(default).varying
+    attributes = info.usage.get(parameter.arg, frozenset())
     likely = kind_by_usage(parameter.arg, attributes)
     if method_of_module:
         if likely.kind is Kind.TENSOR:

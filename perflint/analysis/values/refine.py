@@ -73,12 +73,14 @@ def moved_by_choice(
     moved: dict[str, Value] = {}
     for name, value in before.items():
         a, b = then.get(name, value), other.get(name, value)
+        if a is b:
+            continue
         if value.is_blank:
             found = _moved_alone(value, a, b)
             if found is not None and _remakes(node.body if found is a else node.orelse, name):
                 moved[name] = found
             continue
-        if a is b or not value.kind is a.kind is b.kind is Kind.TENSOR or value.on_device:
+        if not value.kind is a.kind is b.kind is Kind.TENSOR or value.on_device:
             continue
         if a.on_device is not b.on_device and _remakes(node.body if a.on_device else node.orelse, name):
             moved[name] = join(a, b)._replace(place=Place.DEVICE)

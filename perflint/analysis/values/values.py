@@ -127,6 +127,12 @@ def literal(constant: Constant) -> Value:
     return Value(kind, is_literal=True, literal=constant)
 
 
+@lru_cache(maxsize=4096)
+def library(name: str) -> Value:
+    """The module, class or function of a library with this qualified name."""
+    return Value(Kind.LIBRARY, name=name)
+
+
 def sequence(items: Iterable[Value]) -> Value:
     """A sequence of exactly these items."""
     parts = tuple(items)

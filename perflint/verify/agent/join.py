@@ -6,6 +6,7 @@ import builtins
 import functools
 import io
 import os
+import pickle
 import random
 import sys
 import threading
@@ -16,20 +17,20 @@ from typing import Any
 
 from perflint.shim.counts import CALL
 from perflint.shim.hooks import AfterImport, Finder
+from perflint.shim.session import RUN
 from perflint.verify.agent import determinism
 from perflint.verify.agent.journal import Journal
 from perflint.verify.agent.recorder import Recorder
 from perflint.verify.agent.steps import Gate, Steps, calls
-from perflint.verify.messages import Loop, Orders, orders
+from perflint.verify.messages import GATE, ORDERS, Loop, Orders
 
 _COUNTED = "__perflint_counted__"
 
 
 def join() -> Agent:
     """Take part in a verification as the environment orders."""
-    given = orders()
-    assert given is not None
-    agent = Agent(given)
+    run = Path(os.environ[RUN])
+    agent = Agent(pickle.loads((run / ORDERS).read_bytes()), run)
     agent.install()
     return agent
 
@@ -37,9 +38,9 @@ def join() -> Agent:
 class Agent:
     """The verifier's part of one process of the user's."""
 
-    def __init__(self, orders: Orders) -> None:
+    def __init__(self, orders: Orders, run: Path) -> None:
         self._orders = orders
-        self._gate = Gate(orders.address, orders.until)
+        self._gate = Gate(str(run / GATE), orders.until)
         self._recorder: Recorder | None = None
         self._functions: list[tuple[Callable[..., Any], Callable[[], bool]]] = []  # and whether in their first call
         self._thread = _Thread()

@@ -41,14 +41,14 @@ _TOUCHED = {  # functions of `os`, and where their arguments have paths that are
 _MODES = frozenset("wax+")
 _WRITERS = {"torch": "save", "safetensors.torch": "save_file"}  # which don't write by Python's functions
 _IGNORED = frozenset(("__pycache__", ".perflint", "site-packages", ".cache"))  # folders
-_KINDS = {stat.S_IFDIR: "folder", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}  # of what is known by its mode
+_KINDS = {stat.S_IFDIR: "folder", stat.S_IFIFO: "node", stat.S_IFSOCK: "node"}  # of what is known by its mode
 _DEVICES = ("/dev/", "/proc/", "/sys/")
 
 
 class Entry(NamedTuple):
     """What was at a path, `own` if that is below the program's folders.
 
-    `was` is "file", "folder", "link" (to `target`), "pipe", "socket" or "nothing".
+    `was` is "file", "folder", "link" (to `target`), "node" (a pipe or socket) or "nothing".
     """
 
     path: str
@@ -158,12 +158,12 @@ def _entry(path: str, own: bool) -> Entry | None:
         found = os.lstat(path)
     except OSError:
         return Entry(path, "nothing", own)
-    mode = stat.S_IMODE(found.st_mode)
-    if stat.S_ISREG(found.st_mode):
+    mode = found.st_mode
+    if stat.S_ISREG(mode):
         return Entry(path, "file", own, "", mode, found.st_mtime_ns, found.st_size)
-    if stat.S_ISLNK(found.st_mode):
+    if stat.S_ISLNK(mode):
         return Entry(path, "link", own, str(Path(path).readlink()))
-    kind = _KINDS.get(stat.S_IFMT(found.st_mode))
+    kind = _KINDS.get(stat.S_IFMT(mode))
     return Entry(path, kind, own, "", mode) if kind else None
 
 
@@ -236,25 +236,17 @@ def _restore(entry: Entry, place: Path) -> None:
     now = _entry(entry.path, entry.own)
     if now == entry:
         return  # it was opened, and nothing was written
-    if now and now.was != entry.was:
+    if now and (now.was != entry.was or entry.was in ("link", "node")):
         _remove(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    if entry.was == "folder":
-        path.mkdir(exist_ok=True)
-        path.chmod(entry.mode)
-    elif entry.was == "link":
-        path.unlink(missing_ok=True)
-        path.symlink_to(entry.target)
-    elif entry.was == "pipe":
-        path.unlink(missing_ok=True)
-        os.mkfifo(path)
-        path.chmod(entry.mode)
-    elif entry.was == "socket":  # nobody listens to the new one, as to most that are found
-        path.unlink(missing_ok=True)
-        with suppress(OSError):  # not every system has them made without a listener
-            os.mknod(path, stat.S_IFSOCK | entry.mode)
-    else:
+    if entry.was == "file":
         _write(entry, place, path)
+    elif entry.was == "link":
+        path.symlink_to(entry.target)
+    else:
+        with suppress(FileExistsError, PermissionError):  # not every system has pipes and sockets made so
+            path.mkdir() if entry.was == "folder" else os.mknod(path, entry.mode)
+        path.chmod(stat.S_IMODE(entry.mode))
 
 
 def _write(entry: Entry, place: Path, path: Path) -> None:
@@ -263,6 +255,6 @@ def _write(entry: Entry, place: Path, path: Path) -> None:
     with place.open("rb") as kept, beside.open("wb") as file:
         kept.readline()
         shutil.copyfileobj(kept, file)
-    beside.chmod(entry.mode)
+    beside.chmod(stat.S_IMODE(entry.mode))
     os.utime(beside, ns=(entry.time, entry.time))
     beside.replace(path)

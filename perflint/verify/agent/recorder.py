@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,8 @@ from perflint.verify.messages import Recording, of_rank
 if TYPE_CHECKING:
     from perflint.verify.agent.reference import Reference
 
+LOSS, OUTPUT = "loss", "output"
+LATER = f"{OUTPUT} before"
 _NOT_THEIRS = ("torch", "perflint")  # loggers that are not the program's
 _FEW = 16  # numbers
 _MOST_CALLS = 64  # of each function and step: it may be called for each sample
@@ -56,10 +58,14 @@ class _Step:
         self.batches: list[str] = []  # digests
         self.samples: list[str] = []  # shapes
         self.reads: list[Read] = []  # where runs with several seeds are compared
-        self.losses: list[float] = []
-        self.outputs: list[Tensors] = []
-        self.later: list[Tensors] = []  # what each output had become by the next call
+        self.values: Tensors = {}  # losses, outputs, and what each output had become by the next call
+        self.numbers: Counter[str] = Counter()  # of values of each kind
         self.logged: list[str] = []
+
+    def add(self, kind: str, values: Mapping[str, Any]) -> None:
+        """Add values by their paths, under the next number of their kind."""
+        self.values |= {f"{kind} {self.numbers[kind]}{path}": value for path, value in values.items()}
+        self.numbers[kind] += 1
 
 
 class Recorder:
@@ -99,12 +105,12 @@ class Recorder:
             return
         values = list(values_in(result))
         if self._orders.marks:
-            self._step.outputs.append({name: _brief(tensor) for name, tensor in values})
+            self._step.add(OUTPUT, {name: _brief(tensor) for name, tensor in values})
             return
-        self._step.later.append(self._samples(self._last))
+        self._step.add(LATER, self._samples(self._last))
         self._last = values
         is_between = self._holders.are_trained and self._number + 1 not in self._orders.full
-        self._step.outputs.append(self._samples(values) if is_between else self._copies(values))
+        self._step.add(OUTPUT, self._samples(values) if is_between else self._copies(values))
 
     @functools.cached_property
     def _recording(self) -> Recording:
@@ -183,7 +189,10 @@ class Recorder:
 
     def _note_loss(self, loss: Any, *_args: Any, **_kwargs: Any) -> None:
         if loss.numel() == 1:
-            self._step.losses.append(float(self._value(loss.detach())))
+            import torch
+
+            kind = torch.float64 if self._reference else torch.float32
+            self._step.add(LOSS, {"": torch.tensor(float(self._value(loss.detach())), dtype=kind)})
 
     def _note_batch(self, batch: object, _loader: object) -> None:
         tensors = [tensor for _, tensor in tensors_in(batch)]

@@ -6,7 +6,6 @@ A step is a step of an optimizer, a batch of a loader, or a call of a function w
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import platform
 import resource
@@ -18,11 +17,12 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, TextIO
+from multiprocessing.connection import Connection
+from typing import Any
 
 from perflint.shim.hooks import before
 from perflint.verify.agent.timeline import Observer
-from perflint.verify.messages import Arrival, Departure, Leave, Platform, decoded, encoded
+from perflint.verify.messages import Arrival, Leave, Platform
 
 OPTIMIZER, BATCH, CALLS = "optimizer steps", "loader batches", "calls"
 NOTHING = "none"  # the kind that never happens
@@ -89,7 +89,7 @@ class Gate:
 
     def __init__(self, address: str, until: int = 0) -> None:
         self._address = address
-        self._stream: TextIO | None = None
+        self._verifier: Connection | None = None
         self._steps = 0
         self._leave = Leave(until)
         self._observer: Observer | None = None
@@ -107,13 +107,13 @@ class Gate:
 
     def passed(self, kind: str) -> None:
         """Another step is done: stop if it is the last one allowed."""
-        if self._stream is None:
-            connection = socket.socket(socket.AF_UNIX)
-            connection.connect(self._address)
-            atexit.register(self._depart, os.getpid())
-            self._stream = connection.makefile("rw", encoding="utf-8")
+        if self._verifier is None:
+            gate = socket.socket(socket.AF_UNIX)
+            gate.connect(self._address)
+            self._verifier = Connection(gate.detach())
+            atexit.register(self._depart, self._verifier, os.getpid())
             if not self._leave.until:
-                self._wait()
+                self._wait(self._verifier)
         self._steps += 1
         if self._observer:
             self._observer.passed()
@@ -121,29 +121,23 @@ class Gate:
             synchronize()
             arrival = self._arrival(kind, time.perf_counter() - self._start)
             sys.stdout.flush()  # what the program has printed belongs to its steps
-            self._tell(arrival)
-            self._wait()
+            self._verifier.send(arrival)
+            self._wait(self._verifier)
 
-    def _wait(self) -> None:
-        assert self._stream is not None
-        line = self._stream.readline()
-        if not line:
+    def _wait(self, verifier: Connection) -> None:
+        try:
+            self._leave = verifier.recv()
+        except (EOFError, OSError):
             sys.stdout.flush()
             os._exit(_END)
-        self._leave = decoded(Leave, json.loads(line))
         self._observer = Observer(synchronize) if self._leave.observed else None
         self._start = time.perf_counter()
 
-    def _tell(self, told: Arrival | Departure) -> None:
-        assert self._stream is not None
-        self._stream.write(json.dumps(encoded(told)) + "\n")
-        self._stream.flush()
-
-    def _depart(self, process: int) -> None:
+    def _depart(self, verifier: Connection, process: int) -> None:
         """Report how far the program came, but not from a forked process."""
         with suppress(OSError):  # the verifier is gone
             if os.getpid() == process:
-                self._tell(Departure(self._steps))
+                verifier.send(self._steps)
 
     def _arrival(self, kind: str, seconds: float) -> Arrival:
         compiler = sys.modules.get("torch._dynamo.utils")

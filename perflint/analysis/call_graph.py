@@ -1,0 +1,57 @@
+"""The call graph of one program, and the effects of functions: what they do themselves, or through what they call."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Sequence
+
+from perflint.analysis.facts import Program
+from perflint.syntax.walk import Function, body_of
+
+Effect = Callable[[Program, ast.Call], bool]  # what a call does by itself, by the summaries of other files included
+
+
+class CallGraph:
+    """Which functions of the file its functions reach, those that they define included, and what effects that has."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._calls: dict[Function, list[ast.Call]] = {}
+        self._known: dict[tuple[Function, Effect], bool] = {}
+
+    def has(self, call: ast.AST, effect: Effect) -> bool:
+        """Has a call the effect, itself or through the function of this file that it runs?"""
+        if not isinstance(call, ast.Call):
+            return False
+        callee = self.program.callee(call)
+        return effect(self.program, call) or (callee is not None and self.reaches(callee, effect))
+
+    def reaches(self, function: Function, effect: Effect) -> bool:
+        """Does calling `function` have the effect?"""
+        key = function, effect
+        if key not in self._known:
+            calls = (call for each in self.reached([function]) for call in self.calls(each))
+            self._known[key] = any(effect(self.program, call) for call in calls)
+        return self._known[key]
+
+    def reached(self, functions: Iterable[Function]) -> list[Function]:
+        """The functions of this file that calling `functions` may run, themselves among them."""
+        found, stack = dict[Function, None](), list(functions)
+        while stack:
+            function = stack.pop()
+            if function not in found:
+                found[function] = None
+                stack += [callee for call in self.calls(function) for callee in self.callees(call)]
+        return list(found)
+
+    def calls(self, function: Function) -> Sequence[ast.Call]:
+        """The calls that running the body of `function` may make."""
+        if function not in self._calls:
+            nodes = (node for statement in body_of(function) for node in ast.walk(statement))
+            self._calls[function] = [node for node in nodes if isinstance(node, ast.Call)]
+        return self._calls[function]
+
+    def callees(self, call: ast.Call) -> Sequence[Function]:
+        """The functions of this file that a call may run."""
+        callee = self.program.callee(call)
+        return () if callee is None else (callee,)
