@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from perflint import torch_ops
+from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.ir.graph import Definition, Outer, Value, sources_of
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.locations import Locations
@@ -207,7 +208,7 @@ class State:
             for node in own_nodes(late):
                 if isinstance(node, ast.Name) and node.id == course.index:
                     raise Blocked(f"`{node.id}` may be too large behind the test: use it before the test", node)
-                if isinstance(node, ast.Call) and _draws(program, node, set()):
+                if isinstance(node, ast.Call) and program.get(CallGraph).has(node, _draws):
                     reason = "draws random numbers, which the last step doesn't: draw them before the test"
                     raise Blocked(f"{shown(program, node)} {reason}", node)
             for name in self.written[late]:
@@ -216,15 +217,10 @@ class State:
                     raise Blocked(f"`{name.id}` is written to in place {reason}", name)
 
 
-def _draws(program: Program, call: ast.Call, seen: set[ast.AST]) -> bool:
-    """May the call draw random numbers?"""
-    callee, value = program.callee(call), program.value(call.func)
-    if callee is not None:
-        if callee in seen:
-            return False
-        seen.add(callee)
-        return any(isinstance(node, ast.Call) and _draws(program, node, seen) for node in own_nodes(callee))
-    if value.kind is Kind.MODULE:
+def _draws(program: Program, call: ast.Call) -> bool:
+    """May a call of what is out of sight draw random numbers?"""
+    value = program.value(call.func)
+    if value.kind is Kind.MODULE and program.callee(call) is None:
         kind = torch_ops.class_kind(value.name) if value.name else None
         may_hold = kind not in ("module", "rnn-cell", "loss") and "dropout" in program.text.lower()
         return kind == "dropout" or may_hold
