@@ -15,7 +15,7 @@ from perflint.syntax.source import Source
 from perflint.transforms.blocks import Block, Changes
 from perflint.transforms.code import Coder, in_brackets, unbroken
 from perflint.transforms.difference import difference, merged
-from perflint.transforms.keywords import with_keywords
+from perflint.transforms.keywords import with_keywords, with_names
 from perflint.transforms.operations import (
     AddKeywords,
     AddName,
@@ -176,7 +176,7 @@ class _Rendering(cst.CSTTransformer):
                 given = [(name, self._coder.expression(value)) for name, value in add.keywords]
                 return with_keywords(self._trees, original_node, updated_node, given)
         elif names := self._names.get(original_node):
-            return _with_names(updated_node, names)
+            return with_names(updated_node, names)
         elif decorators := self._decorators.get(original_node):
             fresh = [cst.Decorator(self._coder.expression(each)) for each in decorators]
             return updated_node.with_changes(decorators=[*updated_node.decorators, *fresh])
@@ -206,20 +206,3 @@ class _Rendering(cst.CSTTransformer):
                 return False
             node = around
         return False
-
-
-def _with_names(node: cst.ImportFrom, names: Sequence[str]) -> cst.ImportFrom:
-    assert not isinstance(node.names, cst.ImportStar)
-    *first, last = node.names
-    above = node.lpar.whitespace_after if isinstance(node.lpar, cst.LeftParen) else None
-    between = above if isinstance(above, cst.ParenthesizedWhitespace) else cst.SimpleWhitespace(" ")
-    fresh = [cst.ImportAlias(cst.Name(name), comma=cst.Comma(whitespace_after=between)) for name in names]
-    tail = last.comma.whitespace_after if isinstance(last.comma, cst.Comma) else None
-    if isinstance(tail, cst.ParenthesizedWhitespace) and isinstance(between, cst.ParenthesizedWhitespace):
-        parted = last.with_changes(comma=cst.Comma(whitespace_after=between.with_changes(first_line=tail.first_line)))
-        end = cst.Comma(whitespace_after=tail.with_changes(first_line=cst.TrailingWhitespace()))
-        fresh[-1] = fresh[-1].with_changes(comma=end)  # a comment behind the last name stays there
-    else:
-        parted = last.with_changes(comma=cst.Comma(whitespace_after=between))
-        fresh[-1] = fresh[-1].with_changes(comma=last.comma)
-    return node.with_changes(names=[*first, parted, *fresh])

@@ -14,6 +14,7 @@ from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import COMPREHENSIONS, PlainLoop, nodes_of_body, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
+from perflint.transforms.host_reads import item_of
 from perflint.transforms.names import check_alone
 from perflint.transforms.operations import Operation, Replace, ReplaceStatements
 from perflint.transforms.shown import shown
@@ -108,8 +109,8 @@ def _number_of(program: Program, value: ast.expr) -> tuple[ast.expr, str]:
     """The tensor, and how its number is read, if one is."""
     if not isinstance(value, ast.Call):
         return value, "append"
-    if isinstance(value.func, ast.Attribute) and value.func.attr == "item":
-        return value.func.value, "item"
+    if (read := item_of(value)) is not None:
+        return read, "item"
     name = program.qualified(value.func).removeprefix("builtins.")
     is_number = name in _NUMBERS and len(value.args) == 1 and not value.keywords
     return (value.args[0], name) if is_number else (value, "append")

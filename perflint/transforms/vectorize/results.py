@@ -17,6 +17,7 @@ from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, LOOPS, path_of
 from perflint.transforms.aliases import ELSEWHERE, aliases
 from perflint.transforms.blocked import Blocked
+from perflint.transforms.host_reads import item_of
 from perflint.transforms.operations import Operation, Replace, ReplaceStatements
 from perflint.transforms.template import assignment, expression, reference, statement
 from perflint.transforms.vectorize.axes import joined_axis
@@ -88,7 +89,7 @@ def _add(scope: Scope, node: ast.stmt, path: str, addends: list[tuple[str, ast.e
     _check_only_here(
         scope, node, path, [each for each in scope.facts.loop.body if (sum_ := _added(each)) and sum_[0] == path]
     )
-    if narrow := [addend for _, addend in addends if not (_item(addend) or _keeps_type(scope, path, addend))]:
+    if narrow := [addend for _, addend in addends if not (item_of(addend) or _keeps_type(scope, path, addend))]:
         raise Blocked(f"`{path}` adds up small integers, whose sum at once has 64 bits", narrow[0])
     if isinstance(node, ast.AugAssign):
         if not (isinstance(node.target, ast.Name) and _is_unshared(scope, path)):
@@ -158,16 +159,9 @@ def _sign(operator: ast.operator) -> str:
     return "+" if isinstance(operator, ast.Add) else "-"
 
 
-def _item(node: ast.expr) -> ast.expr | None:
-    """The tensor of which `node` reads the number, in `loss.item()`."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item":
-        return node.func.value
-    return None
-
-
 def _total(scope: Scope, addend: ast.expr) -> ast.expr:
     """What all steps add."""
-    read = _item(addend)
+    read = item_of(addend)
     value = scope.tensor(read or addend, addend)
     if not isinstance(value, Batched) or (read and value.rank != 0):
         raise Blocked("the same number is added in every step", addend)
