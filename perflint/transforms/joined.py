@@ -186,9 +186,9 @@ def _check_own(
     memory = program.get(Memory)
     points, graph = memory.points_to(node), memory.graph(node)
     own = program.get(_FreshMemory).points_to(node).of(node)
-    places = {*own, *(place for place in points.of(node) if is_made_in(graph, within, place))}
-    changed = any(_may_change(program, place, point, loop, result) for place in places)
-    if not points.is_known or not all(is_made_in(graph, within, place) for place in own) or changed:
+    is_own = points.is_known and all(is_made_in(graph, within, place) for place in own)
+    places = own | {place for place in points.of(node) if is_made_in(graph, within, place)}
+    if not is_own or any(_may_change(program, place, point, loop, result) for place in places):
         raise Blocked(f"`{program.segment(node)}` isn't known to be a tensor of its own, which nothing else changes")
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from perflint import torch_ops
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.occurrences import occurrences
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.locations import NOWHERE, Locations
+from perflint.analysis.program import Program
 from perflint.analysis.values.dtypes import FLOAT, INTEGER, assigned, is_wide_integer, number_kind
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, LOOPS, path_of
@@ -25,9 +25,6 @@ from perflint.transforms.vectorize.indexing import item_code, items_of, ranges, 
 from perflint.transforms.vectorize.paths import appended
 from perflint.transforms.vectorize.scope import Appended, Line, Scope
 from perflint.transforms.vectorize.values import Batched, indexed, is_full
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _REPEATS = (*LOOPS, *FUNCTIONS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _NARROW = frozenset({"int", "uint8", "uint16", "uint32", "int8", "int16", "int32", "bool"})

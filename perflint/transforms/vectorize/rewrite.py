@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from perflint.analysis.program import Program
 from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import PlainLoop
 from perflint.transforms.blocked import Blocked
@@ -21,9 +21,6 @@ from perflint.transforms.vectorize.inline import intercepts
 from perflint.transforms.vectorize.results import check_apart, stacked
 from perflint.transforms.vectorize.scope import Line, Scope, placed, scope_of
 from perflint.transforms.vectorize.values import Batched, Induction, Layers, Parts, State, picked
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition, Graph, sources_of
+from perflint.analysis.program import Program
 from perflint.analysis.values.shapes import Shapes, axis_of
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import local_names
@@ -18,11 +18,8 @@ from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import Taken, name_of_torch, taken_around
 from perflint.transforms.operations import derived, standing_for
 from perflint.transforms.template import assignment, reference
-from perflint.transforms.vectorize.paths import is_repeated, place_of, root_of, shifted_inputs, written_paths
+from perflint.transforms.vectorize.paths import place_of, root_of, shifted_inputs, written_paths
 from perflint.transforms.vectorize.values import Batched, Carried, Induction, Invariant, Layers, State, Value
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _CLOSED = (*FUNCTIONS, ast.ClassDef, ast.Yield, ast.YieldFrom, ast.Await, ast.NamedExpr)
 
@@ -258,10 +255,8 @@ class Scope:
             lists = (value for value in self.values.values() if isinstance(value, Layers))
             return root in self.facts.read_behind or any(each.is_kept for each in lists)
         uses = self.uses(root, inside=False)
-        return is_repeated(self.program, self.facts.loop) or any(self._runs_behind(use) for use in uses)
-
-    def _runs_behind(self, node: ast.AST) -> bool:
-        return self.graph.runs_after(node, self.facts.loop)
+        is_repeated = self.graph.regions[self.facts.loop].outer is not None
+        return is_repeated or any(self.graph.runs_after(use, self.facts.loop) for use in uses)
 
     # -- shapes
 
