@@ -61,7 +61,7 @@ def test_a_record_tells_of_every_file_its_findings_and_what_their_fixes_change(t
     [
         (CRASH, "import torch\ncrash = True\n", "internal error in the rule crash, which is a bug: ZeroDivisionError"),
         (ENDLESS, "import torch\nendless = True\n", "takes longer than 0.05 s"),
-        (EVAL, "import torch\neval(x)\n", "NotSettledError: the fixes of eval do not come to an end"),
+        (EVAL, "import torch\neval(x)\n", "DefectError: the fixes of eval do not come to an end"),
     ],
 )
 def test_a_defect_of_a_rule_is_recorded(

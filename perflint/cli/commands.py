@@ -181,7 +181,7 @@ def _report(result: RunResult, session: Session, notes: tuple[str, ...], typed: 
 
 def _write_baseline(result: RunResult, path: Path) -> int:
     from perflint.engine import baseline
-    from perflint.report.places import count
+    from perflint.report.words import count
 
     number = baseline.write(path, result)
     click.echo(f"Accepted {count(number, 'finding')}: {path}")
@@ -190,7 +190,7 @@ def _write_baseline(result: RunResult, path: Path) -> int:
 
 def _add_ignores(result: RunResult, session: Session) -> int:
     from perflint.cli.ignoring import add_ignores
-    from perflint.report.places import count
+    from perflint.report.words import count
 
     ignored = add_ignores(result, session.settings)
     click.echo(f"Added comments for {count(ignored.findings, 'finding')} to {count(ignored.files, 'file')}.")
@@ -230,7 +230,7 @@ def _tell_fixes(patches: Sequence[Patch], errors: Sequence[str], style: Style, *
     # What standard output holds is a diff, or the filtered program; a report stands beside it.
     console.show(fix_report(patches, style, applied=written, errors=errors), err=True)
     _tell_defects(patch.problem for patch in patches)
-    if errors or any(patch.problem or patch.failures for patch in patches):
+    if errors or any(patch.problem for patch in patches):
         return FAILED
     return CLEAN if written or not any(patch.changed for patch in patches) else FOUND
 

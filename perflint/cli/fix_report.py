@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from perflint.report.places import count, place
+from perflint.report.places import place
 from perflint.report.style import Style, printable
+from perflint.report.words import count
 
 if TYPE_CHECKING:
     from perflint.project.patch import Patch, Unfixed
@@ -43,10 +44,6 @@ def _problems(patches: Iterable[Patch], style: Style) -> Iterator[str]:
         if patch.problem:
             where = f"{patch.path}:{patch.problem.line}" if patch.problem.line else patch.path
             yield f"{error}: {printable(where)}: {printable(patch.problem.message)}"
-        for failure in patch.failures:
-            yield f"{error}: {_place(patch, failure)}: a fix of {failure.rule} failed, please report it: " + printable(
-                failure.reason
-            )
 
 
 def _fixed(patches: Sequence[Patch], style: Style, applied: bool, *, failed: bool) -> Iterator[str]:

@@ -15,7 +15,7 @@ from perflint.shim.plan import Plan, project_of
 from perflint.shim.plan import load as load_plan
 from perflint.shim.planning import Project, plan_for
 from perflint.shim.receipts import Planned
-from perflint.shim.running import Program, folder_of, summary_lines
+from perflint.shim.running import Program, folder_of
 from perflint.shim.session import plan_of
 
 
@@ -50,7 +50,7 @@ def last_lines(name: str) -> Iterator[str]:
     folder = run_folder.latest(root)
     if folder is None:
         raise UserError(f"{root}: no run goes on there, and none was ended from outside")
-    return summary_lines(load_plan(plan_of(folder)), folder, run_folder.about(folder))
+    return summary.summary(load_plan(plan_of(folder)), folder)
 
 
 def _planned(program: Program, typed: Mapping[str, Any]) -> Planned:

@@ -134,7 +134,7 @@ class Session:
     def less_baseline(self, result: RunResult) -> tuple[RunResult, tuple[str, ...]]:
         """`result` without the findings that the baseline accepts, if there is one, and lines about these."""
         from perflint.engine import baseline
-        from perflint.report.places import count
+        from perflint.report.words import count
 
         path = self.settings.baseline
         if not path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from perflint.documents.places import Problem
@@ -55,64 +55,34 @@ def replace_bytes(path: Path, before: bytes, after: bytes) -> None:
         status = target.stat()
         if not status.st_mode & 0o222 or not os.access(target, os.W_OK):
             raise Unwritable(f"{path}: not written: the file is read-only")
-        _require(target, before, path)
-        temporary = _write_temporary(target, after, status)
+        with _replacing(target, after, mode=0o600) as temporary:
+            with contextlib.suppress(OSError):  # it may be somebody else's
+                if hasattr(os, "chown"):
+                    os.chown(temporary, status.st_uid, status.st_gid)
+            temporary.chmod(stat.S_IMODE(status.st_mode))
+            if target.read_bytes() != before:
+                raise Changed(f"{path}: not written: the file changed after it was read")
     except OSError as error:
         raise Unwritable(f"{path}: not written: {error.strerror or error}") from error
-    try:
-        _require(target, before, path)
-        temporary.replace(target)
-    except OSError as error:
-        raise Unwritable(f"{path}: not written: {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-    _flush_folder(target.parent)
 
 
 def write_text(path: Path, text: str) -> None:
     """Atomically put `text` into the file at `path`, or the one that it links to, new or not; raises OSError."""
-    target = path.resolve()
+    with _replacing(path.resolve(), text.encode("utf-8")):
+        pass
+
+
+@contextlib.contextmanager
+def _replacing(target: Path, data: bytes, mode: int = 0o666) -> Iterator[Path]:
+    """A file beside `target` that holds `data`, and takes its place behind the block."""
     temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _require(target: Path, before: bytes, path: Path) -> None:
-    if target.read_bytes() != before:
-        raise Changed(f"{path}: not written: the file changed after it was read")
-
-
-def _write_temporary(target: Path, data: bytes, status: os.stat_result) -> Path:
-    handle, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=".tmp", dir=target.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
+        temporary.touch(mode)
+        with temporary.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        _copy_owner(temporary, status)
-        temporary.chmod(stat.S_IMODE(status.st_mode))
-    except BaseException:
+        yield temporary
+        temporary.replace(target)
+    finally:
         temporary.unlink(missing_ok=True)
-        raise
-    return temporary
-
-
-def _copy_owner(temporary: Path, status: os.stat_result) -> None:
-    own = temporary.stat()
-    if hasattr(os, "chown") and (own.st_uid, own.st_gid) != (status.st_uid, status.st_gid):
-        with contextlib.suppress(OSError):
-            os.chown(temporary, status.st_uid, status.st_gid)
-
-
-def _flush_folder(folder: Path) -> None:
-    """Make the new directory entry last through a crash, where the system can."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

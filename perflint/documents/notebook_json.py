@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 
@@ -38,39 +37,18 @@ def elements(raw: str, start: int) -> list[Span]:
 
 
 def with_text(raw: str, span: Span, text: str) -> str:
-    """The JSON of the string, or list of lines, at `span` changed to say `text`; unchanged lines keep their JSON."""
+    """The JSON of the string, or list of lines, at `span` changed to say `text`, laid out as it was."""
     ascii_only = raw.isascii() and _NON_ASCII_ESCAPE.search(raw) is not None
     start, end = span
     if raw[start] == '"':
         return json.dumps(text, ensure_ascii=ascii_only)
+    lines = [json.dumps(line, ensure_ascii=ascii_only) for line in re.findall(r"[^\n]*\n|[^\n]+", text)]
     old = elements(raw, start)
-    lines = re.findall(r"[^\n]*\n|[^\n]+", text)
-    kept = _kept_lines([json.loads(raw[slice(*element)]) for element in old], lines)
     if not old:
-        return "[" + ", ".join(json.dumps(line, ensure_ascii=ascii_only) for line in lines) + "]"
-    parts = [raw[start : old[0][0]]]
-    for number, line in enumerate(lines):
-        origin = kept.get(number)
-        if number:
-            parts.append(_separator(raw, old, kept.get(number - 1), origin))
-        parts.append(json.dumps(line, ensure_ascii=ascii_only) if origin is None else raw[slice(*old[origin])])
-    return "".join([*parts, raw[old[-1][1] : end]])
-
-
-def _kept_lines(old: list[str], new: list[str]) -> dict[int, int]:
-    """Which line of `new` is which of `old`."""
-    blocks = difflib.SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks()
-    return {block.b + k: block.a + k for block in blocks for k in range(block.size)}
-
-
-def _separator(raw: str, old: list[Span], before: int | None, after: int | None) -> str:
-    if before is not None and after == before + 1:
-        return raw[old[before][1] : old[after][0]]
-    if len(old) > 1:
-        return raw[old[0][1] : old[1][0]]
-    bracket = raw.rindex("[", 0, old[0][0])
-    lead = raw[bracket + 1 : old[0][0]]
-    return "," + (lead if "\n" in lead else " ")
+        return f"[{', '.join(lines)}]"
+    lead = raw[start + 1 : old[0][0]]
+    between = raw[old[0][1] : old[1][0]] if len(old) > 1 else "," + (lead if "\n" in lead else " ")
+    return f"[{lead}{between.join(lines)}{raw[old[-1][1] : end]}"
 
 
 def _skip(raw: str, at: int) -> int:

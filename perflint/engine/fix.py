@@ -16,8 +16,8 @@ Find = Callable[[str], Sequence[Finding]]
 Accept = Callable[[str, Finding, Fix], str]
 
 
-class NotSettledError(Exception):
-    """Fixes that would go on for ever, because they undo or repeat each other: a defect of the rules named."""
+class DefectError(Exception):
+    """Fixes that break the program, or would go on for ever, as they undo or repeat each other: a defect of a rule."""
 
 
 @dataclass(frozen=True)
@@ -38,22 +38,12 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Rejected:
-    """A fix that would have broken the program, and how: a defect of its rule."""
-
-    finding: Finding
-    fix: Fix
-    reason: str
-
-
-@dataclass(frozen=True)
 class FixResult:
     """The fixed text and what became of the findings on the way to it."""
 
     text: str
     applied: tuple[Applied, ...] = ()
     remaining: tuple[Left, ...] = ()
-    rejected: tuple[Rejected, ...] = ()
 
 
 def fix_text(
@@ -69,36 +59,32 @@ def fix_text(
 
     Only exact and rounding fixes that add no dependency are applied unless `unsafe`. `accept(text, finding, fix)` says
     why a fix is not welcome, or "" where it is. `context` is what other files tell of this one.
-    Raises what `check_text` does where the text is no program, and NotSettledError.
+    Raises what `check_text` does where the text is no program, and DefectError.
     """
 
     return settle(text, lambda now: find(now, rules, options, context).findings, unsafe=unsafe, accept=accept)
 
 
 def settle(text: str, find: Find, *, unsafe: bool = False, accept: Accept | None = None) -> FixResult:
-    """`text` with the fixes of what `find` finds in it applied until no more can be; raises NotSettledError."""
+    """`text` with the fixes of what `find` finds in it applied until no more can be; raises DefectError."""
     applied: list[Applied] = []
-    rejected: dict[tuple[object, ...], Rejected] = {}
     seen = {text}
     findings = find(text)
     limit = 4 * len(findings) + 40  # of fixes, for each may bring others to light
     while True:
-        chosen = _Pass(text, unsafe, accept, rejected)
+        chosen = _Pass(text, unsafe, accept)
         for finding in findings:
             chosen.consider(finding)
-        if not chosen.batch and not chosen.broken:
-            return FixResult(text, tuple(applied), tuple(chosen.left), tuple(rejected.values()))
-        fixed, taken, broken = _apply_proven(text, chosen.batch)
-        for item in (*broken, *chosen.broken):
-            rejected[_identity(text, item.finding, item.fix)] = item
-        if taken:
-            applied += taken
-            if fixed in seen or len(applied) > limit:
-                names = sorted({item.finding.rule for item in taken})
-                raise NotSettledError(f"the fixes of {', '.join(names)} do not come to an end")
-            text = fixed
-            seen.add(text)
-            findings = find(text)
+        if not chosen.batch:
+            return FixResult(text, tuple(applied), tuple(chosen.left))
+        taken = _sound(text, chosen.batch)
+        applied += taken
+        text = apply_fixes(text, [item.fix for item in taken])
+        if text in seen or len(applied) > limit:
+            names = sorted({item.finding.rule for item in taken})
+            raise DefectError(f"the fixes of {', '.join(names)} do not come to an end")
+        seen.add(text)
+        findings = find(text)
 
 
 @dataclass
@@ -108,10 +94,8 @@ class _Pass:
     text: str
     unsafe: bool
     accept: Accept | None
-    rejected: Mapping[tuple[object, ...], Rejected]
     batch: list[Applied] = field(default_factory=list)
     left: list[Left] = field(default_factory=list)
-    broken: list[Rejected] = field(default_factory=list)
 
     def consider(self, finding: Finding) -> None:
         """Take a fix of `finding`, or note why not; one that collides with those taken waits for a later pass."""
@@ -134,28 +118,22 @@ class _Pass:
             fix.edits  # noqa: B018  # written now, and kept
         except Unrenderable as reason:
             return f"its fix cannot be written: {reason}"
-        if known := self.rejected.get(_identity(self.text, finding, fix)):
-            return f"its fix failed, a defect of perflint: {known.reason}"
         if fault := malformed(self.text, fix):
-            self.broken.append(Rejected(finding, fix, fault))
-            return fault
+            raise DefectError(f"a fix of {finding.rule} fails: {fault}")
         if lost := _lost_comment(self.text, finding, fix):
             return f"its fix would lose the comment {lost!r}"
         return self.accept(self.text, finding, fitted(self.text, fix)) if self.accept else ""
 
 
-def _apply_proven(text: str, batch: Sequence[Applied]) -> tuple[str, list[Applied], list[Rejected]]:
-    """`text` with as much of `batch` applied as leaves it sound, that much, and those that break it alone."""
-    if not _flaw(text, batch):
-        return apply_fixes(text, [item.fix for item in batch]), list(batch), []
+def _sound(text: str, batch: Sequence[Applied]) -> list[Applied]:
+    """As much of `batch` as leaves `text` sound together, at least the first; raises DefectError for what breaks it."""
     taken: list[Applied] = []
-    broken: list[Rejected] = []
-    for item in batch:
+    for item in batch if _flaw(text, batch) else ():
         if reason := _flaw(text, [item]):
-            broken.append(Rejected(item.finding, item.fix, reason))
-        elif not _flaw(text, [*taken, item]):
+            raise DefectError(f"a fix of {item.finding.rule} fails: {reason}")
+        if not _flaw(text, [*taken, item]):
             taken.append(item)
-    return apply_fixes(text, [item.fix for item in taken]), taken, broken
+    return taken or list(batch)
 
 
 def _flaw(text: str, batch: Sequence[Applied]) -> str:
@@ -163,18 +141,6 @@ def _flaw(text: str, batch: Sequence[Applied]) -> str:
         comment for item in batch if _is_about_comment(text, item.finding) for comment in _touched(text, item.fix)
     ]
     return flaw(text, apply_fixes(text, [item.fix for item in batch]), dropped)
-
-
-def _identity(text: str, finding: Finding, fix: Fix) -> tuple[object, ...]:
-    """What makes the same fix of the same code known again when its place has moved."""
-    fix = fitted(text, fix)
-    return (
-        finding.rule,
-        finding.kind,
-        text[finding.start : finding.end],
-        fix.title,
-        tuple(edit.text for edit in fix.edits),
-    )
 
 
 def _touched(text: str, fix: Fix) -> list[Comment]:

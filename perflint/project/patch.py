@@ -13,7 +13,7 @@ from perflint.documents.disk import Unreadable
 from perflint.documents.document import Document, read
 from perflint.documents.places import Position, Problem
 from perflint.engine.edits import apply_fixes
-from perflint.engine.fix import Applied, FixResult, NotSettledError, fix_text
+from perflint.engine.fix import Applied, DefectError, FixResult, fix_text
 from perflint.engine.line_map import original_line
 from perflint.engine.problems import FILE_FAULTS, InternalProblem, RuleCrash, problem_of
 from perflint.engine.rule import Finding, Fix, Options, Rule
@@ -38,7 +38,6 @@ class Unfixed:
 class Patch:
     """What becomes of one file; `after` is the program that it is changed to, equal to `before` where nothing is.
 
-    `failures` are fixes that would have broken the program, which is perflint's own defect: they are not applied.
     With a `problem` there is no change, unless it is about some cells of a notebook only.
     """
 
@@ -47,7 +46,6 @@ class Patch:
     after: str = ""
     applied: tuple[Applied, ...] = ()
     remaining: tuple[Unfixed, ...] = ()
-    failures: tuple[Unfixed, ...] = ()
     problem: Problem | None = None
     skipped: str = ""
     document: Document | None = None
@@ -100,7 +98,7 @@ def patch_document(
 
     try:
         result = fix_text(text, rules, options, unsafe=unsafe, accept=accept, context=context)
-    except NotSettledError as error:
+    except DefectError as error:
         return _unpatched(document, InternalProblem(f"is left as it is, because of a bug: {error}"))
     except (RuleCrash, *FILE_FAULTS) as error:
         return _unpatched(document, problem_of(error, text))
@@ -141,7 +139,6 @@ def _patched(document: Document, result: FixResult) -> Patch:
         result.text,
         result.applied,
         tuple(_unfixed(after, item.finding, item.reason) for item in result.remaining),
-        tuple(_unfixed(after, item.finding, f"{item.fix.title}: {item.reason}") for item in result.rejected),
         document.problem,
         document.skipped,
         document,

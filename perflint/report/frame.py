@@ -18,27 +18,46 @@ def code_frame(diagnostic: Diagnostic, style: Style) -> list[str]:
     """The lines of the frame, each with its gutter."""
     gutter = len(str(diagnostic.frame_line + max(len(diagnostic.frame) - 1, 0)))
     room = max((style.width or _WIDTH) - gutter - 3, _LEAST_WIDTH)
-    left = _first_cell(diagnostic, room)
     bar = style.paint("bold blue", f"{' ' * gutter} |")
+    numbered = list(enumerate((line.rstrip("\r\n") for line in diagnostic.frame), diagnostic.frame_line))
+    first, start, end = diagnostic.start.line, diagnostic.start, diagnostic.end
+    last = end.line if end.cell == start.cell else first  # of a finding that ends in another cell, the first line
+    while numbered and numbered[0][0] < first and not numbered[0][1].strip():
+        del numbered[0]
+    while numbered and numbered[-1][0] > last and not numbered[-1][1].strip():
+        del numbered[-1]
+    spans = {number: _span(diagnostic, number, code, last) for number, code in numbered}
+    left = max((_first_cell(code, *spans[number], room) for number, code in numbered if number == first), default=0)
     lines = [bar]
-    for number, code in _without_blank_edges(diagnostic):
+    for number, code in numbered:
         shown = crop(_expanded(code), left, room).rstrip()
         lines.append(f"{style.paint('bold blue', f'{number:>{gutter}} |')} {shown}".rstrip())
-        start, end = _underlined(diagnostic, number, code)
-        if start < end or number == diagnostic.start.line:
-            lines.append(f"{bar} {_underline(code, start, end, left, room, diagnostic, style)}")
+        begin, stop = spans[number]
+        if begin < stop or number == first:
+            begin, stop = min(max(begin - left, 0), room - 1), min(stop - left, room)
+            more = f" to line {last}" if last - first >= _MOST_UNDERLINED else ""
+            mark = style.paint(LOOKS[diagnostic.severity], "^" * max(stop - begin, 1) + more)
+            lines.append(f"{bar} {' ' * begin}{mark}")
     return [*lines, bar]
 
 
-def _without_blank_edges(diagnostic: Diagnostic) -> list[tuple[int, str]]:
-    """The frame's lines with their numbers, less blank ones above and below the finding."""
-    numbered = enumerate((line.rstrip("\r\n") for line in diagnostic.frame), diagnostic.frame_line)
-    lines = list(numbered)
-    while lines and lines[0][0] < diagnostic.start.line and not lines[0][1].strip():
-        del lines[0]
-    while lines and lines[-1][0] > _last_line(diagnostic) and not lines[-1][1].strip():
-        del lines[-1]
-    return lines
+def _span(diagnostic: Diagnostic, number: int, code: str, last: int) -> tuple[int, int]:
+    """The cells [begin, stop) of line `number`, which reads `code`, to underline; an empty range for none."""
+    first = diagnostic.start.line
+    if not first <= number <= last or (number > first and last - first >= _MOST_UNDERLINED):
+        return 0, 0
+    start = diagnostic.start.column - 1 if number == first else len(code) - len(code.lstrip())
+    ends_here = (number, diagnostic.start.cell) == (diagnostic.end.line, diagnostic.end.cell)
+    end = diagnostic.end.column - 1 if ends_here else len(code.rstrip())
+    begin = cells(_expanded(code[:start]))
+    return begin, max(cells(_expanded(code[:end])), begin + (number == first))
+
+
+def _first_cell(code: str, begin: int, stop: int, room: int) -> int:
+    """The cell at which the frame's lines begin, so that the finding in `code` is in view where lines are cropped."""
+    if stop <= room - len(_ELLIPSIS) or cells(_expanded(code)) <= room:
+        return 0
+    return max(0, min(begin - len(_ELLIPSIS), stop - room // 2))
 
 
 def cells(text: str) -> int:
@@ -57,45 +76,6 @@ def _expanded(code: str) -> str:
     for piece in others:
         shown += " " * (_TAB - cells(shown) % _TAB) + printable(piece)
     return shown
-
-
-def _underlined(diagnostic: Diagnostic, number: int, code: str) -> tuple[int, int]:
-    """The characters [start, end) of line `number`, which reads `code`, to underline; an empty range for none."""
-    first, last = diagnostic.start.line, _last_line(diagnostic)
-    if not first <= number <= last or (number > first and last - first >= _MOST_UNDERLINED):
-        return 0, 0
-    start = diagnostic.start.column - 1 if number == first else len(code) - len(code.lstrip())
-    ends_here = (number, diagnostic.start.cell) == (diagnostic.end.line, diagnostic.end.cell)
-    return start, diagnostic.end.column - 1 if ends_here else len(code.rstrip())
-
-
-def _last_line(diagnostic: Diagnostic) -> int:
-    """The last line to underline: of a finding that ends in another cell, the first."""
-    start, end = diagnostic.start, diagnostic.end
-    return end.line if end.cell == start.cell else start.line
-
-
-def _underline(code: str, start: int, end: int, left: int, room: int, diagnostic: Diagnostic, style: Style) -> str:
-    begin = cells(_expanded(code[:start]))
-    stop = max(cells(_expanded(code[:end])), begin + 1)
-    begin, stop = max(begin - left, 0), stop - left
-    begin, stop = min(begin, room - 1), min(stop, room)
-    last = _last_line(diagnostic)
-    more = f" to line {last}" if last - diagnostic.start.line >= _MOST_UNDERLINED else ""
-    return " " * begin + style.paint(LOOKS[diagnostic.severity], "^" * max(stop - begin, 1) + more)
-
-
-def _first_cell(diagnostic: Diagnostic, room: int) -> int:
-    """The cell at which the frame's lines begin, so that the finding is in view where lines are cropped."""
-    index = diagnostic.start.line - diagnostic.frame_line
-    if not 0 <= index < len(diagnostic.frame):
-        return 0
-    code = diagnostic.frame[index].rstrip("\r\n")
-    start, end = _underlined(diagnostic, diagnostic.start.line, code)
-    begin, stop = cells(_expanded(code[:start])), cells(_expanded(code[:end]))
-    if stop <= room - len(_ELLIPSIS) or cells(_expanded(code)) <= room:
-        return 0
-    return max(0, min(begin - len(_ELLIPSIS), stop - room // 2))
 
 
 def crop(text: str, left: int, room: int) -> str:

@@ -67,8 +67,3 @@ def in_cell(diagnostic: Diagnostic) -> str:
 def is_fixable(diagnostic: Diagnostic) -> bool:
     """Whether `fix --apply` fixes it without being told to accept other results or a new dependency."""
     return any(fix.is_safe for fix in diagnostic.fixes)
-
-
-def count(number: int, noun: str) -> str:
-    """`1 file`, `2 files`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

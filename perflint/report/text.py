@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from perflint.engine.results import Diagnostic, FileResult, PlacedFix, RunResult
 from perflint.engine.rule import Safety
 from perflint.report.frame import LOOKS, code_frame
-from perflint.report.places import count, is_fixable, place, problem_place
+from perflint.report.places import is_fixable, place, problem_place
 from perflint.report.style import Style, printable
+from perflint.report.words import count
 
 _PROMISE = {
     Safety.EXACT: "exact: the same results",

@@ -62,8 +62,7 @@ class LoopReplay:
     busy = False
 
     def __init__(self, walk: Walk, facts: Facts, state: Any, manner: Manner, draws: int) -> None:
-        leaves: list[Any] = []
-        self._structure = flatten(state, leaves)
+        self._structure, leaves = flatten(state)
         self._form = form_of(state)
         self._numbers = [number for number, leaf in enumerate(leaves) if _on_device(leaf)]
         tensors = [leaves[number] for number in self._numbers]
@@ -89,8 +88,7 @@ class LoopReplay:
         """Take in the state that the loop begins with; if asked to `check`, CannotCapture if it has another form."""
         if check and form_of(state) != self._form:
             raise CannotCapture("its state changes shape, layout or values that are not on the device")
-        leaves: list[Any] = []
-        flatten(state, leaves)
+        _, leaves = flatten(state)
         self.grown = False
         self._given = [leaves[number] for number in self._numbers]
         copy_into(self._statics, self._given)
@@ -162,8 +160,7 @@ class LoopReplay:
             state, output = unpack(step(index, state))
             if form_of(state) != self._form:
                 raise CannotCapture("its state changes shape, layout or values that are not on the device")
-            found: list[Any] = []
-            flatten(state, found)
+            _, found = flatten(state)
             tensors = [found[number] for number in self._numbers]
             moved |= {place for place, static in enumerate(self._statics) if tensors[place] is not static}
             states = [*states, tensors] if self._manner.keeps else [tensors]

@@ -76,15 +76,10 @@ def unpack(result: tuple[Any, Any]) -> tuple[Any, Any]:
 
 def collect(outputs: list[Any], dim: int) -> tuple[list[Tensor], Hashable]:
     """Stack the outputs of steps along a new dimension; return the tensors and the structure of one output."""
-    columns: list[list[Any]] = []
-    structures = set()
-    for output in outputs:
-        leaves: list[Any] = []
-        structures.add(flatten(output, leaves))
-        columns.append(leaves)
-    if len(structures) != 1 or not all(isinstance(leaf, Tensor) for leaves in columns for leaf in leaves):
+    structures, columns = zip(*map(flatten, outputs), strict=True)
+    if len({*structures}) != 1 or not all(isinstance(leaf, Tensor) for leaves in columns for leaf in leaves):
         raise TypeError("a step's output must be tensors, in the same structure at every step")
-    return [torch.stack(column, dim) for column in zip(*columns, strict=True)], structures.pop()
+    return [torch.stack(column, dim) for column in zip(*columns, strict=True)], structures[0]
 
 
 def stack(outputs: list[Any], dim: int) -> Any:
@@ -95,8 +90,7 @@ def stack(outputs: list[Any], dim: int) -> Any:
 
 def form_of(state: Any) -> Form:
     """What of a state must stay the same from step to step: all but the values of tensors on the device."""
-    leaves: list[Any] = []
-    structure = flatten(state, leaves)
+    structure, leaves = flatten(state)
     return (structure, *[_form_of_leaf(leaf) for leaf in leaves])
 
 

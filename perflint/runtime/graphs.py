@@ -95,9 +95,7 @@ class GraphedFunction(Generic[P, R]):
         mode = _mode(self.__wrapped__, args)
         if mode in self._records.refused:
             return self.__wrapped__(*args, **kwargs)
-        leaves: list[Any] = []
-        call = Call(self.__wrapped__, flatten((args, kwargs), leaves), leaves)
-        return self._replay(call, mode)  # type: ignore[no-any-return]
+        return self._replay(Call(self.__wrapped__, *flatten((args, kwargs))), mode)  # type: ignore[no-any-return]
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else MethodType(self, instance)

@@ -143,8 +143,7 @@ class _Run:
         return _plain(self._step, self._until, self._state, self._steps, self._manner.dim)
 
     def _walk(self) -> Walk:
-        leaves: list[Any] = []
-        structure = flatten(self._state, leaves)
+        structure, leaves = flatten(self._state)
         return Walk(self._scope, (self._step, self._until), structure, leaves)
 
     def _place(self, walk: Walk) -> Any:

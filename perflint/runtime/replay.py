@@ -184,8 +184,7 @@ def settle(result: Any, statics: Sequence[Tensor], kept: dict[int, Tensor]) -> O
 
     A view of an input, of the state or of another output becomes a tensor of its own: results never share memory.
     """
-    found: list[Any] = []
-    structure = flatten(result, found)
+    structure, found = flatten(result)
     numbers = {id(static): number for number, static in enumerate(statics)}
     taken = {tensor.untyped_storage().data_ptr() for tensor in (*statics, *kept.values())}
     leaves: list[tuple[str, Any]] = []

@@ -10,21 +10,26 @@ from torch.utils import _pytree
 LEAF = None  # the structure of a leaf
 
 
-def flatten(value: Any, leaves: list[Any]) -> Hashable:
-    """Append the leaves of `value` to `leaves`, in order; return its structure: equal for values of equal form.
+def flatten(value: Any) -> tuple[Hashable, list[Any]]:
+    """The structure of `value`, equal for values of equal form, and its leaves, in order.
 
     Lists, tuples, named tuples, dicts and whatever is registered with torch's pytree are taken apart.
     """
+    leaves: list[Any] = []
+    return _structure(value, leaves), leaves
+
+
+def _structure(value: Any, leaves: list[Any]) -> Hashable:
     kind = type(value)
     if kind is tuple or kind is list:
-        return (kind, tuple([flatten(item, leaves) for item in value]))
+        return (kind, tuple([_structure(item, leaves) for item in value]))
     if kind is dict:
-        return (dict, tuple(value), tuple([flatten(item, leaves) for item in value.values()]))
+        return (dict, tuple(value), tuple([_structure(item, leaves) for item in value.values()]))
     if issubclass(kind, tuple):
-        return (kind, tuple([flatten(item, leaves) for item in value]))
+        return (kind, tuple([_structure(item, leaves) for item in value]))
     if kind in _pytree.SUPPORTED_NODES:
         children, context = _pytree.SUPPORTED_NODES[kind].flatten_fn(value)
-        return (kind, _Context(context), tuple([flatten(item, leaves) for item in children]))
+        return (kind, _Context(context), tuple([_structure(item, leaves) for item in children]))
     leaves.append(value)
     return LEAF
 

@@ -7,6 +7,7 @@ import mmap
 import os
 import struct
 import sys
+import time
 from array import array
 from collections.abc import Callable, Iterator, MutableSequence
 from contextlib import suppress
@@ -18,74 +19,20 @@ from perflint.shim.hooks import Undo, Watch, after, before, replace, undo_all
 
 CALL = "__perflint_call__"  # the global decorator by which the verifier is told of calls
 GRAPHS = "perflint.runtime.records"  # the module whose records count replays
-_GRAPH = "graph"
-_SUFFIX = ".counts"
+FIXES, _GRAPH = "fixes", "graph"  # kinds of tallies
 _BYTES = struct.calcsize("Q")
-_NONE: MutableSequence[int] = array("Q")
-
-
-class Counters:
-    """The `count` counters of a process, which are written to `folder` once one has counted.
-
-    The process is reported by its `name` if it has one, else by its pid. Forked processes count for themselves.
-    """
-
-    def __init__(self, folder: Path, count: int, name: str = "") -> None:
-        self._folder, self._count, self._name = folder, count, name
-        self._numbers: MutableSequence[int] = _NONE
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._start_anew)
-
-    def of(self, first: int) -> Callable[[int], None]:
-        """A function that increments the counters from `first` on; a plain one, as torch.compile needs it."""
-
-        def hit(number: int) -> None:
-            if self._numbers is _NONE:  # pids are reused: the name has a random part
-                name = f"{self._name or os.getpid()}.{os.urandom(4).hex()}{_SUFFIX}"
-                self._numbers = _mapped(self._folder / name, self._count)
-            self._numbers[first + number] += 1
-
-        return hit
-
-    def _start_anew(self) -> None:
-        self._numbers, self._name = _NONE, ""
-
-
-class Process(NamedTuple):
-    """The counts of a process that loaded or ran something patched, and its name or pid."""
-
-    name: str
-    counts: tuple[int, ...]
-
-
-def read(folder: Path, count: int) -> Iterator[Process]:
-    """The processes that wrote `count` counts to `folder`, named ones first; none that was killed as it started."""
-    named = {file: file.name.partition(".")[0] for file in folder.glob(f"*{_SUFFIX}")}
-    for file, name in sorted(named.items(), key=lambda item: (item[1].isdigit(), len(item[1]), item[0].name)):
-        content = file.read_bytes()
-        if len(content) == max(count, 1) * _BYTES:
-            yield Process(name, struct.unpack(f"{len(content) // _BYTES}Q", content)[:count])
-
-
-def _mapped(path: Path, count: int) -> MutableSequence[int]:
-    """`count` zeros, backed by a new file; by nothing where the run is over or the disk is full."""
-    zeros = bytes(max(count, 1) * _BYTES)
-    try:
-        with path.open("x+b") as file:
-            file.write(zeros)  # a sparse file would kill the process on a full disk
-            file.flush()
-            return memoryview(mmap.mmap(file.fileno(), 0)).cast("Q")  # type: ignore[return-value]
-    except OSError:
-        return array("Q", zeros)
 
 
 class Tally:
-    """A counter of some `kind` with a `name` and a remark, which no plan foresees; forked processes share it."""
+    """A counter of some `kind` under a `name`, with a remark, which forked processes share.
 
-    def __init__(self, run: Path, kind: str, name: str) -> None:
-        self._path = run / f"{os.getpid()}.{os.urandom(4).hex()}.{kind}"
+    `process` is what to call this one, if not by its pid.
+    """
+
+    def __init__(self, run: Path, kind: str, name: str, process: str = "") -> None:
+        self._path = run / f"{process or os.getpid()}.{time.time_ns():020}.{kind}"  # pids are reused
         self._name = name
-        self._count = _mapped(self._path, 1)
+        self._count = _mapped(self._path)
         self.remark("")
 
     def add(self) -> None:
@@ -100,24 +47,73 @@ class Tally:
             file.truncate()
 
 
+def counter(run: Path, path: str, process: str = "") -> Callable[[int], None]:
+    """A function that counts by the numbers of a file's changes, 0 for its loading; a plain one, for torch.compile.
+
+    Forked processes count for themselves.
+    """
+    tallies: dict[int, Tally] = {}
+    names = [process]
+
+    def hit(number: int) -> None:
+        tally = tallies.get(number)
+        if tally is None:
+            tally = tallies[number] = Tally(run, FIXES, change(path, number), names[0])
+        tally.add()
+
+    def start_anew() -> None:
+        tallies.clear()
+        names[0] = ""
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=start_anew)
+    return hit
+
+
+def change(path: str, number: int) -> str:
+    """The name under which a change of a file is counted."""
+    return f"{number} {path}"
+
+
+def _mapped(path: Path) -> MutableSequence[int]:
+    """A zero, backed by a new file; by nothing where the run is over or the disk is full."""
+    zero = bytes(_BYTES)
+    try:
+        with path.open("x+b") as file:
+            file.write(zero)  # a sparse file would kill the process on a full disk
+            file.flush()
+            return memoryview(mmap.mmap(file.fileno(), 0)).cast("Q")  # type: ignore[return-value]
+    except OSError:
+        return array("Q", zero)
+
+
 class Tallied(NamedTuple):
-    """What all processes of a run counted under one name, and the first remark on it."""
+    """What was counted under a name, a remark on it, and the process, by its name or pid, "" for all of them."""
 
     name: str
     times: int
     remark: str
+    process: str = ""
+
+
+def read(run: Path, kind: str) -> list[Tallied]:
+    """The tallies of a `kind` in a run, by process and age, those of named processes first."""
+    found = []
+    for file in run.glob(f"*.{kind}"):
+        process, content = file.name.partition(".")[0], file.read_bytes()
+        with suppress(ValueError):  # of a process that was killed as it started
+            name, remark = json.loads(content[_BYTES:])
+            times = int.from_bytes(content[:_BYTES], sys.byteorder)
+            found.append(((process.isdigit(), len(process), file.name), Tallied(name, times, remark, process)))
+    return [tally for _, tally in sorted(found)]
 
 
 def tallied(run: Path, kind: str) -> list[Tallied]:
-    """The tallies of a `kind` in a run, those of one name added up."""
+    """The same, those of one name added up, with the first remark on it."""
     found: dict[str, Tallied] = {}
-    for file in sorted(run.glob(f"*.{kind}")):
-        content = file.read_bytes()
-        with suppress(ValueError):  # of a process that was killed as it started
-            name, remark = json.loads(content[_BYTES:])
-            known = found.get(name, Tallied(name, 0, ""))
-            times = known.times + int.from_bytes(content[:_BYTES], sys.byteorder)
-            found[name] = Tallied(name, times, known.remark or remark)
+    for name, times, remark, _ in read(run, kind):
+        known = found.get(name, Tallied(name, 0, ""))
+        found[name] = Tallied(name, known.times + times, known.remark or remark)
     return list(found.values())
 
 

@@ -7,12 +7,12 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perflint.shim import hooks
+from perflint.shim.counts import Tally, tallied
 from perflint.shim.hooks import Undo
 from perflint.shim.plan import KnownLoader, Plan
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 MODULE = "torch.utils.data.dataloader"
 LOADERS = "loaders"  # what rules name that have them watched
-_SUFFIX = ".loaders"
 _ADDED = "_added_in_process"  # the attribute of a loader with the names of the arguments that were added, and the pid
 _PENDING = "not tuned: it was read too seldom"
 
@@ -130,8 +129,7 @@ class Loaders:
         line = json.dumps(made)
         if line not in self._reported:
             self._reported.add(line)
-            with (self._run / f"{os.getpid()}{_SUFFIX}").open("a", encoding="utf-8") as file:
-                file.write(f"{line}\n")
+            Tally(self._run, LOADERS, line)
 
 
 def _as_without_workers(added: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -149,10 +147,6 @@ def _as_without_workers(added: Mapping[str, Any], given: Mapping[str, Any]) -> M
 
 def made(run: Path) -> Iterator[Made]:
     """The loaders that processes of a run made, each place and decision once."""
-    lines = [line for file in sorted(run.glob(f"*{_SUFFIX}")) for line in file.read_text("utf-8").splitlines()]
-    loaders = []
-    for line in dict.fromkeys(lines):
-        with suppress(ValueError):  # of a process that was killed as it wrote
-            loaders.append(Made(*json.loads(line)))
+    loaders = [Made(*json.loads(each.name)) for each in tallied(run, LOADERS)]
     tuned = {(each.path, each.line) for each in loaders if each.note and not each.is_pending}
     return (each for each in loaders if not each.is_pending or (each.path, each.line) not in tuned)

@@ -103,20 +103,6 @@ class Plan(NamedTuple):
     store: str
     compiles: bool = False
 
-    @property
-    def slots(self) -> dict[str, int]:
-        """Where the counters of each file begin: that of its loading, then one for each of its changes."""
-        slots, total = {}, 0
-        for path, file in self.files.items():
-            slots[path] = total
-            total += 1 + len(file.changes)
-        return slots
-
-    @property
-    def counters(self) -> int:
-        """How many counters a process of the run has."""
-        return sum(1 + len(file.changes) for file in self.files.values())
-
     def loader_at(self, path: str, line: int) -> KnownLoader | None:
         """What is known of the loader at a line of a file: nothing where there are several."""
         known = [each for each in self.loaders.get(os.path.realpath(path), ()) if each.line == line]

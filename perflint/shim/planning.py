@@ -138,7 +138,7 @@ def _left(patches: Sequence[Patch]) -> Iterator[Left]:
     for patch in patches:
         if patch.problem:
             yield Left(patch.path, patch.problem.line or 1, "", patch.problem.message)
-        for each in (*patch.remaining, *patch.failures):
+        for each in patch.remaining:
             yield Left(patch.path, each.start.line, each.rule, each.reason)
 
 

@@ -6,7 +6,7 @@ import atexit
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -14,9 +14,7 @@ from typing import NamedTuple, NoReturn
 
 from perflint.engine.errors import UserError
 from perflint.shim import hooks, launch, run_folder, summary
-from perflint.shim.counts import graphed, read, tallied
-from perflint.shim.loaders import made
-from perflint.shim.plan import COMPILE, Plan, save
+from perflint.shim.plan import Plan, save
 from perflint.shim.run_folder import About, RunFolder
 from perflint.shim.session import FIRST, OFF, Shim, environment, first_name, plan_of
 
@@ -55,7 +53,7 @@ class Run(NamedTuple):
 
     def lines(self) -> list[str]:
         """The summary so far."""
-        return list(summary_lines(self.shim.plan, self.folder.path, self.about))
+        return list(summary.summary(self.shim.plan, self.folder.path))
 
     def end(self) -> None:
         """Stop patching, here and in processes that are started from now on."""
@@ -99,13 +97,6 @@ def launcher(program: Program, find: Callable[[], Plan]) -> Callable[[], None]:
 def go_on(shim: Shim, folder: Path) -> None:
     """Resume the run that this process began before it called exec."""
     _tell_at_end(Run(shim, run_folder.again(folder), run_folder.about(folder), {}, {}))
-
-
-def summary_lines(plan: Plan, folder: Path, about: About) -> Iterator[str]:
-    """The summary of what the processes of a run have noted in its folder so far."""
-    processes = list(read(folder, plan.counters))
-    noted = summary.Noted(processes, list(made(folder)), list(graphed(folder)), tallied(folder, COMPILE))
-    return summary.summary(plan, noted, Path(about.start))
 
 
 def _begun(program: Program, find: Callable[[], Plan]) -> Run | None:

@@ -29,8 +29,7 @@ class Shim:
     def __init__(self, plan: Plan, run: Path, name: str = "") -> None:
         self.plan = plan
         self._store = Path(plan.store or run)
-        counters, slots = counts.Counters(run, plan.counters, name), plan.slots
-        self._hits = {path: counters.of(slots[path]) for path in plan.files}
+        self._hits = {path: counts.counter(run, path, name) for path in plan.files}
         self._names = frozenset(map(os.path.basename, plan.files))
         self._undo: list[Undo] = []
         self._has_ended = False  # later patches by others may hold on to ours, which then do nothing

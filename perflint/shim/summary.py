@@ -5,72 +5,60 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-from perflint.shim.counts import Process, Tallied
-from perflint.shim.loaders import Made
+from perflint.report.words import count
+from perflint.shim.counts import FIXES, Tallied, change, graphed, read, tallied
+from perflint.shim.loaders import made
 from perflint.shim.plan import COMPILE, KnownLoader, Plan
+from perflint.shim.run_folder import about
 
 _MOST_NAMED = 4  # processes in one line
 
 
-class Noted(NamedTuple):
-    """What the processes of a run have noted: their counts, loaders, graphs and compiled modules."""
-
-    processes: Sequence[Process]
-    loaders: Sequence[Made]
-    graphs: Sequence[Tallied]
-    compiled: Sequence[Tallied]
-
-
-def summary(plan: Plan, noted: Noted, start: Path) -> Iterator[str]:
-    """The lines of the summary of a run that began in the folder `start`."""
-    number = sum(bool(each.arguments) for each in noted.loaders) + sum(bool(each.times) for each in noted.compiled)
+def summary(plan: Plan, run: Path) -> Iterator[str]:
+    """The lines that say what the processes of a run have noted in its folder so far."""
+    start = about(run).start
+    fixes, loaders, compiled = read(run, FIXES), list(made(run)), tallied(run, COMPILE)
+    number = sum(bool(each.arguments) for each in loaders) + sum(bool(each.times) for each in compiled)
     unloaded, lines = 0, []
     for path, file in plan.files.items():
-        slot = plan.slots[path]
-        if not any(each.counts[slot] for each in noted.processes):
+        if not _times(fixes, path, 0):
             unloaded += len(file.changes)
             continue
-        for offset, change in enumerate(file.changes, 1):
-            times = _times(noted.processes, slot + offset)
+        for offset, fix in enumerate(file.changes, 1):
+            times = _times(fixes, path, offset)
             number += bool(times)
-            place = f"{os.path.relpath(path, start)}:{change.line}"
-            lines.append(f"  {place} {change.rule}: {change.title} ({_shown(times)})")
-    names = {each.name for each in noted.processes}
+            lines.append(f"  {os.path.relpath(path, start)}:{fix.line} {fix.rule}: {fix.title} ({_shown(times)})")
+    names = {each.process for each in fixes}
     where = f" in {len(names)} processes" if len(names) > 1 else ""
-    yield f"perflint: {_number(number, 'fix', 'fixes')} took effect{where}"
+    yield f"perflint: {count(number, 'fix', 'fixes')} took effect{where}"
     yield from lines
     if unloaded:
-        fixes = _number(unloaded, "fix", "fixes")
-        yield f"  not applied: {fixes} in files that were not loaded, or were changed meanwhile"
-    yield from _of_run_time(plan, noted, start)
-
-
-def _of_run_time(plan: Plan, noted: Noted, start: Path) -> Iterator[str]:
-    for graph in noted.graphs:
-        replays = _number(graph.times, "time", "times")
+        rest = count(unloaded, "fix", "fixes")
+        yield f"  not applied: {rest} in files that were not loaded, or were changed meanwhile"
+    for graph in graphed(run):
+        replays = count(graph.times, "time")
         yield f"  graphs of {graph.name}: replayed {replays}" + ("" if graph.times else f": {graph.remark}")
-    for loader in noted.loaders:
+    for loader in loaders:
         added = ", ".join(f"{name}={value}" for name, value in loader.arguments.items())
         rest = f"no workers: {loader.reason}" if loader.reason else ""
         said = "; ".join(filter(None, [added, rest, loader.note]))
         yield f"  {os.path.relpath(loader.path, start)}:{loader.line} loader: {said}"
-    for module in noted.compiled:
-        yield f"  compile {module.name}: {module.remark} ({_number(module.times, 'call', 'calls')})"
-    if plan.compiles and not noted.compiled:
+    for module in compiled:
+        yield f"  compile {module.name}: {module.remark} ({count(module.times, 'call')})"
+    if plan.compiles and not compiled:
         yield "  compile: never took effect: no module was called often enough"
     for left in plan.left:
         if left.rule == COMPILE:
             yield f"  {os.path.relpath(left.path, start)}:{left.line} compile: never took effect: {left.reason}"
 
 
-def _times(processes: Sequence[Process], slot: int) -> dict[str, int]:
-    """How often each process counted in a slot, by the processes' names."""
+def _times(fixes: Sequence[Tallied], path: str, number: int) -> dict[str, int]:
+    """How often each process counted a change of a file, by the processes' names."""
     times: dict[str, int] = {}
-    for process in processes:
-        if process.counts[slot]:
-            times[process.name] = times.get(process.name, 0) + process.counts[slot]
+    for each in fixes:
+        if each.name == change(path, number):
+            times[each.process] = times.get(each.process, 0) + each.times
     return times
 
 
@@ -78,12 +66,12 @@ def _shown(times: Mapping[str, int]) -> str:
     """How often a change ran, and in which processes if not in the first one alone."""
     if not times:
         return "never took effect"
-    total = _number(sum(times.values()), "time", "times")
+    total = count(sum(times.values()), "time")
     if [*times] == ["main"]:
         return total
     if len(times) > _MOST_NAMED:
         return f"{total} in {len(times)} processes"
-    return f"{total}: {', '.join(f'{count:,} in {name}' for name, count in times.items())}"
+    return f"{total}: {', '.join(f'{number:,} in {name}' for name, number in times.items())}"
 
 
 def preview(plan: Plan) -> Iterator[str]:
@@ -109,7 +97,3 @@ def _expected(loader: KnownLoader, unsafe: bool) -> str:
     if unsafe:
         return f"tried out{workers.replace('no workers', 'for its text alone, no workers')}"
     return (f"{' and '.join(loader.proven)}, if its samples allow it" if loader.proven else "left") + workers
-
-
-def _number(count: int, one: str, more: str) -> str:
-    return f"{count:,} {one if count == 1 else more}"

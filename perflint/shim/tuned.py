@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from perflint.project.figures import LoaderFigure, keep
+from perflint.report.words import count
 from perflint.shim.hooks import Undo, replace
 from perflint.shim.plan import Plan
 
@@ -103,7 +104,7 @@ class Tuning:
 
 def described(figure: LoaderFigure) -> str:
     """A decision, and the measurements behind it."""
-    workers = f"{figure.workers} {'worker' if figure.workers == 1 else 'workers'}"
+    workers = count(figure.workers, "worker")
     ahead = f" with {figure.prefetch} batches each" if figure.workers and figure.prefetch != 2 else ""
     ready = f", and with {workers} one every {figure.ready_ms:.3g} ms" if figure.workers else ""
     return (

@@ -86,29 +86,6 @@ class Evidence:
 
 def compare(before: Path, after: Path, reference: Path | None = None) -> Comparison:
     """Compare the records of all ranks in two folders; `reference` holds those in double precision."""
-    ranks = sorted({path.name for folder in (before, after) for path in folder.glob("rank *")})
-    parts = [_compare(before, after, reference)]
-    for rank in ranks:
-        part = _compare(before / rank, after / rank, reference / rank if reference else None)
-        parts.append(
-            replace(
-                part,
-                parted=tuple(f"{rank}: {each}" for each in part.parted),
-                order=tuple(f"{rank}: {each}" for each in part.order),
-                differences=tuple(replace(each, name=f"{each.name} of {rank}") for each in part.differences),
-            )
-        )
-    return Comparison(
-        parts[0].steps,
-        sum(part.values for part in parts),
-        tuple(each for part in parts for each in part.parted),
-        tuple(each for part in parts for each in part.differences),
-        any(part.referenced for part in parts),
-        tuple(each for part in parts for each in part.order),
-    )
-
-
-def _compare(before: Path, after: Path, reference: Path | None) -> Comparison:
     parted: list[str] = []
     differences: list[Difference] = []
     evidence, referenced = Evidence(), False
@@ -118,14 +95,14 @@ def _compare(before: Path, after: Path, reference: Path | None) -> Comparison:
     if steps[0] != steps[1]:
         parted.append(f"{steps[0]} steps were recorded before, {steps[1]} after")
     for number in sorted({*_numbers(before)} & {*_numbers(after)}):
-        old, new, exact = _load(before, number), _load(after, number), _exact(reference, number)
+        old, new, exact = _all_ranks(before, number), _all_ranks(after, number), _exact(reference, number)
         referenced = referenced or bool(exact)
         data.append((number, old["batches"], new["batches"]))
         if old["samples"] != new["samples"]:
             shapes = [", ".join(content["samples"]) or "nothing" for content in (new, old)]
             order.append(f"step {number}: the batches have {shapes[0]}, and not {shapes[1]}")
         parted += _unmatched(number, old, new)
-        pairs, digests = list(_values(old, new, exact)), old.get("digests", {})
+        pairs, digests = list(_values(old, new, exact)), old["digests"]
         for name, value, *_ in pairs:
             evidence.add(name, digests.get(name, value))
         parting = [pair for pair in pairs if not _agree(*pair[1:3])]
@@ -181,8 +158,8 @@ def _recorded(steps: Iterable[Mapping[str, Any]], kind: str) -> Iterator[Any]:
         yield from (value for name, value in step["values"].items() if re.match(rf"{kind} \d", name))
 
 
-def _numbers(folder: Path, ending: str = ".pt") -> list[int]:
-    return sorted(int(path.stem) for path in folder.glob(f"*{ending}"))
+def _numbers(folder: Path) -> list[int]:
+    return sorted(int(path.stem) for path in folder.glob("*.pt"))
 
 
 def _steps(folder: Path) -> int:
@@ -191,19 +168,34 @@ def _steps(folder: Path) -> int:
     return int(_load(folder, numbers[-1])["step"]) if numbers else 0
 
 
-def _load(folder: Path, number: int, ending: str = ".pt") -> dict[str, Any]:
+def _load(folder: Path, number: int) -> dict[str, Any]:
+    return _read(folder / f"{number}.pt")
+
+
+def _read(path: Path) -> dict[str, Any]:
     import torch
 
-    path = folder / f"{number}{ending}"
     content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=False, mmap=True)
     return content
+
+
+def _all_ranks(folder: Path, number: int) -> dict[str, Any]:
+    """The record of a step, with those of the other ranks under names of their own."""
+    whole = {"digests": {}, "tensors": {}, "gaps": [], **_load(folder, number)}
+    for rank in sorted(folder.glob(f"rank */{number}.pt")):
+        content = _load(rank.parent, number)
+        for part in ("values", "digests", "tensors"):
+            whole[part] |= {f"{name} of {rank.parent.name}": each for name, each in content.get(part, {}).items()}
+        for part in ("batches", "samples", "gaps"):
+            whole[part] += content.get(part, [])
+    return whole
 
 
 def _exact(reference: Path | None, number: int) -> dict[str, Any]:
     """The step in double precision; empty where not all of it was computed so."""
     if reference is None or not (reference / f"{number}.pt").exists():
         return {}
-    content = _load(reference, number)
+    content = _all_ranks(reference, number)
     return {} if content["gaps"] else content
 
 
@@ -220,7 +212,7 @@ def _order(data: Sequence[_Data]) -> Iterator[str]:
 
 def _unmatched(step: int, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     """What only one of the runs has at a step."""
-    before, after = ({*content.get("digests", {}), *content["values"]} for content in (old, new))
+    before, after = ({*content["digests"], *content["values"]} for content in (old, new))
     if missing := before ^ after:
         owner = "the original" if missing & before else "the patched program"
         yield f"step {step}: only {owner} has {', '.join(sorted(missing)[:3])}"
@@ -233,12 +225,12 @@ def _values(
     for name in old["values"].keys() & new["values"].keys():
         double = None if name.startswith(LATER) else exact.get("values", {}).get(name)
         yield name, old["values"][name], new["values"][name], double
-    digests, others = old.get("digests", {}), new.get("digests", {})
+    digests, others = old["digests"], new["digests"]
     for name in digests.keys() & others.keys():
         if digests[name] == others[name]:
             yield name, digests[name], others[name], None
         else:
-            before, after = (each.get("tensors", {}).get(name, each["digests"][name]) for each in (old, new))
+            before, after = (each["tensors"].get(name, each["digests"][name]) for each in (old, new))
             yield name, before, after, exact.get("tensors", {}).get(name)
 
 
@@ -250,7 +242,7 @@ def _kind(name: str) -> str:
 def _largest(content: Mapping[str, Any]) -> Mapping[str, float]:
     """The largest RMS of each kind of tensor: the gradient of what changes nothing is rounding of others."""
     sizes: dict[str, float] = {}
-    for name, value in content.get("tensors", {}).items():
+    for name, value in content["tensors"].items():
         if name.startswith(_MANY) and value.numel():
             size = _double(value).square().mean().sqrt().item()
             sizes[_kind(name)] = max(sizes.get(_kind(name), 0.0), size)
@@ -259,11 +251,11 @@ def _largest(content: Mapping[str, Any]) -> Mapping[str, float]:
 
 def _saved(before: Path, after: Path) -> Iterator[Difference | str]:
     """What differs in saved checkpoints."""
-    counts = [_numbers(folder, ".saved") for folder in (before, after)]
-    if len(counts[0]) != len(counts[1]):
-        yield f"{len(counts[0])} checkpoints were saved before, {len(counts[1])} after"
-    for number in sorted(set(counts[0]) & set(counts[1])):
-        old, new = (_load(folder, number, ".saved") for folder in (before, after))
+    saved = [{path.relative_to(folder) for path in folder.rglob("*.saved")} for folder in (before, after)]
+    if len(saved[0]) != len(saved[1]):
+        yield f"{len(saved[0])} checkpoints were saved before, {len(saved[1])} after"
+    for path in sorted(saved[0] & saved[1], key=lambda path: (path.parent, int(path.stem))):
+        old, new = (_read(folder / path) for folder in (before, after))
         keys = old["tensors"].keys() ^ new["tensors"].keys()
         if keys:
             owner = "the original" if keys & old["tensors"].keys() else "the patched program"

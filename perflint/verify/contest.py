@@ -6,29 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from perflint.verify import statistics
 from perflint.verify.grade import Grade, Likeness, Outcome
 from perflint.verify.messages import Variant
 from perflint.verify.protocol import Budget, Protocol, Schedule
 from perflint.verify.race import Enough, Race
-from perflint.verify.statistics import (
-    AGAIN,
-    KEPT,
-    ORIGINAL,
-    ORIGINALS,
-    PATCHED,
-    WHOLE,
-    Estimate,
-    Samples,
-    against_original,
-    is_decided,
-    is_slower,
-    itself,
-    more,
-    noise_floor,
-    only,
-    speed,
-    speedup,
-)
+from perflint.verify.statistics import AGAIN, KEPT, ORIGINAL, ORIGINALS, PATCHED, WHOLE, Estimate, Samples, more, only
 from perflint.verify.summary import ratio_with_interval
 from perflint.verify.verdict import FixVerdict
 
@@ -99,7 +82,7 @@ class Contest:
                 {only(fix.name): [fix] for fix in group}, budget.left * len(group) / sum(map(len, groups[number:]))
             )
             for fix in group:
-                alone = against_original(race.samples, only(fix.name))
+                alone = statistics.against_original(race.samples, only(fix.name))
                 self._note(fix, alone=alone)
                 self._judge(fix, race, only(fix.name), alone)
 
@@ -119,7 +102,7 @@ class Contest:
                 if KEPT in race.faults:
                     self._blame(race, KEPT, chosen)
                     return []
-                on_top = speedup(race.samples, [KEPT], [name])
+                on_top = statistics.speedup(race.samples, [KEPT], [name])
                 self._note(fix, on_top=on_top)
                 self._judge(fix, race, name, on_top)
                 if self._said[fix.name] is Outcome.FASTER:
@@ -134,7 +117,7 @@ class Contest:
         if patch:
             race = self._race({PATCHED: patch} | ({WHOLE: whole} if len(whole) > len(patch) else {}), self.budget.left)
             self._blame(race, PATCHED, patch)
-        joint = speedup(race.samples, [PATCHED], [WHOLE])
+        joint = statistics.speedup(race.samples, [PATCHED], [WHOLE])
         if _says(joint, race) is Outcome.FASTER:
             patch, race = whole, race.renamed(WHOLE, PATCHED)
         self._conclude(patch, chosen, race, joint)
@@ -142,7 +125,7 @@ class Contest:
 
     def _conclude(self, patch: Fixes, chosen: Fixes, race: Race, joint: Estimate | None) -> None:
         """Keep the fixes of a patch that won its race, some for the `joint` gain beyond the chosen; drop the others."""
-        gain, names = against_original(race.samples, PATCHED), {fix.name for fix in patch}
+        gain, names = statistics.against_original(race.samples, PATCHED), {fix.name for fix in patch}
         if gain and len(patch) == 1:
             self._note(patch[0], alone=gain)
         for fix in list(self._fixes.values()):
@@ -219,13 +202,17 @@ def _is_decided(samples: Samples, names: Sequence[str]) -> bool:
     pairs: list[tuple[Sequence[str], str]] = [(ORIGINALS, name) for name in names]
     if names[0] in (KEPT, PATCHED):
         pairs += [([names[0]], name) for name in names[1:]]
-    estimates = [estimate for before, after in pairs if (estimate := speedup(samples, before, [after]))]
-    floor = noise_floor(itself(samples))
-    return bool(estimates) and all(is_decided(each, floor) for each in estimates)
+    estimates = [estimate for before, after in pairs if (estimate := statistics.speedup(samples, before, [after]))]
+    floor = statistics.noise_floor(statistics.itself(samples))
+    return bool(estimates) and all(statistics.is_decided(each, floor) for each in estimates)
 
 
 def _says(estimate: Estimate | None, race: Race) -> Outcome:
-    return speed(estimate, noise_floor(itself(race.samples))) if estimate else Outcome.UNSURE
+    return (
+        statistics.speed(estimate, statistics.noise_floor(statistics.itself(race.samples)))
+        if estimate
+        else Outcome.UNSURE
+    )
 
 
 def wrong(fix: FixVerdict, own: Grade) -> str:
@@ -260,7 +247,7 @@ def too_little(fix: FixVerdict, last: Estimate | None, *, was_chosen: bool) -> s
     """Why a right fix is dropped; the patch of the `last` race had it, because it `was_chosen` or not."""
     if was_chosen and last:
         return f"its gain was not seen again: {ratio_with_interval(last)}"
-    if fix.on_top and is_slower(fix.on_top, 0.0):
+    if fix.on_top and statistics.is_slower(fix.on_top, 0.0):
         return f"the patch is faster without it: {ratio_with_interval(fix.on_top)}"
     if gain := fix.gain or last:
         return f"no gain was measured: {ratio_with_interval(gain)}"

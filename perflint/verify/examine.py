@@ -12,6 +12,7 @@ from pathlib import Path
 
 from perflint import __version__
 from perflint.project.cores import available_cores
+from perflint.report.words import count
 from perflint.verify.compare import losses
 from perflint.verify.contest import Contest, Settled, wrong
 from perflint.verify.grade import Grade, Likeness
@@ -23,7 +24,6 @@ from perflint.verify.recordings import Further, Records, Tell
 from perflint.verify.running import Fault
 from perflint.verify.runs import Course, Recorded
 from perflint.verify.statistics import AGAIN, ORIGINAL, ORIGINALS, PATCHED, step_seconds
-from perflint.verify.summary import count
 from perflint.verify.texts import parting_in_all
 from perflint.verify.variants import FixKey, Variants, hunks
 from perflint.verify.verdict import FixVerdict, Hunk, Reach, Side, Verdict, weakest

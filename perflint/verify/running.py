@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
 import re
@@ -72,25 +73,29 @@ def ending(code: int, errors: str) -> str:
 
 
 class Output:
-    """What a program prints, in a `file` that is not to be read from: its position is the program's.
+    """What a program prints, in a `file` that is only added to, whoever opens it.
 
     Programs may print gigabytes, whose middle is given back to the disk by `trim`.
     """
 
     def __init__(self) -> None:
         self.file = tempfile.TemporaryFile()  # noqa: SIM115  # read when the program is gone
+        fcntl.fcntl(self.file, fcntl.F_SETFL, os.O_APPEND)
+        self._gone = 0  # bytes
 
     def trim(self) -> None:
-        """Forget all but the beginning where there is much by now; what comes later stands where it would have."""
-        if os.fstat(self.file.fileno()).st_blocks * 512 > _MOST:
+        """Forget all but the beginning where there is much by now."""
+        size = os.fstat(self.file.fileno()).st_size
+        if size > _MOST:
             self.file.truncate(_KEPT)
+            self._gone += size - _KEPT
 
     @property
     def text(self) -> str:
         """What was printed, without the middle where it was too much."""
         size = os.fstat(self.file.fileno()).st_size
-        head, tail = self._read(0), self._read(max(_KEPT, size - _KEPT)).lstrip(b"\0")
-        missing = size - len(head) - len(tail)
+        head, tail = self._read(0), self._read(max(_KEPT, size - _KEPT))
+        missing = self._gone + size - len(head) - len(tail)
         middle = f"\n... {missing:,} bytes ...\n".encode() if missing > 0 else b""
         return (head + middle + tail).decode("utf-8", "replace")
 

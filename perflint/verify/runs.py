@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from perflint.project.cores import available_cores
-from perflint.shim.counts import Tallied, read, tallied
+from perflint.shim.counts import FIXES, Tallied, tallied
 from perflint.shim.loaders import Made, made
 from perflint.shim.plan import COMPILE
 from perflint.verify import processes
@@ -49,7 +49,7 @@ class Recorded:
     code: int | None
     output: str
     errors: str
-    counts: tuple[int, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
     loaders: tuple[Made, ...] = ()
     modules: tuple[Tallied, ...] = ()
     files: Mapping[str, Path | None] = field(default_factory=dict)
@@ -190,8 +190,8 @@ def _seen(
         code = ended.code
     except NoProgress as error:
         stuck = str(error)
-    folder, counters = Path(running.folder), variant.plan.counters
-    counts = tuple(map(sum, zip([0] * counters, *(each.counts for each in read(folder, counters)), strict=True)))
+    folder = Path(running.folder)
+    counts = {each.name: each.times for each in tallied(folder, FIXES)}
     loaders, modules = tuple(made(folder)), tuple(tallied(folder, COMPILE))
     folder = Path(recording.folder)
     return Recorded(folder, code, "", "", counts, loaders, modules, stuck=stuck, last=last, unseen=unseen, room=room)

@@ -9,6 +9,7 @@ from textwrap import wrap
 
 from perflint.report.frame import cells, crop
 from perflint.report.style import Style, printable
+from perflint.report.words import count
 from perflint.verify.grade import Grade, Outcome
 from perflint.verify.statistics import Estimate
 from perflint.verify.verdict import FixVerdict, Verdict
@@ -96,11 +97,6 @@ def size(number: int) -> str:
 def percent(share: float) -> str:
     """Such as `96 %`."""
     return f"{100 * share:.0f} %"
-
-
-def count(number: int, one: str, more: str = "") -> str:
-    """Such as `1 fix` or `2 fixes`."""
-    return f"{number:,} {one if number == 1 else more or f'{one}s'}"
 
 
 def _number(value: float) -> str:

@@ -18,6 +18,7 @@ from perflint.project.patch import Place, patch_document
 from perflint.project.run import check_files
 from perflint.project.selection import RulesByFile
 from perflint.shim.compiling import functions
+from perflint.shim.counts import change
 from perflint.shim.loaders import LOADERS
 from perflint.shim.plan import COMPILE, PatchedFile, Plan
 from perflint.shim.planning import WORKERS, Project, patched, plan_for
@@ -134,9 +135,9 @@ class Variants:
             made = [each for each in run.loaders if (os.path.realpath(each.path), each.line) == (key.path, key.line)]
             reasons = (each.reason for each in made if each.reason)
             return Effect(bool(made), sum(bool(each.arguments) for each in made), next(reasons, ""))
-        file, first = variant.plan.files[key.path], variant.plan.slots[key.path]
-        slots = (first + number for number, place in enumerate(_places(file), 1) if place == key.place)
-        return Effect(bool(run.counts[first]), sum(run.counts[slot] for slot in slots))
+        numbered = enumerate(_places(variant.plan.files[key.path]), 1)
+        times = (run.counts.get(change(key.path, number), 0) for number, place in numbered if place == key.place)
+        return Effect(change(key.path, 0) in run.counts, sum(times))
 
     def fingerprint(self, key: FixKey) -> str:
         """The fingerprint of the finding, which stays when its line moves."""
@@ -161,7 +162,7 @@ class Variants:
 
 
 def _places(file: PatchedFile) -> list[Place]:
-    return [(change.rule, change.line, change.title) for change in file.changes]
+    return [(fix.rule, fix.line, fix.title) for fix in file.changes]
 
 
 def _functions_around(text: str, lines: Iterable[int]) -> tuple[str, ...]:
@@ -190,8 +191,8 @@ def _loops(node: ast.AST) -> Iterator[ast.stmt]:
 
 def _fixes(plan: Plan) -> Iterator[FixKey]:
     for path, file in plan.files.items():
-        for change in file.changes:
-            yield FixKey(path, change.line, change.rule, change.title, Safety(change.safety))
+        for fix in file.changes:
+            yield FixKey(path, fix.line, fix.rule, fix.title, Safety(fix.safety))
     rules = [rule.name for rule in all_rules() if rule.at_run_time == LOADERS and LOADERS in plan.watches]
     for path, loaders in plan.loaders.items() if rules else ():
         for each in loaders:

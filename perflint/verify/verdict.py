@@ -9,19 +9,10 @@ from functools import cached_property
 from math import ceil
 
 from perflint.engine.rule import Safety
+from perflint.verify import statistics
 from perflint.verify.agent.timeline import Timeline
 from perflint.verify.grade import Grade, Likeness, Outcome
-from perflint.verify.statistics import (
-    ORIGINALS,
-    PATCHED,
-    Estimate,
-    Samples,
-    against_original,
-    itself,
-    noise_floor,
-    speed,
-    step_seconds,
-)
+from perflint.verify.statistics import ORIGINALS, PATCHED, Estimate, Samples
 
 _UNCHECKED = Likeness(Grade.UNKNOWN)
 
@@ -178,17 +169,17 @@ class Verdict:
     @cached_property
     def speed(self) -> Estimate | None:
         """How much faster the patch is."""
-        return against_original(self.samples, PATCHED)
+        return statistics.against_original(self.samples, PATCHED)
 
     @cached_property
     def aa(self) -> Estimate | None:
         """How much faster the original is than itself."""
-        return itself(self.samples)
+        return statistics.itself(self.samples)
 
     @property
     def floor(self) -> float:
         """The noise floor."""
-        return noise_floor(self.aa)
+        return statistics.noise_floor(self.aa)
 
     @property
     def is_faster(self) -> bool:
@@ -216,12 +207,12 @@ class Verdict:
 
     @property
     def _raced(self) -> Outcome:
-        return speed(self.speed, self.floor) if self.speed and not self.strangers else Outcome.UNSURE
+        return statistics.speed(self.speed, self.floor) if self.speed and not self.strangers else Outcome.UNSURE
 
     @property
     def step_seconds(self) -> tuple[float, float] | None:
         """The median time of a step before and after; None where one was not measured."""
-        before, after = (step_seconds(self.samples, variants) for variants in (ORIGINALS, [PATCHED]))
+        before, after = (statistics.step_seconds(self.samples, variants) for variants in (ORIGINALS, [PATCHED]))
         return (before, after) if before is not None and after is not None else None
 
     @property

@@ -164,7 +164,7 @@ def _recorded(name: str, document: Document) -> Record:
 def _fixed(text: str, search_once: Find, search: Find, *, unsafe: bool) -> tuple[str, tuple[str, ...]]:
     """`text` after its fixes, and what is wrong with that; `search` remembers nothing of the first time."""
     result = settle(text, search_once, unsafe=unsafe)
-    faults = [f"rejected: {each.finding.rule}: {each.reason}" for each in result.rejected]
+    faults = []
     if result.text != text:
         if _compiles(text) and not _compiles(result.text):
             faults.append("does not compile after its fixes")

@@ -65,8 +65,6 @@ def fault(data: bytes, options: Mapping[str, Options]) -> str:
         return "" if checked.problem else "check has nothing to say of a file that fix cannot read"
     except Exception:
         return traceback.format_exc()
-    if fixed.rejected:
-        return "rejected: " + "; ".join(f"{each.finding.rule}: {each.reason}" for each in fixed.rejected)
     return _flaw(fixed.text) or _misplaced(checked, text)
 
 

@@ -190,10 +190,10 @@ def test_a_folder_that_takes_no_file_gives_one_clear_line(tmp_path: Path, monkey
     path = tmp_path / "train.py"
     path.write_text("x = 1\n")
 
-    def refuse(**_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("tempfile.mkstemp", refuse)  # root may write into any folder
+    monkeypatch.setattr(Path, "touch", refuse)  # root may write into any folder
     with pytest.raises(Unwritable) as caught:
         read(path).write("x = 2\n")
     assert str(caught.value) == f"{path}: not written: Permission denied"

@@ -219,12 +219,6 @@ def test_a_fix_changes_the_changed_lines_and_not_one_other_byte(
     assert document.encode(document.text).decode() == raw
 
 
-def test_escapes_of_unchanged_lines_stay_as_they_were_written() -> None:
-    raw = r'{"cells": [{"cell_type": "code", "source": ["s = \"\u003ca\/>\"\n", "x = 1"]}], "nbformat": 4}'
-    document = decode("a.ipynb", raw.encode())
-    assert document.encode(document.text.replace("x = 1", "x = 2")).decode() == raw.replace("x = 1", "x = 2")
-
-
 @pytest.mark.parametrize("indent", [None, 1])
 @pytest.mark.parametrize("before", [["x = 1"], ["x = 1\n", "y = 2"], [], "", "x = 1\ny = 2"])
 @pytest.mark.parametrize("after", ["", "x = 1", "a\nx = 1\nb\n\ny = 2\n", "y = 2"])

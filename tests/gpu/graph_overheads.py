@@ -32,8 +32,7 @@ def _key(function: Any, *arguments: Any) -> float:
     scope = Scope(function)
 
     def run() -> None:
-        leaves: list[Any] = []
-        structure = flatten((arguments, {}), leaves)
+        structure, leaves = flatten((arguments, {}))
         Walk(scope, function, structure, leaves).key()
 
     return _microseconds(run, 500)

@@ -59,7 +59,7 @@ def test_a_loop_that_waits_for_its_launches_leaves_the_gpu_idle_until_it_is_capt
     assert verdict.before.busy is not None and verdict.after.busy is not None
     assert 0.01 < verdict.before.busy < verdict.after.busy <= 1
     assert before.share(HOST) > 0.5
-    assert before.slowdown < 2
+    assert before.slowdown < 3
     assert not verdict.strangers
     assert verdict.readings and "GPU clock" in verdict.environment and "driver" in verdict.environment
 

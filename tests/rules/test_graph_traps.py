@@ -34,7 +34,6 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, tuple[Modul
     pairs = {}
     for path in FILES:
         result = fix_text(path.read_text(encoding="utf-8"), [RULE], default_options(RULE), unsafe=True)
-        assert result.rejected == ()
         fixed = folder / path.name
         fixed.write_text(result.text, encoding="utf-8")
         pairs[path] = load(path, f"{path.stem}_plain"), load(fixed, f"{path.stem}_fixed")

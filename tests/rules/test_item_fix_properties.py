@@ -137,7 +137,6 @@ def outcome(text: str, batches: int, epochs: int) -> str:
 @given(programs())
 def test_a_fixed_loop_gives_the_same_numbers_of_the_same_types(text: str) -> None:
     result = fix_text(text, RULES, {rule.name: {} for rule in RULES})
-    assert result.rejected == ()
     assert all(item.fix.safety is Safety.EXACT for item in result.applied)
     if result.text != text:
         for batches, epochs in ((0, 1), (1, 1), (5, 2), (5, 0)):

@@ -20,8 +20,7 @@ TABLE = torch.zeros(2)
 
 
 def walk(scope: Scope, function: Any, *args: Any, **kwargs: Any) -> Walk:
-    leaves: list[Any] = []
-    structure = flatten((args, kwargs), leaves)
+    structure, leaves = flatten((args, kwargs))
     return Walk(scope, function, structure, leaves)
 
 
@@ -198,8 +197,7 @@ def test_an_attribute_is_not_taken_for_the_global_of_its_name(monkeypatch: pytes
     ids=repr,
 )
 def test_nested_values_are_put_together_again(value: Any) -> None:
-    leaves: list[Any] = []
-    structure = flatten(value, leaves)
+    structure, leaves = flatten(value)
     again = rebuild(structure, iter(leaves))
     assert type(again) is type(value) and repr(again) == repr(value)
-    assert flatten(again, []) == structure and hash(structure) == hash(flatten(value, []))
+    assert flatten(again)[0] == structure and hash(structure) == hash(flatten(value)[0])

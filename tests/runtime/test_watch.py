@@ -52,10 +52,9 @@ def watched(function: Callable[..., Any], *args: Any) -> tuple[Any, Facts]:
     scope = Scope(function)
 
     def walk() -> Walk:
-        leaves: list[Any] = []
-        found = Walk(scope, function, flatten((args, {}), leaves), leaves)
+        found = Walk(scope, function, *flatten((args, {})))
         found.state += [p for module in found.modules for p in module.parameters(recurse=False)]
-        found.inputs += [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        found.inputs += [leaf for leaf in flatten((args, {}))[1] if isinstance(leaf, Tensor)]
         return found
 
     while scope.learn([*(w := walk()).modules, *w.objects]):

@@ -47,7 +47,7 @@ def test_the_workers_of_a_loader_run_the_patched_program(tmp_path: Path, method:
 def test_children_that_run_nothing_patched_note_nothing(tmp_path: Path) -> None:
     project(tmp_path, "decoders.py")
     forks = "import glob, os, sys\nimport decoders\n\nfor _ in range(9):\n    os.fork() or os._exit(0)\n    os.wait()\n"
-    (tmp_path / "forks.py").write_text(f"{forks}print(len(glob.glob(os.environ['PERFLINT_RUN'] + '/*.counts')))\n")
+    (tmp_path / "forks.py").write_text(f"{forks}print(len(glob.glob(os.environ['PERFLINT_RUN'] + '/*.fixes')))\n")
     assert patched(tmp_path, "forks.py").stdout == "1\n"
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from perflint import torch_ops
+from perflint.analysis.data.iteration import Iteration
 from perflint.analysis.data.loaders import LoaderCall, Loaders
-from perflint.analysis.data.origins import Origins, parts_of
+from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import path_of
@@ -33,6 +34,7 @@ class DrawOrder:
         self._program = program
         self._loaders = program.get(Loaders)
         self._origins = program.get(Origins)
+        self._iteration = program.get(Iteration)
         self._early = dict(self._read_early())
         self._together = next(filter(self._takes_loaders, program.of_type(ast.Call)), None)
 
@@ -47,7 +49,7 @@ class DrawOrder:
         return "its generator draws other numbers in between" if self._shares_generator(loader) else ""
 
     def _is_shuffled(self, loader: LoaderCall) -> bool:
-        setting = self._loaders.setting(loader.call, "shuffle", loader.offset)
+        setting = self._loaders.setting(loader.call, "shuffle")
         samplers = [loader.argument(name) for name in ("sampler", "batch_sampler")]
         return not setting.is_missing or any(each is not None and self._may_shuffle(each) for each in samplers)
 
@@ -113,31 +115,12 @@ class DrawOrder:
 
     def _iterated(self, node: ast.expr) -> Iterator[ast.AST | str]:
         """The calls that build the loaders which `node` may be, or hold, and names where those are not in sight."""
-        stack: list[ast.AST] = [node]
-        seen: set[ast.AST] = set()
-        while stack:
-            for origin in self._origins.of(stack.pop()):
+        for held in (False, True):
+            for origin, _, is_last in self._iteration.reached(node, held=held):
                 if origin in self._loaders.by_call:
                     yield origin
-                elif origin not in seen:
-                    seen.add(origin)
-                    parts = self._iterated_by(origin)
-                    stack += parts
-                    if not parts:
-                        yield _name(origin)
-
-    def _iterated_by(self, origin: ast.AST) -> Sequence[ast.expr]:
-        """What an iterator of `origin` may ask for iterators in turn, or hands out."""
-        if isinstance(origin, ast.Subscript | ast.Starred):
-            return [origin.value]
-        if isinstance(origin, ast.For | ast.AsyncFor | ast.comprehension):  # its target
-            return [origin.iter]
-        if not isinstance(origin, ast.Call):
-            return parts_of(origin)
-        if isinstance(origin.func, ast.Attribute) and origin.func.attr in ("items", "values"):
-            return [origin.func.value]
-        name = self._program.qualified(origin.func)
-        return origin.args if _EAGER.fullmatch(name) or _LAZY.fullmatch(name) else []
+                elif is_last:
+                    yield _name(origin)
 
     def _names(self, call: ast.Call) -> Iterator[str]:
         """The names by which code out of sight knows a loader: of its variable, or of the function that returns it."""

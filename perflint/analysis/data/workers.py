@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 
-from perflint.analysis.data.effects import method_of
+from perflint.analysis.data.iteration import WRAPS, Iteration, name_of
 from perflint.analysis.data.loaders import LoaderCall, Loaders, Setting, State
-from perflint.analysis.data.origins import Origins, parts_of
+from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.links import Likelihood, Summary
-from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import defaults_of
 
-_WRAPS = re.compile(
-    r"builtins\.(iter|next|list|tuple|set|enumerate|zip|map|filter|reversed|sorted)|tqdm\b.*|itertools\.\w+"
-    r"|rich\.progress\.track|.*\.(prepare|tqdm|trange|prepare_data_loader|MpDeviceLoader|ParallelLoader)"
-)
-_WRAPPING_METHODS = frozenset({"prepare", "tqdm", "track"})
-_MAPPINGS = frozenset({"builtins.dict", "collections.OrderedDict"})
 _WORKER_WORDS = re.compile(r"^(data_?|loader_|dataloader_)?(num_?|n_)?workers?$")
-
-_Wanted = tuple[ast.AST, bool]  # a node, and whether what it holds is meant, at any depth
 
 
 @dataclass(frozen=True)
@@ -44,15 +33,21 @@ class Workers:
         self._assumed = assumed
         self._loaders = program.get(Loaders)
         self._origins = program.get(Origins)
+        self._iteration = program.get(Iteration)
         self.queried: set[str] = set()  # functions of other files that a start depends on
 
     def of(self, node: ast.AST) -> Reason | None:
         """What iterating over `node` starts."""
-        return self._search((node, False), set())
+        return self._started(node, held=False)
 
     def of_parts(self, node: ast.AST) -> Reason | None:
         """What iterating over `node` starts, or over something that it holds, such as a loader of a dict."""
-        return self.of(node) or self._search((node, True), set())
+        return self.of(node) or self._started(node, held=True)
+
+    def _started(self, node: ast.AST, *, held: bool) -> Reason | None:
+        calls = ((each, is_held) for each, is_held, _ in self._iteration.reached(node, held=held))
+        reasons = (self._of_call(each, is_held) for each, is_held in calls if isinstance(each, ast.Call))
+        return max(filter(None, reasons), key=lambda reason: reason.likelihood, default=None)
 
     def of_loader(self, loader: LoaderCall) -> Reason | None:
         """What iterating over a loader starts."""
@@ -63,11 +58,6 @@ class Workers:
     def of_number(self, expression: ast.expr, what: str) -> Reason | None:
         """What is started where `expression` is the number of workers."""
         return self._of_setting(Setting(*self._judged(expression)), what)
-
-    def of_processes(self, expression: ast.expr) -> Reason | None:
-        """What is started where `expression` is the number of processes, the one of the program among them."""
-        is_alone = isinstance(expression, ast.Constant) and expression.value == 1
-        return None if is_alone else self.of_number(expression, "the processes of num_proc")
 
     def summaries(self, call: ast.Call) -> tuple[Summary, ...]:
         """What other files tell of the function that is called."""
@@ -82,83 +72,17 @@ class Workers:
         starts = "starts" if likelihood is Likelihood.CERTAIN else "may start"
         return Reason(likelihood, f"{self._program.segment(call.func)}() {starts} processes")
 
-    def _search(self, wanted: _Wanted, seen: set[_Wanted]) -> Reason | None:
-        if wanted in seen:
-            return None
-        seen.add(wanted)
-        node, is_held = wanted
-        value = self._program.value(node)
-        if not is_held and value.kind is Kind.LOADER and value.node in self._loaders.by_call:
-            return self.of_loader(self._loaders.by_call[value.node])
-        reasons = []
-        for origin in self._origins.of(node):
-            reasons += [self._search(part, seen) for part in self._sources(origin, is_held)]
-            if isinstance(origin, ast.Call):
-                reasons.append(self._of_call(origin, is_held))
-        return max(filter(None, reasons), key=lambda reason: reason.likelihood, default=None)
-
-    def _sources(self, origin: ast.AST, is_held: bool) -> Iterator[_Wanted]:
-        """What `origin` is made of, as far as it may be a loader, or hold one."""
-        if isinstance(origin, ast.Subscript | ast.Starred):
-            yield origin.value, True
-        elif isinstance(origin, ast.For | ast.AsyncFor | ast.comprehension):  # its target
-            yield origin.iter, True
-        elif isinstance(origin, ast.Call):
-            yield from self._sources_of_call(origin, is_held)
-        if is_held:
-            for each in (*parts_of(origin), *self._put_in.get(origin, ())):
-                yield each, False
-                yield each, True
-
-    def _sources_of_call(self, call: ast.Call, is_held: bool) -> Iterator[_Wanted]:
-        name = self._name(call)
-        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-        method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-        if (
-            _WRAPS.fullmatch(name)
-            or method in _WRAPPING_METHODS
-            or method_of(self._program.value(call.func).node, "__iter__") is not None
-        ):
-            yield from ((argument, is_held) for argument in call.args)
-        elif is_held and name in _MAPPINGS:
-            yield from ((argument, True) for argument in call.args)
-            yield from ((keyword.value, False) for keyword in call.keywords)
-        elif owner is not None and method == "next":
-            yield owner, is_held
-        elif owner is not None and (method in ("get", "pop") or (is_held and method in ("items", "values"))):
-            yield owner, True
-
     def _of_call(self, call: ast.Call, is_held: bool) -> Reason | None:
         loader = self._loaders.by_call.get(call)
         if loader is not None:
             return None if is_held else self.of_loader(loader)
-        if _WRAPS.fullmatch(self._name(call)):
+        if WRAPS.fullmatch(name_of(self._program, call)):
             return None
         for keyword in call.keywords:
             if keyword.arg and _WORKER_WORDS.match(keyword.arg):
                 reason = self.of_number(keyword.value, f"the workers that {keyword.arg} asks for")
                 return Reason(Likelihood.POSSIBLE, reason.what) if reason else None
         return self.reason_of_summaries(call, (summary.loads for summary in self.summaries(call)))
-
-    def _name(self, call: ast.Call) -> str:
-        return self._program.qualified(call.func) or self._program.value(call.func).name  # imported by a *
-
-    @cached_property
-    def _put_in(self) -> dict[ast.AST, list[ast.expr]]:
-        """What is put into each container behind its making, by where it is made."""
-        put: defaultdict[ast.AST, list[ast.expr]] = defaultdict(list)
-        for assignment in self._program.of_type(ast.Assign):
-            for target in assignment.targets:
-                if isinstance(target, ast.Subscript):
-                    self._put(put, target.value, assignment.value)
-        for call in self._program.of_type(ast.Call):
-            if isinstance(call.func, ast.Attribute) and call.func.attr == "append" and len(call.args) == 1:
-                self._put(put, call.func.value, call.args[0])
-        return put
-
-    def _put(self, put: dict[ast.AST, list[ast.expr]], container: ast.expr, value: ast.expr) -> None:
-        for origin in self._origins.of(container):
-            put[origin].append(value)
 
     # -- numbers of workers
 

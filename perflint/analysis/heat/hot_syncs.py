@@ -85,7 +85,7 @@ def _flows_to_need(program: Program, statement: ast.stmt, value: ast.AST, depth:
         sites = program.call_sites(function) if function is not None else []
         return any(is_needed(program, site, depth - 1) for site in sites if isinstance(site, ast.expr))
     if isinstance(statement, ast.Assign) and value is statement.value:
-        uses = program.get(Flow).bindings(statement).uses
+        uses = program.get(Flow).graph(statement).uses
         bound = (use for target in statement.targets for node in ast.walk(target) for use in uses.get(node, ()))
         return any(is_needed(program, use, depth - 1) for use in bound if use.lineno > statement.lineno)
     return False

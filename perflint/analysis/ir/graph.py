@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -112,49 +112,28 @@ class Graph:
         (block, begun), (last, order), (wall, stop) = (self.places[node] for node in (start, end, avoiding))
         if last is block and order > begun and not (wall is block and begun < stop < order):
             return True
-        pending = [] if wall is block and stop > begun else [*block.successors]
-        seen = set[Block]()
-        while pending:
-            each = pending.pop()
-            if each is last and not (each is wall and stop < order):
-                return True
-            if each not in seen and each is not wall:
-                seen.add(each)
-                pending += each.successors
-        return False
+        behind = self._reached_past([] if wall is block and stop > begun else block.successors, wall)
+        return last in behind and not (last is wall and stop < order)
 
     def dominates(self, one: ast.AST, other: ast.AST) -> bool:
         """Does `one` run whenever `other` does, and before it?"""
         (block, order), (behind, later) = self.places[one], self.places[other]
-        return order < later if block is behind else block in self._dominators[behind]
+        return order < later if block is behind else behind not in self._reached_past([self.blocks[0]], block)
 
     def _reached(self, start: Block) -> set[Block]:
         """The blocks that control may reach from the end of `start`."""
         if start not in self._reachable:
-            found, pending = set[Block](), [*start.successors]
-            while pending:
-                each = pending.pop()
-                if each not in found:
-                    found.add(each)
-                    pending += each.successors
-            self._reachable[start] = found
+            self._reachable[start] = self._reached_past(start.successors)
         return self._reachable[start]
 
-    @cached_property
-    def _dominators(self) -> dict[Block, set[Block]]:
-        """For each block that runs at all, those that every path from the entry to it passes; a fixpoint."""
-        entry = self.blocks[0]
-        live = [block for block in self.blocks if block is entry or block in self._reached(entry)]
-        found = {block: {*live} for block in live}
-        found[entry] = {entry}
-        changed = True
-        while changed:
-            changed = False
-            for block in live:
-                before = [found[each] for each in block.predecessors if each in found]
-                passed = {block} | (set.intersection(*before) if before and block is not entry else set())
-                if passed != found[block]:
-                    found[block], changed = passed, True
+    def _reached_past(self, starts: Sequence[Block], wall: Block | None = None) -> set[Block]:
+        """These blocks, and those that control may reach from them without running `wall`, itself included."""
+        found, pending = set[Block](), [*starts]
+        while pending:
+            each = pending.pop()
+            if each not in found:
+                found.add(each)
+                pending += each.successors if each is not wall else ()
         return found
 
     # -- values
@@ -181,6 +160,25 @@ class Graph:
         """The values, other than phis, that may reach a name; what an augmented assignment starts from included."""
         value = self.values.get(name)
         return frozenset(sources_of(value)) if value is not None else frozenset()
+
+    def reaching(self, name: ast.Name) -> frozenset[ast.AST]:
+        """The ast.Name or ast.arg nodes whose values a name may have: one that is augmented, before that."""
+        value = self.read(name)
+        found = (each.node for each in sources_of(value) if isinstance(each, Definition)) if value is not None else ()
+        return frozenset(node for node in found if isinstance(node, ast.Name | ast.arg))
+
+    @cached_property
+    def uses(self) -> dict[ast.AST, list[ast.Name]]:
+        """The names that each ast.Name or ast.arg that is bound reaches."""
+        found: dict[ast.AST, list[ast.Name]] = {}
+        for name in (each for each in self.values if isinstance(each, ast.Name)):
+            for node in self.reaching(name):
+                found.setdefault(node, []).append(name)
+        return found
+
+    def is_shared(self, name: str) -> bool:
+        """May other code read or rebind the variable while the scope runs?"""
+        return name in self.shared or name in self.captured
 
     def carried(self, loop: ast.AST) -> list[Phi]:
         """The variables that an iteration of `loop` finds as the one before left them: the phis of its header."""

@@ -77,12 +77,12 @@ class Follower(ABC):
     def assigned(self, target: ast.expr, value: ast.expr, trace: Trace) -> None:
         """Go on with what `value` is assigned to."""
         if isinstance(target, ast.Name):
-            bindings = self.flow.bindings(target)
+            graph = self.flow.graph(target)
             around = (each for each in self.program.ancestors(target) if isinstance(each, (*FUNCTIONS, ast.ClassDef)))
-            if target.id in bindings.graph.shared or isinstance(next(around, None), ast.ClassDef):
+            if target.id in graph.shared or isinstance(next(around, None), ast.ClassDef):
                 raise OutOfSight
-            self._uses(bindings.uses.get(target, []), trace)
-            self._uses(bindings.graph.captured.get(target.id, []), replace(trace, calls=()))
+            self._uses(graph.uses.get(target, []), trace)
+            self._uses(graph.captured.get(target.id, []), replace(trace, calls=()))
         elif isinstance(target, ast.Tuple | ast.List) and trace.inside:
             key = trace.inside[0]
             if any(isinstance(each, ast.Starred) for each in target.elts) or isinstance(key, str):
@@ -136,13 +136,11 @@ class Follower(ABC):
         """Go on with a variable that holds a container into which `node` is put: all its other uses may take it out."""
         if not isinstance(container, ast.Name):
             raise OutOfSight
-        bindings, definitions = self.flow.bindings(container), self.flow.definitions(container)
-        if not definitions or container.id in bindings.shared or not all(map(self._is_made_here, definitions)):
+        graph, definitions = self.flow.graph(container), self.flow.definitions(container)
+        if not definitions or graph.is_shared(container.id) or not all(map(self._is_made_here, definitions)):
             raise OutOfSight
         for definition in definitions:
-            self._uses(
-                [use for use in bindings.uses.get(definition, []) if use is not container], trace.into(key, node)
-            )
+            self._uses([use for use in graph.uses.get(definition, []) if use is not container], trace.into(key, node))
 
     def _is_made_here(self, definition: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
         """Is it a new container, or a longer one, known by this name only?"""
@@ -162,17 +160,13 @@ class Follower(ABC):
         given = self.program.arguments(call, callee).given
         name = next((name for name, argument in given.items() if argument is node), None)
         parameter = next((each for each in parameters_of(callee) if each.arg == name), None)
-        bindings = self.flow.bindings_of(callee)
+        graph = self.flow.graph_of(callee)
         if parameter is None or len(trace.calls) >= _DEPTH or call in trace.calls:
             raise OutOfSight
-        if (
-            parameter.arg in bindings.graph.shared
-            or isinstance(callee, ast.Lambda)
-            or is_decorated(self.program, callee)
-        ):
+        if parameter.arg in graph.shared or isinstance(callee, ast.Lambda) or is_decorated(self.program, callee):
             raise OutOfSight
-        self._uses(bindings.uses.get(parameter, []), replace(trace, calls=(*trace.calls, call)))
-        self._uses(bindings.graph.captured.get(parameter.arg, []), replace(trace, calls=()))
+        self._uses(graph.uses.get(parameter, []), replace(trace, calls=(*trace.calls, call)))
+        self._uses(graph.captured.get(parameter.arg, []), replace(trace, calls=()))
 
     def returned(self, parent: ast.Return, node: ast.expr, trace: Trace) -> None:
         """Go on behind the calls of the function: the one that led here, else each in this file."""

@@ -48,7 +48,6 @@ class Evaluator(ABC):
         self.callees: dict[ast.AST, FunctionInfo] = {}
         self.functions: dict[ast.AST, FunctionInfo] = {}
         self.classes: dict[ast.AST, ClassInfo] = {}
-        self.arguments: dict[str, Value] = {}  # of the command line: argparse's destinations
         self.roles: dict[str, Value] = {}  # what names and paths likely are, by how the file uses them
         self.summaries: dict[str, Summary] = {}  # of other files, by what this one calls their functions
         self.star_imports: list[str] = []
@@ -152,7 +151,7 @@ class Evaluator(ABC):
         if base.kind is Kind.TENSOR:
             return self._tensor_attribute(base, name)
         if base.name == "argparse.Namespace":
-            return self.arguments.get(name, UNKNOWN)
+            return UNKNOWN
         if base.kind is Kind.MAPPING and name in base.keys:
             return base.entry(literal(name))
         if name == "saved_tensors":  # of the context of a torch.autograd.Function

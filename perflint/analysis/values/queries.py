@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
@@ -83,17 +85,26 @@ class _Sources:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._bound: defaultdict[tuple[ast.AST | None, str], list[ast.expr]] = defaultdict(list)
-        self._is_ready = False
         self._seen: set[ast.AST] = set()
         self.unknown: set[str] = set()
         self.likely: set[str] = set()
 
+    @cached_property
+    def _bound(self) -> Mapping[tuple[ast.AST | None, str], list[ast.expr]]:
+        """What each variable of a function, or attribute of any object, is given."""
+        found: defaultdict[tuple[ast.AST | None, str], list[ast.expr]] = defaultdict(list)
+        for node in self._program.of_type(ast.Assign, ast.AugAssign, ast.For, *COMPREHENSIONS):
+            bindings: list[Any] = node.generators if isinstance(node, COMPREHENSIONS) else [node]
+            for binding in bindings:
+                value = binding.value if isinstance(binding, ast.Assign | ast.AugAssign) else binding.iter
+                for target in binding.targets if isinstance(binding, ast.Assign) else [binding.target]:
+                    for part in ast.walk(target):
+                        if isinstance(part, ast.Name | ast.Attribute):
+                            found[self._key(part)].append(value)
+        return found
+
     def follow(self, expression: ast.expr) -> None:
         """Find the calls behind `expression` that reach other files."""
-        if not self._is_ready:
-            self._is_ready = True
-            self._note_bindings()
         pending: list[ast.AST] = [expression]
         while pending:
             for node in own_nodes(pending.pop()):
@@ -119,21 +130,3 @@ class _Sources:
     def _key(self, node: ast.AST) -> tuple[ast.AST | None, str]:
         path = path_of(node)
         return (None if path.startswith("self.") else self._program.function_of(node), path)
-
-    def _note_bindings(self) -> None:
-        for assign in self._program.of_type(ast.Assign):
-            for target in assign.targets:
-                self._note(target, assign.value)
-        for augmented in self._program.of_type(ast.AugAssign):
-            self._note(augmented.target, augmented.value)
-        for loop in self._program.of_type(ast.For):
-            self._note(loop.target, loop.iter)
-        for node in self._program.of_type(*COMPREHENSIONS):
-            if isinstance(node, COMPREHENSIONS):
-                for generator in node.generators:
-                    self._note(generator.target, generator.iter)
-
-    def _note(self, target: ast.expr, value: ast.expr) -> None:
-        for part in ast.walk(target):
-            if isinstance(part, ast.Name | ast.Attribute):
-                self._bound[self._key(part)].append(value)

@@ -204,7 +204,7 @@ class Shapes(ShapeRules):
             value = self._assigned(definition)
             if isinstance(value, ast.Tuple | ast.List | ast.ListComp | ast.BinOp):
                 found += self.elements(value)
-            uses = self._flow.bindings(node).uses if isinstance(definition, Definition) else {}
+            uses = self._flow.graph(node).uses if isinstance(definition, Definition) else {}
             for use in uses.get(definition.node, []) if isinstance(definition, Definition) else ():
                 call = self.program.parent(self.program.parent(use) or use)
                 if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "append":

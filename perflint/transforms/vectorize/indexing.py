@@ -209,7 +209,7 @@ def _are_single(scope: Scope, call: ast.Call, whole: ast.expr, axis: int) -> boo
 def _may_be_another(scope: Scope, call: ast.Call, whole: ast.expr) -> bool:
     """May `whole` be another tensor, or have other axes, in the loop than where it was taken apart?"""
     graph, loop, points = scope.graph, scope.facts.loop, scope.program.get(Memory).points_to(call)
-    if not isinstance(whole, ast.Name) or whole.id in scope.flow.bindings(call).shared:
+    if not isinstance(whole, ast.Name) or scope.flow.graph(call).is_shared(whole.id):
         return True
     bound = (each.node for each in graph.values.values() if isinstance(each, Definition) and each.name == whole.id)
     changed = (each.node for each in points.writes if isinstance(each.node, ast.Call) and each.to in points.of(whole))

@@ -195,7 +195,7 @@ def _held(scope: Scope, values: Iterable[Definition]) -> Locations:
 def _is_unshared(scope: Scope, name: str) -> bool:
     """Is what the variable holds in front of the loop made by the function, and seen in it by no other name?"""
     loop, starts = scope.facts.loop, scope.starts(name)
-    if not starts or name in scope.flow.bindings(loop).shared or _is_aliased(scope, name):
+    if not starts or scope.graph.is_shared(name) or _is_aliased(scope, name):
         return False
     return ELSEWHERE not in aliases(scope.program, loop, _held(scope, starts))
 
@@ -219,9 +219,9 @@ def is_own_list(scope: Scope, name: str) -> bool:
 def _is_only_joined(scope: Scope, path: str) -> bool:
     """Is it a new list, of which nothing takes a tensor out, but all of them are joined to others?"""
     starts = scope.starts(path)
-    uses = {use for start in starts for use in scope.flow.bindings(start.node).uses.get(start.node, ())}
+    uses = {use for start in starts for use in scope.flow.graph(start.node).uses.get(start.node, ())}
     is_new = all(isinstance(value, ast.List | ast.ListComp) for value in scope.entering(path))
-    is_shared = path in scope.flow.bindings(scope.facts.loop).shared
+    is_shared = scope.flow.graph(scope.facts.loop).is_shared(path)
     return is_new and not is_shared and all(_is_joined(scope, use) for use in uses)
 
 
@@ -296,7 +296,7 @@ def _only_stacked(scope: Scope, appended: Appended) -> tuple[ast.stmt | None, as
     """Where the list starts empty, and the one call that reads it."""
     program, loop, path = scope.program, scope.facts.loop, appended.path
     starts = scope.starts(path)
-    if len(starts) != 1 or path in scope.flow.bindings(loop).shared:
+    if len(starts) != 1 or scope.graph.is_shared(path):
         return None, None
     start = starts.pop().node
     made, given = program.statement_of(start), program.value(start)

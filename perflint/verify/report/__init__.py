@@ -10,6 +10,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from perflint.report.style import printable
+from perflint.report.words import count
 from perflint.verify import summary
 from perflint.verify.grade import Outcome
 from perflint.verify.report import charts
@@ -35,6 +36,7 @@ def page(verdict: Verdict) -> str:
         gains=charts.gains(verdict.fixes),
         lines=_lines,
         words=summary,
+        count=count,
     )
 
 

@@ -8,22 +8,12 @@ from statistics import median
 
 from markupsafe import Markup
 
+from perflint.report.words import count
+from perflint.verify import statistics
 from perflint.verify.agent.timeline import DEVICE, LANES, Timeline
 from perflint.verify.report.svg import Axis, drawing, element
-from perflint.verify.statistics import (
-    AGAIN,
-    ORIGINAL,
-    ORIGINALS,
-    PATCHED,
-    Estimate,
-    Samples,
-    against_original,
-    itself,
-    noise_floor,
-    pair_ratios,
-    threshold,
-)
-from perflint.verify.summary import count, percent, ratio, ratio_with_interval, seconds
+from perflint.verify.statistics import AGAIN, ORIGINAL, ORIGINALS, PATCHED, Estimate, Samples
+from perflint.verify.summary import percent, ratio, ratio_with_interval, seconds
 from perflint.verify.verdict import FixVerdict, Verdict
 
 _BAR, _GAP = 9, 4  # pixels, here and below
@@ -131,11 +121,14 @@ def _trace(look: str, values: Sequence[float], steps: Axis, axis: Axis) -> Itera
 
 def ratios(samples: Samples) -> Markup | None:
     """The paired ratios of a race: a dot for each pair, a row for each round; None without pairs."""
-    patch, aa = against_original(samples, PATCHED), itself(samples)
+    patch, aa = statistics.against_original(samples, PATCHED), statistics.itself(samples)
     if patch is None or aa is None:
         return None
-    dots = {"noise": pair_ratios(samples, [ORIGINAL], [AGAIN]), "after": pair_ratios(samples, ORIGINALS, [PATCHED])}
-    least = threshold(noise_floor(aa))
+    dots = {
+        "noise": statistics.pair_ratios(samples, [ORIGINAL], [AGAIN]),
+        "after": statistics.pair_ratios(samples, ORIGINALS, [PATCHED]),
+    }
+    least = statistics.threshold(statistics.noise_floor(aa))
     shown = [each for rows in dots.values() for ratios in rows.values() for each in ratios]
     axis = Axis.around([*shown, 1.0, least, aa.low, aa.high, patch.low, patch.high], log=True)
     rows = sorted({round_ for each in dots.values() for round_ in each})
@@ -160,7 +153,10 @@ def ratios(samples: Samples) -> Markup | None:
 
 def rounds(samples: Samples) -> Sequence[tuple[int, int, str, str]]:
     """The same in numbers: each round's number from 1, its pairs, and the median ratios of patch and original."""
-    aa, patch = pair_ratios(samples, [ORIGINAL], [AGAIN]), pair_ratios(samples, ORIGINALS, [PATCHED])
+    aa, patch = (
+        statistics.pair_ratios(samples, [ORIGINAL], [AGAIN]),
+        statistics.pair_ratios(samples, ORIGINALS, [PATCHED]),
+    )
     both = sorted(aa.keys() & patch.keys())
     return [(each + 1, len(patch[each]), ratio(median(patch[each])), ratio(median(aa[each]))) for each in both]
 
