@@ -12,7 +12,8 @@ What is offered, by the question that a rule asks:
 - *What does this call do?* `operation` gives the `TorchCall`: torch's canonical name, the tensor, and the `Operation`
   with its traits; `move` gives the `Move` to the device; `bind` and `Program.arguments` give what is handed over,
   `Bound` to parameters; `torch_function` and `torch_method` look up a name,
-  `torch_does` asks for a trait and `torch_name` for the canonical name; `converts`, `is_view`, `joins` and `WRAPPERS`.
+  `torch_does` asks for a `Trait` and `torch_name` for the canonical name; `Program.summaries` gives the `Summary` of
+  each function of another file that it may reach; `converts`, `is_view`, `joins` and `WRAPPERS`.
 - *Where does it come from, and where does it go?* `flow` gives the `Flow` of definitions to uses, `assigned` what a
   variable may have its value of; `carrying_loop` tells what a loop carries; `occurrences` and `seen_elsewhere` tell
   who looks at a variable; `reading` gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`;
@@ -54,7 +55,7 @@ from perflint.analysis.heat.syncs import Sync
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.occurrences import occurrences, seen_elsewhere
-from perflint.analysis.links import Likelihood
+from perflint.analysis.links import Likelihood, Summary
 from perflint.analysis.memory.consumers import reading
 from perflint.analysis.memory.locations import Write
 from perflint.analysis.memory.roles import WRAPPERS, Consumer, Reading, Role, converts, is_view, joins
@@ -135,8 +136,10 @@ __all__ = [
     "Source",
     "Start",
     "State",
+    "Summary",
     "Sync",
     "TorchCall",
+    "Trait",
     "Value",
     "Write",
     "add_guard",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import bisect
 import re
+from functools import cached_property
 
 _NEWLINE = re.compile(r"\r\n|\r|\n")
 
@@ -14,8 +15,11 @@ class Source:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._starts = [0, *(match.end() for match in _NEWLINE.finditer(text))]
         self._ascii = text.isascii()
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *(match.end() for match in _NEWLINE.finditer(self.text))]
 
     @property
     def line_count(self) -> int:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from perflint.syntax.walk import integer
 from perflint.transforms.operations import new
 
-Part = ast.expr | str | int | float | Sequence[ast.expr] | Sequence[ast.stmt]
+Part = ast.expr | ast.stmt | str | int | float | Sequence[ast.expr] | Sequence[ast.stmt]
 
 _PLACE = re.compile(r"\{(\*?)(\w+)\}")
 _MARK = "_perflint_part_"
@@ -24,7 +24,7 @@ def expression(template: str, **parts: Part) -> ast.expr:
 
 
 def statements(template: str, **parts: Part) -> list[ast.stmt]:
-    """The statements of `template`; several statements stand where a line is a part's alone."""
+    """The statements of `template`; statements, one or several, stand where a line is a part's alone."""
     return list(_several(_parsed(template).body, parts))  # type: ignore[arg-type]
 
 
@@ -44,7 +44,9 @@ def _several(nodes: Sequence[object], parts: Mapping[str, Part]) -> Iterator[obj
         inner = node.value if isinstance(node, ast.Expr) else node
         inner = inner.value if isinstance(inner, ast.Starred) else inner if isinstance(node, ast.Expr) else None
         part = parts[name] if (name := _name(inner)) else None
-        if name and not isinstance(part, str | int | float | ast.AST):
+        if name and isinstance(part, ast.stmt):
+            yield part
+        elif name and not isinstance(part, str | int | float | ast.AST):
             assert part is not None
             yield from part
         else:

@@ -107,6 +107,16 @@ def test_a_block_moves_with_its_comments_blank_lines_and_strings() -> None:
     )
 
 
+def test_a_statement_stands_in_a_block_of_a_template() -> None:
+    text = "for x in y:  # each\n    f(x)\n"
+
+    def wrap(tree: ast.Module) -> list[Operation]:
+        (loop,) = tree.body
+        return [ReplaceStatements([loop], [statement("with g():\n    {loop}", loop=loop)])]
+
+    assert rewritten(text, wrap) == "with g():\n    for x in y:  # each\n        f(x)\n"
+
+
 def test_comments_of_what_is_replaced_go_to_what_stands_for_it() -> None:
     text = "for x in y:  # head\n    # one\n    a(x)  # two\n    b(x)  # three\nc()\n"
 

@@ -64,7 +64,7 @@ class Starts:
 
     def first(self) -> Start | None:
         """The first start outside a guard, if the file is a script in which there is one."""
-        if _FORK_ONLY.search(self._program.text) or self._is_part_of_package():
+        if self._is_part_of_package() or ("fork" in self._program.text and _FORK_ONLY.search(self._program.text)):
             return None
         for top in self._program.tree.body:
             found = self._in_statement(top, top)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from perflint.analysis.facts import Program
@@ -15,7 +14,7 @@ from perflint.analysis.loops.recognition import time_loop
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, body_of, children, own_nodes
 
-_TRAINING = re.compile(r"\b(backward|manual_backward)\(|\.(zero_grad|step)\(")
+_TRAINING = ("backward(", ".zero_grad(", ".step(")
 
 
 class Loops:
@@ -26,7 +25,7 @@ class Loops:
         self._kinds: dict[ast.AST, LoopKind] = {}
         self._time_loops: dict[ast.AST, TimeLoop] = {}
         self._trains: dict[ast.AST, bool] = {}
-        self._may_train = bool(_TRAINING.search(program.text)) or program.trains_elsewhere
+        self._may_train = any(word in program.text for word in _TRAINING) or program.trains_elsewhere
 
     def kind(self, loop: Loop) -> LoopKind:
         """What one iteration of `loop` is."""

@@ -60,7 +60,8 @@ def result_code(value: Value | None) -> str:
 
 def value_of(code: str, place: Place = Place.UNKNOWN) -> Value:
     """The value of `code`; `place` is that of the arguments, if it is known."""
-    return _read(iter(code), place)
+    codes = iter(code)
+    return _read(next(codes, _UNKNOWN), codes, place)
 
 
 def value_at_home(code: str) -> Value:
@@ -91,8 +92,7 @@ def _tensor_code(value: Value) -> str:
     return _TENSORS[value.place, value.sure]
 
 
-def _read(codes: Iterator[str], place: Place) -> Value:
-    code = next(codes, _UNKNOWN)
+def _read(code: str, codes: Iterator[str], place: Place) -> Value:
     if code == "(":
         return sequence(_read_elements(codes, place))
     if code == "[":
@@ -109,10 +109,5 @@ def _read_elements(codes: Iterator[str], place: Place) -> list[Value]:
     for code in codes:
         if code in ")]}":
             break
-        parts.append(_read(_prepended(code, codes), place))
+        parts.append(_read(code, codes, place))
     return parts
-
-
-def _prepended(code: str, codes: Iterator[str]) -> Iterator[str]:
-    yield code
-    yield from codes

@@ -111,7 +111,7 @@ class Evaluator(ABC):
             self.frame.reads.setdefault((None, node.id), value)
             if value is None:
                 value = self._free_name(node.id)
-        return value if value.kind is not Kind.UNKNOWN or (likely := by_name(node.id)) is None else likely
+        return value if value.kind is not Kind.UNKNOWN else by_name(node.id) or value
 
     def _free_name(self, name: str) -> Value:
         for module in self.star_imports:
@@ -136,9 +136,8 @@ class Evaluator(ABC):
         if path and path in self.roles and is_vague(value):
             value = self.by_role(node, value)
         is_guess = not value.sure or (base.kind is Kind.LOADER and not base.sure)  # which may only hold a loader
-        if value.kind not in (Kind.UNKNOWN, Kind.METHOD) or not is_guess or (likely := by_name(node.attr)) is None:
-            return value
-        return likely
+        is_guess &= value.kind in (Kind.UNKNOWN, Kind.METHOD)
+        return (by_name(node.attr) if is_guess else None) or value
 
     def attribute_of(self, base: Value, name: str) -> Value:
         """What is known of `base.name`."""

@@ -90,7 +90,7 @@ class Executor(Evaluator):
     def _is_stale(self, frame: Frame) -> bool:
         if frame.is_open or frame.changes != self.changes:
             return True
-        for (source, name), known in frame.reads.items():
+        for (source, name), known in [*frame.reads.items()]:
             if isinstance(source, FunctionInfo):
                 self._update(source)
                 now = source.returns

@@ -13,9 +13,6 @@ from perflint.analysis.values.values import LIKELY_LOADER, UNKNOWN, Kind, Place,
 from perflint.syntax.walk import Function, own_nodes, path_of
 
 _LOADER = re.compile(r"(^|_)(data_?)?(loaders?|dl)$")
-_MODULE_ONLY = frozenset(
-    {"parameters", "named_parameters", "state_dict", "load_state_dict", "named_modules", "train", "eval", "modules"}
-)
 _OF_MODULES = frozenset({"eval", "parameters", "named_parameters", "named_modules", "requires_grad_"})
 _OF_CALLED = frozenset({"train", "to", "cuda", "half", "state_dict", "load_state_dict"})
 _TELLING = _OF_MODULES | _OF_CALLED | {"step", "zero_grad", "backward"}
@@ -43,16 +40,10 @@ USUAL_NAMES = {  # what a star import of a project's own module passes on
 }
 
 
-def looks_like_loader(name: str) -> bool:
-    """Is it what people call a DataLoader?"""
-    return bool(_LOADER.search(name))
-
-
 @lru_cache(maxsize=1024)
 def by_name(name: str) -> Value | None:
-    """What something likely is that people call `name`."""
-
-    return LIKELY_LOADER if looks_like_loader(name) else None
+    """What something likely is that people call `name`: a DataLoader."""
+    return LIKELY_LOADER if _LOADER.search(name) else None
 
 
 def usage(function: Function) -> dict[str, set[str]]:
@@ -78,17 +69,10 @@ def _takes_slices(index: ast.expr) -> bool:
 
 def kind_by_usage(name: str, attributes: Set[str]) -> Value:
     """The likely value of a parameter of which these attributes are taken."""
-    if "zero_grad" in attributes and "step" in attributes:
-        return Value(Kind.OPTIMIZER, sure=False)
-    if attributes & _MODULE_ONLY and ("eval" in attributes or "train" in attributes or "parameters" in attributes):
-        return Value(Kind.MODULE, sure=False)
-    if "backward" in attributes:
-        return tensor(Place.DEVICE) if all(map(_has_tensor, attributes)) else UNKNOWN
-    if looks_like_loader(name):
-        return LIKELY_LOADER
-    if any(is_tensor_only(attribute) for attribute in attributes):
-        return tensor(Place.UNKNOWN)
-    return UNKNOWN
+    role = _role(attributes, called="train" in attributes)
+    if role is not None:
+        return role if role.kind is not Kind.TENSOR or all(map(_has_tensor, attributes)) else UNKNOWN
+    return by_name(name) or (tensor(Place.UNKNOWN) if any(map(is_tensor_only, attributes)) else UNKNOWN)
 
 
 def roles(attributes: Sequence[ast.Attribute], calls: Sequence[ast.Call]) -> dict[str, Value]:
@@ -121,7 +105,7 @@ def _has_tensor(attribute: str) -> bool:
     )
 
 
-def _role(names: set[str], called: bool) -> Value | None:
+def _role(names: Set[str], called: bool) -> Value | None:
     if "step" in names and "zero_grad" in names:
         return Value(Kind.OPTIMIZER, sure=False)
     if "step" not in names and (names & _OF_MODULES or (called and names & _OF_CALLED) or {"train", "eval"} <= names):

@@ -6,7 +6,7 @@ import ast
 
 from perflint.analysis.values.classes import FunctionInfo
 from perflint.analysis.values.evaluate import Evaluator
-from perflint.analysis.values.hints import kind_by_usage, looks_like_loader
+from perflint.analysis.values.hints import kind_by_usage
 from perflint.analysis.values.values import (
     DEVICE_TENSOR,
     GUESSED_TENSOR,
@@ -104,8 +104,6 @@ def _expected(evaluator: Evaluator, info: FunctionInfo, parameter: ast.arg, defa
             return likely._replace(place=evaluator.module_place)
         if likely.kind is Kind.UNKNOWN and info.name in STEP_METHODS and parameter.arg != "ctx":
             return (DEVICE_TENSOR if "[:, ]" in attributes else GUESSED_TENSOR)._replace(place=evaluator.module_place)
-    if likely.kind is Kind.UNKNOWN and looks_like_loader(parameter.arg):
-        return LIKELY_LOADER
     return likely
 
 

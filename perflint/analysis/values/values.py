@@ -12,6 +12,8 @@ from typing import NamedTuple
 class Kind(Enum):
     """What a value is."""
 
+    __hash__ = object.__hash__  # Enum's own is a function of Python, and kinds are looked up all the time
+
     UNKNOWN = "unknown"
     NONE = "none"
     NUMBER = "number"  # a Python number or bool
