@@ -14,7 +14,7 @@ from typing import ClassVar
 import pytest
 
 from perflint.analysis.program import Program
-from perflint.documents.disk import Changed
+from perflint.documents.disk import Unwritable
 from perflint.documents.document import decode
 from perflint.documents.places import Position
 from perflint.engine.catalogue import rules_by_name
@@ -120,7 +120,7 @@ def test_a_file_is_written_once_it_is_asked_for(tmp_path: Path) -> None:
     assert path.read_bytes() == b"\xef\xbb\xbfimport torch\r\nold()\r\n"
     patch.write()
     assert path.read_bytes() == b"\xef\xbb\xbfimport torch\r\nnew()\r\n"
-    with pytest.raises(Changed):
+    with pytest.raises(Unwritable):
         patch.write()
 
 

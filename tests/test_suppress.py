@@ -186,7 +186,7 @@ def test_a_comment_that_ignores_what_other_files_could_bring_about_is_used() -> 
     text = "a = 1  # perflint: ignore[slow, big-copy]\nb = 1  # perflint: ignore[slo]\n"
     could = SLOW.finding((0, 1), "found", kind="x")
     messages = [finding.message for finding in apply(text, [], RULES, lambda: [could])]
-    assert messages == ["there is no big-copy to ignore here", "no rule or group is called slo; did you mean slow?"]
+    assert messages == ["there is no big-copy to ignore here", "no rule or group is called 'slo'; did you mean slow?"]
 
 
 def test_nothing_is_said_of_comments_when_unused_ignore_is_off() -> None:

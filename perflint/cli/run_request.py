@@ -12,11 +12,9 @@ from perflint.cli.session import configured
 from perflint.engine.errors import UserError
 from perflint.shim import receipts, run_folder, running, summary
 from perflint.shim.plan import Plan, project_of
-from perflint.shim.plan import load as load_plan
 from perflint.shim.planning import Project, plan_for
 from perflint.shim.receipts import Planned
 from perflint.shim.running import Program, folder_of
-from perflint.shim.session import plan_of
 
 
 def preview(program: Program, typed: Mapping[str, Any]) -> Iterator[str]:
@@ -47,10 +45,10 @@ def last_lines(name: str) -> Iterator[str]:
     Raises UserError where there is none.
     """
     root = project_of(folder_of(name or os.curdir))
-    folder = run_folder.latest(root)
-    if folder is None:
+    found = run_folder.latest(root)
+    if found is None:
         raise UserError(f"{root}: no run goes on there, and none was ended from outside")
-    return summary.summary(load_plan(plan_of(folder)), folder)
+    return summary.summary(found[1], found[0])
 
 
 def _planned(program: Program, typed: Mapping[str, Any]) -> Planned:

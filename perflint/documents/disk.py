@@ -28,10 +28,6 @@ class Unwritable(Exception):
     """Why a changed file was not written, in one line; the file is as it was."""
 
 
-class Changed(Unwritable):
-    """The file is no longer what was read."""
-
-
 def read_bytes(path: Path) -> bytes:
     """The content of the regular file at `path`; raises Unreadable."""
     try:
@@ -48,7 +44,7 @@ def read_bytes(path: Path) -> bytes:
 def replace_bytes(path: Path, before: bytes, after: bytes) -> None:
     """Atomically give the file at `path`, or the one that it links to, the content `after`; mode and owner stay.
 
-    Raises Changed if its content is not `before`, and Unwritable if it cannot be written.
+    Raises Unwritable, also if its content is not `before`.
     """
     try:
         target = path.resolve(strict=True)
@@ -61,7 +57,7 @@ def replace_bytes(path: Path, before: bytes, after: bytes) -> None:
                     os.chown(temporary, status.st_uid, status.st_gid)
             temporary.chmod(stat.S_IMODE(status.st_mode))
             if target.read_bytes() != before:
-                raise Changed(f"{path}: not written: the file changed after it was read")
+                raise Unwritable(f"{path}: not written: the file changed after it was read")
     except OSError as error:
         raise Unwritable(f"{path}: not written: {error.strerror or error}") from error
 

@@ -111,7 +111,7 @@ class Document:
         return ""
 
     def write(self, text: str) -> None:
-        """Change the program in the file to `text`, all or nothing; raises Unwritable, or Changed."""
+        """Change the program in the file to `text`, all or nothing; raises Unwritable."""
         data = self.encode(text)
         if data != self.data:
             replace_bytes(Path(self.path), self.data, data)

@@ -56,12 +56,17 @@ def selected_rules(selection: Selection) -> tuple[Rule, ...]:
 
 def check_selectors(selectors: Iterable[str]) -> None:
     """Raise UnknownRule, with the nearest known word, for a selector that selects nothing."""
-    known = ("all", *GROUPS, *rules_by_name())
     for selector in selectors:
-        if selector not in known:
-            near = difflib.get_close_matches(selector, known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else "; `perflint rules` lists them"
-            raise UnknownRule(f"no rule or group is called {selector!r}{hint}")
+        if message := unknown(selector):
+            raise UnknownRule(message)
+
+
+def unknown(selector: str) -> str:
+    """That there is no such rule or group, with the nearest known word; empty where there is."""
+    known = ("all", *GROUPS, *rules_by_name())
+    near = difflib.get_close_matches(selector.replace("_", "-"), known, n=1)
+    hint = f"did you mean {near[0]}?" if near else "`perflint rules` lists them"
+    return "" if selector in known else f"no rule or group is called {selector!r}; {hint}"
 
 
 def _is_on(rule: Rule, selection: Selection) -> bool:

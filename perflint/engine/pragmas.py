@@ -8,7 +8,7 @@ import itertools
 import re
 import tokenize
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from perflint.syntax.source import Source
 
@@ -46,8 +46,8 @@ class Pragma:
     inner: tuple[int, int] | None
     first: int
     last: int
-    readable: bool = True
-    statement: int | None = None
+    statement: int | None
+    readable: bool
 
 
 @dataclass(frozen=True)
@@ -121,39 +121,37 @@ def _pragmas_of(comment: tokenize.TokenInfo, inside: bool, reader: _Reader) -> I
     base = source.line_start(row) + comment.start[1]
     starts = [0, *(match.start() for match in _NEXT_PART.finditer(comment.string)), len(comment.string)]
     for start, end in itertools.pairwise(starts):
-        part = comment.string[start:end]
+        part, place = comment.string[start:end], base + start
         if _ADDRESSED.match(part):
-            cut = (base + start, base + end) if end < len(comment.string) else _tail(source, row, base + start)
-            pragma = _pragma(part, base + start, cut)
-            yield _placed(pragma, part, row, inside, reader)
+            cut = (place, base + end) if end < len(comment.string) else _tail(source, row, place)
+            match = _READABLE.match(part)
+            names: tuple[Name, ...] | None = ()
+            inner = None
+            if match:
+                listed = place + match.start("names")
+                inner = (listed, place + match.end("names")) if match["names"] is not None else None
+                names = tuple(_names(match["names"], listed)) if inner else None
+            lines = _covered(match["word"] if match else "", row, inside, reader)
+            yield Pragma(place, place + len(part.rstrip()), cut, names, inner, *lines, readable=bool(match))
 
 
-def _pragma(part: str, start: int, cut: tuple[int, int]) -> Pragma:
-    end = start + len(part.rstrip())
-    match = _READABLE.match(part)
-    if not match:
-        return Pragma(start, end, cut, (), None, 0, 0, readable=False)
-    if match["names"] is None:
-        return Pragma(start, end, cut, None, None, 0, 0)
-    names, at = [], start + match.start("names")
-    for piece in match["names"].split(","):
-        name = piece.strip()
-        if name:
-            begin = at + len(piece) - len(piece.lstrip())
-            names.append(Name(name, begin, begin + len(name)))
-        at += len(piece) + 1
-    return Pragma(start, end, cut, tuple(names), (start + match.start("names"), start + match.end("names")), 0, 0)
+def _names(listed: str, start: int) -> Iterator[Name]:
+    """The names in brackets, whose text begins at `start`."""
+    for match in re.finditer(r"[^,]+", listed):
+        if name := match[0].strip():
+            begin = start + match.start() + len(match[0]) - len(match[0].lstrip())
+            yield Name(name, begin, begin + len(name))
 
 
-def _placed(pragma: Pragma, part: str, row: int, inside: bool, reader: _Reader) -> Pragma:
-    match = _READABLE.match(part)
+def _covered(word: str, row: int, inside: bool, reader: _Reader) -> tuple[int, int, int | None]:
+    """The first and last line that a comment at a line speaks for, and the logical line that it ends, if any."""
     below = next((index for index, line in enumerate(reader.lines) if line.last >= row), None)
-    if (match and match["word"] == "ignore-file") or (not inside and below == 0):
-        return replace(pragma, first=1, last=reader.source.line_count)
+    if word == "ignore-file" or (not inside and below == 0):
+        return 1, reader.source.line_count, None
     if below is None:
-        return replace(pragma, first=row, last=row)
+        return row, row, None
     line = reader.lines[below]
-    return replace(pragma, first=line.first, last=line.block_last, statement=below if inside else None)
+    return line.first, line.block_last, below if inside else None
 
 
 def _tail(source: Source, row: int, start: int) -> tuple[int, int]:

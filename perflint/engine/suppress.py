@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from perflint.engine import catalogue
 from perflint.engine.pragmas import MARK, Comments, Name, Pragma, read
-from perflint.engine.rule import GROUPS, Edit, Finding, Fix, Rule, Safety, Severity
+from perflint.engine.rule import Edit, Finding, Fix, Rule, Safety, Severity
 from perflint.engine.unused_ignore import UnusedIgnore
 from perflint.syntax.source import Source
 
@@ -109,15 +109,9 @@ def _about_one(pragma: Pragma, used: _Used, active: Mapping[str, Rule]) -> Itera
             message = f"there is no {what} to ignore here" if what else "this comment names no rule to ignore"
             yield _finding(span, message, "unused", fix=_removal(pragma, unused))
         for name in pragma.names:
-            if not _is_known(name.text, active):
-                yield _unknown(name)
-
-
-def _unknown(name: Name) -> Finding:
-    near = difflib.get_close_matches(name.text.replace("_", "-"), ["all", *GROUPS, *_catalogue()], n=1)
-    hint = f"did you mean {near[0]}?" if near else "`perflint rules` lists them"
-    message = f"no rule or group is called {name.text}; {hint}"
-    return _finding((name.start, name.end), message, "unknown", blocked="only its author knows which rule is meant")
+            if name.text not in active and (message := catalogue.unknown(name.text)):
+                blocked = "only its author knows which rule is meant"
+                yield _finding((name.start, name.end), message, "unknown", blocked=blocked)
 
 
 def _finding(span: tuple[int, int], message: str, kind: str, *, fix: Fix | None = None, blocked: str = "") -> Finding:
@@ -139,19 +133,9 @@ def _have_run(word: str, active: Mapping[str, Rule]) -> bool:
         return False
     if word in active:
         return True
-    rules = _catalogue().values()
+    rules = catalogue.rules_by_name().values()
     meant = [rule for rule in rules if word in ("all", rule.group) and rule.severity is not Severity.ADVICE]
     return bool(meant) and all(rule.name in active for rule in meant)
-
-
-def _is_known(word: str, active: Mapping[str, Rule]) -> bool:
-    return word in active or word in ("all", _UNUSED.name, *GROUPS) or word in _catalogue()
-
-
-def _catalogue() -> dict[str, Rule]:
-    from perflint.engine.catalogue import rules_by_name
-
-    return rules_by_name()
 
 
 def _comment(line: int, rules: list[str], reason: str, comments: Comments, source: Source) -> Edit:

@@ -10,12 +10,11 @@ import sys
 import time
 import weakref
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from perflint.shim import hooks
 from perflint.shim.counts import Tally
-from perflint.shim.hooks import Undo, Watch, replace
+from perflint.shim.hooks import Undo, replace
 from perflint.shim.plan import COMPILE
 
 MODULE = "torch.nn.modules.module"
@@ -24,22 +23,18 @@ _SHARDED = ("FullyShardedDataParallel", "FSDPModule")
 _WRAPPERS = ("DataParallel", "DistributedDataParallel")
 
 
-def watch(run: Path) -> Watch:
+def watch(run: Path, module: Any) -> Undo:
     """Count the calls of modules, and compile those that are called often; results are tallied in `run`."""
+    modules = _Modules(run)
 
-    def patch(module: ModuleType) -> Undo:
-        modules = _Modules(run)
+    def call(each: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            modules.called(each)
+        except Exception as error:
+            hooks.warn(f"leaves {type(each).__qualname__} eager: {error!r}")
+        return each._call_impl(*args, **kwargs)
 
-        def call(each: Any, *args: Any, **kwargs: Any) -> Any:
-            try:
-                modules.called(each)
-            except Exception as error:
-                hooks.warn(f"leaves {type(each).__qualname__} eager: {error!r}")
-            return each._call_impl(*args, **kwargs)
-
-        return replace(module.Module, "_compiled_call_impl", call)  # which a module that is compiled has of its own
-
-    return patch
+    return replace(module.Module, "_compiled_call_impl", call)  # which a module that is compiled has of its own
 
 
 class _Modules:

@@ -12,10 +12,9 @@ from array import array
 from collections.abc import Callable, Iterator, MutableSequence
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
-from perflint.shim.hooks import Undo, Watch, after, before, replace, undo_all
+from perflint.shim.hooks import Undo, after, before, replace, undo_all
 
 CALL = "__perflint_call__"  # the global decorator by which the verifier is told of calls
 GRAPHS = "perflint.runtime.records"  # the module whose records count replays
@@ -117,24 +116,21 @@ def tallied(run: Path, kind: str) -> list[Tallied]:
     return list(found.values())
 
 
-def count_graphs(run: Path) -> Watch:
-    """Counts how often graphed functions are replayed, and remarks why others stay eager."""
+def count_graphs(run: Path, module: Any) -> Undo:
+    """Count how often graphed functions are replayed, and remark why others stay eager, by the module of records."""
 
     def tally(records: Any) -> Tally:
         if not hasattr(records, "tally"):
             records.tally = Tally(run, _GRAPH, records._name)
         return records.tally  # type: ignore[no-any-return]
 
-    def watch(module: ModuleType) -> Undo:
-        kind = module.Records
-        patched = {
-            "__init__": after(kind.__init__, lambda _, each, *args, **kwargs: tally(each)),
-            "replayed": after(kind.replayed, lambda _, each: tally(each).add()),
-            "refuse": before(kind.refuse, lambda each, mode, reason: tally(each).remark(reason)),
-        }
-        return undo_all([replace(kind, name, new) for name, new in patched.items()])
-
-    return watch
+    kind = module.Records
+    patched = {
+        "__init__": after(kind.__init__, lambda _, each, *args, **kwargs: tally(each)),
+        "replayed": after(kind.replayed, lambda _, each: tally(each).add()),
+        "refuse": before(kind.refuse, lambda each, mode, reason: tally(each).remark(reason)),
+    }
+    return undo_all([replace(kind, name, new) for name, new in patched.items()])
 
 
 def graphed(run: Path) -> Iterator[Tallied]:

@@ -134,58 +134,43 @@ def undo_all(changes: Iterable[Undo]) -> Undo:
     return undo
 
 
-def allow_counters_in_graphs(hits: Iterable[Callable[[int], None]]) -> Watch:
-    """Lets torch.compile call the counters without a graph break."""
-
-    def watch(config: ModuleType) -> Undo:
-        others = set(getattr(config, "reorderable_logging_functions", ()))
-        config.reorderable_logging_functions = {*others, *hits}  # type: ignore[attr-defined]
-        return lambda: setattr(config, "reorderable_logging_functions", others)
-
-    return watch
+def allow_counters_in_graphs(hits: Iterable[Callable[[int], None]], config: Any) -> Undo:
+    """Let torch.compile, of which this is the configuration, call the counters without a graph break."""
+    others = set(getattr(config, "reorderable_logging_functions", ()))
+    config.reorderable_logging_functions = {*others, *hits}
+    return lambda: setattr(config, "reorderable_logging_functions", others)
 
 
-def allow_counters_in_exports(hits: Iterable[Callable[[int], None]]) -> Watch:
-    """The same for torch.export, which has its own configuration."""
-
-    def watch(trace: ModuleType) -> Undo:
-        config = getattr(trace, "DEFAULT_EXPORT_DYNAMO_CONFIG", None)
-        functions: set[object] = getattr(config, "reorderable_logging_functions", set())
-        functions.update(hits)
-        return lambda: functions.difference_update(hits)
-
-    return watch
+def allow_counters_in_exports(hits: Iterable[Callable[[int], None]], trace: ModuleType) -> Undo:
+    """The same for torch.export, whose module has its own configuration."""
+    config = getattr(trace, "DEFAULT_EXPORT_DYNAMO_CONFIG", None)
+    functions: set[object] = getattr(config, "reorderable_logging_functions", set())
+    functions.update(hits)
+    return lambda: functions.difference_update(hits)
 
 
-def patch_files_run(patches: Callable[[str], bool], code: Code) -> Watch:
-    """Patches files that `runpy` runs, as spawned processes do with the main script."""
+def patch_files_run(patches: Callable[[str], bool], code: Code, runpy: Any) -> Undo:
+    """Patch files that `runpy` runs, as spawned processes do with the main script."""
+    original = runpy._get_code_from_file
 
-    def watch(runpy: ModuleType) -> Undo:
-        original = runpy._get_code_from_file
+    @functools.wraps(original)
+    def patched(*args: str) -> object:
+        found = original(*args)  # (run_name, path) gives (code, path) up to Python 3.11; then (path) gives the code
+        path = args[-1]
+        with suppress(OSError):
+            ours = code(path, Path(path).read_bytes()) if patches(path) else None
+            if ours is not None:
+                return (ours, *found[1:]) if isinstance(found, tuple) else ours
+        return found
 
-        @functools.wraps(original)
-        def patched(*args: str) -> object:
-            found = original(*args)  # (run_name, path) gives (code, path) up to Python 3.11; then (path) gives the code
-            path = args[-1]
-            with suppress(OSError):
-                ours = code(path, Path(path).read_bytes()) if patches(path) else None
-                if ours is not None:
-                    return (ours, *found[1:]) if isinstance(found, tuple) else ours
-            return found
-
-        return replace(runpy, "_get_code_from_file", patched)
-
-    return watch
+    return replace(runpy, "_get_code_from_file", patched)
 
 
-def patch_files_located(swap: Callable[[Any], None]) -> Watch:
-    """Shows `swap` the specs of modules that are loaded by their file and not found by any finder."""
+def patch_files_located(swap: Callable[[Any], None], util: Any) -> Undo:
+    """Show `swap` the specs of modules that are loaded by their file and not found by any finder."""
 
-    def watch(util: ModuleType) -> Undo:
-        def located(spec: Any, *_: Any, **named: Any) -> None:
-            if spec is not None and named.get("loader") is None:
-                swap(spec)
+    def located(spec: Any, *_: Any, **named: Any) -> None:
+        if spec is not None and named.get("loader") is None:
+            swap(spec)
 
-        return replace(util, "spec_from_file_location", after(util.spec_from_file_location, located))
-
-    return watch
+    return replace(util, "spec_from_file_location", after(util.spec_from_file_location, located))

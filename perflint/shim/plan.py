@@ -90,7 +90,8 @@ class Plan(NamedTuple):
 
     `root` is the project's folder; `watches` names what is fixed as the program runs, by `unsafe` means as well or not;
     `loaders` holds by real paths what is known of loaders, which the run `tunes` or makes as they were tuned.
-    `compiles`: modules that are called again and again are compiled.
+    `compiles`: modules that are called again and again are compiled. A run began in the folder `start`, and `tells` at
+    its end what took effect.
     """
 
     root: str
@@ -102,6 +103,8 @@ class Plan(NamedTuple):
     tunes: bool
     store: str
     compiles: bool = False
+    start: str = ""
+    tells: bool = True
 
     def loader_at(self, path: str, line: int) -> KnownLoader | None:
         """What is known of the loader at a line of a file: nothing where there are several."""

@@ -5,7 +5,6 @@ Each process that uses the folder holds a lock on it, which also keeps cleaners 
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -13,19 +12,12 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+
+from perflint.shim.plan import Plan, load
+from perflint.shim.session import plan_of
 
 _PREFIX = "perflint-run-"
-_ABOUT = "run.json"
 _KEEP_S = 7 * 86_400
-
-
-class About(NamedTuple):
-    """The run of a program of the project at `root`: the folder that it began in, and whether it tells."""
-
-    root: str
-    start: str
-    tells: bool
 
 
 class RunFolder:
@@ -33,10 +25,6 @@ class RunFolder:
 
     def __init__(self, path: Path, lock: int | None, shared: bool) -> None:
         self.path, self._lock, self._shared = path, lock, shared
-
-    def describe(self, about: About) -> None:
-        """Leave there what a run is; raises OSError."""
-        (self.path / _ABOUT).write_text(json.dumps(about), "utf-8")
 
     def leave(self) -> None:
         """Release the folder; the last process to do so removes it."""
@@ -71,19 +59,15 @@ def _is_rank() -> bool:
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
-def about(path: Path) -> About:
-    """The run whose folder is at `path`; raises OSError or ValueError."""
-    return About(*json.loads((path / _ABOUT).read_text("utf-8")))
-
-
-def latest(root: Path) -> Path | None:
-    """The folder of the latest run of the project at `root` that still runs or was killed."""
+def latest(root: Path) -> tuple[Path, Plan] | None:
+    """The latest run of the project at `root` that still runs or was killed: its folder and plan."""
     found = []
     for path in _folders():
         with suppress(OSError, ValueError, TypeError):
-            if about(path).root == os.path.realpath(root):
-                found.append((path.stat().st_mtime_ns, path))
-    return max(found, default=(0, None))[1]
+            plan = load(plan_of(path))
+            if plan.root == os.path.realpath(root):
+                found.append((path.stat().st_mtime_ns, path, plan))
+    return max(found)[1:] if found else None
 
 
 def sweep() -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple, NoReturn
 from perflint.engine.errors import UserError
 from perflint.shim import hooks, launch, run_folder, summary
 from perflint.shim.plan import Plan, save
-from perflint.shim.run_folder import About, RunFolder
+from perflint.shim.run_folder import RunFolder
 from perflint.shim.session import FIRST, OFF, Shim, environment, first_name, plan_of
 
 
@@ -47,7 +47,6 @@ class Run(NamedTuple):
 
     shim: Shim
     folder: RunFolder
-    about: About
     joining: Mapping[str, str]
     before: Mapping[str, str | None]
 
@@ -67,11 +66,10 @@ class Run(NamedTuple):
 
 def begin(plan: Plan, *, tells: bool = True) -> Run:
     """Begin a run by `plan`: patch this process's imports, and those of its children."""
-    about = About(plan.root, str(Path.cwd()), tells)
+    plan = plan._replace(start=str(Path.cwd()), tells=tells)
     folder = run_folder.enter()
     try:
         save(plan, plan_of(folder.path))
-        folder.describe(about)
         shim = Shim(plan, folder.path, first_name())
         shim.install()
     except BaseException:
@@ -80,7 +78,7 @@ def begin(plan: Plan, *, tells: bool = True) -> Run:
     joining = {**environment(folder.path), FIRST: str(os.getpid())}
     before = {name: os.environ.get(name) for name in joining}
     os.environ.update(joining)
-    return Run(shim, folder, about, joining, before)
+    return Run(shim, folder, joining, before)
 
 
 def launcher(program: Program, find: Callable[[], Plan]) -> Callable[[], None]:
@@ -96,7 +94,7 @@ def launcher(program: Program, find: Callable[[], Plan]) -> Callable[[], None]:
 
 def go_on(shim: Shim, folder: Path) -> None:
     """Resume the run that this process began before it called exec."""
-    _tell_at_end(Run(shim, run_folder.again(folder), run_folder.about(folder), {}, {}))
+    _tell_at_end(Run(shim, run_folder.again(folder), {}, {}))
 
 
 def _begun(program: Program, find: Callable[[], Plan]) -> Run | None:
@@ -129,7 +127,7 @@ def _end(run: Run, process: int) -> None:
     if os.getpid() != process:
         return  # a child that was forked
     try:
-        lines = run.lines() if run.about.tells and os.environ.get("LOCAL_RANK", "0") == "0" else []
+        lines = run.lines() if run.shim.plan.tells and os.environ.get("LOCAL_RANK", "0") == "0" else []
         with suppress(OSError, ValueError):  # standard error is closed
             if lines and sys.stderr is not None:
                 print(*lines, sep="\n", file=sys.stderr, flush=True)

@@ -34,18 +34,18 @@ class Shim:
         self._undo: list[Undo] = []
         self._has_ended = False  # later patches by others may hold on to ours, which then do nothing
         watched: dict[str, Watch] = {
-            "runpy": hooks.patch_files_run(self.patches, self.code),
-            "importlib.util": hooks.patch_files_located(self.swap),
-            counts.GRAPHS: counts.count_graphs(run),
-            "torch._dynamo.config": hooks.allow_counters_in_graphs(self._hits.values()),
-            "torch.export._trace": hooks.allow_counters_in_exports(self._hits.values()),
+            "runpy": partial(hooks.patch_files_run, self.patches, self.code),
+            "importlib.util": partial(hooks.patch_files_located, self.swap),
+            counts.GRAPHS: partial(counts.count_graphs, run),
+            "torch._dynamo.config": partial(hooks.allow_counters_in_graphs, self._hits.values()),
+            "torch.export._trace": partial(hooks.allow_counters_in_exports, self._hits.values()),
         }
         if loaders.LOADERS in plan.watches:
             watched[loaders.MODULE] = loaders.Loaders(plan, run).watch
         if plan.compiles:
             from perflint.shim import compiled  # here: few runs compile
 
-            watched[compiled.MODULE] = compiled.watch(run)
+            watched[compiled.MODULE] = partial(compiled.watch, run)
         self._watched = {module: partial(self._watch, watch) for module, watch in watched.items()}
         self._finder = hooks.Finder(self.swap, self._watched)
 

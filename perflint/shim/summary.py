@@ -10,14 +10,12 @@ from perflint.report.words import count
 from perflint.shim.counts import FIXES, Tallied, change, graphed, read, tallied
 from perflint.shim.loaders import made
 from perflint.shim.plan import COMPILE, KnownLoader, Plan
-from perflint.shim.run_folder import about
 
 _MOST_NAMED = 4  # processes in one line
 
 
 def summary(plan: Plan, run: Path) -> Iterator[str]:
     """The lines that say what the processes of a run have noted in its folder so far."""
-    start = about(run).start
     fixes, loaders, compiled = read(run, FIXES), list(made(run)), tallied(run, COMPILE)
     number = sum(bool(each.arguments) for each in loaders) + sum(bool(each.times) for each in compiled)
     unloaded, lines = 0, []
@@ -28,7 +26,7 @@ def summary(plan: Plan, run: Path) -> Iterator[str]:
         for offset, fix in enumerate(file.changes, 1):
             times = _times(fixes, path, offset)
             number += bool(times)
-            lines.append(f"  {os.path.relpath(path, start)}:{fix.line} {fix.rule}: {fix.title} ({_shown(times)})")
+            lines.append(f"  {os.path.relpath(path, plan.start)}:{fix.line} {fix.rule}: {fix.title} ({_shown(times)})")
     names = {each.process for each in fixes}
     where = f" in {len(names)} processes" if len(names) > 1 else ""
     yield f"perflint: {count(number, 'fix', 'fixes')} took effect{where}"
@@ -43,14 +41,14 @@ def summary(plan: Plan, run: Path) -> Iterator[str]:
         added = ", ".join(f"{name}={value}" for name, value in loader.arguments.items())
         rest = f"no workers: {loader.reason}" if loader.reason else ""
         said = "; ".join(filter(None, [added, rest, loader.note]))
-        yield f"  {os.path.relpath(loader.path, start)}:{loader.line} loader: {said}"
+        yield f"  {os.path.relpath(loader.path, plan.start)}:{loader.line} loader: {said}"
     for module in compiled:
         yield f"  compile {module.name}: {module.remark} ({count(module.times, 'call')})"
     if plan.compiles and not compiled:
         yield "  compile: never took effect: no module was called often enough"
     for left in plan.left:
         if left.rule == COMPILE:
-            yield f"  {os.path.relpath(left.path, start)}:{left.line} compile: never took effect: {left.reason}"
+            yield f"  {os.path.relpath(left.path, plan.start)}:{left.line} compile: never took effect: {left.reason}"
 
 
 def _times(fixes: Sequence[Tallied], path: str, number: int) -> dict[str, int]:

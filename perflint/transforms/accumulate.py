@@ -28,7 +28,7 @@ from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import path_of
 from perflint.transforms.accumulator import Accumulator, accumulator_of
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.host_reads import Read, read_of, way_to
+from perflint.transforms.host_reads import Read, item_of, read_of, way_to
 from perflint.transforms.names import name_of_torch
 from perflint.transforms.operations import InsertAfter, Replace
 from perflint.transforms.rewrite import rewrite
@@ -135,7 +135,7 @@ def _linear(program: Program, read: Read, added: ast.expr) -> Safety:
         is_double = (
             isinstance(other, ast.Call) and isinstance(other.func, ast.Attribute) and other.func.attr == "double"
         )
-        if any(isinstance(part, ast.expr) and _behind_item(part) is not part for part in ast.walk(other)):
+        if any(map(item_of, ast.walk(other))):
             raise Blocked("it is combined with another read, and host arithmetic may fail where a device's does not")
         if program.value(other).kind is not Kind.NUMBER and not is_double:
             raise Blocked(f"`{program.segment(other)}` is not known to be a number")
@@ -269,18 +269,11 @@ def _check_subtracted(program: Program, node: ast.expr) -> None:
 
 def _is_no_bool(program: Program, node: ast.expr) -> bool:
     is_computed = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.Div)
-    return is_computed or is_integer(program, node) or number_kind(program, _behind_item(node)) == FLOAT
+    return is_computed or is_integer(program, node) or number_kind(program, item_of(node) or node) == FLOAT
 
 
 def _is_integer(program: Program, node: ast.expr) -> bool:
-    return number_kind(program, _behind_item(node)) == INTEGER
-
-
-def _behind_item(node: ast.expr) -> ast.expr:
-    """What a call of `.item()` reads; of other nodes, themselves."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item":
-        return node.func.value
-    return node
+    return number_kind(program, item_of(node) or node) == INTEGER
 
 
 def _collection(program: Program, read: Read, statement: ast.stmt, name: ast.expr) -> Fix:

@@ -5,25 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import libcst as cst
 
 from perflint.syntax.edits import Unrenderable
-from perflint.transforms.code import Coder, Line, Piece, comment_line, fitted, with_blocks
-from perflint.transforms.operations import (
-    FIT,
-    ReplaceStatements,
-    derivation,
-    is_apart,
-    is_bare,
-    is_new,
-    last_line,
-    may_take,
-    rows_of,
-    stands_alone,
-)
-from perflint.transforms.trees import Trees
+from perflint.transforms.code import Coder, comment_line, fitted, with_blocks
+from perflint.transforms.operations import FIT, ReplaceStatements, is_new, note_of
+from perflint.transforms.trees import Line, Trees
 
 _BLOCKS = ("body", "orelse", "finalbody")
 _BEHIND = cst.SimpleWhitespace("  ")
@@ -39,22 +28,6 @@ class Changes:
     after: list[ast.stmt] = field(default_factory=list)
 
 
-class Updates(Protocol):
-    """Gives the nodes of the program."""
-
-    def line(self, node: ast.stmt) -> Line:
-        """The line of a simple statement, or a compound one."""
-
-    def statement(self, node: ast.stmt) -> cst.CSTNode:
-        """A simple statement, or a compound one."""
-
-    def piece(self, node: ast.expr) -> Piece | None:
-        """An expression."""
-
-    def updated(self, node: cst.CSTNode) -> Any:
-        """What has become of a node."""
-
-
 @dataclass(frozen=True)
 class _Comment:
     line: int
@@ -64,8 +37,8 @@ class _Comment:
 class Block:
     """Writes a block whose statements `changes` are to be made of."""
 
-    def __init__(self, trees: Trees, updates: Updates, coder: Coder, changes: Mapping[cst.CSTNode, Changes]) -> None:
-        self._trees, self._updates, self._coder, self._changes = trees, updates, coder, changes
+    def __init__(self, trees: Trees, coder: Coder, changes: Mapping[cst.CSTNode, Changes]) -> None:
+        self._trees, self._coder, self._changes = trees, coder, changes
         self._above: dict[cst.CSTNode, Sequence[cst.EmptyLine]] = {}  # what stands above a line from now on
         self._comments: list[_Comment] = []  # that are still to be written
         self._head: Sequence[cst.EmptyLine] = ()  # what stands above the next new statement
@@ -133,7 +106,7 @@ class Block:
         """Divide what stands above the first line between it and the new statement that is put in front of it."""
         new = [*changes.before, *(changes.replaced.new if changes.replaced else ())]
         lines = list(self._leading(first))
-        if not is_new(new[0]) and self._updates.line(new[0]) is first:
+        if not is_new(new[0]) and self._trees.line(new[0]) is first:
             return
         stays = changes.replaced is None or first in {*self._kept(changes.replaced.new)}
         cut = len(lines)
@@ -145,8 +118,8 @@ class Block:
 
     def _count(self, rest: Sequence[Any], replaced: ReplaceStatements) -> int:
         """How many lines of the block the replaced statements take up: all of them."""
-        given = {id(self._updates.statement(each)) for each in replaced.old}
-        lines = list(dict.fromkeys(map(self._updates.line, replaced.old)))
+        given = {id(self._trees.statement(each)) for each in replaced.old}
+        lines = list(dict.fromkeys(map(self._trees.line, replaced.old)))
         parts = [part for line in lines for part in _parts(line)]
         if {id(part) for part in parts} != given or any(a is not b for a, b in zip(lines, rest, strict=False)):
             raise Unrenderable(f"line {replaced.old[0].lineno}: it shares a line with something else")
@@ -155,14 +128,14 @@ class Block:
     def _kept(self, new: Sequence[ast.AST]) -> Iterator[cst.CSTNode]:
         """The nodes of the program that the new statements hold, and the lines of statements."""
         for node in new:
-            if (origin := derivation(node)) is not None and (whole := self._updates.piece(origin[0])) is not None:
+            if (origin := note_of(node).origin) is not None and (whole := self._trees.piece(origin[0])) is not None:
                 yield whole
             if is_new(node) or not isinstance(node, ast.expr | ast.stmt):
                 yield from self._kept(list(ast.iter_child_nodes(node)))
             elif isinstance(node, ast.stmt):
-                if not is_bare(node):
-                    yield self._updates.line(node)
-            elif (piece := self._updates.piece(node)) is not None:
+                if not note_of(node).is_bare:
+                    yield self._trees.line(node)
+            elif (piece := self._trees.piece(node)) is not None:
                 yield piece
             else:
                 yield from self._kept(list(ast.iter_child_nodes(node)))
@@ -174,7 +147,7 @@ class Block:
         above = _above(node) if is_first else ()
         for child in node.children:
             if isinstance(child, cst.Comment):
-                yield _Comment(self._trees.line(child), child.value)
+                yield _Comment(self._trees.number(child), child.value)
             elif not any(child is each for each in above):
                 yield from self._lost(child, kept, False)
 
@@ -186,7 +159,7 @@ class Block:
         for number, statement in enumerate(new, 1):
             if statement in whole:
                 continue
-            until = last if default and number == len(new) else last_line(statement)
+            until = last if default and number == len(new) else note_of(statement).last
             head, self._head = self._head, ()
             line = self._new(statement, until) if is_new(statement) else self._old(statement, new)
             lines.append(_under(head, line))
@@ -195,7 +168,7 @@ class Block:
     def _whole(self, new: Sequence[ast.stmt]) -> set[ast.stmt]:
         """The statements of the program behind another one on its line, where `new` has all of that line."""
         old = [each for each in new if not is_new(each)]
-        lines = [self._updates.line(each) for each in old]
+        lines = [self._trees.line(each) for each in old]
         return {
             each
             for each, line, before in zip(old[1:], lines[1:], lines, strict=False)
@@ -203,34 +176,34 @@ class Block:
         }
 
     def _old(self, statement: ast.stmt, new: Sequence[ast.stmt]) -> Any:
-        line = self._updates.line(statement)
+        line = self._trees.line(statement)
         above = [comment_line(each.text) for each in self._take(statement.lineno - 1, statement)]
-        given = {self._updates.statement(each) for each in new if not is_new(each)}
+        given = {self._trees.statement(each) for each in new if not is_new(each)}
         if given.issuperset(_parts(line)):
             kept = self._kept_line(line)
-            return kept.visit(_Uncommented()) if is_bare(statement) else _under(above, kept)
-        small = self._updates.updated(self._updates.statement(statement))
+            return kept.visit(_Uncommented()) if note_of(statement).is_bare else _under(above, kept)
+        small = self._coder.update(self._trees.statement(statement))
         return _under(above, cst.SimpleStatementLine([small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]))
 
     def _kept_line(self, line: Any) -> Any:
-        updated = self._updates.updated(line).visit(_Blanks())
+        updated = self._coder.update(line).visit(_Blanks())
         return updated.with_changes(leading_lines=self._above[line]) if line in self._above else updated
 
     def _new(self, statement: ast.stmt, last: int) -> Any:
         line: Any = self._coder.statement(statement)
-        if isinstance(statement, ast.Assign) and rows_of(statement.value) == (FIT,):
+        if isinstance(statement, ast.Assign) and note_of(statement.value).rows == (FIT,):
             line = fitted(line, self._column, self._coder.indent)
         comments = self._take(last, statement)
         is_short = "\n" not in self._trees.module.code_for_node(line).strip() or not isinstance(
             line, cst.SimpleStatementLine
         )
-        is_behind = bool(comments) and comments[-1].line == last and stands_alone(statement) and is_short
+        is_behind = bool(comments) and comments[-1].line == last and note_of(statement).alone and is_short
         behind = comments.pop() if is_behind else None
         blocks = {name: block for name in _BLOCKS if (block := getattr(statement, name, None))}
         rest = blocks.get("orelse", ())
         if isinstance(line, cst.If) and len(rest) == 1 and isinstance(rest[0], ast.If) and is_new(rest[0]):
             del blocks["orelse"]
-            line = line.with_changes(orelse=self._new(rest[0], last_line(rest[0])))  # an `elif`
+            line = line.with_changes(orelse=self._new(rest[0], note_of(rest[0]).last))  # an `elif`
         if blocks:
             self._column += len(self._unit or self._coder.indent)
             line = with_blocks(line, {name: self._lines(block) for name, block in blocks.items()}, self._unit)
@@ -242,15 +215,14 @@ class Block:
             else:
                 line = line.with_changes(body=line.body.with_changes(header=trailing))
         above = [comment_line(each.text) for each in comments]
-        if is_apart(statement):
+        if note_of(statement).is_apart:
             above.insert(0, cst.EmptyLine(indent=False))
         return _under(above, line)
 
     def _take(self, last: int, statement: ast.stmt | None = None) -> list[_Comment]:
         """The comments up to the line `last`, which are written now, if the new `statement` may have them."""
-        taken = [
-            each for each in self._comments if each.line <= last and (not statement or may_take(statement, each.line))
-        ]
+        lines = note_of(statement).lines if statement is not None else None
+        taken = [each for each in self._comments if each.line <= last and (lines is None or each.line in lines)]
         self._comments = [each for each in self._comments if each not in taken]
         return taken
 
@@ -262,7 +234,7 @@ def _parts(line: Line) -> Sequence[cst.CSTNode]:
 
 def _tells(new: Sequence[ast.stmt]) -> bool:
     """Do the new statements say for which old ones they stand?"""
-    return any(last_line(node) for each in new for node in ast.walk(each) if isinstance(node, ast.stmt))
+    return any(note_of(node).last for each in new for node in ast.walk(each) if isinstance(node, ast.stmt))
 
 
 def _above(line: cst.CSTNode) -> Sequence[cst.EmptyLine]:

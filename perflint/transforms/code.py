@@ -10,10 +10,9 @@ from typing import Any, TypeVar
 
 import libcst as cst
 
-from perflint.transforms.operations import derivation, is_new, rows_of
+from perflint.transforms.operations import is_new, note_of
+from perflint.transforms.trees import Line, Piece, Trees
 
-Piece = cst.BaseExpression | cst.Slice
-Line = cst.SimpleStatementLine | cst.BaseCompoundStatement
 Node = TypeVar("Node", bound=ast.AST)
 
 _KEPT, _LIKE, _ROWS = "_perflint_kept_", "_perflint_like_", "_perflint_rows_"
@@ -24,42 +23,40 @@ _STATEMENTS = (
     *(cst.Assign, cst.AnnAssign, cst.AugAssign, cst.Return, cst.Expr),
     *(cst.For, cst.If, cst.While),
 )
+_LOOSE = (
+    *(ast.BinOp, ast.BoolOp, ast.UnaryOp, ast.Compare, ast.IfExp, ast.NamedExpr, ast.Lambda, ast.Tuple),
+    *(ast.Await, ast.Yield, ast.YieldFrom),
+)
 _SIMPLE = (cst.Name, cst.Integer, cst.UnaryOperation)
 
 
 class Coder:
     """Makes libcst nodes of new code.
 
-    `find` gives the node of an expression of the program, `update` what has become of it, `derive` what it is with
-    other parts, `around` the node around. New strings are quoted by `quote`, new lines indented by `indent`.
+    `update` gives what has become of a node of the program, `derive` what an expression is with other parts.
     """
 
     def __init__(
         self,
-        find: Callable[[ast.expr], Piece | None],
-        update: Callable[[Piece], Piece],
+        trees: Trees,
+        update: Callable[[Any], Any],
         derive: Callable[[Piece, Mapping[ast.expr, ast.expr]], Piece],
-        around: Callable[[cst.CSTNode], cst.CSTNode | None],
-        quote: str,
-        indent: str,
     ) -> None:
-        self.find, self._update, self._derive, self.around = find, update, derive, around
-        self.quote, self.indent = quote, indent
+        self.trees, self._update, self._derive = trees, update, derive
+        self.indent = trees.module.default_indent
         self.kept: dict[str, Piece] = {}
         self.rows: dict[str, tuple[int, ...]] = {}
         self._ready: dict[cst.CSTNode, Piece] = {}
 
-    def update(self, piece: Piece) -> Piece:
-        """What has become of `piece`."""
-        return self._ready[piece] if piece in self._ready else self._update(piece)
+    def update(self, node: Any) -> Any:
+        """What has become of a node of the program."""
+        return self._ready[node] if node in self._ready else self._update(node)
 
     def expression(self, node: ast.expr) -> cst.BaseExpression:
         """The libcst node of `node`, new or of the program, without brackets around it."""
         found = self._of_program(node)
         if isinstance(found, cst.BaseExpression):
-            kept = self.update(found)
-            assert isinstance(kept, cst.BaseExpression)
-            return in_brackets(kept)
+            return in_brackets(self.update(found))
         written = cst.parse_expression(_text(self._marked(node))).visit(_Filling(self))
         assert isinstance(written, cst.BaseExpression)
         return written
@@ -90,10 +87,10 @@ class Coder:
 
     def _of_program(self, node: ast.AST) -> Piece | None:
         """The node of an expression of the program, or of one that is derived from it; None for new code."""
-        origin = derivation(node)
+        origin = note_of(node).origin
         if origin is None:
-            return self.find(node) if isinstance(node, ast.expr) and not is_new(node) else None
-        piece = self.find(origin[0])
+            return self.trees.piece(node) if isinstance(node, ast.expr) and not is_new(node) else None
+        piece = self.trees.piece(origin[0])
         if piece is None:
             return None
         made = self._derive(piece, origin[1])
@@ -103,7 +100,7 @@ class Coder:
     def _part(self, node: ast.AST) -> ast.AST:
         kept = self._of_program(node)
         if kept is None:
-            return self._in_rows(self._marked(node), rows_of(node))
+            return self._in_rows(self._marked(node), note_of(node).rows)
         number = f"{len(self.kept)}_"
         self.kept[number] = kept
         return _like(node, number) or ast.Name(_KEPT + number, getattr(node, "ctx", ast.Load()))
@@ -122,27 +119,17 @@ def _text(node: ast.AST) -> str:
 
 
 def _like(node: ast.AST, number: str) -> ast.expr | None:
-    """An expression with a mark in it which binds as `node` does, so that it stands in brackets where that has to."""
+    """An expression with marks in it which binds as `node` does, so that it stands in brackets where that has to."""
+    if not isinstance(node, _LOOSE):
+        return None
     mark = ast.Name(_LIKE + number, ast.Load())
-    if isinstance(node, ast.BinOp):
-        return ast.BinOp(mark, node.op, mark)
-    if isinstance(node, ast.BoolOp):
-        return ast.BoolOp(node.op, [mark, mark])
-    if isinstance(node, ast.UnaryOp):
-        return ast.UnaryOp(node.op, mark)
-    if isinstance(node, ast.Compare):
-        return ast.Compare(mark, [ast.Lt()], [mark])
-    if isinstance(node, ast.IfExp):
-        return ast.IfExp(mark, mark, mark)
-    if isinstance(node, ast.Await | ast.Yield | ast.YieldFrom):
-        return type(node)(mark)
-    if isinstance(node, ast.NamedExpr):
-        return ast.NamedExpr(ast.Name(mark.id, ast.Store()), mark)
-    if isinstance(node, ast.Lambda):
-        return ast.Lambda(ast.arguments([], [], None, [], [], None, []), mark)
-    if isinstance(node, ast.Tuple):
-        return ast.Tuple([mark, mark], node.ctx)
-    return None
+    fields = {name: getattr(node, name) for name in node._fields}
+    for name, value in fields.items():
+        if isinstance(value, list) and name != "ops":
+            fields[name] = [mark for _ in value]
+        elif isinstance(value, ast.expr):
+            fields[name] = mark
+    return type(node)(**fields)
 
 
 class _Filling(cst.CSTTransformer):
@@ -160,10 +147,10 @@ class _Filling(cst.CSTTransformer):
         if isinstance(node, cst.Slice):
             return _spaced(node)
         if isinstance(node, cst.SimpleString):
-            return _quoted(node, self._coder.quote)
+            return _quoted(node, self._coder.trees.quote)
         if isinstance(node, cst.Attribute):
             kept = self._kept(original_node.value, _KEPT)
-            around = self._coder.around(kept) if kept is not None else None
+            around = self._coder.trees.parents.get(kept) if kept is not None else None
             return node.with_changes(dot=around.dot) if isinstance(around, cst.Attribute) else node
         if isinstance(node, cst.Call):
             name = node.func.value if isinstance(node.func, cst.Name) else ""
@@ -182,16 +169,14 @@ class _Filling(cst.CSTTransformer):
         if isinstance(original_node, cst.BaseExpression):
             kept = self._kept(original_node, _KEPT) or self._kept(_inner(original_node), _LIKE)
         if isinstance(kept, cst.BaseExpression):
-            updated = self._coder.update(kept)
-            assert isinstance(updated, cst.BaseExpression)
-            return in_brackets(updated, needed=bool(original_node.lpar))
+            return in_brackets(self._coder.update(kept), needed=bool(original_node.lpar))
         return node
 
     def _laid_out(self, marked: cst.Call, node: cst.Call) -> cst.Call:
         """The call with its arguments as they stand in the program, where all of them are those of one call there."""
         kept = [self._kept(each.value, _KEPT) for each in marked.args]
-        found = [self._coder.around(each) if each is not None else None for each in kept]
-        call = self._coder.around(found[0]) if found and found[0] is not None else None
+        found = [self._coder.trees.parents.get(each) if each is not None else None for each in kept]
+        call = self._coder.trees.parents.get(found[0]) if found and found[0] is not None else None
         if not isinstance(call, cst.Call) or len(call.args) != len(found):
             return node
         if any(one is not other for one, other in zip(call.args, found, strict=True)):

@@ -42,6 +42,13 @@ def read_of(program: Program, sync: Sync) -> Read:
     return Read(top, base, "item" in links or bool(converts_to), converts_to)
 
 
+def item_of(node: ast.AST) -> ast.expr | None:
+    """The tensor of which `node` reads the number, in `loss.item()`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item":
+        return node.func.value
+    return None
+
+
 def _link(program: Program, node: ast.AST | None) -> tuple[str, ast.expr] | None:
     """What `node` does to the value of what it is a link behind, and that; None where it is no link."""
     if isinstance(node, ast.Attribute) and node.attr == "data":

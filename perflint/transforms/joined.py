@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perflint.analysis.ir.graph import Definition
+from perflint.analysis.ir.graph import Value as IRValue
 from perflint.analysis.ir.occurrences import occurrences, start_region
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.memory.locations import ANYWHERE, Location, made
+from perflint.analysis.memory.locations import ANYWHERE, Location, Locations, made
+from perflint.analysis.memory.points_to import PointsTo
 from perflint.analysis.program import Program
-from perflint.analysis.values.operations import TorchCall, operation
+from perflint.analysis.values.operations import TorchCall
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import LOOPS, Loop, PlainLoop, own_nodes, path_of
@@ -183,60 +185,29 @@ def _check_own(
     """
     memory = program.get(Memory)
     points, graph = memory.points_to(node), memory.graph(node)
-    own = list(_memory(program, node, set()))
-    places = {*own, *(place for place in points.of(node) if is_made_in(graph, within, place))}
+    own = program.get(_FreshMemory).points_to(node).of(node)
     is_own = points.is_known and all(is_made_in(graph, within, place) for place in own)
+    places = own | {place for place in points.of(node) if is_made_in(graph, within, place)}
     if not is_own or any(_may_change(program, place, point, loop, result) for place in places):
         raise Blocked(f"`{program.segment(node)}` isn't known to be a tensor of its own, which nothing else changes")
 
 
-def _memory(program: Program, node: ast.expr, seen: set[ast.expr]) -> Iterator[Location]:
-    """Whose memory `node` may be; what modules give, and the batches of loaders, are taken to be new."""
-    points, graph = program.get(Memory).points_to(node), program.get(Memory).graph(node)
-    if node in seen:
-        return
-    seen.add(node)
-    if isinstance(node, ast.Name):
-        for value in graph.definitions(node):
-            source = value.source if isinstance(value, Definition) else None
-            if isinstance(value, Definition) and source is not None:
-                if program.value(source).kind is Kind.LOADER and value.steps[:1] == ("each",):
-                    yield made(value.node)
-                elif not value.steps or _is_of_module(program, source):
-                    yield from _memory(program, source, seen)
-                else:
-                    yield from points.of(node)
-            else:
-                yield from points.of(node)
-    elif isinstance(node, ast.IfExp):
-        yield from (place for each in (node.body, node.orelse) for place in _memory(program, each, seen))
-    elif isinstance(node, ast.Subscript):
-        yield from _memory(program, node.value, seen)
-    elif isinstance(node, ast.Call):
-        yield from _memory_of_call(program, node, seen)
-    else:
-        yield from points.of(node)
+class _Fresh(PointsTo):
+    """Takes what modules give, and the batches of loaders, to be new."""
+
+    def result(self, call: ast.Call) -> Locations:
+        """What a call may evaluate to."""
+        is_new = self.program.value(call.func).kind is Kind.MODULE
+        return frozenset({made(call)}) if is_new else super().result(call)
+
+    def _defined(self, value: IRValue) -> Locations:
+        source = value.source if isinstance(value, Definition) and value.steps[:1] == ("each",) else None
+        is_batch = source is not None and self.program.value(source).kind is Kind.LOADER
+        return frozenset({made(value.node)}) if isinstance(value, Definition) and is_batch else super()._defined(value)
 
 
-def _memory_of_call(program: Program, call: ast.Call, seen: set[ast.expr]) -> Iterator[Location]:
-    callee, found = program.callee(call), operation(program, call)
-    if _is_of_module(program, call):
-        yield made(call)
-    elif isinstance(callee, ast.FunctionDef):
-        yield made(call)
-        for each in own_nodes(callee):
-            if isinstance(each, ast.Return) and each.value is not None:
-                yield from (place for place in _memory(program, each.value, seen) if place.is_outside)
-    elif found is not None:
-        yield made(call)
-        for argument in (*found.does.views, *found.does.may_return):
-            yield from (place for each in argument.of(call) for place in _memory(program, each, seen))
-    else:
-        yield from program.get(Memory).points_to(call).of(call)
-
-
-def _is_of_module(program: Program, node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and program.value(node.func).kind is Kind.MODULE
+class _FreshMemory(Memory):
+    analysis = _Fresh
 
 
 def _may_change(program: Program, place: Location, point: ast.AST, loop: Loop, result: str) -> bool:

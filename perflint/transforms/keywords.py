@@ -1,8 +1,9 @@
-"""Adds keyword arguments to a call in the call's own layout."""
+"""Adds keyword arguments to calls, and names to imports, in the layout that these have."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import libcst as cst
 
@@ -24,34 +25,53 @@ def with_keywords(trees: Trees, old: cst.Call, call: cst.Call, given: Given) -> 
     if not front:
         fresh = _parted(fresh, _BLANK)
         return call.with_changes(args=[*fresh, *rest] if rest else [*fresh[:-1], _last(fresh[-1])])
-    last = front[-1]
     above = front[-2].comma.whitespace_after if len(front) > 1 else call.whitespace_before_args  # type: ignore[union-attr]
-    first: cst.BaseParenthesizableWhitespace
-    between: cst.BaseParenthesizableWhitespace
-    if isinstance(above, cst.ParenthesizedWhitespace):
-        first = between = above.with_changes(first_line=cst.TrailingWhitespace(), empty_lines=())
-    else:
-        first, between = _inline(trees, old, place - 1, given), _BLANK
+    first = None if isinstance(above, cst.ParenthesizedWhitespace) else _inline(trees, old, place - 1, given)
+    return call.with_changes(args=[*_behind(front, fresh, above, first), *rest])
+
+
+def with_names(node: cst.ImportFrom, names: Sequence[str]) -> cst.ImportFrom:
+    """`from module import ...` with these names, too."""
+    assert not isinstance(node.names, cst.ImportStar)
+    above = node.lpar.whitespace_after if isinstance(node.lpar, cst.LeftParen) else _BLANK
+    fresh = [cst.ImportAlias(cst.Name(name)) for name in names]
+    return node.with_changes(names=_behind(node.names, fresh, above))
+
+
+def _behind(
+    front: Sequence[Any],
+    fresh: Sequence[Any],
+    above: cst.BaseParenthesizableWhitespace,
+    first: cst.BaseParenthesizableWhitespace | None = None,
+) -> list[Any]:
+    """The items `front` with `fresh` ones behind: on lines of their own if a line break is `above` the last one.
+
+    `first` is what stands in front of the first of them, where that is something else than between them.
+    """
+    *kept, last = front
+    is_broken = isinstance(above, cst.ParenthesizedWhitespace)
+    between = above.with_changes(first_line=cst.TrailingWhitespace(), empty_lines=()) if is_broken else _BLANK
+    first = first or between
     has_comma = isinstance(last.comma, cst.Comma)
-    tail = last.comma.whitespace_after if isinstance(last.comma, cst.Comma) else last.whitespace_after_arg
-    if isinstance(above, cst.ParenthesizedWhitespace) and isinstance(tail, cst.ParenthesizedWhitespace):
-        first = first.with_changes(first_line=tail.first_line)  # a comment behind an argument stays there
+    tail = last.comma.whitespace_after if has_comma else getattr(last, "whitespace_after_arg", _NOTHING)
+    if is_broken and isinstance(tail, cst.ParenthesizedWhitespace):
+        first = first.with_changes(first_line=tail.first_line)  # a comment behind an item stays there
         tail = tail.with_changes(first_line=cst.TrailingWhitespace())
-    before = last.with_changes(comma=cst.Comma(whitespace_after=first), whitespace_after_arg=_NOTHING)
     *more, final = _parted(fresh, between)
-    if has_comma:
-        final = final.with_changes(comma=cst.Comma(whitespace_after=tail))
-    else:
-        final = _last(final).with_changes(whitespace_after_arg=tail)
-    return call.with_changes(args=[*front[:-1], before, *more, final, *rest])
+    final = final.with_changes(comma=cst.Comma(whitespace_after=tail)) if has_comma else _last(final)
+    before = last.with_changes(comma=cst.Comma(whitespace_after=first))
+    if isinstance(last, cst.Arg):
+        before = before.with_changes(whitespace_after_arg=_NOTHING)
+        final = final if has_comma else final.with_changes(whitespace_after_arg=tail)
+    return [*kept, before, *more, final]
 
 
-def _parted(arguments: Sequence[cst.Arg], between: cst.BaseParenthesizableWhitespace) -> list[cst.Arg]:
-    return [each.with_changes(comma=cst.Comma(whitespace_after=between)) for each in arguments]
+def _parted(items: Sequence[Any], between: cst.BaseParenthesizableWhitespace) -> list[Any]:
+    return [each.with_changes(comma=cst.Comma(whitespace_after=between)) for each in items]
 
 
-def _last(argument: cst.Arg) -> cst.Arg:
-    return argument.with_changes(comma=cst.MaybeSentinel.DEFAULT)
+def _last(item: Any) -> Any:
+    return item.with_changes(comma=cst.MaybeSentinel.DEFAULT)
 
 
 def _inline(trees: Trees, call: cst.Call, at: int, given: Given) -> cst.BaseParenthesizableWhitespace:

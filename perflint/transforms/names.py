@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from perflint.analysis.program import Program
 from perflint.syntax.scopes import bound_names
+from perflint.syntax.walk import PlainLoop
 from perflint.transforms.blocked import Blocked
 
 
@@ -45,6 +46,13 @@ def names_in(root: ast.AST) -> Iterator[str]:
         elif not isinstance(node, ast.keyword):
             fields = (getattr(node, field, None) for field in ("id", "arg", "name", "rest"))
             yield from (name for name in fields if isinstance(name, str))
+
+
+def check_layout(program: Program, loop: PlainLoop) -> None:
+    """Raise Blocked where the loop shares lines with something else."""
+    before = program.text[program.source.line_start(loop.lineno) : program.span(loop)[0]]
+    if before.strip() or loop.body[0].lineno == loop.lineno:
+        raise Blocked("the loop shares a line with something else: put its body on lines of its own", loop)
 
 
 def check_alone(program: Program, statement: ast.stmt) -> None:

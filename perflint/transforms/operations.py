@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar, cast
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, cast
 
 Node = TypeVar("Node", bound=ast.AST)
 FIT = 0  # rows: as they fit
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
-_NEW, _FROM, _APART, _DERIVED, _ROWS, _BARE = (
-    f"_perflint_{name}" for name in ("new", "from", "apart", "derived", "rows", "bare")
-)
+_NOTE = "_perflint_note"
 
 
 @dataclass(frozen=True)
@@ -80,6 +78,43 @@ class Decorate:
 Operation = Replace | ReplaceStatements | InsertBefore | InsertAfter | AddKeywords | AddName | Decorate
 
 
+@dataclass(frozen=True)
+class Note:
+    """What code is told beside its syntax.
+
+    `is_new`: it is no part of the program, also where it is told to stand at a place of that. `is_apart`: there is to
+    be a blank line above it. `rows`: how many arguments stand on each of its lines. `origin` is the expression of the
+    program that it was derived from, with the parts that are others. `is_bare`: it is a copy of a statement, and leaves
+    the comments to another one.
+
+    It stands for the program up to the line `last`, whose comments it has: those on `lines`, where some are told. The
+    one at the end goes behind it where it stands `alone` for that.
+    """
+
+    is_new: bool = False
+    is_apart: bool = False
+    is_bare: bool = False
+    rows: tuple[int, ...] = ()
+    origin: tuple[ast.expr, Mapping[ast.expr, ast.expr]] | None = None
+    last: int = 0
+    alone: bool = True
+    lines: frozenset[int] | None = None
+
+
+_PLAIN = Note()
+
+
+def note_of(node: ast.AST) -> Note:
+    """What `node` is told."""
+    found: Note = getattr(node, _NOTE, _PLAIN)
+    return found
+
+
+def _noted(node: Node, **told: Any) -> Node:
+    setattr(node, _NOTE, replace(note_of(node), **told))
+    return node
+
+
 def takes_keywords(call: ast.Call) -> bool:
     """Can the call be given keywords: is its argument no bare generator?"""
     return not (len(call.args) == 1 and isinstance(call.args[0], ast.GeneratorExp) and not call.keywords)
@@ -87,13 +122,12 @@ def takes_keywords(call: ast.Call) -> bool:
 
 def new(node: Node) -> Node:
     """Mark `node` as new code, also where it is told to stand at a place of the program."""
-    setattr(node, _NEW, True)
-    return node
+    return _noted(node, is_new=True)
 
 
 def is_new(node: ast.AST) -> bool:
     """Is `node` new code, and no part of the program?"""
-    return getattr(node, _NEW, False) or not hasattr(node, "lineno")
+    return note_of(node).is_new or not hasattr(node, "lineno")
 
 
 def derived(old: ast.expr, parts: Mapping[ast.expr, ast.expr]) -> ast.expr:
@@ -116,11 +150,11 @@ def derived(old: ast.expr, parts: Mapping[ast.expr, ast.expr]) -> ast.expr:
         made = new(type(node)(**fields))
         if isinstance(node, ast.expr):
             ast.copy_location(made, node)
-            base, first = derivation(node) or (node, {})
+            base, first = note_of(node).origin or (node, {})
             kept = {part: derived(code, parts) for part, code in first.items()}
             inside = {part for code in first.values() for part in ast.walk(code)}
             more = {part: used[part] for part in used if part not in before and part not in inside}
-            setattr(made, _DERIVED, (base, {**kept, **more}))
+            _noted(made, origin=(base, {**kept, **more}))
         return made
 
     def each(value: object) -> object:
@@ -131,36 +165,17 @@ def derived(old: ast.expr, parts: Mapping[ast.expr, ast.expr]) -> ast.expr:
     return cast(ast.expr, copied(old))
 
 
-def derivation(node: ast.AST) -> tuple[ast.expr, Mapping[ast.expr, ast.expr]] | None:
-    """The expression of the program that `node` was derived from, and the other parts; None where it was from none."""
-    found: tuple[ast.expr, Mapping[ast.expr, ast.expr]] | None = getattr(node, _DERIVED, None)
-    return found
-
-
 def in_rows(node: ast.expr, *rows: int) -> ast.expr:
     """Let the arguments of the new call, or the items of the new tuple, stand on lines of so many each.
 
     With FIT they stand as they fit: on the line of the call, or on one or more of their own.
     """
-    setattr(node, _ROWS, rows)
-    return node
-
-
-def rows_of(node: ast.AST) -> tuple[int, ...]:
-    """How many arguments stand on each line; empty where that is not said."""
-    found: tuple[int, ...] = getattr(node, _ROWS, ())
-    return found
+    return _noted(node, rows=rows)
 
 
 def without_comments(statement: Node) -> Node:
     """Let a copy of a statement of the program leave its comments to another one."""
-    setattr(statement, _BARE, True)
-    return statement
-
-
-def is_bare(statement: ast.AST) -> bool:
-    """Does this copy of a statement leave its comments to another one?"""
-    return bool(getattr(statement, _BARE, False))
+    return _noted(statement, is_bare=True)
 
 
 def standing_for(statement: Node, old: ast.stmt, *, head: bool = False, last: int = 0, alone: bool = True) -> Node:
@@ -168,23 +183,16 @@ def standing_for(statement: Node, old: ast.stmt, *, head: bool = False, last: in
 
     The one at the end goes behind it where it stands `alone` for that.
     """
-    setattr(statement, _FROM, (last or (_head_end(old) if head else old.end_lineno), alone))
-    return statement
+    return _noted(statement, last=last or (_head_end(old) if head else old.end_lineno), alone=alone)
 
 
 def forget_comments(statements: Sequence[ast.stmt], lines: set[int]) -> None:
     """Let statements leave the comments of what they stand for to others, but for those on these lines."""
     for each in (node for statement in statements for node in ast.walk(statement) if isinstance(node, ast.stmt)):
-        found: tuple[int, bool] = getattr(each, _FROM, (0, False))[:2]
-        setattr(each, _FROM, (*found, frozenset(lines)))
+        note = note_of(each)
+        _noted(each, lines=frozenset(lines), alone=note.alone and note.last > 0)
     if lines and statements and is_new(statements[-1]):
-        setattr(statements[-1], _FROM, (max(lines), False, frozenset(lines)))
-
-
-def may_take(statement: ast.stmt, line: int) -> bool:
-    """May the new `statement` have a comment on this line?"""
-    found: tuple[int, bool, frozenset[int]] | tuple[()] = getattr(statement, _FROM, ())
-    return len(found) < 3 or line in found[2]
+        _noted(statements[-1], last=max(lines), alone=False)
 
 
 def located(node: Node, at: ast.expr | ast.stmt) -> Node:
@@ -196,22 +204,10 @@ def located(node: Node, at: ast.expr | ast.stmt) -> Node:
 
 
 def _new_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    if is_new(node) or not hasattr(node, "lineno"):
+    if is_new(node):
         yield node
         for child in ast.iter_child_nodes(node):
             yield from _new_nodes(child)
-
-
-def last_line(statement: ast.stmt) -> int:
-    """The last line of the program for which the new `statement` stands; 0 where it stands for none."""
-    found: tuple[int, ...] = getattr(statement, _FROM, (0,))
-    return found[0]
-
-
-def stands_alone(statement: ast.stmt) -> bool:
-    """May a comment at the end of what the new `statement` stands for go behind it?"""
-    found: tuple[int, ...] = getattr(statement, _FROM, (0, True))
-    return bool(found[1])
 
 
 def same_code(one: ast.AST, other: ast.AST) -> bool:
@@ -221,13 +217,7 @@ def same_code(one: ast.AST, other: ast.AST) -> bool:
 
 def apart(statement: Node) -> Node:
     """Let there be a blank line above the new `statement`."""
-    setattr(statement, _APART, True)
-    return statement
-
-
-def is_apart(statement: ast.stmt) -> bool:
-    """Is there to be a blank line above the new `statement`?"""
-    return bool(getattr(statement, _APART, False))
+    return _noted(statement, is_apart=True)
 
 
 def _head_end(statement: ast.stmt) -> int:

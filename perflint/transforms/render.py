@@ -10,12 +10,12 @@ from typing import Any
 
 import libcst as cst
 
-from perflint.syntax.edits import Edit, Unrenderable
+from perflint.syntax.edits import Edit
 from perflint.syntax.source import Source
 from perflint.transforms.blocks import Block, Changes
-from perflint.transforms.code import Coder, Line, Piece, in_brackets, unbroken
+from perflint.transforms.code import Coder, in_brackets, unbroken
 from perflint.transforms.difference import difference, merged
-from perflint.transforms.keywords import with_keywords
+from perflint.transforms.keywords import with_keywords, with_names
 from perflint.transforms.operations import (
     AddKeywords,
     AddName,
@@ -26,7 +26,7 @@ from perflint.transforms.operations import (
     ReplaceStatements,
     is_new,
 )
-from perflint.transforms.trees import Trees, first_offset, trees_of
+from perflint.transforms.trees import Piece, Trees, first_offset, trees_of
 
 _OPEN = (
     *(cst.Arg, cst.Index, cst.Assign, cst.AnnAssign, cst.AugAssign, cst.Return, cst.Expr, cst.If, cst.While),
@@ -42,18 +42,17 @@ def render(source: Source, operations: Sequence[Operation]) -> tuple[Edit, ...]:
     Raises Unrenderable where libcst does not know its syntax, and where statements share a line with others.
     """
     trees = trees_of(source.text)
-    regions = [region for each in operations if (region := _region(trees, source, each))]
-    return _edits(trees, _Rendering(source, trees, operations).module(), regions)
+    regions = [region for each in operations if (region := _region(trees, each))]
+    return _edits(trees, _Rendering(trees, operations).module(), regions)
 
 
-def _region(trees: Trees, source: Source, operation: Operation) -> tuple[int, int, bool] | None:
+def _region(trees: Trees, operation: Operation) -> tuple[int, int, bool] | None:
     """The characters that an operation changes together, and whether it changes all of them."""
     if isinstance(operation, Replace):
-        start, end = source.span(operation.old)
-        return trees.plain(start), trees.plain(end), False
+        return *trees.span(operation.old), False
     if not isinstance(operation, ReplaceStatements) or any(map(_keeps, operation.new)):
         return None
-    return trees.plain(source.span(operation.old[0])[0]), trees.plain(source.span(operation.old[-1])[1]), True
+    return trees.span(operation.old[0])[0], trees.span(operation.old[-1])[1], True
 
 
 def _keeps(node: ast.AST) -> bool:
@@ -99,12 +98,9 @@ def _begin(trees: Trees, line: cst.CSTNode) -> int:
 class _Rendering(cst.CSTTransformer):
     """Makes the operations where they belong; the subtrees without any are not walked."""
 
-    def __init__(self, source: Source, trees: Trees, operations: Sequence[Operation]) -> None:
+    def __init__(self, trees: Trees, operations: Sequence[Operation]) -> None:
         super().__init__()
-        self._source, self._trees = source, trees
-        self._coder = Coder(
-            self.piece, self.updated, self.derived, trees.parents.get, trees.quote, trees.module.default_indent
-        )
+        self._trees, self._coder = trees, Coder(trees, self._updated, self._derived)
         self._expressions: dict[cst.CSTNode, Replace] = {}
         self._keywords: dict[cst.CSTNode, AddKeywords] = {}
         self._names: dict[cst.CSTNode, list[str]] = defaultdict(list)
@@ -119,22 +115,22 @@ class _Rendering(cst.CSTTransformer):
         """Remember the operation by its node, which is returned."""
         node: cst.CSTNode
         if isinstance(operation, Replace):
-            node = self._expression(operation.old)
+            node = self._trees.expression(operation.old)
             self._expressions[node] = operation
         elif isinstance(operation, AddKeywords):
-            node = self._expression(operation.call)
+            node = self._trees.expression(operation.call)
             self._keywords[node] = operation
         elif isinstance(operation, AddName):
-            node = self.statement(operation.statement)
+            node = self._trees.statement(operation.statement)
             self._names[node].append(operation.name)
         elif isinstance(operation, Decorate):
-            node = self.statement(operation.definition)
+            node = self._trees.statement(operation.definition)
             self._decorators[node].append(operation.decorator)
         elif isinstance(operation, ReplaceStatements):
-            node = self.line(operation.old[0])
+            node = self._trees.line(operation.old[0])
             self._statements[node].replaced = operation
         else:
-            node = self.line(operation.statement)
+            node = self._trees.line(operation.statement)
             changes = self._statements[node]
             (changes.before if isinstance(operation, InsertBefore) else changes.after).extend(operation.new)
         return node
@@ -143,38 +139,14 @@ class _Rendering(cst.CSTTransformer):
         """The changed module."""
         return cst.ensure_type(self._trees.module.visit(self), cst.Module)
 
-    # -- the nodes of the program
-
-    def piece(self, node: ast.expr) -> Piece | None:
-        return self._trees.expression(self._source, node)
-
-    def _expression(self, node: ast.expr) -> cst.BaseExpression:
-        found = self.piece(node)
-        if not isinstance(found, cst.BaseExpression):
-            raise Unrenderable(f"line {node.lineno}: what is to change there stands in a string")
-        return found
-
-    def statement(self, node: ast.stmt) -> cst.BaseSmallStatement | cst.BaseCompoundStatement:
-        found = self._trees.statement(self._source, node)
-        if found is None:
-            raise Unrenderable(f"line {node.lineno}: it is not known where the statement stands")
-        return found
-
-    def line(self, node: ast.stmt) -> Line:
-        """The line of a simple statement, or a compound one."""
-        found = self.statement(node)
-        line = found if isinstance(found, cst.BaseCompoundStatement) else self._trees.parents[found]
-        block = self._trees.parents[line]
-        if not isinstance(line, Line) or not isinstance(block, cst.IndentedBlock | cst.Module):
-            raise Unrenderable(f"line {node.lineno}: it shares a line with something else")
-        return line
-
-    def updated(self, piece: Any) -> Any:
+    def _updated(self, piece: Any) -> Any:
         return piece.visit(self) if self._changes(piece) else piece
 
-    def derived(self, piece: Piece, parts: Mapping[ast.expr, ast.expr]) -> Piece:
+    def _derived(self, piece: Piece, parts: Mapping[ast.expr, ast.expr]) -> Piece:
         """What `piece` is with other parts."""
-        found: dict[cst.CSTNode, Replace] = {self._expression(old): Replace(old, new) for old, new in parts.items()}
+        found: dict[cst.CSTNode, Replace] = {
+            self._trees.expression(old): Replace(old, new) for old, new in parts.items()
+        }
         before = self._expressions, self._places
         self._expressions = {**before[0], **found}
         self._places = sorted({*before[1], *(first_offset(self._trees, node) for node in found)})
@@ -204,14 +176,14 @@ class _Rendering(cst.CSTTransformer):
                 given = [(name, self._coder.expression(value)) for name, value in add.keywords]
                 return with_keywords(self._trees, original_node, updated_node, given)
         elif names := self._names.get(original_node):
-            return _with_names(updated_node, names)
+            return with_names(updated_node, names)
         elif decorators := self._decorators.get(original_node):
             fresh = [cst.Decorator(self._coder.expression(each)) for each in decorators]
             return updated_node.with_changes(decorators=[*updated_node.decorators, *fresh])
         elif isinstance(original_node, cst.Module | cst.IndentedBlock) and not self._statements.keys().isdisjoint(
             original_node.body
         ):
-            return Block(self._trees, self, self._coder, self._statements).written(original_node, updated_node)
+            return Block(self._trees, self._coder, self._statements).written(original_node, updated_node)
         return updated_node
 
     def _replaced(self, old: cst.BaseExpression, new: ast.expr) -> cst.BaseExpression:
@@ -234,20 +206,3 @@ class _Rendering(cst.CSTTransformer):
                 return False
             node = around
         return False
-
-
-def _with_names(node: cst.ImportFrom, names: Sequence[str]) -> cst.ImportFrom:
-    assert not isinstance(node.names, cst.ImportStar)
-    *first, last = node.names
-    above = node.lpar.whitespace_after if isinstance(node.lpar, cst.LeftParen) else None
-    between = above if isinstance(above, cst.ParenthesizedWhitespace) else cst.SimpleWhitespace(" ")
-    fresh = [cst.ImportAlias(cst.Name(name), comma=cst.Comma(whitespace_after=between)) for name in names]
-    tail = last.comma.whitespace_after if isinstance(last.comma, cst.Comma) else None
-    if isinstance(tail, cst.ParenthesizedWhitespace) and isinstance(between, cst.ParenthesizedWhitespace):
-        parted = last.with_changes(comma=cst.Comma(whitespace_after=between.with_changes(first_line=tail.first_line)))
-        end = cst.Comma(whitespace_after=tail.with_changes(first_line=cst.TrailingWhitespace()))
-        fresh[-1] = fresh[-1].with_changes(comma=end)  # a comment behind the last name stays there
-    else:
-        parted = last.with_changes(comma=cst.Comma(whitespace_after=between))
-        fresh[-1] = fresh[-1].with_changes(comma=last.comma)
-    return node.with_changes(names=[*first, parted, *fresh])

@@ -19,6 +19,8 @@ _FOREIGN = re.compile(r"\r(?=\n)|(?:(?<=\n)|(?<=\r)|\A)[ \t]*\f")  # what libcst
 _DEFINITIONS = (cst.FunctionDef, cst.ClassDef)
 
 Statement = cst.BaseSmallStatement | cst.BaseCompoundStatement
+Piece = cst.BaseExpression | cst.Slice
+Line = cst.SimpleStatementLine | cst.BaseCompoundStatement
 
 
 class Trees:
@@ -29,6 +31,7 @@ class Trees:
     """
 
     def __init__(self, text: str) -> None:
+        self._source = Source(text)
         self._gone = [at for match in _FOREIGN.finditer(text) for at in range(*match.span())]
         # Where each would stand in the text without, doubled: what stands there now is behind a form feed, before a \r.
         self._seams = [2 * (at - number) + (text[at] == "\r") for number, at in enumerate(self._gone)]
@@ -42,7 +45,7 @@ class Trees:
         self._plain = Source(self.text)
         self.spans: dict[cst.CSTNode, tuple[int, int]] = {}
         self.parents: dict[cst.CSTNode, cst.CSTNode] = {}
-        self._expressions: dict[tuple[int, int], cst.BaseExpression | cst.Slice] = {}
+        self._expressions: dict[tuple[int, int], Piece] = {}
         self._statements: dict[int, Statement] = {}
         wrapper = MetadataWrapper(self.module, unsafe_skip_copy=True)
         for node, place in wrapper.resolve(PositionProvider).items():
@@ -74,17 +77,39 @@ class Trees:
         """Where the character at `offset` of the text stands in the module's."""
         return offset - bisect.bisect_left(self._gone, offset)
 
-    def expression(self, source: Source, node: ast.expr) -> cst.BaseExpression | cst.Slice | None:
-        """The libcst node of `node`."""
-        start, end = source.span(node)
-        return self._expressions.get((self.plain(start), self.plain(end)))
+    def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+        """Where `node` begins and ends in the module's text."""
+        start, end = self._source.span(node)
+        return self.plain(start), self.plain(end)
 
-    def statement(self, source: Source, node: ast.stmt) -> Statement | None:
-        """The libcst node of `node`."""
-        return self._statements.get(self.plain(source.span(node)[0]))
+    def piece(self, node: ast.expr) -> Piece | None:
+        """The libcst node of `node`; None where it stands in a string."""
+        return self._expressions.get(self.span(node))
 
-    def line(self, node: cst.CSTNode) -> int:
-        """The line on which `node` begins."""
+    def expression(self, node: ast.expr) -> cst.BaseExpression:
+        """The libcst node of `node`; raises Unrenderable."""
+        found = self.piece(node)
+        if not isinstance(found, cst.BaseExpression):
+            raise Unrenderable(f"line {node.lineno}: what is to change there stands in a string")
+        return found
+
+    def statement(self, node: ast.stmt) -> Statement:
+        """The libcst node of `node`; raises Unrenderable."""
+        found = self._statements.get(self.span(node)[0])
+        if found is None:
+            raise Unrenderable(f"line {node.lineno}: it is not known where the statement stands")
+        return found
+
+    def line(self, node: ast.stmt) -> Line:
+        """The line of a simple statement, or a compound one; raises Unrenderable."""
+        found = self.statement(node)
+        line = found if isinstance(found, cst.BaseCompoundStatement) else self.parents[found]
+        if not isinstance(line, Line) or not isinstance(self.parents[line], cst.IndentedBlock | cst.Module):
+            raise Unrenderable(f"line {node.lineno}: it shares a line with something else")
+        return line
+
+    def number(self, node: cst.CSTNode) -> int:
+        """The number of the line on which `node` begins."""
         return self._plain.position(self.spans[node][0])[0]
 
     def placed(self, edits: Iterator[Edit]) -> tuple[Edit, ...]:

@@ -192,10 +192,9 @@ def predict(model, source, steps):
 """
 
 
-@pytest.mark.parametrize(("result", "fixes"), [("pose", 0), ("pose + 1", 1)])
-def test_what_a_loop_replaces_is_read_behind_it_only_where_it_never_runs(result: str, fixes: int) -> None:
-    (found,) = findings(LOOP.format(body="pose = torch.matmul(model(source), pose)", result=result))
-    assert len(found.fixes) == fixes
+def test_what_a_loop_replaces_is_another_value_behind_it() -> None:
+    (found,) = findings(LOOP.format(body="pose = torch.matmul(model(source), pose)", result="pose + 1"))
+    assert len(found.fixes) == 1
 
 
 @pytest.mark.parametrize(

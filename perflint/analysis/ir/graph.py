@@ -46,6 +46,11 @@ class Definition(Value):
     steps: tuple[Step, ...] = ()
     updates: Value | None = None
 
+    @property
+    def given(self) -> ast.expr | None:
+        """What gives the variable all of its value; None where that is part of something, or not in sight."""
+        return self.source if not self.steps and self.updates is None else None
+
 
 @dataclass(eq=False, slots=True)
 class Phi(Value):
@@ -149,6 +154,11 @@ class Graph:
         """The value that a name reads, or that a binding gives; None where this scope does not hold it."""
         return self.values.get(name)
 
+    def read(self, name: ast.Name) -> Value | None:
+        """The value that a name reads, if only to be augmented."""
+        value = self.values.get(name)
+        return getattr(value, "updates", None) if isinstance(name.ctx, ast.Store) else value
+
     def definitions(self, name: ast.AST) -> frozenset[Value]:
         """The values, other than phis, that may reach a name; what an augmented assignment starts from included."""
         value = self.values.get(name)
@@ -156,9 +166,7 @@ class Graph:
 
     def reaching(self, name: ast.Name) -> frozenset[ast.AST]:
         """The ast.Name or ast.arg nodes whose values a name may have: one that is augmented, before that."""
-        value = self.values.get(name)
-        if isinstance(name.ctx, ast.Store):
-            value = value.updates if isinstance(value, Definition) else None
+        value = self.read(name)
         found = (each.node for each in sources_of(value) if isinstance(each, Definition)) if value is not None else ()
         return frozenset(node for node in found if isinstance(node, ast.Name | ast.arg))
 
@@ -189,6 +197,19 @@ class Graph:
         """What the iterations of `loop` leave in a loop-carried variable, where they leave another value."""
         region = self.regions[loop]
         return [value for block, value in phi.operands.items() if block in region.blocks and value is not phi]
+
+    def left(self, loop: ast.AST) -> set[str]:
+        """The variables that are read as `loop` left them, the next time that it runs included."""
+
+        def is_left(value: Value | None) -> bool:
+            made = (each for each in sources_of(value) if isinstance(each, Definition)) if value is not None else ()
+            return any(self.is_within(each.node, loop) for each in made)
+
+        found = {phi.name for phi in self.carried(loop) if any(map(is_left, self.enters(loop, phi)))}
+        for node in self.values:
+            if isinstance(node, ast.Name) and not self.is_within(node, loop):
+                found.update([node.id] if is_left(self.read(node)) else [])
+        return found
 
     def is_within(self, node: ast.AST, loop: ast.AST) -> bool:
         """Does `node` run in the iterations of `loop`, or in its head?"""

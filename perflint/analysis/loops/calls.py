@@ -174,6 +174,25 @@ def _runs_module(program: Program, node: ast.Call) -> bool:
     return getattr(callee, "name", "") == "forward" or is_abstract(callee)
 
 
+def is_method_of_tensors(name: str) -> bool:
+    """Has a tensor, or a list of some, a method of that name?"""
+    return name in LISTS or keeps_numbers(name) or torch_ops.of_method(name) is not None
+
+
+def calls_one_of(function: Function, parameter: str) -> bool:
+    """Does `function` call what it picks by its parameter, such as `self.heads[stage]`, or a method of that?"""
+    nodes = own_nodes(function)
+    picked = {each for each in nodes if isinstance(each, ast.Subscript) and path_of(each.slice) == parameter}
+    bound = (each for each in nodes if isinstance(each, ast.Assign) and each.value in picked)
+    names = {path_of(target) for each in bound for target in each.targets} - {""}
+    for node in (node for node in nodes if isinstance(node, ast.Call)):
+        owner = node.func.value if isinstance(node.func, ast.Attribute) else node.func
+        is_own = owner is node.func or not is_method_of_tensors(called(node))
+        if is_own and (owner in picked or path_of(owner) in names):
+            return True
+    return False
+
+
 def _may_be_a_module(program: Program, node: ast.Call) -> bool:
     """Is it a call of something held by an object, unknown otherwise, that is given and gives tensors?"""
     value = program.value(node.func)
@@ -182,11 +201,10 @@ def _may_be_a_module(program: Program, node: ast.Call) -> bool:
         and value.owner is not None
         and value.owner.kind in (Kind.UNKNOWN, Kind.METHOD, Kind.MODULE)
     )
-    is_method = torch_ops.of_method(called(node)) is not None or called(node) in LISTS or keeps_numbers(called(node))
     dots = path_of(node.func).count(".")
     return (
         unknown
-        and not is_method
+        and not is_method_of_tensors(called(node))
         and dots > 0
         and bool(node.args)
         and (dots > 1 or any(program.value(each).kind is Kind.TENSOR for each in node.args))

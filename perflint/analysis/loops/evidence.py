@@ -191,6 +191,12 @@ class Evidence:
     # -- what speaks against
 
     @cached_property
+    def resizes(self) -> bool:
+        """Is a state interpolated to another size, which the levels of a pyramid have and no steps in time?"""
+        names = ((torch_ops.canonical(self.program.qualified(call.node.func)), call) for call in self.flow.calls)
+        return any(name == "interpolate" and call.trace.carried & self.states.keys() for name, call in names)
+
+    @cached_property
     def counts_rounds(self) -> bool:
         """Does the program call what it counts batches, iterations of an optimisation or layers?"""
         return naming.counts_rounds(self.header)

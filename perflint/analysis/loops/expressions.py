@@ -10,7 +10,7 @@ from dataclasses import replace
 from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.graph import Definition, Graph, Value
-from perflint.analysis.loops.calls import LISTS, is_metadata, keeps_numbers, sort_of
+from perflint.analysis.loops.calls import LISTS, calls_one_of, is_metadata, is_method_of_tensors, sort_of
 from perflint.analysis.loops.flow import (
     ARITHMETIC,
     INDEX,
@@ -331,15 +331,17 @@ class Expressions(ABC):
         return INVARIANT if is_fixed else self.trace(owner)
 
     def _note_members(self, node: ast.Call, owner: Trace) -> None:
-        """Is what is called another one in each iteration?"""
+        """Is what is called another one in each iteration, here or in the function of this file that is called?"""
+        callee = self.program.callee(node)
+        given = self.program.arguments(node, callee).given.items() if callee is not None else ()
+        if any(callee and self.trace(each).is_index and calls_one_of(callee, name) for name, each in given):
+            self.flow.members = True
         if "checkpoint" in called(node) and node.args and self.trace(node.args[0]).slices:
             self.flow.members = True  # the layer is handed to torch.utils.checkpoint
         if isinstance(node.func, ast.Attribute):
             value, root, name = self.program.value(node.func.value), whole_of(node.func.value), called(node)
             is_object = value.kind in (Kind.MODULE, Kind.INSTANCE) or root in map(path_of, self.header.members)
-            lists = {path_of(each.target) for each in self.header.elements if not each.is_tensor}
-            is_method = name in LISTS or keeps_numbers(name) or torch_ops.of_method(name) is not None
-            if value.kind is Kind.UNKNOWN and root in lists and not is_method:
+            if value.kind is Kind.UNKNOWN and owner.slices and not is_method_of_tensors(name):
                 is_object = True  # an element with methods of its own is no step
             if is_object and owner.varies and not owner.carried:
                 self.flow.members = True

@@ -25,7 +25,7 @@ def time_loop(program: Program, loop: Loop) -> TimeLoop | None:
         return None
     flow = loop_flow(program, loop, header)
     evidence = Evidence(program, loop, header, flow, flow.states())
-    if flow.members or evidence.takes_chunks or not (flow.operations or evidence.models):
+    if flow.members or evidence.resizes or evidence.takes_chunks or not (flow.operations or evidence.models):
         return None
     # The first verdict wins: what a model chooses and gets back decides over the steps that are given besides. Then a
     # state that meets steps, one that meets none, and no state.

@@ -217,16 +217,6 @@ class _Follower(Follower):
             raise OutOfSight
         self.assigned(parent.target, node, trace.out())
 
-    def _concatenated(self, parent: ast.BinOp, node: ast.expr, trace: Trace) -> None:
-        in_front = isinstance(parent.op, ast.Add) and node is parent.left
-        self.follow(parent, trace if in_front else trace.anywhere())
-
-    def _spread(self, parent: ast.Starred, node: ast.expr, trace: Trace) -> None:
-        around = self.program.parent(parent)
-        if not isinstance(around, ast.List | ast.Tuple):
-            raise OutOfSight
-        self.follow(around, trace.anywhere())
-
     # -- what is done to either
 
     def _assigned(self, parent: ast.Assign | ast.AnnAssign | ast.NamedExpr, node: ast.expr, trace: Trace) -> None:
@@ -287,7 +277,5 @@ _OF_CONTAINERS: dict[type[ast.AST], _Step] = {
     ast.Subscript: _Follower._item,
     ast.For: _Follower._iterated,
     ast.comprehension: _Follower._iterated,
-    ast.BinOp: _Follower._concatenated,
     ast.AugAssign: lambda self, parent, node, trace: self.assigned(parent.target, node, trace.anywhere()),
-    ast.Starred: _Follower._spread,
 }

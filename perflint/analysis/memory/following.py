@@ -81,8 +81,7 @@ class Follower(ABC):
             around = (each for each in self.program.ancestors(target) if isinstance(each, (*FUNCTIONS, ast.ClassDef)))
             if target.id in graph.shared or isinstance(next(around, None), ast.ClassDef):
                 raise OutOfSight
-            for use in graph.uses.get(target, []):
-                self._used(target, use, trace)
+            self._uses(graph.uses.get(target, []), trace)
             self._uses(graph.captured.get(target.id, []), replace(trace, calls=()))
         elif isinstance(target, ast.Tuple | ast.List) and trace.inside:
             key = trace.inside[0]
@@ -97,26 +96,6 @@ class Follower(ABC):
             self._kept(target, trace)
         else:
             raise OutOfSight
-
-    def _used(self, target: ast.Name, use: ast.Name, trace: Trace) -> None:
-        try:
-            self.follow(use, trace)
-        except OutOfSight:
-            if not self._is_replaced(target, use):
-                raise
-            self.shown = True
-
-    def _is_replaced(self, target: ast.Name, use: ast.Name) -> bool:
-        """Is the name something else at `use`, but where a loop in between, which replaces it, runs not even once?"""
-        program = self.program
-        block = program.block_of(program.statement_of(target))
-        loops = (program.parent(program.statement_of(each)) for each in self.flow.definitions(use) - {target})
-        return any(
-            isinstance(loop, ast.For) and loop in block and target.lineno < loop.lineno
-            and (loop.end_lineno or 0) < use.lineno
-            and not any(isinstance(each, ast.Break | ast.Continue) for each in own_nodes(loop))
-            for loop in loops
-        )  # fmt: skip
 
     def _uses(self, uses: Iterable[ast.Name], trace: Trace) -> None:
         for use in uses:

@@ -18,6 +18,7 @@ from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import check_call
 from perflint.transforms.capture.obstacles import VERDICTS, may_read
 from perflint.transforms.capture.results import lengthened
+from perflint.transforms.host_reads import item_of
 from perflint.transforms.operations import derived
 from perflint.transforms.shown import shown
 from perflint.transforms.template import expression, number
@@ -316,12 +317,9 @@ def _is_plain(node: ast.AST) -> bool:
 
 def _unread(program: Program, node: ast.expr) -> ast.expr:
     """What is read, where a test only reads one tensor: `x` of `x.item()` and `bool(x)`."""
-    if _is_item(node):
-        assert isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-        return node.func.value
     if isinstance(node, ast.Call) and program.qualified(node.func) == "builtins.bool" and len(node.args) == 1:
         return _unread(program, node.args[0])
-    return node
+    return item_of(node) or node
 
 
 def _compared(program: Program, test: ast.Compare, loop: PlainLoop) -> ast.expr:
@@ -354,11 +352,7 @@ def _number_of(program: Program, node: ast.expr) -> ast.expr:
     is_int = isinstance(node, ast.Call) and program.qualified(node.func) == "builtins.int" and len(node.args) == 1
     if is_int and isinstance(node, ast.Call):
         return _unread(program, node.args[0])
-    return _unread(program, node) if _is_item(node) else node
-
-
-def _is_item(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item"
+    return item_of(node) or node
 
 
 def _check_parts(program: Program, parts: list[ast.expr], loop: PlainLoop) -> None:

@@ -10,9 +10,11 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.program import Program
 from perflint.analysis.values.operations import TorchCall, operation
+from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import COMPREHENSIONS, PlainLoop, nodes_of_body, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
+from perflint.transforms.host_reads import item_of
 from perflint.transforms.names import check_alone
 from perflint.transforms.operations import Operation, Replace, ReplaceStatements
 from perflint.transforms.shown import shown
@@ -107,8 +109,8 @@ def _number_of(program: Program, value: ast.expr) -> tuple[ast.expr, str]:
     """The tensor, and how its number is read, if one is."""
     if not isinstance(value, ast.Call):
         return value, "append"
-    if isinstance(value.func, ast.Attribute) and value.func.attr == "item":
-        return value.func.value, "item"
+    if (read := item_of(value)) is not None:
+        return read, "item"
     name = program.qualified(value.func).removeprefix("builtins.")
     is_number = name in _NUMBERS and len(value.args) == 1 and not value.keywords
     return (value.args[0], name) if is_number else (value, "append")
@@ -144,32 +146,8 @@ def _given(program: Program, name: ast.Name) -> list[Definition] | None:
 
 
 def _is_one_along(program: Program, value: ast.expr, dim: str) -> bool:
-    """Has the tensor surely the size 1 along the dimension: was it given that dimension, or kept when reduced?"""
-    if isinstance(value, ast.Name):
-        made = _given(program, value) or ()
-        source = made[0].source if len(made) == 1 else None
-        return source is not None and not isinstance(source, ast.Name) and _is_one_along(program, source, dim)
-    if isinstance(value, ast.Subscript):
-        parts = value.slice.elts if isinstance(value.slice, ast.Tuple) else [value.slice]
-        return dim.isdigit() and len(parts) > int(dim) and _adds_axis(parts[: int(dim) + 1])
-    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
-        return False
-    is_function = program.qualified(value.func).startswith("torch.")
-    given = [program.segment(each) for each in value.args[1 if is_function else 0 :]]
-    named = {each.arg: program.segment(each.value) for each in value.keywords if each.arg}
-    name = value.func.attr
-    if name == "unsqueeze":
-        return (given[0] if given else named.get("dim")) == dim
-    if name == "multinomial":  # gives as many rows as it is given, or a vector
-        return (given[0] if given else named.get("num_samples")) == "1" and dim in ("1", "-1")
-    kept = named.get("keepdim") == "True" or given[1:2] == ["True"]
-    return name in ("argmax", "argmin") and kept and (given[0] if given else named.get("dim")) == dim
-
-
-def _adds_axis(parts: list[ast.expr]) -> bool:
-    """Is it a new axis behind others that are kept, as in `x[:, None]`?"""
-    *kept, last = parts
-    return all(isinstance(each, ast.Slice) for each in kept) and isinstance(last, ast.Constant) and last.value is None
+    """Has the tensor surely the size 1 along the dimension?"""
+    return bool(dim) and program.get(Shapes).shape(value).size(int(dim)) == "1"
 
 
 def _is_list(program: Program, loop: PlainLoop, name: ast.Name) -> bool:

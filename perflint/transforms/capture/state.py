@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from perflint import torch_ops
+from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.ir.graph import Definition, Outer, Value, sources_of
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.locations import Locations
@@ -59,25 +60,12 @@ class State:
         """The variables that are read, or done away with, as the loop left them."""
         graph, loop = self._graph, self._loop
         written = {name.id for names in self.written.values() for name in names}
-        found = written if graph.regions[loop].outer is not None else set()
-        found |= {phi.name for phi in graph.carried(loop) if any(map(self._is_left, graph.enters(loop, phi)))}
+        found = graph.left(loop) | (written if graph.regions[loop].outer is not None else set())
         inside = set(own_nodes(loop))
         for node in (each for each in graph.places if isinstance(each, ast.Name) and each not in inside):
-            value = self._read(node)
-            is_kept = isinstance(node.ctx, ast.Del) or (node.id in written and value is not None)
-            if (value is not None and self._is_left(value)) or (is_kept and graph.runs_after(node, loop)):
-                found.add(node.id)
+            is_kept = isinstance(node.ctx, ast.Del) or (node.id in written and graph.read(node) is not None)
+            found.update([node.id] if is_kept and graph.runs_after(node, loop) else [])
         return found
-
-    def _read(self, node: ast.Name) -> Value | None:
-        """What the variable holds that is read there, if only to be augmented."""
-        value = self._graph.value(node)
-        return value if isinstance(node.ctx, ast.Load) else getattr(value, "updates", None)
-
-    def _is_left(self, value: Value) -> bool:
-        """May it be what the loop has bound?"""
-        sources = (each for each in sources_of(value) if isinstance(each, Definition))
-        return any(self._graph.is_within(each.node, self._loop) for each in sources)
 
     @cached_property
     def carried(self) -> list[str]:
@@ -115,7 +103,7 @@ class State:
         region = graph.regions[loop]
         reads = [name for each in loop.body for name in sorted(_names(each), key=_binds) if name in graph.values]
         found = {name.id: [value] for each in self.written.values() for name in each if (value := self._found(name))}
-        values = set(map(self._read, reads))
+        values = set(map(graph.read, reads))
         for phi in graph.phis.get(region.header, []):
             if phi in values or any(user is not phi and user.block in region.blocks for user in phi.users):
                 found[phi.name] = graph.enters(loop, phi)
@@ -123,7 +111,7 @@ class State:
 
     def _found(self, name: ast.Name) -> Value | None:
         """The value of the variable there, unless the step has bound it by then."""
-        value = self._read(name)
+        value = self._graph.read(name)
         return None if isinstance(value, Definition) and self._graph.is_within(value.node, self._loop) else value
 
     @cached_property
@@ -180,7 +168,7 @@ class State:
         parts = own_nodes(around.slice) if isinstance(around, ast.Subscript) else ()
         if any(isinstance(part, ast.Name) and self._program.value(part).kind is Kind.NUMBER for part in parts):
             shapes = self._program.get(Shapes)
-            given = [None if each.source is None or each.steps else each.source for each in self._made(name)]
+            given = [each.given for each in self._made(name)]
             ranks = [None if each is None else shapes.shape(each).rank for each in given]
             if any(rank is None or rank > _ROWS for rank in ranks):
                 reason = "which is filled step by step, may be too large to copy in each"
@@ -220,7 +208,7 @@ class State:
             for node in own_nodes(late):
                 if isinstance(node, ast.Name) and node.id == course.index:
                     raise Blocked(f"`{node.id}` may be too large behind the test: use it before the test", node)
-                if isinstance(node, ast.Call) and _draws(program, node, set()):
+                if isinstance(node, ast.Call) and program.get(CallGraph).has(node, _draws):
                     reason = "draws random numbers, which the last step doesn't: draw them before the test"
                     raise Blocked(f"{shown(program, node)} {reason}", node)
             for name in self.written[late]:
@@ -229,15 +217,10 @@ class State:
                     raise Blocked(f"`{name.id}` is written to in place {reason}", name)
 
 
-def _draws(program: Program, call: ast.Call, seen: set[ast.AST]) -> bool:
-    """May the call draw random numbers?"""
-    callee, value = program.callee(call), program.value(call.func)
-    if callee is not None:
-        if callee in seen:
-            return False
-        seen.add(callee)
-        return any(isinstance(node, ast.Call) and _draws(program, node, seen) for node in own_nodes(callee))
-    if value.kind is Kind.MODULE:
+def _draws(program: Program, call: ast.Call) -> bool:
+    """May a call of what is out of sight draw random numbers?"""
+    value = program.value(call.func)
+    if value.kind is Kind.MODULE and program.callee(call) is None:
         kind = torch_ops.class_kind(value.name) if value.name else None
         may_hold = kind not in ("module", "rnn-cell", "loss") and "dropout" in program.text.lower()
         return kind == "dropout" or may_hold

@@ -12,7 +12,7 @@ from perflint.transforms.capture.course import Course, Exit, check_guarded, cour
 from perflint.transforms.capture.obstacles import VERDICTS, Obstacles
 from perflint.transforms.capture.results import Collected, Stacks, collected, stacks_of
 from perflint.transforms.capture.state import State
-from perflint.transforms.names import check_alone
+from perflint.transforms.names import check_alone, check_layout
 from perflint.transforms.operations import (
     FIT,
     Operation,
@@ -82,7 +82,7 @@ class _Rewriting:
 
     def operations(self) -> Iterator[Operation]:
         """All that changes."""
-        _check_layout(self._program, self._loop)
+        check_layout(self._program, self._loop)
         step = self._names.taken.fresh("step")
         number, first = self._number()
         body = [*self._first_statements(first), *self._body(), self._return()]
@@ -274,13 +274,6 @@ class _Rewriting:
 
 
 _ALL = 1 << 30  # lines
-
-
-def _check_layout(program: Program, loop: PlainLoop) -> None:
-    """Raise Blocked where the loop shares lines with something else."""
-    before = program.text[program.source.line_start(loop.lineno) : program.span(loop)[0]]
-    if before.strip() or loop.body[0].lineno == loop.lineno:
-        raise Blocked("it shares a line with something else: put its body on lines of its own", loop)
 
 
 def _tuple(parts: Sequence[str | ast.expr]) -> ast.expr:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from perflint import torch_ops
 from perflint.analysis.memory.hooks import is_scripted
+from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
@@ -16,9 +16,6 @@ from perflint.transforms.template import call_like, expression
 from perflint.transforms.vectorize.modules import Module, module_of
 from perflint.transforms.vectorize.scope import Scope
 from perflint.transforms.vectorize.values import MANY, Batched, Invariant
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _SPATIAL = re.compile(r"(Conv|ConvTranspose|MaxPool|AvgPool|AdaptiveAvgPool|AdaptiveMaxPool)([123])d")
 _ARGUMENTS = {"MaxPool": 4, "AdaptiveMaxPool": 1}  # of them, a further one may ask for indices, too

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from perflint.analysis.ir.graph import Definition
 from perflint.analysis.memory.dispatch import Modules
 from perflint.syntax.walk import integer, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
@@ -312,9 +313,10 @@ def _number(scope: Scope, node: ast.expr, depth: int) -> str:
         values = scope.program.get(Modules).values_of(node)
         given = values[0] if len(values) == 1 else None
         return _number(scope, given, depth - 1) if given is not None else "" if values else path_of(node)
-    definitions = scope.flow.definitions(node) if isinstance(node, ast.Name) else frozenset()
-    made = next(iter(definitions)) if len(definitions) == 1 else None
-    if isinstance(made, ast.arg):
-        return f"{made.arg}:{made.lineno}"
-    given = scope.given(made) if made is not None else None
-    return _number(scope, given, depth - 1) if given is not None else ""
+    made = scope.flow.graph(node).definitions(node) if isinstance(node, ast.Name) else ()
+    only = next(iter(made)) if len(made) == 1 else None
+    if not isinstance(only, Definition):
+        return ""
+    if isinstance(only.node, ast.arg):
+        return f"{only.name}:{only.node.lineno}"
+    return _number(scope, only.given, depth - 1) if only.given is not None else ""

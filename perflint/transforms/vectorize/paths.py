@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TypeGuard
 
-from perflint.syntax.walk import FUNCTIONS, LOOPS, PlainLoop, own_nodes, path_of
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
+from perflint.syntax.walk import PlainLoop, own_nodes, path_of
 
 
 def place_of(node: ast.AST) -> str:
@@ -25,13 +21,6 @@ def place_of(node: ast.AST) -> str:
 def root_of(path: str) -> str:
     """The variable that a path begins with."""
     return re.split(r"\W", path)[0]
-
-
-def parts_of(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """What each part of an assignment's target is given, as far as that is in sight."""
-    yield target, value
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-        yield from zip(target.elts, value.elts, strict=True)
 
 
 def appended(node: ast.stmt) -> tuple[str, ast.expr] | None:
@@ -71,9 +60,3 @@ def shifted_inputs(loop: PlainLoop) -> dict[str, ast.expr]:
 
 def _is_store(node: ast.AST) -> TypeGuard[ast.Name]:
     return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-
-
-def is_repeated(program: Program, loop: PlainLoop) -> bool:
-    """Does the loop stand in another one of the same function?"""
-    outer = itertools.takewhile(lambda each: not isinstance(each, FUNCTIONS), program.ancestors(loop))
-    return any(isinstance(each, LOOPS) for each in outer)

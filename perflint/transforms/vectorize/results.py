@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from perflint import torch_ops
+from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.occurrences import occurrences
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.locations import NOWHERE, Locations
+from perflint.analysis.program import Program
 from perflint.analysis.values.dtypes import FLOAT, INTEGER, assigned, is_wide_integer, number_kind
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, LOOPS, path_of
+from perflint.transforms.aliases import ELSEWHERE, aliases
 from perflint.transforms.blocked import Blocked
+from perflint.transforms.host_reads import item_of
 from perflint.transforms.operations import Operation, Replace, ReplaceStatements
 from perflint.transforms.template import assignment, expression, reference, statement
 from perflint.transforms.vectorize.axes import joined_axis
@@ -22,9 +25,6 @@ from perflint.transforms.vectorize.indexing import item_code, items_of, ranges, 
 from perflint.transforms.vectorize.paths import appended
 from perflint.transforms.vectorize.scope import Appended, Line, Scope
 from perflint.transforms.vectorize.values import Batched, indexed, is_full
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _REPEATS = (*LOOPS, *FUNCTIONS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _NARROW = frozenset({"int", "uint8", "uint16", "uint32", "int8", "int16", "int32", "bool"})
@@ -74,8 +74,8 @@ def check_apart(scope: Scope, names: list[str]) -> None:
     loop, within = scope.facts.loop, scope.graph.is_within
     points = scope.program.get(Memory).points_to(loop)
     elements = [found[1] for each in scope.draft.lists if (found := appended(each.statement)) is not None]
-    stores = [[node for node in scope.uses(name, inside=True) if isinstance(node.ctx, ast.Store)] for name in names]
-    kept = [*map(points.of, elements), *(_held(scope, each) for each in stores)]
+    bound = ([each for each in scope.graph.bindings[name] if within(each.node, loop)] for name in names)
+    kept = [*map(points.of, elements), *(_held(scope, each) for each in bound)]
     for place in {write.to for write in points.writes if not within(write.node, loop)}:
         is_made_here = isinstance(place.root, ast.AST) and within(place.root, loop)
         if is_made_here and sum(place in each for each in kept) > 1:
@@ -86,7 +86,7 @@ def _add(scope: Scope, node: ast.stmt, path: str, addends: list[tuple[str, ast.e
     _check_only_here(
         scope, node, path, [each for each in scope.facts.loop.body if (sum_ := _added(each)) and sum_[0] == path]
     )
-    if narrow := [addend for _, addend in addends if not (_item(addend) or _keeps_type(scope, path, addend))]:
+    if narrow := [addend for _, addend in addends if not (item_of(addend) or _keeps_type(scope, path, addend))]:
         raise Blocked(f"`{path}` adds up small integers, whose sum at once has 64 bits", narrow[0])
     if isinstance(node, ast.AugAssign):
         if not (isinstance(node.target, ast.Name) and _is_unshared(scope, path)):
@@ -156,16 +156,9 @@ def _sign(operator: ast.operator) -> str:
     return "+" if isinstance(operator, ast.Add) else "-"
 
 
-def _item(node: ast.expr) -> ast.expr | None:
-    """The tensor of which `node` reads the number, in `loss.item()`."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item":
-        return node.func.value
-    return None
-
-
 def _total(scope: Scope, addend: ast.expr) -> ast.expr:
     """What all steps add."""
-    read = _item(addend)
+    read = item_of(addend)
     value = scope.tensor(read or addend, addend)
     if not isinstance(value, Batched) or (read and value.rank != 0):
         raise Blocked("the same number is added in every step", addend)
@@ -194,42 +187,17 @@ def _joins(scope: Scope, call: ast.Call) -> str:
 # -- who else may know it
 
 
-def _held(scope: Scope, nodes: Sequence[ast.AST]) -> Locations:
-    """The locations that variables may hold which are bound at `nodes`."""
-    points = scope.program.get(Memory).points_to(scope.facts.loop)
-    values = (scope.graph.value(node) for node in nodes)
-    return NOWHERE.union(*(points.held(value) for value in values if value is not None))
+def _held(scope: Scope, values: Iterable[Definition]) -> Locations:
+    """The locations that variables may hold while they have these values."""
+    return NOWHERE.union(*map(scope.program.get(Memory).points_to(scope.facts.loop).held, values))
 
 
-def _is_unshared(scope: Scope, name: str, *, is_list: bool = False) -> bool:
-    """Is what the variable holds in front of the loop made by the function, and known there by no other name?"""
-    loop, starts = scope.facts.loop, [*scope.starts(name)]
-    if not starts or scope.flow.graph(loop).is_shared(name) or _is_aliased(scope, name):
+def _is_unshared(scope: Scope, name: str) -> bool:
+    """Is what the variable holds in front of the loop made by the function, and seen in it by no other name?"""
+    loop, starts = scope.facts.loop, scope.starts(name)
+    if not starts or scope.graph.is_shared(name) or _is_aliased(scope, name):
         return False
-    if any(each.is_outside for each in _held(scope, starts)):
-        return False
-    uses = (use for use in scope.uses(name, inside=False) if isinstance(use.ctx, ast.Load))
-    before = [use for use in uses if scope.program.stands_before(use, loop)]
-    is_seen = _shows_items if is_list else _is_measured
-    return all(map(scope.is_bound_alone, starts)) and all(is_seen(scope, use) for use in before)
-
-
-def _is_measured(scope: Scope, use: ast.Name) -> bool:
-    """Is only asked here what the host knows of a tensor?"""
-    parent = scope.program.parent(use)
-    word = parent.attr if isinstance(parent, ast.Attribute) else ""
-    known = torch_ops.of_attribute(word) or torch_ops.of_method(word)
-    return known is not None and known.is_metadata
-
-
-def _shows_items(scope: Scope, use: ast.Name) -> bool:
-    """Are only items of the list read or added here, or counted?"""
-    parent = scope.program.parent(use)
-    if isinstance(parent, ast.Subscript):
-        return isinstance(parent.ctx, ast.Load) and not isinstance(parent.slice, ast.Slice)
-    if isinstance(parent, ast.comprehension | ast.For):
-        return parent.iter is use
-    return _is_joined(scope, use)
+    return ELSEWHERE not in aliases(scope.program, loop, _held(scope, starts))
 
 
 def _is_aliased(scope: Scope, path: str) -> bool:
@@ -245,13 +213,13 @@ def is_own_list(scope: Scope, name: str) -> bool:
     (start, *others) = scope.entering(name)
     is_repeated = isinstance(start, ast.BinOp) and isinstance(start.op, ast.Mult)
     display = start.left if is_repeated and isinstance(start, ast.BinOp) else start
-    return not others and isinstance(display, ast.List | ast.ListComp) and _is_unshared(scope, name, is_list=True)
+    return not others and isinstance(display, ast.List | ast.ListComp) and _is_unshared(scope, name)
 
 
 def _is_only_joined(scope: Scope, path: str) -> bool:
     """Is it a new list, of which nothing takes a tensor out, but all of them are joined to others?"""
     starts = scope.starts(path)
-    uses = [use for use in scope.uses(path) if scope.flow.definitions(use) & starts]
+    uses = {use for start in starts for use in scope.flow.graph(start.node).uses.get(start.node, ())}
     is_new = all(isinstance(value, ast.List | ast.ListComp) for value in scope.entering(path))
     is_shared = scope.flow.graph(scope.facts.loop).is_shared(path)
     return is_new and not is_shared and all(_is_joined(scope, use) for use in uses)
@@ -328,10 +296,12 @@ def _only_stacked(scope: Scope, appended: Appended) -> tuple[ast.stmt | None, as
     """Where the list starts empty, and the one call that reads it."""
     program, loop, path = scope.program, scope.facts.loop, appended.path
     starts = scope.starts(path)
-    if len(starts) != 1 or scope.flow.graph(loop).is_shared(path) or not all(map(scope.is_bound_alone, starts)):
+    if len(starts) != 1 or scope.graph.is_shared(path):
         return None, None
-    (start,) = starts
+    start = starts.pop().node
     made, given = program.statement_of(start), program.value(start)
+    if not isinstance(made, ast.AnnAssign) and not (isinstance(made, ast.Assign) and len(made.targets) == 1):
+        return None, None
     uses = [use for use in scope.uses(path, inside=False) if use is not start]
     call = program.parent(uses[0]) if len(uses) == 1 else None
     if given.kind is not Kind.SEQUENCE or given.items != () or program.block_of(made) is not program.block_of(loop):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from perflint.analysis.program import Program
 from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import PlainLoop
 from perflint.transforms.blocked import Blocked
+from perflint.transforms.names import check_layout
 from perflint.transforms.operations import Operation, ReplaceStatements, new
 from perflint.transforms.rewrite import rewrite
 from perflint.transforms.template import assignment, expression, number
@@ -20,9 +21,6 @@ from perflint.transforms.vectorize.inline import intercepts
 from perflint.transforms.vectorize.results import check_apart, stacked
 from perflint.transforms.vectorize.scope import Line, Scope, placed, scope_of
 from perflint.transforms.vectorize.values import Batched, Induction, Layers, Parts, State, picked
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 
 @dataclass(frozen=True)
@@ -53,9 +51,7 @@ def vectorize(program: Program, loop: PlainLoop) -> Vectorized:
     lines = [*lift_body(scope, loop.body if isinstance(loop, ast.For) else loop.body[:-1])]
     lines, others = stacked(scope, lines)
     lines += [Line(loop.body[-1], (each,)) for each in _last_values(scope)]
-    before = program.text[program.source.line_start(loop.lineno) : program.span(loop)[0]]
-    if before.strip() or loop.body[0].lineno == loop.lineno:
-        raise Blocked("the loop shares a line with something else", loop)
+    check_layout(program, loop)
     safety = Safety.BEHAVIOUR if scope.draft.changes else Safety.ROUNDING
     title = "; ".join(["compute all steps at once", *sorted(scope.draft.changes)])
     return Vectorized(tuple(placed(lines)), tuple(others), title, safety)

@@ -241,8 +241,8 @@ def _check_first_states(scope: Scope, paths: tuple[str, ...], node: ast.AST, *, 
     for path in paths:
         if "[" in path and not scope.is_rebound(path) and not is_own_list(scope, root_of(path)):
             raise Blocked(f"`{root_of(path)}` is not known to be a list that nothing else looks at", node)
-    ranks = [rank for path in paths for start in scope.starts(root_of(path))
-             for rank in _ranks(scope, start, scope.given(start), path.count("["))]  # fmt: skip
+    starts = [(each, path.count("[")) for path in paths for each in scope.starts(root_of(path))]
+    ranks = [rank for each, depth in starts for rank in _ranks(scope, each.node, each.given, depth)]
     if any(rank != 2 for rank in ranks) and needs_rank:
         raise Blocked("the Cell's input is not known to be a batch", node)
     if not ranks or any(rank == _NO_TENSOR for rank in ranks):
@@ -251,37 +251,14 @@ def _check_first_states(scope: Scope, paths: tuple[str, ...], node: ast.AST, *, 
 
 def _ranks(scope: Scope, target: ast.AST, value: ast.expr | None, depth: int) -> Iterator[int | None]:
     """The ranks of the tensors `depth` lists deep in what `target` is given, `value` where that is in sight."""
-    items = None if value is None else _appended(scope, target) if _is_empty(value) else _items(value)
-    for item in items or ():
-        yield from _ranks(scope, item, item, depth - 1)
-    if items is None:
-        known = scope.program.value(target if value is None else value)
-        for _ in range(depth if value is None else 0):
-            known = known.item if known.kind is Kind.SEQUENCE and known.item is not None else known
-        rank = scope.rank(value) if value is not None else None
-        is_tensor = known.kind is Kind.TENSOR and known.sure
-        yield _NO_TENSOR if not is_tensor else None if rank is None else rank - max(depth, 0)
-
-
-def _is_empty(value: ast.expr) -> bool:
-    return isinstance(value, ast.List) and not value.elts
-
-
-def _appended(scope: Scope, name: ast.AST) -> list[ast.expr]:
-    """What the list that starts empty as `name` gets in front of the loop."""
-    uses = [use for use in scope.flow.graph(name).uses.get(name, ()) if use not in scope.facts.inside]
-    above = [scope.program.parent(use) for use in uses]
-    if any(isinstance(each, ast.AugAssign) or getattr(each, "attr", "append") != "append" for each in above):
-        return []
-    return [each for use in uses for each in scope.program.get(Shapes).elements(use)]
-
-
-def _items(value: ast.expr) -> list[ast.expr] | None:
-    """The items of a list or tuple, each kind once; None of anything else."""
-    if isinstance(value, ast.Tuple | ast.List):
-        return value.elts
-    if isinstance(value, ast.ListComp):
-        return [value.elt]
-    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult) and isinstance(value.left, ast.List):
-        return value.left.elts
-    return None
+    known = scope.program.value(target if value is None else value)
+    if value is not None and known.kind is Kind.SEQUENCE:
+        elements = scope.program.get(Shapes).elements(target) if isinstance(target, ast.expr) else []
+        for item in (each for each in elements if each not in scope.facts.inside):
+            yield from _ranks(scope, item, item, depth - 1)
+        return
+    for _ in range(depth if value is None else 0):
+        known = known.item if known.kind is Kind.SEQUENCE and known.item is not None else known
+    rank = scope.rank(value) if value is not None else None
+    is_tensor = known.kind is Kind.TENSOR and known.sure
+    yield _NO_TENSOR if not is_tensor else None if rank is None else rank - max(depth, 0)

@@ -6,10 +6,10 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from perflint.analysis.ir.flow import Flow
-from perflint.analysis.ir.graph import Graph
+from perflint.analysis.ir.graph import Definition, Graph, sources_of
+from perflint.analysis.program import Program
 from perflint.analysis.values.shapes import Shapes, axis_of
 from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import local_names
@@ -18,11 +18,8 @@ from perflint.transforms.blocked import Blocked
 from perflint.transforms.names import Taken, name_of_torch, taken_around
 from perflint.transforms.operations import derived, standing_for
 from perflint.transforms.template import assignment, reference
-from perflint.transforms.vectorize.paths import is_repeated, parts_of, place_of, root_of, shifted_inputs, written_paths
+from perflint.transforms.vectorize.paths import place_of, root_of, shifted_inputs, written_paths
 from perflint.transforms.vectorize.values import Batched, Carried, Induction, Invariant, Layers, State, Value
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _CLOSED = (*FUNCTIONS, ast.ClassDef, ast.Yield, ast.YieldFrom, ast.Await, ast.NamedExpr)
 
@@ -222,34 +219,24 @@ class Scope:
 
     # -- the loop's variables
 
-    def starts(self, name: str) -> set[ast.AST]:
-        """Where the variable gets the values that it has in front of the loop."""
+    def starts(self, name: str) -> set[Definition]:
+        """What gives the variable the values that it has in front of the loop."""
         uses = (node for node in self.facts.inside if isinstance(node, ast.Name) and node.id == name)
-        return {each for node in uses for each in self.flow.definitions(node)} - self.facts.inside
+        return set().union(*map(self._in_front, uses))
 
     def entering(self, name: str) -> list[ast.expr | None]:
         """What the variable is given in front of the loop; None for what is not in sight."""
-        return [self.given(each) for each in self.starts(name)] or [None]
+        return [each.given for each in self.starts(name)] or [None]
 
     def start(self, name: ast.Name) -> ast.expr | None:
         """What the one assignment in front of the loop gives `name`; None where it comes from elsewhere, too."""
-        starts = self.flow.definitions(name) - self.facts.inside
-        return self.given(next(iter(starts))) if len(starts) == 1 else None
+        starts = self._in_front(name)
+        return starts.pop().given if len(starts) == 1 else None
 
-    def given(self, target: ast.AST) -> ast.expr | None:
-        """What an assignment gives to `target` alone; None where that is not in sight."""
-        statement = self.program.statement_of(target) if isinstance(target, ast.Name) else None
-        if not isinstance(target, ast.Name) or not isinstance(statement, ast.Assign) or len(statement.targets) > 1:
-            return None
-        return dict(parts_of(statement.targets[0], statement.value)).get(target)
-
-    def is_bound_alone(self, target: ast.AST) -> bool:
-        """Does no other name get the same value where the variable is bound?"""
-        statement = self.program.statement_of(target)
-        if not isinstance(statement, ast.Assign | ast.AnnAssign) or isinstance(statement.value, ast.Name):
-            return False
-        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        return len(targets) == 1 and target in ast.walk(targets[0])
+    def _in_front(self, name: ast.Name) -> set[Definition]:
+        value = self.flow.graph(name).read(name)
+        made = (each for each in sources_of(value) if isinstance(each, Definition)) if value is not None else ()
+        return {each for each in made if each.node not in self.facts.inside}
 
     def uses(self, name: str, *, inside: bool | None = None) -> list[ast.Name]:
         """Where the function of the loop has the variable, in the loop or outside of it."""
@@ -268,10 +255,8 @@ class Scope:
             lists = (value for value in self.values.values() if isinstance(value, Layers))
             return root in self.facts.read_behind or any(each.is_kept for each in lists)
         uses = self.uses(root, inside=False)
-        return is_repeated(self.program, self.facts.loop) or any(self._runs_behind(use) for use in uses)
-
-    def _runs_behind(self, node: ast.AST) -> bool:
-        return self.graph.runs_after(node, self.facts.loop)
+        is_repeated = self.graph.regions[self.facts.loop].outer is not None
+        return is_repeated or any(self.graph.runs_after(use, self.facts.loop) for use in uses)
 
     # -- shapes
 
@@ -307,32 +292,22 @@ def scope_of(program: Program, loop: PlainLoop, lift: Callable[[Scope, ast.expr]
     inside = frozenset(own_nodes(loop))
     if found := [node for node in own_nodes(loop) if isinstance(node, _CLOSED)]:
         raise Blocked("other code may run in each step", found[0])
-    around = program.function_of(loop)
+    around, graph = program.function_of(loop), program.get(Flow).graph(loop)
+    stored = {node.id for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    if shared := sorted(stored & (graph.shared | graph.captured.keys())):
+        raise Blocked(f"a function defined here uses `{shared[0]}`", loop)
     facts = Facts(
         program=program,
         loop=loop,
         torch=name_of_torch(program),
         inside=inside,
         bound_names=frozenset(local_names(around) if around is not None else ()),
-        read_behind=frozenset(_read_behind(program.get(Flow), loop, inside)),
+        read_behind=frozenset(graph.left(loop)),
         shifted=shifted_inputs(loop),
         lift=lift,
         lift_statements=lift_statements,
     )
     return Scope(facts, Draft(taken_around(program, loop)), frozenset(written_paths(loop)))
-
-
-def _read_behind(flow: Flow, loop: PlainLoop, inside: frozenset[ast.AST]) -> Iterator[str]:
-    """The names that the loop sets and that are read behind it, the next time it runs included."""
-    graph = flow.graph(loop)
-    for node in inside:
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            if graph.is_shared(node.id):
-                raise Blocked(f"a function defined here uses `{node.id}`", loop)
-            if any(use not in inside for use in graph.uses.get(node, ())):
-                yield node.id
-        elif isinstance(node, ast.Name) and (found := flow.definitions(node)) & inside and found - inside:
-            yield from [node.id] if is_repeated(flow.program, loop) else []
 
 
 def counter(scope: Scope, node: ast.expr) -> Induction | None:

@@ -7,9 +7,10 @@ import copy
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perflint import torch_ops
+from perflint.analysis.program import Program
 from perflint.analysis.values.shapes import Shapes
 from perflint.syntax.edits import Fix
 from perflint.syntax.scopes import local_names
@@ -30,9 +31,6 @@ from perflint.transforms.shown import shown
 from perflint.transforms.template import expression, statement
 from perflint.transforms.vectorize.paths import written_paths
 from perflint.transforms.vectorize.rewrite import Vectorized, check_head, vectorize, vectorized
-
-if TYPE_CHECKING:
-    from perflint.analysis.program import Program
 
 _OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.Eq: ast.NotEq, ast.Is: ast.IsNot, ast.In: ast.NotIn}
 _OPPOSITES |= {opposite: each for each, opposite in _OPPOSITES.items()}
