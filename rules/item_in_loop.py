@@ -5,8 +5,9 @@
 Reports `.item()` on a device tensor where it runs in every step of training or evaluation, or in every time step: in
 the loop itself, or in a function that the loop calls. It does not report reads that are rare (below
 `if step % n == 0`, `if should_log`, at the last step, once an epoch or rollout), values that are on the host anyway,
-programs that run on the CPU alone, branches that only an export takes (`if self.onnx_trace`), full-batch training,
-actions that an environment's `step` needs, and the second read of a value in one iteration.
+programs that run on the CPU alone, branches that only an export takes (`if self.onnx_trace`), or only CPU tensors
+(`if x.is_cpu`) where nothing is moved, full-batch training, actions that an environment's `step` needs, and the
+second read of a value in one iteration.
 
 ## Why it is slow
 

@@ -137,7 +137,9 @@ def test_what_reads_no_batch_at_module_level_is_left_alone(body: str) -> None:
         "with open('x') as f:\n    print(list(loader))",
         "loaders = {k: DataLoader(range(2), num_workers=2) for k in 'ab'}\nfor x in loaders['a']: print(x)",
         "import multiprocessing as mp\nwith mp.Pool(2) as pool: print(pool.map(abs, [1]))",
+        "from concurrent.futures import ProcessPoolExecutor\nProcessPoolExecutor().submit(print)",
         "import torch.multiprocessing as mp\nctx = mp.get_context('spawn')\np = ctx.Process(target=print)\np.start()",
+        "import pytorch_lightning as pl\nfrom m import net\npl.Trainer().fit(net, loader)",
     ],
 )
 def test_every_way_to_start_workers_is_seen(body: str) -> None:

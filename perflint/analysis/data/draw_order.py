@@ -49,7 +49,7 @@ class DrawOrder:
         return "its generator draws other numbers in between" if self._shares_generator(loader) else ""
 
     def _is_shuffled(self, loader: LoaderCall) -> bool:
-        setting = self._loaders.setting(loader.call, "shuffle")
+        setting = self._loaders.setting(loader.call, "shuffle", loader.offset)
         samplers = [loader.argument(name) for name in ("sampler", "batch_sampler")]
         return not setting.is_missing or any(each is not None and self._may_shuffle(each) for each in samplers)
 

@@ -52,7 +52,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class LoaderCall:
-    """A call that builds a loader.
+    """A call that builds a loader; `offset` counts the positional arguments in front of the dataset.
 
     `certain` is False where the class comes by way of another file, which may have changed its parameters.
     """
@@ -60,11 +60,12 @@ class LoaderCall:
     call: ast.Call
     workers: Setting
     pinned: Setting
+    offset: int = 0
     certain: bool = True
 
     def argument(self, name: str) -> ast.expr | None:
         """The expression which the call gives for a parameter of DataLoader."""
-        return _given(self.call, name)
+        return _given(self.call, name, self.offset)
 
 
 class Loaders:
@@ -79,9 +80,10 @@ class Loaders:
         """The calls that build loaders, in source order."""
         found = []
         for call in self._program.of_type(ast.Call):
-            if self._builds_loader(call):
-                workers, pinned = (self.setting(call, name) for name in ("num_workers", "pin_memory"))
-                found.append(LoaderCall(call, workers, pinned, self._is_class_in_sight(call.func)))
+            offset = self._offset(call)
+            if offset is not None:
+                workers, pinned = (self.setting(call, name, offset) for name in ("num_workers", "pin_memory"))
+                found.append(LoaderCall(call, workers, pinned, offset, self._is_class_in_sight(call.func)))
         return found
 
     @cached_property
@@ -114,15 +116,32 @@ class Loaders:
 
     # -- which calls
 
-    def _builds_loader(self, call: ast.Call) -> bool:
-        function, value = call.func, self._program.value(call.func)
+    def _offset(self, call: ast.Call) -> int | None:
+        """How many positional arguments stand in front of the dataset; None where the call builds no loader."""
+        program, function = self._program, call.func
+        value = program.value(function)
         if value.kind is Kind.LIBRARY:
-            return is_loader_class(value.name) or self._is_passed_on(call, value.name)
-        if isinstance(function, ast.Attribute) and function.attr == "__init__":
-            return self._is_super_of_loader(function.value)
-        if value.kind is not Kind.CLASS or not isinstance(value.node, ast.ClassDef):
-            return False
-        return self._inherits_constructor(value.node)
+            if is_loader_class(value.name):
+                return 0
+            if value.name.endswith(".__init__") and is_loader_class(value.name[:-9]):
+                return 1
+            return 0 if self._is_passed_on(call, value.name) else None
+        if (
+            isinstance(function, ast.Attribute)
+            and function.attr == "__init__"
+            and self._is_super_of_loader(function.value)
+        ):
+            return 0
+        if value.kind is Kind.CLASS and isinstance(value.node, ast.ClassDef):
+            return 0 if self._inherits_constructor(value.node) else None
+        if (
+            isinstance(function, ast.Name)
+            and function.id == "DataLoader"
+            and not (value.sure and value.kind is not Kind.UNKNOWN)
+            and self._star_imports_locally
+        ):
+            return 0 if any(keyword.arg in _TORCH_ONLY for keyword in call.keywords) else None
+        return None
 
     def _is_passed_on(self, call: ast.Call, name: str) -> bool:
         """Is it torch's DataLoader, imported by way of another module of this project, as its arguments tell?"""
@@ -134,7 +153,7 @@ class Loaders:
     def _is_class_in_sight(self, function: ast.expr) -> bool:
         value = self._program.value(function)
         if value.kind is Kind.LIBRARY:
-            return is_loader_class(value.name)
+            return is_loader_class(value.name.removesuffix(".__init__"))
         return value.kind is not Kind.UNKNOWN or not isinstance(function, ast.Name)
 
     def _is_super_of_loader(self, node: ast.expr) -> bool:
@@ -154,15 +173,23 @@ class Loaders:
                 return True
         return False
 
+    @cached_property
+    def _star_imports_locally(self) -> bool:
+        return any(
+            alias.name == "*" and not (node.module or "").startswith("torch")
+            for node in self._program.of_type(ast.ImportFrom)
+            for alias in node.names
+        )
+
     # -- what they are told
 
-    def setting(self, call: ast.Call, name: str) -> Setting:
+    def setting(self, call: ast.Call, name: str, offset: int) -> Setting:
         """What `call` says of the option `name` of DataLoader."""
-        expression = _given(call, name)
+        expression = _given(call, name, offset)
         if expression is not None:
             state, certain = self.judge(expression)
             return Setting(state, expression, certain)
-        if any(isinstance(argument, ast.Starred) for argument in call.args[: _PARAMETERS.index(name) + 1]):
+        if any(isinstance(argument, ast.Starred) for argument in call.args[: offset + _PARAMETERS.index(name) + 1]):
             return Setting(State.UNKNOWN)
         spread = [self._spread(keyword.value, name) for keyword in call.keywords if keyword.arg is None]
         preset = self._program.value(call.func).item  # functools.partial's
@@ -206,12 +233,15 @@ class Loaders:
             return State.CHOICE if _is_off(self.command_line[origin.attr]) else State.ON, False
         if isinstance(origin, ast.Call) and self._program.qualified(origin.func).endswith("cpu_count"):
             return State.ON, True
+        value = self._program.value(origin)
+        if value.is_literal:
+            return (State.ON, True) if value.literal else (State.OFF, True)
         return State.ON, False
 
 
-def _given(call: ast.Call, name: str) -> ast.expr | None:
-    """The expression in `call` for a parameter of DataLoader."""
-    return bind(call, _PARAMETERS).get(name)
+def _given(call: ast.Call, name: str, offset: int) -> ast.expr | None:
+    """The expression in `call` for a parameter of DataLoader, which `offset` other arguments stand in front of."""
+    return bind(call, (*("",) * offset, *_PARAMETERS)).get(name)
 
 
 def is_loader_class(name: str) -> bool:

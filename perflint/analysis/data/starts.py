@@ -7,6 +7,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from perflint.analysis.data.effects import method_of
 from perflint.analysis.data.loaders import Loaders, is_loader_class
@@ -17,7 +18,7 @@ from perflint.analysis.links import Likelihood
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import arguments_of
 from perflint.syntax.scripts import is_main_guard
-from perflint.syntax.walk import FUNCTIONS, Function, body_of, children, own_nodes
+from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, Function, body_of, children, own_nodes
 
 _ITERATES = frozenset(
     f"builtins.{name}"
@@ -26,16 +27,21 @@ _ITERATES = frozenset(
 _STARTS = re.compile(
     r"(torch\.)?multiprocessing\.(\w+\.)?(Pool|Manager|spawn|start_processes)|torch\.multiprocessing\.spawn\.spawn"
 )
+_EXECUTOR = re.compile(r"concurrent\.futures\.(process\.)?ProcessPoolExecutor")  # starts them when it gets work
 _PROCESS = re.compile(r"(torch\.)?multiprocessing\.(\w+\.)?Process")
 _FORK_ONLY = re.compile(r"""(set_start_method|get_context|multiprocessing_context\s*=)\s*\(?\s*['"]fork['"]""")
 
 _VERB = re.compile(r"^_*(fit|train)(_|$|[A-Z])")
+_WORKER_OPTION = re.compile(r"^(data_?|data_?loader_?)?(num_?|n_?)?workers?$")
+_WORKERS_OF_LOADERS = re.compile(r"^(data_?|data_?loader_?)?(num_?|n_?)workers$")
 _LIBRARIES = frozenset(
     "torch torchvision torchaudio builtins numpy scipy math os sys time random json re logging"
     " argparse pathlib shutil subprocess"
     " sklearn pandas matplotlib tqdm wandb PIL cv2 yaml pickle copy itertools functools collections"
     " unittest pytest doctest".split()
 )
+_FIT = frozenset({"fit", "test", "validate", "predict"})
+_LOADER_METHODS = ("train_dataloader", "val_dataloader", "test_dataloader", "predict_dataloader")
 
 
 @dataclass(frozen=True)
@@ -89,11 +95,13 @@ class Starts:
 
     def by_walking(self, node: ast.ClassDef) -> Likelihood:
         """How sure it is that iterating over an object of the class does, as it is a loader itself."""
-        is_loader = any(is_loader_class(self._program.qualified(base)) for base in node.bases)
-        constructor = method_of(node, "__init__") if is_loader else None
+        constructor = method_of(node, "__init__") if any(map(self._is_loader, node.bases)) else None
         loaders = self._program.get(Loaders).by_call
         built = [loaders[each] for each in own_nodes(constructor) if each in loaders] if constructor else []
         return max((_likelihood(self._workers.of_loader(loader)) for loader in built), default=Likelihood.NO)
+
+    def _is_loader(self, base: ast.expr) -> bool:
+        return is_loader_class(self._program.qualified(base))
 
     def _is_part_of_package(self) -> bool:
         """Does the module import its siblings relatively, so that it cannot be run as a script?"""
@@ -135,6 +143,8 @@ class Starts:
     def _reason(self, node: ast.AST) -> Reason | None:
         if isinstance(node, ast.For | ast.AsyncFor | ast.YieldFrom | ast.comprehension):
             return self._workers.of(node.value if isinstance(node, ast.YieldFrom) else node.iter)
+        if isinstance(node, COMPREHENSIONS):
+            return next(filter(None, (self._workers.of(generator.iter) for generator in node.generators)), None)
         return self._calling(node) if isinstance(node, ast.Call) else None
 
     # -- calls
@@ -147,8 +157,10 @@ class Starts:
         name = program.qualified(call.func)
         if name in _ITERATES:
             return next(filter(None, map(self._workers.of, call.args)), None)
-        if _STARTS.fullmatch(name):
-            return Reason(Likelihood.CERTAIN, f"{name.rpartition('.')[2]}() starts processes")
+        if _STARTS.fullmatch(name) or self._starts_from_context(call):
+            return Reason(Likelihood.CERTAIN, f"{name.rpartition('.')[2] or 'it'}() starts processes")
+        if self._gives_work(call):
+            return Reason(Likelihood.CERTAIN, "an executor starts processes")
         if (
             isinstance(call.func, ast.Attribute)
             and call.func.attr == "start"
@@ -156,6 +168,9 @@ class Starts:
             and self._is_process(call.func.value)
         ):
             return Reason(Likelihood.CERTAIN, "it starts a process")
+        processes = next((keyword.value for keyword in call.keywords if keyword.arg == "num_proc"), None)
+        if processes is not None and isinstance(call.func, ast.Attribute):
+            return self._workers.of_processes(processes)
         summaries = self._workers.summaries(call)
         return self._workers.reason_of_summaries(call, (summary.starts for summary in summaries)) or self._handed_over(
             call
@@ -166,6 +181,23 @@ class Starts:
             self._functions[function] = None  # while it is being worked out: functions may call each other
             self._functions[function] = self._reason_in(body_of(function))
         return self._functions[function]
+
+    def _starts_from_context(self, call: ast.Call) -> bool:
+        """Is it `multiprocessing.get_context("spawn").Pool()`?"""
+        if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("Pool", "Manager"):
+            return False
+        return any(name.endswith("multiprocessing.get_context") for name in self._makers(call.func.value))
+
+    def _gives_work(self, call: ast.Call) -> bool:
+        """Is it `ProcessPoolExecutor().submit(work)`?"""
+        if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("submit", "map"):
+            return False
+        return any(map(_EXECUTOR.fullmatch, self._makers(call.func.value)))
+
+    def _makers(self, node: ast.expr) -> list[str]:
+        """The qualified names of the calls that may have made an object."""
+        origins = self._origins.of(node)
+        return [self._program.qualified(origin.func) for origin in origins if isinstance(origin, ast.Call)]
 
     def _is_process(self, node: ast.expr) -> bool:
         """Is it a Process? One that is kept in a list is known by its construction in the same function."""
@@ -188,10 +220,25 @@ class Starts:
         return isinstance(call.func, ast.Attribute) and call.func.attr == "Process" and value.kind is Kind.METHOD
 
     def _handed_over(self, call: ast.Call) -> Reason | None:
-        """What code out of sight starts that trains with a loader."""
-        given = arguments_of(call) if self._runs_training(call) else ()
-        reason = next(filter(None, map(self._workers.of_parts, given)), None)
-        return Reason(Likelihood.POSSIBLE, reason.what) if reason is not None else None
+        """What code out of sight starts that is given a function, a loader, or options that say how many workers."""
+        for function in self._functions_run(call):
+            reason = self._in_function(function)
+            if reason is not None:
+                return Reason(Likelihood.POSSIBLE, reason.what)
+        if not self._runs_training(call):
+            return None
+        for expression in self._loaders_in(call):
+            reason = self._workers.of_parts(expression)
+            if reason is not None:
+                certain = reason.likelihood if self._surely_iterates(call) else Likelihood.POSSIBLE
+                return Reason(certain, reason.what)
+        for workers in self._workers_given(call):
+            reason = self._workers.of_number(workers, "the workers that it was built with")
+            if reason is not None:
+                return Reason(Likelihood.POSSIBLE, reason.what)
+        if self._passes_worker_option(call):
+            return Reason(Likelihood.POSSIBLE, "it may start the workers that the command line asks for")
+        return None
 
     # -- calls by which a script passes its training to code of other files
 
@@ -205,6 +252,82 @@ class Starts:
             return bool(_VERB.search(call.func.attr))
         imported = value.kind is Kind.LIBRARY and not _is_known_library(value.name)
         return imported and isinstance(call.func, ast.Name) and bool(_VERB.search(call.func.id))
+
+    def _functions_run(self, call: ast.Call) -> Iterator[Function]:
+        """The functions of this file that are passed to a call that trains by its name."""
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        if _VERB.search(name):
+            for argument in arguments_of(call):
+                value = self._program.value(argument)
+                if value.kind is Kind.FUNCTION and isinstance(value.node, FUNCTIONS):
+                    yield value.node
+
+    def _surely_iterates(self, call: ast.Call) -> bool:
+        """Is it the fit of a trainer of Lightning?"""
+        if not isinstance(call.func, ast.Attribute) or call.func.attr not in _FIT:
+            return False
+        names = (
+            self._program.qualified(origin.func)
+            for origin in self._origins.of(call.func.value)
+            if isinstance(origin, ast.Call)
+        )
+        return any(name.rpartition(".")[2] == "Trainer" and "lightning" in name for name in names)
+
+    def _loaders_in(self, call: ast.Call) -> Iterator[ast.expr]:
+        """The expressions that may be loaders among the arguments, and those that its modules' own methods return."""
+        for argument in arguments_of(call):
+            yield argument
+            value = self._program.value(argument)
+            if isinstance(value.node, ast.ClassDef) and value.kind in (Kind.MODULE, Kind.INSTANCE):
+                yield from self._returned(value.node)
+
+    def _returned(self, node: ast.ClassDef) -> Iterator[ast.expr]:
+        for name in _LOADER_METHODS:
+            method = method_of(node, name)
+            for each in own_nodes(method) if method is not None else ():
+                if isinstance(each, ast.Return) and each.value is not None:
+                    yield each.value
+
+    def _passes_worker_option(self, call: ast.Call) -> bool:
+        """Does code that cannot be seen get all options of the command line, one of which is a number of workers?"""
+        if not self._unused_worker_option:
+            return False
+        if self._gets_options(call):
+            return True
+        if not isinstance(call.func, ast.Attribute):
+            return False
+        return any(map(self._gets_options, self._unseen_makers(call.func.value)))
+
+    def _workers_given(self, call: ast.Call) -> Iterator[ast.expr]:
+        """The numbers of workers that the object, whose method it is, was built with by code that cannot be seen.
+
+        Its options may be built in the same way, as those of the trainers of transformers are.
+        """
+        makers = list(self._unseen_makers(call.func.value)) if isinstance(call.func, ast.Attribute) else []
+        options = (
+            made for maker in makers for argument in arguments_of(maker) for made in self._unseen_makers(argument)
+        )
+        for keyword in (keyword for each in (*makers, *options) for keyword in each.keywords):
+            if _WORKERS_OF_LOADERS.match(keyword.arg or ""):
+                yield keyword.value
+
+    def _unseen_makers(self, node: ast.expr) -> Iterator[ast.Call]:
+        """The calls of other files' code, and of libraries that nothing is known of, that made the object."""
+        for origin in self._origins.of(node):
+            if not isinstance(origin, ast.Call) or self._program.callee(origin) is not None:
+                continue
+            if not _is_known_library(self._program.qualified(origin.func)):
+                yield origin
+
+    def _gets_options(self, call: ast.Call) -> bool:
+        return any(self._program.value(argument).name == "argparse.Namespace" for argument in arguments_of(call))
+
+    @cached_property
+    def _unused_worker_option(self) -> bool:
+        """Does the command line have an option for workers that this file does not read itself?"""
+        options = {name for name in self._program.get(Loaders).command_line if _WORKER_OPTION.match(name)}
+        read = {node.attr for node in self._program.of_type(ast.Attribute)}
+        return bool(options - read)
 
 
 def _likelihood(reason: Reason | None) -> Likelihood:

@@ -27,7 +27,7 @@ _HOUSEKEEPING = MODULE_SELF | {
 
 
 def evaluates(program: Program, loop: Loop, nodes: Sequence[ast.AST]) -> bool:
-    """Does each iteration run a model on a batch, by the name of it, or on one of many that it counts?
+    """Does each iteration run a model on a batch, by the name of it, or on one of many that it counts or walks through?
 
     What counts batches may as well draw a picture: so its results have to come to the host each time.
     """
@@ -37,14 +37,28 @@ def evaluates(program: Program, loop: Loop, nodes: Sequence[ast.AST]) -> bool:
         return any(_runs_model(program, node) for node in nodes)
     if not any(_brings_home(program, node) for node in nodes):
         return False
-    return _counts_batches(program, loop.iter) and any(
-        _runs_model(program, node) or _may_run_model(program, node) for node in nodes
+    if _counts_batches(program, loop.iter) or any(_fetches(program, node) for node in nodes):
+        return any(_runs_model(program, node) or _may_run_model(program, node) for node in nodes)
+    return any(_takes_item(program, node, loop.target) and _runs_model(program, node) for node in nodes)
+
+
+def evaluates_each(program: Program, comprehension: ast.AST, generator: ast.comprehension) -> bool:
+    """Does a comprehension run a model on each batch, by the name of it?"""
+    return _names_batch(program, generator.target) and any(
+        _runs_model(program, node) for node in ast.walk(comprehension)
     )
 
 
 def _names_batch(program: Program, target: ast.expr) -> bool:
     names = [node for node in ast.walk(target) if isinstance(node, ast.Name) and _BATCH.search(node.id)]
     return any(program.value(name).kind is not Kind.NUMBER for name in names)
+
+
+def _fetches(program: Program, node: ast.AST) -> bool:
+    """Is it `next(batches)`, of an iterator that goes on where it was the last time?"""
+    if not (isinstance(node, ast.Call) and node.args and program.qualified(node.func) == "builtins.next"):
+        return False
+    return isinstance(node.args[0], ast.Name | ast.Attribute)
 
 
 def _passed_on(program: Program, iterated: ast.expr) -> ast.expr:
@@ -70,6 +84,14 @@ def _counts_batches(program: Program, iterated: ast.expr) -> bool:
 def _divides(bound: ast.expr) -> bool:
     quotients = [node for node in ast.walk(bound) if isinstance(node, ast.BinOp)]
     return any(isinstance(node.op, ast.Div | ast.FloorDiv) for node in quotients)
+
+
+def _takes_item(program: Program, node: ast.AST, target: ast.expr) -> bool:
+    """Is it a call with what a loop walks through itself, unless that is a number?"""
+    if not (isinstance(node, ast.Call) and isinstance(target, ast.Name)):
+        return False
+    given = [each for each in node.args if isinstance(each, ast.Name) and each.id == target.id]
+    return any(program.value(each).kind not in (Kind.NUMBER, Kind.STRING) for each in given)
 
 
 def _runs_model(program: Program, node: ast.AST) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from perflint.analysis.facts import Program
+from perflint.analysis.heat.evaluation import evaluates_each
 from perflint.analysis.heat.rarity import is_escape, makes_rare
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.loops.found import LoopKind
@@ -73,7 +74,8 @@ class Heats:
         """Is `node`, below the part `child` of a comprehension, evaluated for each batch of a loader?"""
         generators: list[ast.comprehension] = comprehension.generators  # type: ignore[attr-defined]
         first = generators[0]
-        if self._program.value(first.iter).kind is not Kind.LOADER:
+        is_loader = self._program.value(first.iter).kind is Kind.LOADER
+        if not is_loader and not evaluates_each(self._program, comprehension, first):
             return False
         return child is not first or not any(each is node for each in ast.walk(first.iter))
 

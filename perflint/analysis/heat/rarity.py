@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from perflint.analysis.facts import Program
-from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, assigned_values, path_of
+from perflint.analysis.values.values import LIKELY_HOST_TENSOR, Kind
+from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, assigned_values, path_of, stores
 
 _RARE_NAME = re.compile(r"(^|_)(should|debug)(_|$)|^onnx_trace$")
 _FEW = 10  # steps
+_MOVES = frozenset({"cuda", "to"})
 _COMPILING = frozenset({"torch.jit.is_scripting", "torch.jit.is_tracing", "torch.onnx.is_in_onnx_export"})
 _CLOCKS = frozenset({"time.time", "time.perf_counter", "time.monotonic", "timeit.default_timer"})
 
@@ -20,14 +21,13 @@ def makes_rare(program: Program, parent: ast.AST, child: ast.AST) -> bool:
     """Does `parent` run its part `child` only now and then?"""
     if isinstance(parent, ast.If):
         if child in parent.body:
-            return _complains(program, parent.body) or is_periodic(program, parent.test)
+            return _complains(program, parent.body) or _is_rarely(program, parent.test, True, parent.body)
         if child in parent.orelse:
-            return _complains(program, parent.orelse) or is_mostly_true(program, parent.test)
+            return _complains(program, parent.orelse) or _is_rarely(program, parent.test, False, parent.orelse)
     if isinstance(parent, ast.IfExp):
-        is_rarely = is_periodic if child is parent.body else is_mostly_true
-        return child is not parent.test and is_rarely(program, parent.test)
+        return child is not parent.test and _is_rarely(program, parent.test, child is parent.body, [child])
     if isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.And) and child in parent.values:
-        return any(is_periodic(program, test) for test in parent.values[: parent.values.index(child)])
+        return any(_is_rarely(program, test, True, [child]) for test in parent.values[: parent.values.index(child)])
     if isinstance(parent, ast.ExceptHandler | ast.Raise):
         return True
     if isinstance(parent, ast.Assert):
@@ -40,15 +40,52 @@ def makes_rare(program: Program, parent: ast.AST, child: ast.AST) -> bool:
 
 
 def is_escape(program: Program, statement: ast.stmt, parent: ast.AST) -> type[ast.AST] | None:
-    """ast.Break or ast.Return where one ends the block of `statement`, so that a loop is left in this iteration."""
+    """ast.Break or ast.Return where one ends the block of `statement`, so that a loop is left in this iteration.
+
+    Also ast.Break where the block runs in but one of the loop's iterations.
+    """
     if isinstance(parent, FUNCTIONS):
         return None
+    if isinstance(parent, ast.If) and statement in parent.body and _runs_once(program, parent):
+        return ast.Break
     last = program.block_of(statement)[-1]
     if isinstance(last, ast.Break):
         return ast.Break
     if isinstance(last, ast.Return | ast.Raise) or _exits(program, last):
         return ast.Return
     return None
+
+
+def _runs_once(program: Program, guard: ast.If) -> bool:
+    """Does `if not done:` set `done` itself, which nothing else in the loop around does?"""
+    name = _tested(guard.test)
+    loop = next((each for each in program.ancestors(guard) if isinstance(each, (*LOOPS, *FUNCTIONS))), None)
+    if not name or not isinstance(loop, LOOPS):
+        return False
+    assigns = (each for each in guard.body if isinstance(each, ast.Assign))
+    values = [each.value for each in assigns if any(path_of(target) == name for target in each.targets)]
+    is_set_here_alone = len(stores(loop, name)) == len(stores(guard, name))
+    return is_set_here_alone and any(_fails_with(guard.test, value) for value in values)
+
+
+def _tested(test: ast.expr) -> str:
+    """The variable in `done`, `not done` or `done is None`."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test = test.operand
+    elif isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is) and _is_none(test.comparators[0]):
+        test = test.left
+    return test.id if isinstance(test, ast.Name) else ""
+
+
+def _fails_with(test: ast.expr, value: ast.expr) -> bool:
+    """Does the test of a variable fail once that has `value`?"""
+    if isinstance(test, ast.Compare):
+        return not _is_none(value)
+    return isinstance(value, ast.Constant) and bool(value.value) is isinstance(test, ast.UnaryOp)
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _complains(program: Program, block: list[ast.stmt]) -> bool:
@@ -69,15 +106,21 @@ def _skipped_before(program: Program, statement: ast.stmt, parent: ast.AST) -> b
     if not isinstance(parent, (*LOOPS, *FUNCTIONS, ast.If, ast.With)):
         return False
     block = program.block_of(statement)
-    for earlier in block:
+    for index, earlier in enumerate(block):
         if earlier is statement:
             return False
         if not isinstance(earlier, ast.If) or earlier.orelse:
             continue
         leaves = isinstance(earlier.body[-1], ast.Continue | ast.Return)
-        if leaves and is_mostly_true(program, earlier.test):
+        if leaves and _is_rarely(program, earlier.test, False, block[index + 1 :]):
             return True
     return False
+
+
+def _is_rarely(program: Program, test: ast.expr, outcome: bool, branch: Sequence[ast.AST]) -> bool:
+    """Has the test this outcome, for which `branch` runs, only now and then, or but for what stays on the host?"""
+    rarely = is_periodic(program, test) if outcome else is_mostly_true(program, test)
+    return rarely or _stays_on_host(program, test, outcome, branch)
 
 
 def is_periodic(program: Program, test: ast.expr) -> bool:
@@ -87,7 +130,7 @@ def is_periodic(program: Program, test: ast.expr) -> bool:
         return any(parts) if isinstance(test.op, ast.And) else all(parts)
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return is_mostly_true(program, test.operand)
-    if program.value(test).periodic:
+    if program.value(test).periodic or _is_rare_flag(program, test):
         return True
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
         return _is_periodic_comparison(program, test)
@@ -124,6 +167,8 @@ def _is_periodic_comparison(program: Program, test: ast.Compare) -> bool:
     if isinstance(op, ast.In):
         return _is_counter(program, left)
     if isinstance(op, ast.Gt | ast.GtE | ast.Lt | ast.LtE):
+        if program.value(left).name == "modulo":
+            return isinstance(op, ast.Lt | ast.LtE)
         if isinstance(op, ast.Lt | ast.LtE) and _is_few(program, right) and _is_counter(program, left):
             return True
         return any(isinstance(part, ast.Call) and program.qualified(part.func) in _CLOCKS for part in ast.walk(test))
@@ -131,8 +176,10 @@ def _is_periodic_comparison(program: Program, test: ast.Compare) -> bool:
 
 
 def _is_few(program: Program, node: ast.expr) -> bool:
-    """Is it a number of steps so small that what runs in those alone is no matter?"""
+    """Is it a number of steps so small that what runs in those alone is no matter, or that of the items of a list?"""
     value = program.value(node)
+    if isinstance(node, ast.Call) and program.qualified(node.func) == "builtins.len" and node.args:
+        return program.value(node.args[0]).kind is Kind.SEQUENCE
     return isinstance(value.literal, int) and value.literal <= _FEW
 
 
@@ -158,6 +205,8 @@ def _terms(node: ast.expr) -> Iterator[str]:
     """The variables of which an arithmetic expression is made."""
     if isinstance(node, ast.BinOp):
         yield from (*_terms(node.left), *_terms(node.right))
+    elif isinstance(node, ast.Call) and path_of(node.func) == "int" and node.args:
+        yield from _terms(node.args[0])
     elif isinstance(node, ast.Name):
         yield node.id
 
@@ -165,3 +214,75 @@ def _terms(node: ast.expr) -> Iterator[str]:
 def _names_a_rarity(path: str) -> bool:
     """Does the name say that the test rarely passes: `should_log`, or only to debug or to export?"""
     return bool(_RARE_NAME.search(path.rpartition(".")[2]))
+
+
+def _is_rare_flag(program: Program, test: ast.expr) -> bool:
+    """Is it a name that each iteration clears, and sets again but now and then; or a flag that comes with a batch?"""
+    if not isinstance(test, ast.Name):
+        return False
+    if program.value(test) == LIKELY_HOST_TENSOR:  # but no tensor: one of many samples has no truth
+        return True
+    scope = program.function_of(test) or program.tree
+    cleared, rarely_set = False, False
+    for store in stores(scope, test.id):
+        statement = program.statement_of(store)
+        if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Constant):
+            return False
+        parent = program.parent(statement)
+        if not statement.value.value:
+            cleared |= isinstance(parent, LOOPS) and parent in program.ancestors(test)
+        elif isinstance(parent, ast.If) and statement in parent.body and _compares_a_period(program, parent.test):
+            rarely_set = True
+        else:
+            return False
+    return cleared and rarely_set
+
+
+def _compares_a_period(program: Program, test: ast.expr) -> bool:
+    """Is the test periodic, and made of comparisons alone? A flag, set by a flag, may be set by itself."""
+    parts = test.values if isinstance(test, ast.BoolOp) else [test]
+    return all(isinstance(part, ast.Compare) for part in parts) and is_periodic(program, test)
+
+
+def _stays_on_host(program: Program, test: ast.expr, outcome: bool, branch: Sequence[ast.AST]) -> bool:
+    """Does `branch`, which runs if `test` has this outcome, run only for a tensor on the host, and leave it there?"""
+    tested = _of_host(program, test, outcome)
+    return bool(tested) and not any(_leaves(part, tested) for part in branch)
+
+
+def _of_host(program: Program, test: ast.expr, outcome: bool) -> str:
+    """What is on the host if `test` has this outcome; empty if it names no host.
+
+    What is not on CUDA may be on another accelerator.
+    """
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _of_host(program, test.operand, not outcome)
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And if outcome else ast.Or):
+        return next(filter(None, (_of_host(program, part, outcome) for part in test.values)), "")
+    if isinstance(test, ast.Attribute) and test.attr == "is_cpu" and outcome:
+        return path_of(test.value)
+    if isinstance(test, ast.Compare) and len(test.ops) == 1:
+        equal = isinstance(test.ops[0], ast.Eq if outcome else ast.NotEq)
+        path = path_of(test.left).removesuffix(".type")
+        if equal and path.rpartition(".")[2] == "device" and _names_host(program, test.comparators[0]):
+            return path.removesuffix(".device")
+    return ""
+
+
+def _names_host(program: Program, device: ast.expr) -> bool:
+    if isinstance(device, ast.Call) and program.qualified(device.func) == "torch.device" and device.args:
+        device = device.args[0]
+    return isinstance(device, ast.Constant) and device.value == "cpu"
+
+
+def _leaves(part: ast.AST, tested: str) -> bool:
+    """Does `part` move anything, or make something else of what was tested?"""
+    nodes = list(ast.walk(part))
+    is_moved = any(isinstance(node, ast.Attribute) and node.attr in _MOVES for node in nodes)
+    return is_moved or any(isinstance(node, ast.Assign) and _makes_another(node, tested) for node in nodes)
+
+
+def _makes_another(statement: ast.Assign, tested: str) -> bool:
+    targets = [each for target in statement.targets for each in ast.walk(target)]
+    is_target = any(isinstance(getattr(each, "ctx", None), ast.Store) and path_of(each) == tested for each in targets)
+    return is_target and not isinstance(statement.value, ast.Constant)

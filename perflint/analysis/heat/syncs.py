@@ -81,8 +81,7 @@ def _of_call(program: Program, call: ast.Call) -> Iterator[Sync]:
         if func.attr == "format" and isinstance(func.value, ast.Constant):
             yield from _implicit_all(program, arguments_of(call), "print")
         if func.attr == "set_postfix":
-            shown = [part for each in call.args if isinstance(each, ast.Dict) for part in each.values]
-            yield from _implicit_all(program, (*shown, *(keyword.value for keyword in call.keywords)), "print")
+            yield from _of_postfix(program, call)
     name = program.qualified(func)
     if not name:
         return
@@ -101,6 +100,22 @@ def _of_call(program: Program, call: ast.Call) -> Iterator[Sync]:
         yield from _of_builtin(program, call, rest)
 
 
+def _of_postfix(program: Program, call: ast.Call) -> Iterator[Sync]:
+    """`bar.set_postfix(values)`, which turns each of the values into text, whether or not it is shown."""
+    yield from _implicit_all(program, (keyword.value for keyword in call.keywords), "print")
+    for postfix in call.args[:1]:
+        value = program.value(postfix)
+        found = contains_tensor(value) if value.kind is Kind.MAPPING else _of_output(value)
+        if found is not None and _is_read(found, explicit=False):
+            start, end = program.span(call)
+            yield Sync(call, postfix, "print", start, end, False)
+
+
+def _of_output(value: Value) -> Value | None:
+    """The tensors in a dictionary of them, which is what a model gave where it is used like one."""
+    return value._replace(sure=True) if value.name != GUESSED else None
+
+
 def _of_builder(program: Program, call: ast.Call) -> Iterator[Sync]:
     """`torch.tensor([x, y])`, which reads the tensors in the list one by one."""
     parts = program.value(call.args[0])
@@ -114,7 +129,7 @@ def _of_builtin(program: Program, call: ast.Call, name: str) -> Iterator[Sync]:
     if name in _CONVERSIONS and len(call.args) == 1:
         yield from _implicit(program, call.args[0], name, call)
     elif name in _COMPARING and call.args:
-        yield from _first(program, call, _compared(call), name)
+        yield from _of_comparison(program, call, name)
     elif name == "range":
         yield from _implicit_all(program, call.args, "index")
     elif name in ("print", "str", "repr", "format"):
@@ -125,6 +140,17 @@ def _of_builtin(program: Program, call: ast.Call, name: str) -> Iterator[Sync]:
         and program.qualified(call.args[0]) in ("builtins.int", "builtins.float", "builtins.bool")
     ):
         yield from _implicit(program, call.args[1], "iteration")
+
+
+def _of_comparison(program: Program, call: ast.Call, name: str) -> Iterator[Sync]:
+    """`max(x, y)`, or of a list of scalars, which are compared one by one."""
+    yield from _first(program, call, _compared(call), name)
+    listed = program.value(call.args[0])
+    if len(call.args) > 1 or call.keywords or listed.kind is not Kind.SEQUENCE or listed.item is None:
+        return
+    if _is_read(listed.item, explicit=False):
+        start, end = program.span(call)
+        yield Sync(call, call.args[0], name, start, end, False)
 
 
 def _compared(call: ast.Call) -> list[ast.expr]:

@@ -18,7 +18,7 @@ from perflint.analysis.values.codes import argument_code, result_code
 from perflint.analysis.values.device_use import imported
 from perflint.analysis.values.queries import Reaching, result_queries, step_queries
 
-_STARTING = ("workers", "multiprocessing")  # without one of them, nothing starts processes
+_STARTING = ("workers", "multiprocessing", "ProcessPool", "num_proc")  # without one of them, nothing starts processes
 _DEPTH = 3  # of calls through which an action is followed
 
 
