@@ -161,15 +161,16 @@ def _is_device(program: Program, node: ast.expr) -> bool:
 
 def _rewritten(program: Program, copy: Copy, cast: ast.Call | None, rank: int | None) -> tuple[Operations, str]:
     """What makes it `expand`, behind the cast, or what blocks that."""
+    if copy.counts is None:
+        return (), "the counts are in a list"
     if cast is not None and _comments_behind(program, copy.call, cast):
         return (), "there is a comment inside the call"
-    counts = len(copy.counts or ())
     is_repeat = copy.is_method and copy.form == "repeat"
     asks_for_shape = copy.form == "stack" and copy.axis == 0 and isinstance(copy.source, ast.Name)
     if rank is None and not is_repeat and not asks_for_shape:
         return (), "how many axes the tensor has is not known here"
-    if is_repeat or (copy.form == "tile" and copy.is_method and rank is not None and rank <= counts):
-        return (*_renamed(copy, cast, counts if rank is None else rank), *_without(cast)), ""
+    if is_repeat or (copy.form == "tile" and copy.is_method and rank is not None and rank <= len(copy.counts)):
+        return (*_renamed(copy, cast, len(copy.counts) if rank is None else rank), *_without(cast)), ""
     if api.comments(program, *program.span(copy.call)):
         return (), "there is a comment inside the call"
     view = _spelled(program, copy, _as_cast(copy.source, cast), rank)

@@ -13,6 +13,7 @@ from perflint.api import (
     Heat,
     Kind,
     Loop,
+    Place,
     Program,
     Reading,
     Role,
@@ -22,7 +23,7 @@ from perflint.api import (
     is_view,
 )
 
-from .copies import Copy
+from .copies import MATERIALISING, Copy
 
 _DEPTH = 12
 _SETUP = re.compile(r"^_*(init|test_)")
@@ -125,7 +126,65 @@ def _is_number(program: Program, node: ast.expr) -> bool:
 
 def is_worth_it(program: Program, shapes: Shapes, copy: Copy, reading: Reading) -> bool:
     """Would a view save the copy, and not just put it off to the reader?"""
+    if copy.form == "expanded" and not _is_real(program, copy, reading):
+        return False
     return not any(consumer.role is Role.MATMUL and _is_folded(shapes, consumer) for consumer in reading.consumers)
+
+
+def _is_real(program: Program, copy: Copy, reading: Reading) -> bool:
+    """Does the move or cast behind an expansion copy for sure?
+
+    To where the tensor is already, or to the type that it has, it does nothing.
+    """
+    assert isinstance(copy.call.func, ast.Attribute)
+    name = copy.call.func.attr
+    if name == "long":
+        return not _counts_up(program, copy.source)
+    if name in MATERIALISING or not api.torch_does(name, "to_device"):
+        return True
+    assert isinstance(copy.source, ast.Call) and isinstance(copy.source.func, ast.Attribute)
+    value = program.value(copy.source.func.value)
+    if value.place is Place.HOST or value.dtype in ("bool", "int"):
+        return True
+    elementwise = all(consumer.role in (Role.ELEMENTWISE, Role.REDUCTION) for consumer in reading.consumers)
+    return (
+        elementwise
+        and name != "cuda"
+        and not _is_device(program, copy.call)
+        and not api.path_of(_base(copy.source)).startswith("self.")
+    )
+
+
+def _keeps_integers(method: str) -> bool:
+    operation = api.torch_method(method)
+    return is_view(method) or method in ("cuda", "long") or (operation is not None and operation.does("view"))
+
+
+def _counts_up(program: Program, node: ast.expr) -> bool:
+    """Is it a view of what torch.arange or randperm makes, which are integers of 64 bits unless told otherwise?"""
+    for _ in range(_DEPTH):
+        if isinstance(node, ast.Subscript):
+            node = node.value
+        elif isinstance(node, ast.Name) and len(values := api.assigned(program, node)) == 1:
+            node = values[0]
+        elif not isinstance(node, ast.Call):
+            return False
+        elif program.qualified(node.func) in ("torch.arange", "torch.randperm"):
+            fractions = any(isinstance(getattr(each, "value", None), float) for each in node.args)
+            return not fractions and all(keyword.arg != "dtype" for keyword in node.keywords)
+        elif isinstance(node.func, ast.Attribute) and _keeps_integers(node.func.attr):
+            node = node.func.value
+        else:
+            return False
+    return False
+
+
+def _is_device(program: Program, call: ast.Call) -> bool:
+    targets = [*call.args, *(keyword.value for keyword in call.keywords if keyword.arg == "device")]
+    return any(
+        api.path_of(each).rpartition(".")[2] == "device" or program.value(each).kind in (Kind.DEVICE, Kind.STRING)
+        for each in targets
+    )
 
 
 def _is_folded(shapes: Shapes, consumer: Consumer) -> bool:
@@ -138,6 +197,17 @@ def _is_folded(shapes: Shapes, consumer: Consumer) -> bool:
         else "matmul"
     )
     return name == "matmul" and ((rank or 0) > 3 or any(other is not None and other < 3 for other in others))
+
+
+def _base(node: ast.expr) -> ast.expr:
+    """The name, or attribute, whose memory `node` may share."""
+    while True:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            node = node.func.value
+        elif isinstance(node, ast.Subscript):
+            node = node.value
+        else:
+            return node
 
 
 def shown_writes(program: Program, copy: Copy, reading: Reading) -> list[Write]:
