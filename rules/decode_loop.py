@@ -14,9 +14,10 @@ torch operations in each step. The kind says, by data flow, what may be done abo
 A time loop is one in which steps of a tensor, or of a list of tensors, are combined with a loop-carried state, or in
 which a model's output goes back into the model. The state may be held by the callee, in attributes of a module. Where
 no module of yours carries the state, or nothing is carried at all, there must be other evidence of a time axis: a loop
-variable called `t`, a bound called a length, a range over the whole indexed axis, a reversed range, or a sequence that
-was built from its end. Loops over layers, batches and samples, loops that train or step an environment, samplers,
-solvers of differential equations, refinements of a whole sequence, host arrays and test files are left alone.
+variable called `t`, a bound called a length, a range over the whole indexed axis, a reversed range, a sequence that was
+built from its end, or another loop over time that runs the same model. Loops over layers, batches and samples, loops
+that train or step an environment, samplers, solvers of differential equations, refinements of a whole sequence, host
+arrays and test files are left alone.
 
 ## Why it is slow
 Each step launches a handful of kernels which are small: the GPU finishes them faster than Python can launch the next,

@@ -107,6 +107,31 @@ def test_a_cache_that_is_set_where_it_does_not_fit_is_no_state() -> None:
     assert _kinds(_MEMORY.format(body=body)) == ["vectorizable"]
 
 
+_GLIMPSES = """
+class Trainer:
+    def __init__(self, model: nn.Module):
+        self.model = model
+
+    def train(self, x: torch.Tensor, h: torch.Tensor, place: torch.Tensor):
+        places = []
+        for t in range(self.glimpses):
+            h, place, score = self.model(x, place, h)
+            places.append(place)
+        return torch.stack(places, dim=1)
+
+    def test(self, x: torch.Tensor, h: torch.Tensor, place: torch.Tensor):
+        for _ in range(self.glimpses - 1):
+            h, place, score = self.model({arguments})
+        return self.model(x, place, h, last=True)
+"""
+
+
+def test_a_loop_that_hands_a_model_its_state_as_one_over_time_does_is_one_too() -> None:
+    assert _kinds(_GLIMPSES.format(arguments="x, place, h"))[1] == "recurrence"
+    assert _kinds(_GLIMPSES.format(arguments="place, h, x"))[1] == "recurrence"
+    assert _kinds(_GLIMPSES.format(arguments="h"))[1] == ""
+
+
 def test_outputs_that_are_read_back_from_their_list_are_the_loops_own() -> None:
     code = """
     def generate(self, model: nn.Module, start: torch.Tensor, n):

@@ -10,9 +10,10 @@ from functools import cached_property
 from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.loops import naming
-from perflint.analysis.loops.flow import ARITHMETIC, MODEL, RNN, Call, LoopFlow, Trace
+from perflint.analysis.loops.flow import ARITHMETIC, CHOICE, MODEL, RNN, Call, LoopFlow, Trace
 from perflint.analysis.loops.found import Header
 from perflint.analysis.loops.header import called
+from perflint.analysis.loops.indices import is_rest
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import Loop, assigned_values, own_nodes, path_of
 
@@ -46,7 +47,9 @@ class Evidence:
 
     @cached_property
     def given_tensors(self) -> frozenset[str]:
-        """Those that are tensors."""
+        """Those that are tensors; lists of them where a tensor, or a model's state, that is carried shows it."""
+        if self.counts_time and self.has_carrier and self.replaced:
+            return self.given
         return self.given & {each.base for each in self.flow.slices if each.is_tensor}
 
     # -- what is carried
@@ -68,8 +71,8 @@ class Evidence:
 
     @cached_property
     def returned(self) -> set[str]:
-        """The states that a model which was given them returns, as a cell does."""
-        return {name for name in self.states if self.hands_back(name)}
+        """The states that a model which was given them returns, as a cell does; entries of a dictionary are none."""
+        return {name for name in self.states if self.hands_back(name) and not self._is_keyed(name)}
 
     @cached_property
     def fed_back(self) -> set[str]:
@@ -79,7 +82,12 @@ class Evidence:
         slots = {each.name for each in kept if each.how == "slot" and MODEL in each.trace.ops}
         lists = {each.name for each in kept if each.how == "append"}
         fed = {name for name, end in self.states.items() if end.definitions & results or name in slots}
-        return fed - lists | {name for name in lists & self.replaced if self._is_indexed(name)}
+        return fed - lists | {name for name in lists & self.replaced if any(self._subscripts(name))}
+
+    @cached_property
+    def refined(self) -> set[str]:
+        """The states which are a whole sequence, of which each iteration chooses parts anew."""
+        return {name for name, end in self.states.items() if CHOICE in end.ops and self.replaces_parts(name)}
 
     @cached_property
     def replaced(self) -> set[str]:
@@ -98,24 +106,55 @@ class Evidence:
 
     def hands_back(self, name: str) -> bool:
         """Is the state what a model that was given it returns, or keeps inside?"""
+        if name in self.flow.objects:
+            return bool(self.given_tensors) or not (self.flow.truth() or name.startswith("self."))
         taken = [call for call in self.models if any(given == name for given, _ in call.direct)]
         definitions = self.flow.ends[name].definitions
         return any(made == id(call.node) for call in taken for made, _ in definitions)
 
+    def replaces_parts(self, name: str) -> bool:
+        """Is the state a whole sequence, parts of which each iteration replaces, rather than one step after another?"""
+        for read, parent in self._reads(name):
+            if isinstance(parent, ast.Call) and called(parent) == "where" and read in parent.args[-2:]:
+                return True
+            if isinstance(parent, ast.Attribute) and parent.attr == "masked_scatter":
+                return True
+        return False
+
     def is_tensor(self, name: str) -> bool:
         """Is the state a tensor, as far as its reads or the steps that it is computed from show?"""
-        kinds = {self.program.value(read).kind for read in self.flow.reads.get(name, ())}
+        kinds = {self.program.value(read).kind for read, _ in self._reads(name)}
         end = self.flow.ends[name]
         shown = ARITHMETIC in end.ops and end.slices & self.flow.proven
         return Kind.TENSOR in kinds or (bool(shown) and kinds <= {Kind.UNKNOWN, Kind.NUMBER})
 
-    def chooses_parts(self, name: str) -> bool:
-        """Is the state a whole sequence, for parts of which `torch.where` chooses something new?"""
-        reads = self.flow.reads.get(name, ())
-        return any(called(each) == "where" for each in map(self.program.parent, reads) if isinstance(each, ast.Call))
+    def reads_all_before(self, name: str) -> bool:
+        """Is everything read that was written so far, as `x[: i + 1]` is to make a row orthogonal to the others?"""
+        parts = [part for read in self._subscripts(name) for part in ast.walk(read.slice)]
+        ends = [part.upper for part in parts if isinstance(part, ast.Slice) and part.lower is None and part.upper]
+        return any(path_of(part) in self.header.indices for end in ends for part in ast.walk(end))
 
-    def _is_indexed(self, name: str) -> bool:
-        return any(isinstance(self.program.parent(read), ast.Subscript) for read in self.flow.reads.get(name, ()))
+    def slides(self, name: str) -> bool:
+        """Does each step move a window on, as `x = torch.cat([x[:, 1:], y], dim=1)` does?"""
+        made = {call for call, part in self.flow.ends[name].definitions if part is None}
+        for call in self.flow.calls:
+            parts = call.node.args[0] if call.sort.cat and id(call.node) in made and call.node.args else None
+            old = parts.elts[0] if isinstance(parts, ast.Tuple | ast.List) and len(parts.elts) == 2 else None
+            if isinstance(old, ast.Subscript) and path_of(old.value) == name and is_rest(old.slice):
+                return True
+        return False
+
+    def _is_keyed(self, name: str) -> bool:
+        """Is it a dictionary: read by keys that are strings, or one that makes its own entries?"""
+        if any(called(value) == "defaultdict" for value in assigned_values(self.scope, name)):
+            return True
+        return any(self.program.value(read.slice).kind is Kind.STRING for read in self._subscripts(name))
+
+    def _reads(self, name: str) -> Iterator[tuple[ast.expr, ast.AST | None]]:
+        return ((read, self.program.parent(read)) for read in self.flow.reads.get(name, ()))
+
+    def _subscripts(self, name: str) -> Iterator[ast.Subscript]:
+        return (parent for _, parent in self._reads(name) if isinstance(parent, ast.Subscript))
 
     # -- what comes out
 
@@ -184,6 +223,15 @@ class Evidence:
         return any(each.is_tensor for each in self.flow.slices)
 
     @cached_property
+    def has_twin(self) -> bool:
+        """Does another loop of the class, or of the file, hand the same models a state in the same place, over time?"""
+        handed, program = _handed(self.flow), self.program
+        related = {*program.ancestors(self.loop), *ast.walk(self.loop)}
+        others = (each for each in program.plain_loops() if each not in related) if handed else ()
+        near = (each for each in others if _class_around(program, each) is _class_around(program, self.loop))
+        return any(handed & _handed(other.flow) for each in near if (other := program.time_loop(each)))
+
+    @cached_property
     def walks_columns(self) -> bool:
         """Does it walk the axis behind the batch's?"""
         return any(each.axis == 1 for each in self.flow.slices)
@@ -214,6 +262,12 @@ class Evidence:
         """Does the program call what it counts or walks through batches, iterations or layers?"""
         return naming.names_another_axis(self.header, self.flow)
 
+    def is_on_host(self, end: Trace) -> bool:
+        """Do the given steps that go into it go to numpy, and to no model as they are?"""
+        taken = (argument for call in self.models if call.trace.slices for argument in call.node.args)
+        is_given = any(self.program.value(argument).kind is Kind.TENSOR for argument in taken)
+        return bool(end.slices) and end.slices <= self.flow.host and not is_given
+
 
 def _joins(program: Program, scope: ast.AST, name: str, depth: int) -> bool:
     """Is the list called `name` made into a tensor in `scope`, or in a function that gets it?"""
@@ -236,6 +290,16 @@ def _prepended(node: ast.AST) -> str:
     is_first = isinstance(node.args[0], ast.Constant) and node.args[0].value == 0
     is_prepended = node.func.attr == "appendleft" or (node.func.attr == "insert" and is_first)
     return path_of(node.func.value) if is_prepended else ""
+
+
+def _handed(flow: LoopFlow) -> set[tuple[str, int]]:
+    """The models that get a state as it is, and at which position."""
+    models = [call for call in flow.calls if call.sort.model and path_of(call.node.func)]
+    return {(path_of(call.node.func), position) for call in models for _, position in call.direct}
+
+
+def _class_around(program: Program, node: ast.AST) -> ast.ClassDef | None:
+    return next((each for each in program.ancestors(node) if isinstance(each, ast.ClassDef)), None)
 
 
 def _sized_axis(node: ast.AST) -> int | None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import re
 
+from perflint import torch_ops
 from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.facts import Program
 from perflint.analysis.heat.test_files import imports_framework
+from perflint.analysis.loops.found import Header
 from perflint.analysis.loops.header import RANGES, called
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import Function, Loop, nodes_of_body, path_of
@@ -18,12 +20,12 @@ _GRID_NAME = re.compile(r"^(time_?(steps|points|grid|span|range)|(sigmas|betas)(
 _SETUP = frozenset({"__init__", "__getitem__"})
 
 
-def never_over_time(program: Program, loop: Loop) -> bool:
+def never_over_time(program: Program, loop: Loop, header: Header) -> bool:
     """Does the loop train, differentiate or step an environment, or stand in setup code or a test?"""
     function = program.function_of(loop)
     if imports_framework(program.tree) or (function is not None and _is_setup(program, function)):
         return True
-    return any(_has_another_end(program, node) for node in nodes_of_body(loop))
+    return any(_has_another_end(program, node, header) for node in nodes_of_body(loop))
 
 
 def _is_setup(program: Program, function: Function) -> bool:
@@ -32,7 +34,7 @@ def _is_setup(program: Program, function: Function) -> bool:
     return name in _SETUP or (owner is not None and (owner.is_a("dataset") or owner.is_a("optimizer")))
 
 
-def _has_another_end(program: Program, node: ast.AST) -> bool:
+def _has_another_end(program: Program, node: ast.AST, header: Header) -> bool:
     """Does it train, step something, fill an array or make a loader?"""
     if isinstance(node, ast.Assign):
         return _fills_array(program, node)
@@ -40,7 +42,7 @@ def _has_another_end(program: Program, node: ast.AST) -> bool:
         return False
     if program.get(CallGraph).has(node, _differentiates):
         return True
-    return _steps(program, node)
+    return _steps(program, node) and not _is_told_the_step(node, header)
 
 
 def _differentiates(program: Program, node: ast.Call) -> bool:
@@ -61,10 +63,18 @@ def _steps(program: Program, node: ast.Call) -> bool:
     return callee is None or (owner is not None and path_of(function.value) != "self" and not owner.is_a("module"))
 
 
+def _is_told_the_step(node: ast.Call, header: Header) -> bool:
+    """Is it `search.step(t, scores, ...)`: given the number and more, as no environment, optimizer or scheduler is?"""
+    return len(node.args) > 2 and path_of(node.args[0]) in header.indices
+
+
 def _fills_array(program: Program, node: ast.Assign) -> bool:
-    """Is a part of an array of numpy assigned?"""
+    """Is an array of numpy given what nothing brings to the host, and what is there already, therefore?"""
     targets = [each.value for each in node.targets if isinstance(each, ast.Subscript)]
-    return any(program.value(each).kind is Kind.NUMPY for each in targets)
+    calls = {called(each) for each in ast.walk(node.value) if isinstance(each, ast.Call)}
+    return any(program.value(each).kind is Kind.NUMPY for each in targets) and not any(
+        name in ("float", "int") or torch_ops.does(name, "to_host") for name in calls
+    )
 
 
 def runs_backward(program: Program, node: ast.Call) -> bool:

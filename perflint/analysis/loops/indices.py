@@ -29,6 +29,12 @@ def spans_an_axis(index: ast.expr) -> bool:
     return isinstance(index, ast.Tuple) and any(isinstance(part, ast.Slice) for part in index.elts)
 
 
+def is_rest(index: ast.expr) -> bool:
+    """Is it all but the first, `1:` or `:, 1:`?"""
+    parts = index.elts if isinstance(index, ast.Tuple) else [index]
+    return any(isinstance(part, ast.Slice) and part.lower is not None and part.upper is None for part in parts)
+
+
 def is_next(lower: ast.expr, upper: ast.expr) -> bool:
     """Is it `t:t + 1`?"""
     return (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from perflint.analysis.facts import Program
 from perflint.analysis.loops.body import loop_flow
@@ -13,7 +13,7 @@ from perflint.analysis.loops.flow import CHOICE, MODEL
 from perflint.analysis.loops.found import AUTOREGRESSIVE, MIXED, RECURRENCE, VECTORIZABLE, TimeLoop
 from perflint.analysis.loops.header import read_header
 from perflint.analysis.loops.state import is_carried_by_rnn, rnn_name, unseen_name
-from perflint.syntax.walk import Loop, PlainLoop, nodes_of_body  # Loop
+from perflint.syntax.walk import Loop, PlainLoop, nodes_of_body, path_of, whole_of
 
 Verdict = tuple[str, str]  # a kind, and because of what
 
@@ -21,15 +21,15 @@ Verdict = tuple[str, str]  # a kind, and because of what
 def time_loop(program: Program, loop: Loop) -> TimeLoop | None:
     """`loop` as a loop over time, or None if it is none."""
     header = read_header(program, loop)
-    if header.is_other or never_over_time(program, loop) or solves(loop):
+    if header.is_other or never_over_time(program, loop, header) or solves(loop):
         return None
     flow = loop_flow(program, loop, header)
     evidence = Evidence(program, loop, header, flow, flow.states())
     if flow.members or evidence.resizes or evidence.takes_chunks or not (flow.operations or evidence.models):
         return None
     # The first verdict wins: what a model chooses and gets back decides over the steps that are given besides. Then a
-    # state that meets steps, one that meets none, and no state.
-    kinds = (_generation, _recurrence, _rollout, _independent)
+    # state that meets steps, one that meets none, no state, and what only another loop shows.
+    kinds = (_generation, _recurrence, _rollout, _independent, _twin)
     verdict = next(filter(None, (kind(evidence) for kind in kinds)), None)
     return None if verdict is None or _only_repeats(evidence) else TimeLoop(*verdict, header, flow)
 
@@ -46,13 +46,21 @@ def _generation(loop: Evidence) -> Verdict | None:
 def _generated(loop: Evidence, name: str) -> str:
     """How what the loop puts out goes back into the model under this name; empty if it doesn't."""
     flow, end = loop.flow, loop.flow.closure(name)
-    if name not in loop.entering or MODEL not in end.ops or name not in end.carried or loop.chooses_parts(name):
+    if name not in loop.entering or MODEL not in end.ops or name not in end.carried or loop.replaces_parts(name):
+        return ""
+    if end.carried & loop.refined & loop.entering or loop.is_on_host(end):
+        return ""
+    if name in flow.painted and loop.is_tensor(name):
         return ""
     if loop.launches:
         if CHOICE in end.ops and not loop.hands_back(name):
             return f"{name!r} is built from what the step before chose, and goes back into the model"
         if any(each.name == name and each.how == "cat" for each in flow.collected):
             return f"{name!r} grows by each step's output, and goes back into the model"
+    if end.slices or loop.names_another_axis:
+        return ""
+    if loop.slides(name):
+        return f"each step's output enters the window {name!r}, which goes back into the model"
     return ""
 
 
@@ -99,7 +107,7 @@ def _is_solver(loop: Evidence, states: set[str]) -> bool:
 def _filtered(loop: Evidence, states: set[str]) -> set[str]:
     """The tensors that arithmetic carries along a time axis, as filters and discounted returns are."""
     tensors = {name for name in states if loop.states[name].ops and loop.is_tensor(name)}
-    if loop.flow.permuted or not loop.flow.operations:
+    if loop.flow.permuted or not loop.flow.operations or any(map(loop.reads_all_before, tensors)):
         return set()
     return tensors if loop.is_named_time or loop.is_collected else set()
 
@@ -121,6 +129,10 @@ def _rollout(loop: Evidence) -> Verdict | None:
         return None
     if loop.flow.chunks or loop.names_another_axis or not loop.launches:
         return None
+    sums = [each for each in loop.flow.collected if each.how == "sum" and "." not in each.name.removeprefix("self.")]
+    scored = {name for each in sums for name in each.trace.carried & loop.replaced - {each.name}}
+    if scored and loop.counts_time and not loop.counts_rounds:
+        return _own_output(loop, _fed(scored)[1])
     if not loop.computed or not loop.is_collected:
         return None
     if fed := loop.fed_back & loop.computed:
@@ -128,7 +140,23 @@ def _rollout(loop: Evidence) -> Verdict | None:
     if any(map(loop.hands_back, loop.computed)):
         return RECURRENCE, f"the state {_names(loop.computed)} is carried from step to step"
     ends_by_itself = isinstance(loop.loop, ast.While)  # as what is generated does, rather than layers or rounds
-    return _own_output(loop, _fed(loop.replaced)[1]) if ends_by_itself and loop.replaced else None
+    if loop.replaced and (ends_by_itself or (loop.counts_time and not loop.counts_rounds)):
+        return _own_output(loop, _fed(loop.replaced)[1])
+    return None
+
+
+def _twin(loop: Evidence) -> Verdict | None:
+    """A loop over time elsewhere hands the same models a state in the same way."""
+    entering = loop.entering & loop.computed
+    if loop.flow.index_as_data or not entering or not loop.has_twin:
+        return None
+    if loop.flow.truth():
+        return None if loop.names_another_axis or not loop.given else _by_carrier(loop, entering)
+    fed = {name for name in loop.entering & set(loop.states) if not loop.hands_back(name)}
+    if not fed:
+        return RECURRENCE, f"the state {_names(entering)} is carried from step to step"
+    because = f"{_names(fed)}, computed from the output of the step before, goes back into the model"
+    return _own_output(loop, because)
 
 
 def _independent(loop: Evidence) -> Verdict | None:
@@ -164,8 +192,38 @@ def _names(names: Iterable[str]) -> str:
 
 
 def _only_repeats(loop: Evidence) -> bool:
-    """Does it walk through nothing itself, and hand its states to models in loops over time inside of it alone?"""
-    loops = [node for node in nodes_of_body(loop.loop) if isinstance(node, PlainLoop)]
+    """Does it walk through nothing itself, and carry nothing but what loops over time inside of it give?"""
+    nodes = list(nodes_of_body(loop.loop))
+    loops = [node for node in nodes if isinstance(node, PlainLoop)]
     inside = {id(part) for each in loops if loop.program.time_loop(each) is not None for part in ast.walk(each)}
-    carrying = [id(call.node) for call in loop.models if call.trace.carried]
-    return not loop.flow.slices and bool(inside) and inside.issuperset(carrying)
+    if loop.flow.slices or not any(id(call.node) in inside for call in loop.models):
+        return False
+    own = {id(call.node) for call in loop.models if id(call.node) not in inside and call.trace.carried}
+    if own and any(each.how == "slot" and id(each.node) not in inside for each in loop.flow.collected):
+        return False  # what its own model made of the last step, the inner loop makes the next one of
+    outside = [node for node in nodes if isinstance(node, ast.Assign | ast.AugAssign) and id(node) not in inside]
+    return not _reached(outside, own) & set(loop.states)
+
+
+def _reached(statements: list[ast.Assign | ast.AugAssign], calls: set[int]) -> set[str]:
+    """The names that are bound to what `calls` give, at once or through one another."""
+    found: set[str] = set()
+    pending = True
+    while pending:
+        reached = {
+            name
+            for node in statements
+            if any(
+                id(part) in calls or (isinstance(part, ast.expr) and path_of(part) in found) for part in ast.walk(node)
+            )
+            for name in _bound(node)
+        }
+        pending = not reached <= found
+        found |= reached
+    return found
+
+
+def _bound(node: ast.Assign | ast.AugAssign) -> Iterator[str]:
+    for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+        parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+        yield from filter(None, map(whole_of, parts))
