@@ -112,7 +112,7 @@ def test_a_statement_stands_in_a_block_of_a_template() -> None:
 
     def wrap(tree: ast.Module) -> list[Operation]:
         (loop,) = tree.body
-        return [ReplaceStatements([loop], [statement("with g():\n    {loop}", loop=loop)])]
+        return [ReplaceStatements((loop,), (statement("with g():\n    {loop}", loop=loop),))]
 
     assert rewritten(text, wrap) == "with g():\n    for x in y:  # each\n        f(x)\n"
 
