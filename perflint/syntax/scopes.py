@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from perflint.syntax.arguments import parameters_of
 from perflint.syntax.module import Module
@@ -18,13 +18,15 @@ def bound_names(*statements: ast.stmt) -> set[str]:
     )
 
 
-def _bound_by(nodes: Iterable[ast.AST]) -> set[str]:
+def _bound_by(nodes: Sequence[ast.AST]) -> set[str]:
     """The names that `nodes` bind, or delete, where they stand."""
     names: set[str] = set()
+    targets = (part for node in nodes if node.__class__ is ast.comprehension for part in ast.walk(node.target))
+    private = set(targets)  # of comprehensions, which nobody else sees
     for node in nodes:
         cls = node.__class__
         if cls is ast.Name:
-            if node.ctx.__class__ is not ast.Load:  # type: ignore[attr-defined]
+            if node.ctx.__class__ is not ast.Load and node not in private:  # type: ignore[attr-defined]
                 names.add(node.id)  # type: ignore[attr-defined]
         elif cls is ast.Import or cls is ast.ImportFrom:
             names.update(each.asname or each.name.partition(".")[0] for each in node.names)  # type: ignore[attr-defined]

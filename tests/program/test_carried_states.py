@@ -241,3 +241,26 @@ def test_a_sequence_that_was_turned_around_since_is_known_no_more() -> None:
             out[i] = outputs[i, length - 1] * 2
     """
     assert _kinds(code) == [""]
+
+
+_FRAMES = """
+class Speech(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net, self.next = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def generate(self, frame: torch.Tensor):
+        outputs = []
+        {head}:
+            output = self.net(frame)
+            outputs.append(output)
+            if output.mean() > 0:
+                break
+            frame = self.next(output)
+        return torch.stack(outputs)
+"""
+
+
+def test_what_goes_back_into_the_model_until_a_test_ends_it_is_generated_rather_than_made_by_layers() -> None:
+    assert _kinds(_FRAMES.format(head="while True"))[0] == "autoregressive"
+    assert _kinds(_FRAMES.format(head="for _ in range(self.depth)")) == [""]

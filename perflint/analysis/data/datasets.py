@@ -150,24 +150,17 @@ class Datasets:
         if name.startswith("torch.utils.data.") and last in _WRAPPERS:
             return self._joined(self._inside(origin))
         if name in _OF_TENSORS:
-            made = [each for argument in origin.args for each in self._made_elsewhere(argument)]
-            moved = any(self._names_device(given) for each in made for given in arguments_of(each))
-            return Source(bool(made), on_device=moved)
+            return Source(any(map(self._may_be_made_elsewhere, origin.args)))
         fixed = name.startswith("torchvision.datasets.") and last in _FIXED_DATASETS
         may_draw = not fixed or any(self._argument_may_draw(argument) for argument in arguments_of(origin))
         return Source(may_draw, self._argument_obstacle(origin), _is_iterable(name))
 
-    def _made_elsewhere(self, tensor: ast.expr) -> Iterator[ast.Call]:
-        """The calls of code out of sight that may have made the tensor, here or on the device."""
-        if not self._program.value(tensor).sure or self._program.value(tensor).kind is not Kind.TENSOR:
-            for origin in self._origins.of(tensor):
-                name = self._program.qualified(origin.func) if isinstance(origin, ast.Call) else ""
-                if isinstance(origin, ast.Call) and not name.startswith(("torch.", "numpy.", "builtins.")):
-                    yield origin
-
-    def _names_device(self, node: ast.expr) -> bool:
-        text = self._program.segment(node).lower()
-        return self._program.value(node).kind is not Kind.TENSOR and ("device" in text or "cuda" in text)
+    def _may_be_made_elsewhere(self, tensor: ast.expr) -> bool:
+        """May code out of sight have made the tensor, here or on the device?"""
+        if self._program.value(tensor).sure and self._program.value(tensor).kind is Kind.TENSOR:
+            return False
+        names = (self._program.qualified(each.func) for each in self._origins.calls(tensor))
+        return not all(name.startswith(("torch.", "numpy.", "builtins.")) for name in names)
 
     def _inside(self, call: ast.Call) -> Iterator[Source]:
         for argument in call.args[:1] or [keyword.value for keyword in call.keywords[:1]]:

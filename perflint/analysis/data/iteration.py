@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
 
-from perflint.analysis.data.effects import method_of
 from perflint.analysis.data.origins import Origins, parts_of
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
@@ -67,8 +66,7 @@ class Iteration:
         name = name_of(self._program, call)
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
         method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-        has_iterator = method_of(self._program.value(call.func).node, "__iter__") is not None
-        if WRAPS.fullmatch(name) or method in _WRAPPING_METHODS or has_iterator:
+        if WRAPS.fullmatch(name) or method in _WRAPPING_METHODS:
             yield from ((argument, is_held) for argument in call.args)
         elif is_held and name in _MAPPINGS:
             yield from ((argument, True) for argument in call.args)

@@ -183,8 +183,6 @@ class Starts:
         value = self._program.value(call.func)
         if value.kind is Kind.LIBRARY:
             return bool(_PROCESS.fullmatch(value.name))
-        if isinstance(value.node, ast.ClassDef) and value.kind is Kind.CLASS:
-            return any(_PROCESS.fullmatch(self._program.qualified(base)) for base in value.node.bases)
         return isinstance(call.func, ast.Attribute) and call.func.attr == "Process" and value.kind is Kind.METHOD
 
     def _handed_over(self, call: ast.Call) -> Reason | None:

@@ -105,15 +105,6 @@ class Workers:
         return bool(parameters) and len(parameters) == len(origins) and not any(map(self._is_supplied, parameters))
 
     def _is_supplied(self, parameter: ast.arg) -> bool:
-        """Has it a default, or does a call leave it out, as one does where a decorator reads the command line?"""
+        """Has it a default?"""
         function = self._program.function_of(parameter)
-        if function is None or parameter.arg in defaults_of(function):
-            return function is not None
-        sites = (site for site in self._program.call_sites(function) if isinstance(site, ast.Call))
-        return any(
-            self._program.callee(site) is function
-            and not any(isinstance(each, ast.Starred) for each in site.args)
-            and all(keyword.arg for keyword in site.keywords)
-            and self._origins.given(site, function, parameter.arg) is None
-            for site in sites
-        )
+        return function is not None and parameter.arg in defaults_of(function)

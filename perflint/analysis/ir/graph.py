@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from perflint.syntax.scopes import local_names
 from perflint.syntax.walk import Function, Loop
 
 Scope = Function | ast.Module
@@ -140,11 +141,13 @@ class Graph:
 
     @cached_property
     def captured(self) -> dict[str, list[ast.Name]]:
-        """What the functions inside read by names that are not theirs alone."""
+        """What the functions inside read by names that are not theirs."""
         found: dict[str, list[ast.Name]] = {}
-        for part in (part for function in self.inner for part in ast.walk(function)):
-            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
-                found.setdefault(part.id, []).append(part)
+        for function in self.inner:
+            own = local_names(function)
+            for part in ast.walk(function):
+                if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and part.id not in own:
+                    found.setdefault(part.id, []).append(part)
         return found
 
     def value(self, name: ast.AST) -> Value | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from perflint.analysis.facts import Program
+from perflint.analysis.ir.flow import Flow
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import FUNCTIONS, own_nodes, path_of
@@ -55,19 +56,19 @@ def _starts(program: Program, statement: ast.stmt, path: str, is_start: Callable
 def seen_elsewhere(program: Program, scope: ast.AST, path: str, within: ast.AST) -> str:
     """Who else may look at the variable while `within` runs; empty where nobody can."""
     root, _, attribute = path.partition(".")
+    graph = program.get(Flow).graph(within)
+    if root in graph.shared and not attribute:
+        return f"`{path}` is a variable of an outer scope"
     for node in ast.walk(scope):
-        if isinstance(node, ast.Global | ast.Nonlocal) and root in node.names and not attribute:
-            return f"`{path}` is a variable of an outer scope"
         if isinstance(node, ast.Name) and node.id in _SEES_ALL:
             return f"`{node.id}` may look at `{path}`"
-        is_inner = isinstance(node, (*FUNCTIONS, ast.ClassDef)) and node is not scope
-        if is_inner and (_reads_attribute(node, attribute) if attribute else _mentions(node, root)):
-            return f"a function defined here uses `{path}`"
-    if attribute and (watcher := _watcher(program, scope, attribute)):
+    if any(_reads_attribute(each, attribute) for each in graph.inner) if attribute else root in graph.captured:
+        return f"a function defined here uses `{path}`"
+    if not attribute:
+        return ""
+    if watcher := _watcher(program, scope, attribute):
         return f"`{watcher}` sees what `{path}` is given"
-    if attribute:
-        return _seen_through_object(program, root, attribute, within)
-    return ""
+    return _seen_through_object(program, root, attribute, within)
 
 
 def _watcher(program: Program, scope: ast.AST, attribute: str) -> str:
@@ -77,24 +78,8 @@ def _watcher(program: Program, scope: ast.AST, attribute: str) -> str:
     return next((name for name in ("__setattr__", "__getattribute__", attribute) if name in methods), "")
 
 
-def _mentions(function: ast.AST, name: str) -> bool:
-    arguments = getattr(function, "args", None)
-    if isinstance(arguments, ast.arguments):
-        parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-        if any(parameter.arg == name for parameter in parameters):
-            return False
-    return any(isinstance(node, ast.Name) and node.id == name for node in _inner(function))
-
-
 def _reads_attribute(function: ast.AST, attribute: str) -> bool:
     return any(isinstance(node, ast.Attribute) and node.attr == attribute for node in ast.walk(function))
-
-
-def _inner(function: ast.AST) -> Iterator[ast.AST]:
-    nodes = list(ast.walk(function))
-    bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    free = {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
-    return iter([node for node in nodes if not (isinstance(node, ast.Name) and node.id in bound - free)])
 
 
 def _seen_through_object(program: Program, root: str, attribute: str, within: ast.AST) -> str:

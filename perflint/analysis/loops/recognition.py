@@ -127,7 +127,8 @@ def _rollout(loop: Evidence) -> Verdict | None:
         return _own_output(loop, _fed(fed)[1])
     if any(map(loop.hands_back, loop.computed)):
         return RECURRENCE, f"the state {_names(loop.computed)} is carried from step to step"
-    return None
+    ends_by_itself = isinstance(loop.loop, ast.While)  # as what is generated does, rather than layers or rounds
+    return _own_output(loop, _fed(loop.replaced)[1]) if ends_by_itself and loop.replaced else None
 
 
 def _independent(loop: Evidence) -> Verdict | None:
