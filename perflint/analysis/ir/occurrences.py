@@ -62,6 +62,8 @@ def seen_elsewhere(program: Program, scope: ast.AST, path: str, within: ast.AST)
     for node in ast.walk(scope):
         if isinstance(node, ast.Name) and node.id in _SEES_ALL:
             return f"`{node.id}` may look at `{path}`"
+        if isinstance(node, ast.ClassDef) and node is not scope and occurrences(node, path):
+            return f"a class defined here uses `{path}`"
     if any(_reads_attribute(each, attribute) for each in graph.inner) if attribute else root in graph.captured:
         return f"a function defined here uses `{path}`"
     if not attribute:
