@@ -333,18 +333,16 @@ class Expressions(ABC):
     def _note_members(self, node: ast.Call, owner: Trace) -> None:
         """Is what is called another one in each iteration, here or in the function of this file that is called?"""
         callee = self.program.callee(node)
-        given = self.program.arguments(node, callee).given.items() if callee is not None else ()
-        if any(callee and self.trace(each).is_index and calls_one_of(callee, name) for name, each in given):
-            self.flow.members = True
+        if callee is not None:
+            given = self.program.arguments(node, callee).given.items()
+            self.flow.members |= any(self.trace(each).is_index and calls_one_of(callee, name) for name, each in given)
         if "checkpoint" in called(node) and node.args and self.trace(node.args[0]).slices:
             self.flow.members = True  # the layer is handed to torch.utils.checkpoint
         if isinstance(node.func, ast.Attribute):
             value, root, name = self.program.value(node.func.value), whole_of(node.func.value), called(node)
             is_object = value.kind in (Kind.MODULE, Kind.INSTANCE) or root in map(path_of, self.header.members)
-            if value.kind is Kind.UNKNOWN and owner.slices and not is_method_of_tensors(name):
-                is_object = True  # an element with methods of its own is no step
-            if is_object and owner.varies and not owner.carried:
-                self.flow.members = True
+            is_object |= value.kind is Kind.UNKNOWN and bool(owner.slices) and not is_method_of_tensors(name)
+            self.flow.members |= is_object and owner.varies and not owner.carried
         elif ((owner.is_index or owner.slices) and not owner.carried and not isinstance(node.func, ast.Call)) or (
             isinstance(node.func, ast.Call) and called(node.func) == "getattr" and owner.is_index
         ):
