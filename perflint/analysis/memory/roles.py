@@ -86,7 +86,8 @@ def _role(operation: torch_ops.Operation) -> Role | None:
         return Role.MATMUL
     if operation.does("indexing") or operation.does("repeating"):
         return Role.READ
-    return Role.ELEMENTWISE if operation.does("pointwise") else None
+    gives_itself = operation.shares and not operation.in_place  # as positive does
+    return Role.ELEMENTWISE if operation.does("pointwise") and not gives_itself else None
 
 
 def role_of_method(name: str, *, receiver: bool) -> Role:

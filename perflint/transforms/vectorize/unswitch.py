@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perflint import torch_ops
-from perflint.analysis.program import Program
+from perflint.analysis.program import Kind, Program
 from perflint.analysis.values.shapes import Shapes
 from perflint.syntax.edits import Fix
 from perflint.syntax.scopes import local_names
@@ -213,7 +213,7 @@ def _invariant_test(program: Program, loop: PlainLoop, tests: list[ast.If | ast.
     written = {*written_paths(loop)}
     around = [each.test for each in program.ancestors(loop) if isinstance(each, ast.If)]
     for node in tests:
-        if all(_is_plain(part, written) for part in ast.walk(node.test)):
+        if _is_plain(program, node.test, written):
             if any(same_code(each, node.test) or same_code(each, _negated(node.test)) for each in around):
                 raise Blocked("each step asks again what was asked in front of the loop", node)
             return node.test
@@ -223,11 +223,18 @@ def _invariant_test(program: Program, loop: PlainLoop, tests: list[ast.If | ast.
     raise Blocked(f"{shown(program, tests[0].test)} may have another answer in each step", tests[0])
 
 
-def _is_plain(part: ast.AST, written: set[str]) -> bool:
-    """Is this part of a test the same in every step, and without effect?"""
-    if isinstance(part, ast.Name | ast.Attribute):
-        return bool(path_of(part)) and path_of(part) not in written
-    return isinstance(part, _PLAIN)
+def _is_plain(program: Program, test: ast.expr, written: set[str]) -> bool:
+    """Is a test the same in every step, and without effect, as that of an object need not be?"""
+    for part in ast.walk(test):
+        if isinstance(part, ast.Name | ast.Attribute):
+            is_object = program.value(part).kind is Kind.INSTANCE and not isinstance(
+                program.parent(part), ast.Attribute
+            )
+            if is_object or not path_of(part) or path_of(part) in written:
+                return False
+        elif not isinstance(part, _PLAIN):
+            return False
+    return True
 
 
 def _is_drawn(program: Program, loop: PlainLoop, test: ast.expr) -> bool:
