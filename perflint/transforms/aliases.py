@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from perflint.analysis.ir.graph import Definition, Graph
 from perflint.analysis.memory.aliases import Memory
+from perflint.analysis.memory.library import is_library
 from perflint.analysis.memory.locations import NOWHERE, Location, Locations, Write
 from perflint.analysis.memory.points_to import PointsTo
 from perflint.analysis.memory.python import FILLS
@@ -101,6 +102,11 @@ def check_aliases(program: Program, loop: PlainLoop) -> None:
             continue
         is_made = is_made_in(graph, loop, write.to)
         if graph.is_within(write.node, loop):
+            is_library_call = isinstance(write.node, ast.Call) and is_library(program, write.node)
+            if write.deep and is_library_call and not _fills(program, write.node):
+                raise Blocked(
+                    "a step gives a library a function that may write to its tensors: call it by itself", write.node
+                )
             if not (write.deep or is_made or _is_seen(program, points, graph, loop, write)):
                 raise Blocked(f"a step writes through an alias to a tensor that it did not make: {_COPY}", write.node)
         elif write.reaches(kept) and (write.deferred or graph.runs_after(write.node, loop)):

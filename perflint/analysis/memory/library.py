@@ -181,7 +181,12 @@ class LibraryCalls(ABC):
     def _of_library(self, call: ast.Call, name: str) -> Locations:
         last = name.rpartition(".")[2]
         self._write_out(call)
-        if self._applies(call):
+        fills_container = name.startswith("builtins.") and last in CONTAINERS_OF
+        if (
+            any(map(self._may_write, (each.value for each in call.keywords)))
+            if fills_container
+            else self._applies(call)
+        ):
             return self._unknown(call)
         if name.startswith("numpy."):
             self.write(call, frozenset().union(*map(self.of, call.args[2:])), deep=True)  # one of them may be `out`
@@ -190,7 +195,7 @@ class LibraryCalls(ABC):
             self.write(call, first | self._inside(first))
         if name == "copy.deepcopy" or (name.startswith("builtins.") and last in NEW):
             return frozenset({made(call)})
-        if name.startswith("builtins.") and last in CONTAINERS_OF:
+        if fills_container:
             self._kept(call)
             return frozenset({made(call)})
         return self._kept(call) | self._inside(self._given(call))
@@ -218,8 +223,7 @@ class LibraryCalls(ABC):
         """Code out of sight: it may write to all that can be reached from what it is given, store and return it."""
         func = call.func
         given = self._given(call)
-        is_filled = isinstance(func, ast.Attribute) and func.attr in FILLS  # a list of another file, which keeps it
-        if is_filled or not self.program.qualified(func):
+        if not is_library(self.program, func):  # another file's may keep what it is given, and give it back
             given |= self.of(func) | (self.of(func.value) if isinstance(func, ast.Attribute) else NOWHERE)
         keeps = any(self._may_write(each, is_sure=True) for each in self._expressions(call))
         self.write(call, given, deep=True, deferred=keeps)  # what is given a function may call it at any time

@@ -188,6 +188,10 @@ class PointsTo(Calls):
         operation = torch_ops.of_attribute(node.attr) or torch_ops.of_method(node.attr)
         if operation is not None or node.attr == "__dict__" or is_tensor:
             found |= base  # a view, or a method bound to it
+        if node.attr == "__dict__":
+            own = frozenset({made(node)})
+            self.cells.store(own, ELEMENTS, self.cells.load(base, ANY))
+            found |= own
         if not self.operators.keys().isdisjoint(("__getattr__", "__getattribute__")):
             found |= self.cells.load(base, ANY)
         for function in self.properties.get(node.attr, ()):
