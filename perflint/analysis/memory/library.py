@@ -223,7 +223,8 @@ class LibraryCalls(ABC):
         """Code out of sight: it may write to all that can be reached from what it is given, store and return it."""
         func = call.func
         given = self._given(call)
-        if not is_library(self.program, func):  # another file's may keep what it is given, and give it back
+        package = self.program.qualified(func).partition(".")[0]
+        if package not in (*PURE_PACKAGES, "torch"):  # another file's may keep what it is given, and give it back
             given |= self.of(func) | (self.of(func.value) if isinstance(func, ast.Attribute) else NOWHERE)
         keeps = any(self._may_write(each, is_sure=True) for each in self._expressions(call))
         self.write(call, given, deep=True, deferred=keeps)  # what is given a function may call it at any time
