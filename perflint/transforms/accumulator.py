@@ -5,10 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.occurrences import occurrences, seen_elsewhere
 from perflint.analysis.memory.hooks import registers_hooks
-from perflint.analysis.memory.library import is_library
 from perflint.analysis.program import Program
 from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
@@ -102,22 +100,17 @@ def _check_exits(program: Program, loop: Loop, scope: ast.AST, path: str) -> Non
             break
         if body := _survived(program, parent, child):
             inside = {node for each in body for node in own_nodes(each)}
-            graph = program.get(Flow).graph(loop)
-            later = [node for node in occurrences(scope, path) if node not in inside and graph.runs_after(node, loop)]
+            later = [node for node in occurrences(scope, path) if node not in inside and node.lineno > body[0].lineno]
             if later or "." in path:
                 raise Blocked(f"an exception may leave the loop, and `{path}` is read behind it")
         child = parent
 
 
-def _suppresses(program: Program, item: ast.withitem) -> bool:
-    return program.qualified(getattr(item.context_expr, "func", item.context_expr)) == _SUPPRESS
-
-
 def _survived(program: Program, block: ast.AST, child: ast.AST) -> list[ast.stmt]:
     """The body that an exception in `child` may leave without leaving the function; empty where there is none."""
-    if isinstance(block, ast.Try | getattr(ast, "TryStar", ast.Try)):
+    if isinstance(block, ast.Try):
         return block.body if child in block.body and (block.handlers or block.finalbody) else []
-    if isinstance(block, ast.With | ast.AsyncWith):
-        known = all(is_library(program, item.context_expr) and not _suppresses(program, item) for item in block.items)
-        return [] if known else block.body
+    if isinstance(block, ast.With):
+        calls = [item.context_expr for item in block.items if isinstance(item.context_expr, ast.Call)]
+        return block.body if any(program.qualified(call.func) == _SUPPRESS for call in calls) else []
     return []

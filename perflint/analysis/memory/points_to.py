@@ -185,12 +185,10 @@ class PointsTo(Calls):
         value = self.program.value(node.value)
         is_tensor = value.kind in ARRAYS and value.sure
         found = NOWHERE if is_tensor else self.cells.load(base, node.attr)
-        if is_tensor:  # `p.grad = s` gives it another tensor's memory
-            found = frozenset().union(*(self.cells.held.get((each, node.attr), ()) for each in base))
         operation = torch_ops.of_attribute(node.attr) or torch_ops.of_method(node.attr)
-        if operation is not None or node.attr in ("__dict__", "_buffers", "_parameters") or is_tensor:
+        if operation is not None or node.attr == "__dict__" or is_tensor:
             found |= base  # a view, or a method bound to it
-        if node.attr in ("__dict__", "_buffers", "_parameters"):
+        if node.attr == "__dict__":
             own = frozenset({made(node)})
             self.cells.store(own, ELEMENTS, self.cells.load(base, ANY))
             found |= own

@@ -36,12 +36,6 @@ def shown_writes(
 
 def _writes_elsewhere(program: Program, memory: Memory, copy: ast.Call, reading: Reading) -> Iterator[Write]:
     """The writes of other functions that read the copy, to what they did not make, such as its source."""
-    own = program.function_of(copy)
-    for site in program.call_sites(own) if own is not None else ():
-        if isinstance(site, ast.Call):
-            given = [*site.args, *(each.value for each in site.keywords), site.func]
-            for each in given:
-                yield from (replace(write, deferred=True) for write in memory.writes_after(each, site))
     readers = {consumer.node: program.function_of(consumer.node) for consumer in reading.consumers}
     for node, function in readers.items():
         if function is not program.function_of(copy):
