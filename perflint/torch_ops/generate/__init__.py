@@ -8,7 +8,7 @@ Where each fact comes from:
 - syncs: the operators' tags data_dependent_output and dynamic_output_shape; composite operators and functions in
   Python have no tags, so they are called on small tensors and the operators below them are watched (probe.py);
 - pointwise, reduction, random: the tags of those names, or those of the operators below; view: alias annotations;
-- names: what torch documents as aliases (names.py);
+- names: what torch documents as aliases (functions.py);
 - views, may, writes: the schemas' alias annotations; for functions in Python and operators made of others, which
   torch does not hold to them, calls whose results' memory and arguments' versions are compared (memory.py);
 - dtype: calls on tensors of several dtypes which all gave the same;
