@@ -177,9 +177,9 @@ class LibraryCalls(ABC):
         if value.kind in (Kind.SEQUENCE, Kind.MAPPING) or (
             func.attr in FILLS | TAKES | HOLDS and (value.kind is not Kind.TENSOR or operation is None)
         ):
-            found = self._of_container(call, func.attr, receiver)
-            is_container = value.kind in _CONTAINERS or all(_is_display(each) for each in receiver)
-            return found if is_container else found | self._unknown(call)
+            if value.kind not in _CONTAINERS and not all(map(_is_display, receiver)):  # its own method may do anything
+                self.write(call, receiver | self._given(call), deep=True)
+            return self._of_container(call, func.attr, receiver)
         if operation is not None and value.kind is not Kind.MODULE:
             return self._operation(call, operation)
         if value.kind is Kind.NUMPY:
