@@ -220,7 +220,7 @@ def shown_writes(program: Program, copy: Copy, reading: Reading) -> list[Write]:
 def may_have_gradient(program: Program, copy: Copy) -> bool:
     """May a gradient flow back through the copy?"""
     value = program.value(copy.source)
-    if value.dtype in ("bool", "int") or program.without_gradients(copy.call):
+    if value.dtype in ("bool", "int") or program.grad_mode(copy.call, callers=False) is api.GradMode.OFF:
         return False
     return not _is_constant(program, copy.source, _DEPTH)
 

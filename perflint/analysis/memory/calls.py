@@ -190,7 +190,7 @@ class Calls(LibraryCalls):
         known = {each.memory for each in self.program.summaries(call) if each.target == name}
         effects = known.pop() if len(known) == 1 else None
         if effects is None or self._applies(call):
-            self.program.asked.memory.update({name} & {*self.program.targets(call)})
+            self.program.asked.effects.update({name} & {*self.program.targets(call)})
             return self._unknown(call)
         names = [each.name for each in effects]
         bound = bind(call, names[: names.index("*")])

@@ -214,6 +214,8 @@ class LibraryCalls(ABC):
         first = self.of(call.args[0]) if call.args else NOWHERE
         if last in WRITES_FIRST or (name.startswith("operator.i") and last not in ("index", "indexOf", "invert")):
             self.write(call, first | self._inside(first))
+            if not name.startswith("numpy."):  # which copies numbers
+                self.cells.store(first, ELEMENTS, frozenset().union(*map(self.of, call.args[1:])))
         if name == "copy.deepcopy" or (name.startswith("builtins.") and last in NEW):
             return frozenset({made(call)})
         if fills_container:
