@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from perflint import torch_ops
 from perflint.analysis.call_graph import CallGraph
@@ -50,7 +50,7 @@ class InSight(PointsTo):
         return False
 
     def write(
-        self, node: ast.AST, to: Iterable[Location], *,
+        self, node: ast.AST, to: Collection[Location], *,
         deep: bool = False, deferred: bool = False, attribute: str = "",
     ) -> None:  # fmt: skip
         """Note a write of code in sight."""
@@ -117,7 +117,7 @@ class Wary(PointsTo):
         return frozenset({made(call)}) if is_loader else super().result(call)
 
     def write(
-        self, node: ast.AST, to: Iterable[Location], *,
+        self, node: ast.AST, to: Collection[Location], *,
         deep: bool = False, deferred: bool = False, attribute: str = "",
     ) -> None:  # fmt: skip
         """Note a write; a step of an optimizer writes to what that was given."""

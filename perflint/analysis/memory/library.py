@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
@@ -14,6 +14,7 @@ from perflint.analysis.memory.locations import (
     ANY,
     ANYWHERE,
     ELEMENTS,
+    GRADIENTS,
     NOWHERE,
     Cells,
     Location,
@@ -25,12 +26,14 @@ from perflint.analysis.memory.locations import (
 from perflint.analysis.memory.python import (
     CONTAINERS_OF,
     FILLS,
+    GRADING,
     HOLDS,
     NEW,
     PURE_PACKAGES,
     TAKES,
     WRITES_FIRST,
 )
+from perflint.analysis.memory.sharing import Sharing
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, Function
 from perflint.torch_ops import Argument, Operation
@@ -56,6 +59,7 @@ class LibraryCalls(ABC):
 
     def __init__(self, program: Program, graph: Graph, summary_of: Callable[[Function], Summary]) -> None:
         self.program, self.graph, self.summary_of = program, graph, summary_of
+        self.sharing = program.get(Sharing)
         self.cells = Cells()
         self.writes: dict[Write, None] = {}
         self._deferred = {part for node in graph.deferred for part in ast.walk(node)}
@@ -71,6 +75,12 @@ class LibraryCalls(ABC):
     def of(self, node: ast.expr) -> Locations:
         """The locations that `node` may evaluate to; none for numbers and other plain values."""
 
+    @abstractmethod
+    def run(
+        self, function: Function, node: ast.AST, given: Mapping[int, Locations], *, deferred: bool = False
+    ) -> Locations:
+        """What running `function` gives, with these locations for its first parameters; `deferred`: at any time."""
+
     def is_run(self, special: str) -> bool:
         """May an operator run the special methods of this name, of any class of the file?"""
         return True
@@ -80,13 +90,15 @@ class LibraryCalls(ABC):
         return self._items(self.of(node), node)
 
     def write(
-        self, node: ast.AST, to: Iterable[Location], *,
+        self, node: ast.AST, to: Collection[Location], *,
         deep: bool = False, deferred: bool = False, attribute: str = "",
     ) -> None:  # fmt: skip
         """Note that `node` writes to these locations; `deep`: and to what can be reached from them."""
         deferred |= node in self._deferred
-        shared = (each for place in to for each in self.cells.held.get((place, "data"), ()))
-        for each in self.cells.reach(to) if deep else (*to, *shared):
+        shared = [each for place in to for each in self.cells.held.get((place, "data"), ())]
+        if GRADIENTS in to:
+            shared += [each for (_, name), held in self.cells.held.items() if name == "grad" for each in held]
+        for each in self.cells.reach([*to, *shared]) if deep else (*to, *shared):
             self.writes[Write(node, each, deep, deferred, attribute)] = None
 
     def items_at(self, locations: Locations) -> Locations:
@@ -112,6 +124,8 @@ class LibraryCalls(ABC):
     # -- torch's operations
 
     def _operation(self, call: ast.Call, operation: Operation) -> Locations:
+        if operation.does("differentiating"):
+            self._differentiate(call)
         for argument in operation.writes:
             written = self._argument(call, argument)
             self.write(call, written)
@@ -121,6 +135,13 @@ class LibraryCalls(ABC):
         own = frozenset({made(call)})
         self.cells.store(own, ELEMENTS, shared)
         return self._unknown(call) if operation.does("applying") and self._applies(call) else shared | own
+
+    def _differentiate(self, call: ast.Call) -> None:
+        """Gradients change, and what runs with backward passes: hooks, and functions with one of their own."""
+        self.write(call, [ANYWHERE if registers_hooks(self.program) else GRADIENTS], deep=True)
+        for function in self.program.of_type(ast.FunctionDef):
+            if function.name == "backward":
+                self.run(function, call, {})
 
     def _argument(self, call: ast.Call, argument: Argument) -> Locations:
         found = [self.items_at(self.of(each)) if argument.spread else self.of(each)
@@ -150,6 +171,8 @@ class LibraryCalls(ABC):
         value = self.program.value(func.value)
         receiver = self.of(func.value)
         operation = torch_ops.of_method(func.attr)
+        if func.attr in GRADING:
+            self.write(call, [GRADIENTS], deep=True)
         if value.kind is Kind.OPTIMIZER and func.attr == "step":
             self.write(call, [*receiver, ANYWHERE], deep=True)
             return NOWHERE

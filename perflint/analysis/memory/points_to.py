@@ -167,7 +167,8 @@ class PointsTo(Calls):
             own = frozenset({made(node)})
             self.cells.store(own, ANY, [location])
             return own
-        return frozenset({location})
+        shared = self.sharing.of_parameter(node, self.graph.scope) if isinstance(self.graph.scope, FUNCTIONS) else ()
+        return frozenset({location, *shared})
 
     def _part(self, locations: Locations, source: ast.expr, steps: tuple[Step, ...]) -> Locations:
         for position, step in enumerate(steps):
@@ -184,9 +185,15 @@ class PointsTo(Calls):
         base = self.of(node.value)
         value = self.program.value(node.value)
         is_tensor = value.kind in ARRAYS and value.sure
-        found = NOWHERE if is_tensor else self.cells.load(base, node.attr)
-        operation = torch_ops.of_attribute(node.attr) or torch_ops.of_method(node.attr)
-        if operation is not None or node.attr == "__dict__" or is_tensor:
+        names = (node.attr, *self.sharing.of_attribute(node.attr))
+        found = NOWHERE if is_tensor else NOWHERE.union(*(self.cells.load(base, each) for each in names))
+        attribute = torch_ops.of_attribute(node.attr)
+        operation = attribute or torch_ops.of_method(node.attr)
+        if attribute is not None and not attribute.shares:  # a tensor of its own
+            found |= {each.part(node.attr) for each in base}.union(
+                *(self.cells.held.get((each, node.attr), ()) for each in base)
+            )
+        elif operation is not None or node.attr == "__dict__" or is_tensor:
             found |= base  # a view, or a method bound to it
         if node.attr == "__dict__":
             own = frozenset({made(node)})

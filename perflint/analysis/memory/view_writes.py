@@ -31,6 +31,10 @@ def shown_writes(
     for write in memory.writes_after(source, copy):
         if any_counts or _is_read_behind(graph, copy, write, reading):
             yield write
+    for write in memory.writes_by_other_parameters(source):
+        readers = [consumer for consumer in reading.consumers if consumer.node is not write.node]
+        if _is_read_behind(graph, copy, write, replace(reading, consumers=tuple(readers))):
+            yield replace(write, deferred=True)
     yield from _writes_elsewhere(program, memory, copy, reading)
 
 
