@@ -49,6 +49,12 @@ def is_library(program: Program, node: ast.expr) -> bool:
     return program.qualified(getattr(node, "func", node)).partition(".")[0] in (*PURE_PACKAGES, "torch")
 
 
+def _is_display(place: Location) -> bool:
+    """Is it a container of Python's own, made here?"""
+    displays = (ast.List, ast.Tuple, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp)
+    return not place.path and isinstance(place.root, displays)
+
+
 def is_decorated(program: Program, function: Function) -> bool:
     """May a decorator out of sight make something else of the function?"""
     return not all(is_library(program, each) for each in getattr(function, "decorator_list", ()))
@@ -65,11 +71,14 @@ class LibraryCalls(ABC):
         self._deferred = {part for node in graph.deferred for part in ast.walk(node)}
         self.properties: dict[str, list[Function]] = {}
         self.operators: dict[str, list[Function]] = {}
+        self.setters: dict[str, list[Function]] = {}
         for function in program.of_type(ast.FunctionDef):
             if function.name.startswith("__") and self.is_run(function.name):
                 self.operators.setdefault(function.name, []).append(function)
             if any(getattr(each, "id", "") in ("property", "cached_property") for each in function.decorator_list):
                 self.properties.setdefault(function.name, []).append(function)
+            if any(getattr(each, "attr", "") == "setter" for each in function.decorator_list):
+                self.setters.setdefault(function.name, []).append(function)
 
     @abstractmethod
     def of(self, node: ast.expr) -> Locations:
@@ -108,6 +117,8 @@ class LibraryCalls(ABC):
     def bind_attribute(self, node: ast.AST, objects: Locations, name: str, values: Locations) -> None:
         """`object.name = value`; the data of a tensor becomes another's."""
         self.cells.store(objects, name, values)
+        for function in self.setters.get(name, ()):
+            self.run(function, node, {0: objects, 1: values})
         if name == "data":
             self.write(node, objects)
             self.cells.store(objects, ANY, values)
@@ -158,12 +169,15 @@ class LibraryCalls(ABC):
         """A call of a module, which keeps nothing, but may be built to work in place, here or out of sight."""
         value = self.program.value(call.func)
         operation = torch_ops.of_forward(value.name) if value.sure and value.name and not value.items else None
-        made = [each for each in self.program.of_type(ast.Call) if self.program.qualified(each.func) == value.name]
+        builders = [each for each in self.program.of_type(ast.Call) if self.program.qualified(each.func) == value.name]
+        if operation is None or operation.does("tracking"):
+            self.write(call, self.of(call.func), deep=True)
         if registers_hooks(self.program):
             self.write(call, self._given(call), deep=True, deferred=True)
-        elif operation is None or any(each.happens(one) for each in operation.writes for one in made):
+        elif operation is None or any(each.happens(one) for each in operation.writes for one in builders):
             self.write(call, self._given(call), deep=True)
-        return self._kept(call)
+        is_new = operation is not None and not (operation.views or operation.may_return)
+        return frozenset({made(call)}) if is_new and not registers_hooks(self.program) else self._kept(call)
 
     # -- methods
 
@@ -173,12 +187,15 @@ class LibraryCalls(ABC):
         operation = torch_ops.of_method(func.attr)
         if func.attr in GRADING:
             self.write(call, [GRADIENTS], deep=True)
-        if value.kind is Kind.OPTIMIZER and func.attr == "step":
-            self.write(call, [*receiver, ANYWHERE], deep=True)
+        stepped = (func.value, *call.args)  # by itself, or by a scaler
+        if func.attr == "step" and any(self.program.value(each).kind is Kind.OPTIMIZER for each in stepped):
+            self.write(call, [*receiver, *self._given(call), ANYWHERE], deep=True)
             return NOWHERE
         if value.kind in (Kind.SEQUENCE, Kind.MAPPING) or (
             func.attr in FILLS | TAKES | HOLDS and (value.kind is not Kind.TENSOR or operation is None)
         ):
+            if value.kind not in _CONTAINERS and not all(map(_is_display, receiver)):  # its own method may do anything
+                self.write(call, receiver | self._given(call), deep=True)
             return self._of_container(call, func.attr, receiver)
         if operation is not None and value.kind is not Kind.MODULE:
             return self._operation(call, operation)
@@ -216,6 +233,8 @@ class LibraryCalls(ABC):
         first = self.of(call.args[0]) if call.args else NOWHERE
         if last in WRITES_FIRST or (name.startswith("operator.i") and last not in ("index", "indexOf", "invert")):
             self.write(call, first | self._inside(first))
+            if not name.startswith("numpy."):  # which copies numbers
+                self.cells.store(first, ELEMENTS, frozenset().union(*map(self.of, call.args[1:])))
         if name == "copy.deepcopy" or (name.startswith("builtins.") and last in NEW):
             return frozenset({made(call)})
         if fills_container:
