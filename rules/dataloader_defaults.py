@@ -153,14 +153,14 @@ class DataloaderDefaults(Rule):
             fix, reason = _fix(program, loader, source, missing, wanted)
         return self.finding(
             program.span(loader.call),
-            _message(loader, missing, reason if fix else ""),
+            _message(missing, reason if fix else ""),
             kind=",".join(missing),
             fixes=(fix,) if fix else (),
             blocked="" if fix else reason,
         )
 
 
-def _message(loader: LoaderCall, missing: list[str], reason: str) -> str:
+def _message(missing: list[str], reason: str) -> str:
     parts = {
         "num_workers": "batches are prepared in the training process, while the device waits (num_workers is 0)",
         "pin_memory": "batches lie in memory that is not pinned, so that copies to the device wait (no pin_memory)",

@@ -7,13 +7,12 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from perflint.analysis.links import ALONE, NONE, Context, Links
 from perflint.analysis.program import Program
 from perflint.analysis.values.call_targets import receives_tensors
 from perflint.analysis.values.linking import links_of, links_without_torch
-from perflint.documents.disk import Unreadable, read_bytes
+from perflint.documents.disk import Unreadable
 from perflint.documents.document import Document, decode
 from perflint.engine import suppress
 from perflint.engine.problems import FILE_FAULTS, TOO_LARGE, RuleCrash, problem_of
@@ -93,14 +92,6 @@ class _Blamed:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if isinstance(error, Exception) and not isinstance(error, self.faults):
             raise RuleCrash(self.rule) from error
-
-
-def check_path(path: str, rules: Sequence[Rule], options: Mapping[str, Options]) -> FileResult:
-    """What is to report of the file at `path`."""
-    try:
-        return check_bytes(path, read_bytes(Path(path)), rules, options)[0]
-    except Unreadable as error:
-        return FileResult(path, problem=error.problem)
 
 
 def check_bytes(

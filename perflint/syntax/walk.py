@@ -16,6 +16,7 @@ LOOPS = (ast.For, ast.AsyncFor, ast.While)
 PlainLoop = ast.For | ast.While
 _DEFINITIONS = frozenset({*FUNCTIONS, ast.ClassDef})
 _LARGE = _DEFINITIONS | {ast.Module, *LOOPS}  # what is worth remembering
+BLOCKS = ("body", "orelse", "finalbody")  # the fields of statements that hold statements; others hold handlers, cases
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 Node = TypeVar("Node", bound=ast.AST)
@@ -36,7 +37,6 @@ class _ChildFields(dict[type[ast.AST], tuple[str, ...]]):
 
 
 _FIELDS = _ChildFields({ast.Constant: (), ast.MatchSingleton: ()})  # whose value is no expression
-_place = attrgetter("lineno", "col_offset")
 
 
 class Walk:
@@ -93,7 +93,7 @@ class Walk:
     def block_of(self, statement: ast.stmt) -> list[ast.stmt]:
         """The statements of the block in which `statement` stands."""
         parent = self.parents[statement]
-        for field in ("body", "orelse", "finalbody"):
+        for field in BLOCKS:
             block = getattr(parent, field, None)
             if isinstance(block, list) and any(each is statement for each in block):
                 return block
@@ -130,7 +130,7 @@ def statements_of(node: ast.AST) -> Iterator[ast.stmt]:
         node = pending.pop()
         if isinstance(node, ast.stmt):
             yield node
-        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for name in (*BLOCKS, "handlers", "cases"):
             block = getattr(node, name, ())
             if block.__class__ is list:  # a lambda's is an expression
                 pending += block
@@ -208,6 +208,21 @@ def integer(node: ast.AST | None) -> int | None:
         value = integer(node.operand)
         return None if value is None else -value
     return node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
+
+
+def is_false(node: ast.AST | None) -> bool:
+    """Is it a constant that counts as false, such as None, 0 or False?"""
+    return isinstance(node, ast.Constant) and not node.value
+
+
+def elements_of(node: ast.expr) -> list[ast.expr]:
+    """The elements of a tuple that is written out, such as the indices for each axis; else `node` alone."""
+    return node.elts if isinstance(node, ast.Tuple) else [node]
+
+
+def spans_an_axis(index: ast.expr) -> bool:
+    """Is it an index such as `:, t`, which no list takes?"""
+    return isinstance(index, ast.Tuple) and any(isinstance(part, ast.Slice) for part in index.elts)
 
 
 def root_of(node: ast.AST) -> ast.AST:

@@ -6,6 +6,7 @@ import ast
 
 from perflint import torch_ops
 from perflint.analysis.heat.syncs import Sync
+from perflint.analysis.memory.library import ARRAYS
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS
@@ -17,7 +18,6 @@ _PRINTERS = frozenset(
 )
 _METERS = frozenset({"update", "append", "update_state"})
 _COMPUTING = frozenset({"torch", "numpy", "cupy", "scipy"})  # their log() reports nothing
-_VALUES = frozenset({Kind.TENSOR, Kind.NUMPY})  # nor does theirs
 _TO_TEXT = frozenset({"builtins.str", "builtins.repr", "builtins.format"})
 _HOST = "the iteration uses the value on the host: keep it a tensor as long as possible"
 _DECIDES = "it decides what runs next: test every few steps, or use torch.where"
@@ -159,7 +159,7 @@ def _reports(program: Program, call: ast.Call) -> bool:
     """Does it print or log what it is given? What this file defines may do anything."""
     head = program.qualified(call.func).partition(".")[0]
     is_here = program.callee(call) is not None
-    return _name(call) in _PRINTERS and not is_here and head not in _COMPUTING and _owner(program, call) not in _VALUES
+    return _name(call) in _PRINTERS and not is_here and head not in _COMPUTING and _owner(program, call) not in ARRAYS
 
 
 def _is_meter(program: Program, call: ast.Call) -> bool:

@@ -212,8 +212,9 @@ def _base(node: ast.expr) -> ast.expr:
 
 def shown_writes(program: Program, copy: Copy, reading: Reading) -> list[Write]:
     """The writes that may change the source while the copy is in use, so that a view would show the change."""
-    backward = may_have_gradient(program, copy)
-    return list(api.shown_writes(program, copy.call, copy.source, reading, backward=backward))
+    backward = not program.without_gradients(copy.call)  # autograd keeps the copy for the gradients of what it meets
+    found = api.shown_writes(program, copy.call, copy.source, reading, backward=backward)
+    return sorted(found, key=lambda write: getattr(write.node, "lineno", 0))
 
 
 def may_have_gradient(program: Program, copy: Copy) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import Program
 
-PROGRAM = """import torch, functools, operator, contextlib, copy
+PROGRAM = """import torch, functools, operator, contextlib, copy, heapq
 import numpy as np
 from torch import nn
 import torch.nn.functional as F
@@ -44,6 +44,8 @@ WRITTEN = [
     "z = [s][0]; z.zero_()",
     "z = s if b else y; z.zero_()",
     "z = s.float(); z.zero_()",
+    "h = []; heapq.heappush(h, (1, s)); heapq.heappop(h)[1].zero_()",
+    "d = {}; operator.setitem(d, 'a', s); d['a'].zero_()",
     "for q in [s]: q.zero_()",
     "torch._foreach_add_([s], 1)",
     "z, = (s,); z.add_(1)",

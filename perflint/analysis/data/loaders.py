@@ -14,6 +14,7 @@ from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.arguments import bind, defaults_of
+from perflint.syntax.walk import is_false
 
 _GEOMETRIC = re.compile(r"torch_geometric\.(loader|data)\.(\w+\.)*(?!Cached|Prefetch)\w*Loader$")
 _TORCH_ONLY = frozenset(
@@ -228,9 +229,9 @@ class Loaders:
         if isinstance(origin, ast.arg):
             function = self._program.function_of(origin)
             default = defaults_of(function).get(origin.arg) if function is not None else None
-            return State.CHOICE if _is_off(default) else State.ON, False
+            return State.CHOICE if is_false(default) else State.ON, False
         if isinstance(origin, ast.Attribute) and origin.attr in self.command_line:
-            return State.CHOICE if _is_off(self.command_line[origin.attr]) else State.ON, False
+            return State.CHOICE if is_false(self.command_line[origin.attr]) else State.ON, False
         if isinstance(origin, ast.Call) and self._program.qualified(origin.func).endswith("cpu_count"):
             return State.ON, True
         value = self._program.value(origin)
@@ -247,7 +248,3 @@ def _given(call: ast.Call, name: str, offset: int) -> ast.expr | None:
 def is_loader_class(name: str) -> bool:
     """Is `name` the qualified name of torch's DataLoader or of one that passes its options on?"""
     return torch_ops.class_kind(name) == "loader" or _GEOMETRIC.match(name) is not None
-
-
-def _is_off(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Constant) and not node.value

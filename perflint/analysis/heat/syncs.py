@@ -11,7 +11,7 @@ from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import GUESSED, Kind, Place, Value, contains_tensor
 from perflint.syntax.arguments import arguments_of
-from perflint.syntax.walk import COMPREHENSIONS
+from perflint.syntax.walk import COMPREHENSIONS, elements_of
 
 _CONVERSIONS = frozenset({"float", "int", "bool", "complex"})
 _COMPARING = frozenset({"max", "min", "sorted"})
@@ -41,8 +41,7 @@ def syncs(program: Program) -> Iterator[Sync]:
         yield from _implicit(program, formatted.value, "print")
     for operation in program.of_type(ast.BinOp):
         if isinstance(operation.op, ast.Mod) and program.value(operation.left).kind is Kind.STRING:
-            parts = operation.right.elts if isinstance(operation.right, ast.Tuple) else [operation.right]
-            for part in parts:
+            for part in elements_of(operation.right):
                 yield from _implicit(program, part, "print")
     for part in program.of_type(ast.Slice):
         for bound in (part.lower, part.upper, part.step):
@@ -251,9 +250,8 @@ def _first(program: Program, call: ast.Call, tensors: Iterable[ast.expr], kind: 
 def _of_subscript(program: Program, node: ast.Subscript) -> Iterator[Sync]:
     if isinstance(node.ctx, ast.Store) and not isinstance(program.parent(node), ast.AugAssign):
         return  # x[mask] = scalar fills without a look at the mask
-    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     base = program.value(node.value)
-    if any(_selects(program, part, base) for part in parts):
+    if any(_selects(program, part, base) for part in elements_of(node.slice)):
         start, end = program.span(node)
         yield Sync(node, node, "mask", start, end, False)
 

@@ -28,9 +28,9 @@ from perflint.analysis.loops.flow import (
 )
 from perflint.analysis.loops.found import Header
 from perflint.analysis.loops.header import called
-from perflint.analysis.loops.indices import WHOLE, Place, is_next, picks_one, place, spans_an_axis
+from perflint.analysis.loops.indices import WHOLE, Place, is_next, picks_one, place
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import COMPREHENSIONS, Loop, nodes_of_body, path_of, whole_of
+from perflint.syntax.walk import COMPREHENSIONS, Loop, elements_of, nodes_of_body, path_of, spans_an_axis, whole_of
 
 
 class Expressions(ABC):
@@ -179,10 +179,10 @@ class Expressions(ABC):
     def _subscript(self, node: ast.Subscript) -> Trace:
         index = self.trace(node.slice)
         base_path = path_of(node.value)
-        points = [part for part in _axis_indices(node.slice) if not isinstance(part, ast.Slice)]
+        points = [part for part in elements_of(node.slice) if not isinstance(part, ast.Slice)]
         point = merged(map(self.trace, points)) if points else index  # `x[:n, t]`: n says how many, not which
         plain = point.is_index and not point.carried and not point.slices
-        own = any(self._is_index(part) for part in _axis_indices(node.slice)) and not index.carried
+        own = any(self._is_index(part) for part in elements_of(node.slice)) and not index.carried
         if own or (plain and picks_one(node.slice, lambda part: self.trace(part).is_index)):
             step = self._step(node, base_path)
             if step is not None:
@@ -208,7 +208,7 @@ class Expressions(ABC):
 
     def note_chunks(self, index: ast.expr) -> None:
         """Note that the loop takes, or fills, a range of steps at a time."""
-        for part in _axis_indices(index):
+        for part in elements_of(index):
             if isinstance(part, ast.Slice) and part.lower and part.upper and not is_next(part.lower, part.upper):
                 ends = [self.trace(part.lower), self.trace(part.upper)]
                 self.flow.chunks |= all(end.is_index or end.slices or end.carried for end in ends)
@@ -394,7 +394,3 @@ class Expressions(ABC):
         return bool(names & self.header.indices) and not any(
             isinstance(part, ast.Call) and not is_metadata(part) for part in ast.walk(test)
         )
-
-
-def _axis_indices(index: ast.expr) -> list[ast.expr]:
-    return index.elts if isinstance(index, ast.Tuple) else [index]

@@ -87,6 +87,11 @@ class Calls(LibraryCalls):
         bound = {parameters[at]: what for at, what in given.items() if at < len(parameters)}
         return self._instantiated(node, function, bound, deferred=deferred)
 
+    def passed(self, call: ast.Call, function: Function, places: Locations) -> Locations:
+        """What these locations of `function` are here, where `call` runs it."""
+        given = self._bound(call, function)
+        return frozenset().union(*(self._mapped(each, function, given) for each in places if each.is_outside))
+
     # -- functions of this file
 
     def _dispatched(self, call: ast.Call) -> Sequence[Function]:

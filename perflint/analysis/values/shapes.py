@@ -12,7 +12,7 @@ from perflint.analysis.ir.graph import Definition, Value, sources_of
 from perflint.analysis.values.shape import NOTHING, Shape, axes_for, either, known, product
 from perflint.analysis.values.shape_rules import ShapeRules, sized
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import integer, own_nodes, path_of
+from perflint.syntax.walk import elements_of, integer, own_nodes, path_of
 
 _SHOWN = 6  # so many axes of a tensor of unknown rank get a symbol, from either end
 _DEPTH = 48
@@ -235,7 +235,7 @@ class Shapes(ShapeRules):
         shape = self.shape(node.value)
         if self.is_pair(node.value):
             return shape
-        indices = _indices(node)
+        indices = elements_of(node.slice)
         if not all(_is_basic(index) or self._is_number(index) for index in indices):
             return NOTHING
         dots = next((at for at, each in enumerate(indices) if _is(each, ...)), len(indices))
@@ -276,7 +276,7 @@ class Shapes(ShapeRules):
         """The axes that this use needs."""
         parent = self.program.parent(use)
         if isinstance(parent, ast.Subscript) and parent.value is use:
-            return sum(isinstance(each, ast.Slice) or self._is_number(each) for each in _indices(parent))
+            return sum(isinstance(each, ast.Slice) or self._is_number(each) for each in elements_of(parent.slice))
         if not isinstance(parent, ast.Attribute):
             return 0
         around = self.program.parent(parent)
@@ -346,10 +346,6 @@ def axis_of(node: ast.expr) -> tuple[ast.expr, int] | None:
 
 def _is_parameter(value: Value) -> bool:
     return isinstance(value, Definition) and isinstance(value.node, ast.arg)
-
-
-def _indices(node: ast.Subscript) -> list[ast.expr]:
-    return node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
 
 
 def _is(node: ast.expr, constant: object) -> bool:

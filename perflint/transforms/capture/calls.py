@@ -6,6 +6,7 @@ import ast
 
 from perflint import torch_ops
 from perflint.analysis.loops.calls import is_abstract
+from perflint.analysis.memory.python import FILLS, HOLDS, TAKES
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind, Place, Value
 from perflint.syntax.walk import FUNCTIONS
@@ -23,10 +24,8 @@ _BUILTINS = frozenset(
 )
 _ERRORS = ("Error", "Exception", "Warning")
 _OTHER_RESULTS = frozenset({"list", "str", "none", "numpy", "other"})  # than tensors, and what describes them
-_GROWS = frozenset(
-    "append extend insert pop remove clear update add setdefault popitem reverse sort appendleft popleft".split()
-)
-_READS = frozenset("keys items values get index count copy".split())
+_CHANGES = FILLS | TAKES
+_READS = HOLDS | {"index", "count"}
 _COMPUTES = frozenset({"torch.autograd.Variable", "torch.nn.utils.rnn.pad_sequence"})
 _DESCRIBES = frozenset({"torch.is_tensor", "torch.device", "torch.Size", "torch.finfo"})
 _READING = frozenset(  # masks and lengths, whether the device is there, or how large its input is
@@ -163,8 +162,8 @@ def _method(program: Program, node: ast.Call, func: ast.Attribute, region: ast.A
     name, owner = func.attr, program.value(func.value)
     if owner.kind is Kind.STRING:
         return
-    if owner.kind in (Kind.SEQUENCE, Kind.MAPPING) or (owner.is_blank and name in _GROWS):
-        if name not in _READS and not (name in _GROWS and is_own(program, region, func.value)):
+    if owner.kind in (Kind.SEQUENCE, Kind.MAPPING) or (owner.is_blank and name in _CHANGES):
+        if name not in _READS and not (name in _CHANGES and is_own(program, region, func.value)):
             reason = "is changed, which a replay would not do: return it, and let the caller do that"
             raise Blocked(f"{shown(program, func.value)} {reason}", node)
         return

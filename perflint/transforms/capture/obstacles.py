@@ -12,7 +12,7 @@ from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.memory.locations import NOWHERE, Locations
 from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, own_nodes, root_of
+from perflint.syntax.walk import FUNCTIONS, elements_of, own_nodes, root_of
 from perflint.transforms.aliases import is_own
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import MODES, argument_names, called, check_call, entry_of
@@ -197,7 +197,7 @@ def may_read(program: Program, test: ast.expr) -> bool:
 
 
 def _check_index(program: Program, node: ast.Subscript) -> None:
-    for part in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
+    for part in elements_of(node.slice):
         bounds = [part.lower, part.upper, part.step] if isinstance(part, ast.Slice) else []
         if any(bound is not None and _is_tensor(program, bound) for bound in bounds):
             raise Blocked(f"{shown(program, node)} {_USES['index']}", node)

@@ -12,7 +12,7 @@ from perflint.analysis.program import Program
 from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import COMPREHENSIONS, PlainLoop, nodes_of_body, own_nodes, path_of
+from perflint.syntax.walk import COMPREHENSIONS, PlainLoop, elements_of, nodes_of_body, own_nodes, path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.host_reads import item_of
 from perflint.transforms.names import check_alone
@@ -234,8 +234,7 @@ def _only_makes_lists(statement: ast.stmt, names: set[str]) -> bool:
         target, value = statement.target, statement.value
     else:
         return False
-    targets = target.elts if isinstance(target, ast.Tuple) else [target]
-    values = value.elts if isinstance(value, ast.Tuple) else [value]
+    targets, values = elements_of(target), elements_of(value)
     are_new = all(isinstance(each, ast.List) and not each.elts for each in values)
     return are_new and len(targets) == len(values) and {path_of(each) for each in targets} <= names
 

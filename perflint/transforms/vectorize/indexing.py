@@ -12,7 +12,7 @@ from perflint.analysis.loops.header import called, split_axis, split_base, split
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import integer
+from perflint.syntax.walk import elements_of, integer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.operations import new
 from perflint.transforms.shown import shown
@@ -48,7 +48,7 @@ class Split:
 
 def sliced(scope: Scope, node: ast.Subscript, base: Batched | Invariant) -> Batched:
     """The value of `node`, whose parts vary from step to step; raises Blocked."""
-    items = items_of(node)
+    items = elements_of(node.slice)
     if isinstance(base, Batched):
         return _part_of_step(scope, node, base, items)
     return _step(scope, node, node.value, spread(scope, items, node.value))
@@ -59,11 +59,6 @@ def selected(scope: Scope, node: ast.expr, split: Split, item: ast.expr) -> Batc
     items = [*(new(ast.Slice()) for _ in range(split.axis)), item]
     step = _step(scope, node, split.whole, items)
     return replace(step.with_axes(1, step.code), kept=True) if split.kept else replace(step, of="")
-
-
-def items_of(node: ast.Subscript) -> list[ast.expr]:
-    """The indices, one for each axis."""
-    return node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
 
 
 def spread(scope: Scope, items: list[ast.expr], base: ast.expr) -> list[ast.expr]:

@@ -14,14 +14,14 @@ from perflint.analysis.memory.locations import NOWHERE, Locations
 from perflint.analysis.program import Program
 from perflint.analysis.values.dtypes import FLOAT, INTEGER, assigned, is_wide_integer, number_kind
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, LOOPS, path_of
+from perflint.syntax.walk import FUNCTIONS, LOOPS, elements_of, path_of
 from perflint.transforms.aliases import ELSEWHERE, aliases
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.host_reads import item_of
 from perflint.transforms.operations import Operation, Replace, ReplaceStatements
 from perflint.transforms.template import assignment, expression, reference, statement
 from perflint.transforms.vectorize.axes import joined_axis
-from perflint.transforms.vectorize.indexing import item_code, items_of, ranges, spread
+from perflint.transforms.vectorize.indexing import item_code, ranges, spread
 from perflint.transforms.vectorize.paths import appended
 from perflint.transforms.vectorize.scope import Appended, Line, Scope
 from perflint.transforms.vectorize.values import Batched, indexed, is_full
@@ -106,7 +106,7 @@ def _slot(scope: Scope, node: ast.Assign, target: ast.Subscript) -> ast.stmt:
     _check_only_here(scope, node, path)
     if scope.program.value(target.value).kind is not Kind.TENSOR:
         raise Blocked(f"`{path}` is not known to be a tensor", node)
-    items = spread(scope, items_of(target), target.value)
+    items = spread(scope, elements_of(target.slice), target.value)
     found = ranges(scope, items)
     if len(found) != 1 or sum(map(is_full, items)) != len(items) - 1:
         raise Blocked("what is written to is not one step of a tensor", node)
