@@ -18,6 +18,9 @@ What is offered, by the question that a rule asks:
   variable may have its value of; `carrying_loop` tells what a loop carries; `occurrences` and `seen_elsewhere` tell
   who looks at a variable; `reading` gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`;
   `shown_writes` asks the alias analysis for each `Write` that a view in the place of a copy would show.
+- *What of gradients?* `Program.grad_mode` gives a `GradMode`, `Program.effects` the nodes that have an `Effect`, in
+  what is called, too, `Program.training_modes` which modules train, and `Program.graph_uses` each `GraphUse`: who
+  differentiates what is computed, or keeps it, which is its `Fate`.
 - *How large is it?* `shapes` gives the `Shapes`, each a `Shape`, and how many axes a tensor has at least.
 - *How often does it run?* `Program.heat` gives a `Heat`, `Program.loop_kind` a `LoopKind`; `runs_often` leaves out
   what is kept, `makes_rare` tells what makes code rare.
@@ -26,8 +29,8 @@ What is offered, by the question that a rule asks:
   `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`.
 - *How is it mended?* `rewrite` takes `Replace`, `ReplaceStatements`, `InsertBefore`, `InsertAfter`, `AddKeywords`
   (where `takes_keywords` allows), `AddName` and `Decorate`, each a `CodeChange`, with new code by `expression`,
-  `statement`, `statements`, `call_like` and `number`; `Codemod` takes a function on the libcst tree, for which
-  `matchers` are libcst's. Whole remedies: `joined_behind`, `time_loop_remedy` (a `Remedy`), `host_reads` (of each
+  `of_torch`, `statement`, `statements`, `call_like` and `number`; `Codemod` takes a function on the libcst tree, for
+  which `matchers` are libcst's. Whole remedies: `joined_behind`, `time_loop_remedy` (a `Remedy`), `host_reads` (of each
   `Sync`), `add_guard` (`Guarding`).
 - *Where is it reported?* `call_span`, `head_span`, and `Program.span`; `comments` are what a fix must keep.
 
@@ -60,7 +63,7 @@ from perflint.analysis.memory.consumers import reading
 from perflint.analysis.memory.locations import Write
 from perflint.analysis.memory.roles import WRAPPERS, Consumer, Reading, Role, converts, is_view, joins
 from perflint.analysis.memory.view_writes import shown_writes
-from perflint.analysis.program import Heat, Kind, LoopKind, Place, Program, Value
+from perflint.analysis.program import Effect, Fate, GradMode, GraphUse, Heat, Kind, LoopKind, Place, Program, Value
 from perflint.analysis.values.dtypes import is_integer
 from perflint.analysis.values.operations import Move, TorchCall, move, operation
 from perflint.analysis.values.shape import Shape
@@ -73,6 +76,7 @@ from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, PlainLoop, in
 from perflint.torch_ops import Operation, Trait
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.guard import Guarding, add_guard, is_notebook
+from perflint.transforms.names import of_torch
 from perflint.transforms.operations import (
     AddKeywords,
     AddName,
@@ -89,106 +93,18 @@ from perflint.transforms.rewrite import Codemod, rewrite
 from perflint.transforms.template import call_like, expression, number, statement, statements
 
 __all__ = [
-    "FUNCTIONS",
-    "LOOPS",
-    "MEASURED",
-    "WRAPPERS",
-    "AddKeywords",
-    "AddName",
-    "Blocked",
-    "Bound",
-    "CodeChange",
-    "Codemod",
-    "Consumer",
-    "Decorate",
-    "Edit",
-    "Finding",
-    "Fix",
-    "Flow",
-    "Function",
-    "Guarding",
-    "Heat",
-    "InsertAfter",
-    "InsertBefore",
-    "Kind",
-    "Likelihood",
-    "LoaderCall",
-    "Loop",
-    "LoopKind",
-    "Move",
-    "Operation",
-    "Option",
-    "Options",
-    "Place",
-    "PlainLoop",
-    "Program",
-    "Reading",
-    "Remedy",
-    "Replace",
-    "ReplaceStatements",
-    "Role",
-    "Rule",
-    "Safety",
-    "Setting",
-    "Severity",
-    "Shape",
-    "Shapes",
-    "Source",
-    "Start",
-    "State",
-    "Summary",
-    "Sync",
-    "TorchCall",
-    "Trait",
-    "Value",
-    "Write",
-    "add_guard",
-    "assigned",
-    "bind",
-    "call_like",
-    "call_span",
-    "carrying_loop",
-    "comments",
-    "converts",
-    "dataset",
-    "expression",
-    "first_process_start",
-    "flow",
-    "hands_out_own_items",
-    "head_span",
-    "host_reads",
-    "integer",
-    "is_integer",
-    "is_notebook",
-    "is_view",
-    "joined_behind",
-    "joins",
-    "loaders",
-    "makes_rare",
-    "matchers",
-    "measured_workers",
-    "move",
-    "number",
-    "occurrences",
-    "operation",
-    "order_changed",
-    "own_nodes",
-    "path_of",
-    "reading",
-    "rewrite",
-    "runs_often",
-    "seen_elsewhere",
-    "shapes",
-    "shown_writes",
-    "statement",
-    "statements",
-    "takes_keywords",
-    "time_loop_remedy",
-    "torch_does",
-    "torch_function",
-    "torch_method",
-    "torch_name",
-    "tried",
+    "FUNCTIONS", "LOOPS", "MEASURED", "WRAPPERS", "AddKeywords", "AddName", "Blocked", "Bound", "CodeChange",
+    "Codemod", "Consumer", "Decorate", "Edit", "Effect", "Fate", "Finding", "Fix", "Flow", "Function", "GradMode",
+    "GraphUse", "Guarding", "Heat", "InsertAfter", "InsertBefore", "Kind", "Likelihood", "LoaderCall", "Loop",
+    "LoopKind", "Move", "Operation", "Option", "Options", "Place", "PlainLoop", "Program", "Reading", "Remedy",
+    "Replace", "ReplaceStatements", "Role", "Rule", "Safety", "Setting", "Severity", "Shape", "Shapes", "Source",
+    "Start", "State", "Summary", "Sync", "TorchCall", "Trait", "Value", "Write", "add_guard", "assigned", "bind",
+    "call_like", "call_span", "carrying_loop", "comments", "converts", "dataset", "expression",
+    "first_process_start", "flow", "hands_out_own_items", "head_span", "host_reads", "integer", "is_integer",
+    "is_notebook", "is_view", "joined_behind", "joins", "loaders", "makes_rare", "matchers", "measured_workers",
+    "move", "number", "occurrences", "of_torch", "operation", "order_changed", "own_nodes", "path_of", "reading",
+    "rewrite", "runs_often", "seen_elsewhere", "shapes", "shown_writes", "statement", "statements",
+    "takes_keywords", "time_loop_remedy", "torch_does", "torch_function", "torch_method", "torch_name", "tried",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")

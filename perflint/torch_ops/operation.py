@@ -56,7 +56,7 @@ Trait = Literal[
     "making_reals",  # even of complex numbers, or fails
     "making_longs",  # of integers and bools, however narrow they are
     "combining",  # two tensors to one of their kind
-    "shaping",  # its arguments, one by one, say something of each axis of the result
+    "tracking",  # as a module, it writes statistics of its inputs to its own buffers
     "narrowing",  # a cast to floats of 16 bits
     "same_kind",  # floats of floats, integers of integers
     "unmistakable",  # no other type has a method of that name

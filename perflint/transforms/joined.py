@@ -197,7 +197,8 @@ class _Fresh(PointsTo):
 
     def result(self, call: ast.Call) -> Locations:
         """What a call may evaluate to."""
-        is_new = self.program.value(call.func).kind is Kind.MODULE
+        is_ours = self.program.callee(call) is not None or self._dispatched(call)
+        is_new = self.program.value(call.func).kind is Kind.MODULE and not is_ours
         return frozenset({made(call)}) if is_new else super().result(call)
 
     def _defined(self, value: IRValue) -> Locations:

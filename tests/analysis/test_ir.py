@@ -14,7 +14,7 @@ from perflint.analysis.ir.lowering import lower
 def _graph(text: str) -> Graph:
     function = ast.parse(text).body[0]
     assert isinstance(function, ast.FunctionDef)
-    return lower(function)
+    return lower(function, lambda manager: "suppress" in ast.dump(manager))
 
 
 def _reaching(text: str, name: str = "x") -> list[int | None]:

@@ -126,7 +126,7 @@ class Isolation:
 
     def _may_leave_behind(self, function: Function) -> str:
         """What running `function` in a worker may change beside its arguments, if code out of sight does."""
-        for write in self._possible.summary(function).writes:
+        for write in sorted(self._possible.summary(function).writes, key=_order):
             is_argument = write.to.origin is Origin.PARAMETER and not self._effects.is_self(function, write.to)
             if not write.attribute and not is_argument:
                 return (
@@ -151,7 +151,7 @@ class Isolation:
             is_hot = any(heat(node) is not Heat.ONCE for node in nodes)
             writes = self._effects.points_of(scope).writes if is_hot else ()
             self._hot[scope] = [
-                each for each in writes
+                each for each in sorted(writes, key=_order)
                 if each.to.root is not each.node and each.attribute != POSITION and heat(each.node) is not Heat.ONCE
             ]  # fmt: skip
         return self._hot[scope]
@@ -319,6 +319,10 @@ def _named(write: Write) -> str:
     root = write.to.root
     own = root.arg if isinstance(root, ast.arg) else root if isinstance(root, str) else "it"
     return next(reversed(_attributes(write)), own)
+
+
+def _order(write: Write) -> tuple[int, str]:
+    return getattr(write.node, "lineno", 0), _named(write)
 
 
 def _opens_to_write(call: ast.Call) -> bool:

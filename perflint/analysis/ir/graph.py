@@ -87,6 +87,7 @@ class Graph:
         self.scope = scope
         self.blocks: list[Block] = []
         self.joins: dict[Block, ast.If] = {}  # where the branches of an `if` meet
+        self.caught: set[Block] = set()  # where exceptions lead
         self.places: dict[ast.AST, tuple[Block, int]] = {}
         self.values: dict[ast.AST, Value] = {}
         self.bindings: dict[str, list[Definition]] = {}  # of each variable, in the order of the source
@@ -136,6 +137,13 @@ class Graph:
                 found.add(each)
                 pending += each.successors if each is not wall else ()
         return found
+
+    def raises_to(self, loop: ast.AST) -> set[Block]:
+        """The blocks that control may reach once an exception has left `loop`."""
+        region = self.regions.get(loop)
+        blocks = region.blocks if region is not None else set[Block]()
+        caught = (each for block in blocks for each in block.successors if each in self.caught - blocks)
+        return self._reached_past([*caught])
 
     # -- values
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 
 from perflint import torch_ops
 from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.lowering import lower
+from perflint.analysis.ir.managers import may_swallow
 from perflint.analysis.loops.flow import CallSort
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.walk import Function, Loop, name_called, nodes_of_body, own_nodes, path_of, whole_of
@@ -245,7 +247,7 @@ def _kept_inside(program: Program, node: ast.Call) -> set[str]:
 
 def _state_of(program: Program, function: Function, depth: int) -> set[str]:
     """The attributes of self that `function` sets, and may read as the call before left them."""
-    graph = lower(function, lambda _: ())
+    graph = lower(function, partial(may_swallow, program), lambda _: ())
     found = set()
     for node in graph.values:
         path = path_of(node) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) else ""

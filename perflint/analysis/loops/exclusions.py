@@ -6,6 +6,7 @@ import ast
 import re
 
 from perflint import torch_ops
+from perflint.analysis.autograd.effects import differentiates
 from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.facts import Program
 from perflint.analysis.heat.test_files import imports_framework
@@ -14,8 +15,6 @@ from perflint.analysis.loops.header import RANGES
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import Function, Loop, name_called, nodes_of_body, path_of, receiver_of
 
-_BACKWARD = frozenset({"backward", "manual_backward"})  # of tensors, and of accelerators, fabrics and their like
-_GRADIENTS = frozenset({"torch.autograd.grad", "autograd.grad"})
 _GRID_NAME = re.compile(r"^(time_?(steps|points|grid|span|range)|(sigmas|betas)(_\w+)?)$")
 _SETUP = frozenset({"__init__", "__getitem__"})
 
@@ -40,15 +39,9 @@ def _has_another_end(program: Program, node: ast.AST, header: Header) -> bool:
         return _fills_array(program, node)
     if not isinstance(node, ast.Call):
         return False
-    if program.get(CallGraph).has(node, _differentiates):
+    if program.get(CallGraph).has(node, differentiates):
         return True
     return _steps(program, node) and not _is_told_the_step(node, header)
-
-
-def _differentiates(program: Program, node: ast.Call) -> bool:
-    """Is it a backward pass, zeroing gradients or taking some?"""
-    is_zeroing = receiver_of(node, "zero_grad") is not None
-    return is_zeroing or runs_backward(program, node) or path_of(node.func) in _GRADIENTS
 
 
 def _steps(program: Program, node: ast.Call) -> bool:
@@ -73,14 +66,6 @@ def _fills_array(program: Program, node: ast.Assign) -> bool:
     return any(program.value(each).kind is Kind.NUMPY for each in targets) and not any(
         name in ("float", "int") or torch_ops.does(name, "to_host") for name in calls
     )
-
-
-def runs_backward(program: Program, node: ast.Call) -> bool:
-    """Is it `loss.backward()`, `torch.autograd.backward(loss)`, `accelerator.backward(loss)` or the like?"""
-    if program.qualified(node.func) == "torch.autograd.backward":
-        return True
-    owner = receiver_of(node, *_BACKWARD)
-    return owner is not None and program.value(owner).kind is not Kind.LIBRARY
 
 
 def solves(loop: Loop) -> bool:

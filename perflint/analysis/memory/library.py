@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
@@ -32,6 +32,7 @@ from perflint.analysis.memory.python import (
     WRITES_FIRST,
 )
 from perflint.analysis.values.values import Kind
+from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import FUNCTIONS, Function
 from perflint.torch_ops import Argument, Operation
 
@@ -44,6 +45,12 @@ INDEXING = frozenset({"__getitem__", "__iter__", "__next__", "__missing__", "__r
 def is_library(program: Program, node: ast.expr) -> bool:
     """Is it a library's function, or a call of one, which writes to nothing later on?"""
     return program.qualified(getattr(node, "func", node)).partition(".")[0] in (*PURE_PACKAGES, "torch")
+
+
+def _is_display(place: Location) -> bool:
+    """Is it a container of Python's own, made here?"""
+    displays = (ast.List, ast.Tuple, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp)
+    return not place.path and isinstance(place.root, displays)
 
 
 def is_decorated(program: Program, function: Function) -> bool:
@@ -61,15 +68,24 @@ class LibraryCalls(ABC):
         self._deferred = {part for node in graph.deferred for part in ast.walk(node)}
         self.properties: dict[str, list[Function]] = {}
         self.operators: dict[str, list[Function]] = {}
+        self.setters: dict[str, list[Function]] = {}
         for function in program.of_type(ast.FunctionDef):
             if function.name.startswith("__") and self.is_run(function.name):
                 self.operators.setdefault(function.name, []).append(function)
             if any(getattr(each, "id", "") in ("property", "cached_property") for each in function.decorator_list):
                 self.properties.setdefault(function.name, []).append(function)
+            if any(getattr(each, "attr", "") == "setter" for each in function.decorator_list):
+                self.setters.setdefault(function.name, []).append(function)
 
     @abstractmethod
     def of(self, node: ast.expr) -> Locations:
         """The locations that `node` may evaluate to; none for numbers and other plain values."""
+
+    @abstractmethod
+    def run(
+        self, function: Function, node: ast.AST, given: Mapping[int, Locations], *, deferred: bool = False
+    ) -> Locations:
+        """What running `function` gives, with these locations for its first parameters; `deferred`: at any time."""
 
     def is_run(self, special: str) -> bool:
         """May an operator run the special methods of this name, of any class of the file?"""
@@ -96,6 +112,8 @@ class LibraryCalls(ABC):
     def bind_attribute(self, node: ast.AST, objects: Locations, name: str, values: Locations) -> None:
         """`object.name = value`; the data of a tensor becomes another's."""
         self.cells.store(objects, name, values)
+        for function in self.setters.get(name, ()):
+            self.run(function, node, {0: objects, 1: values})
         if name == "data":
             self.write(node, objects)
             self.cells.store(objects, ANY, values)
@@ -137,12 +155,15 @@ class LibraryCalls(ABC):
         """A call of a module, which keeps nothing, but may be built to work in place, here or out of sight."""
         value = self.program.value(call.func)
         operation = torch_ops.of_forward(value.name) if value.sure and value.name and not value.items else None
-        made = [each for each in self.program.of_type(ast.Call) if self.program.qualified(each.func) == value.name]
+        builders = [each for each in self.program.of_type(ast.Call) if self.program.qualified(each.func) == value.name]
+        if operation is None or operation.does("tracking"):
+            self.write(call, self.of(call.func), deep=True)
         if registers_hooks(self.program):
             self.write(call, self._given(call), deep=True, deferred=True)
-        elif operation is None or any(each.happens(one) for each in operation.writes for one in made):
+        elif operation is None or any(each.happens(one) for each in operation.writes for one in builders):
             self.write(call, self._given(call), deep=True)
-        return self._kept(call)
+        is_new = operation is not None and not (operation.views or operation.may_return)
+        return frozenset({made(call)}) if is_new and not registers_hooks(self.program) else self._kept(call)
 
     # -- methods
 
@@ -150,12 +171,15 @@ class LibraryCalls(ABC):
         value = self.program.value(func.value)
         receiver = self.of(func.value)
         operation = torch_ops.of_method(func.attr)
-        if value.kind is Kind.OPTIMIZER and func.attr == "step":
-            self.write(call, [*receiver, ANYWHERE], deep=True)
+        stepped = (func.value, *call.args)  # by itself, or by a scaler
+        if func.attr == "step" and any(self.program.value(each).kind is Kind.OPTIMIZER for each in stepped):
+            self.write(call, [*receiver, *self._given(call), ANYWHERE], deep=True)
             return NOWHERE
         if value.kind in (Kind.SEQUENCE, Kind.MAPPING) or (
             func.attr in FILLS | TAKES | HOLDS and (value.kind is not Kind.TENSOR or operation is None)
         ):
+            if value.kind not in _CONTAINERS and not all(map(_is_display, receiver)):  # its own method may do anything
+                self.write(call, receiver | self._given(call), deep=True)
             return self._of_container(call, func.attr, receiver)
         if operation is not None and value.kind is not Kind.MODULE:
             return self._operation(call, operation)
@@ -228,14 +252,14 @@ class LibraryCalls(ABC):
         package = self.program.qualified(func).partition(".")[0]
         if package not in (*PURE_PACKAGES, "torch"):  # another file's may keep what it is given, and give it back
             given |= self.of(func) | (self.of(func.value) if isinstance(func, ast.Attribute) else NOWHERE)
-        keeps = any(self._may_write(each, is_sure=True) for each in self._expressions(call))
+        keeps = any(self._may_write(each, is_sure=True) for each in arguments_of(call))
         self.write(call, given, deep=True, deferred=keeps)  # what is given a function may call it at any time
         self.cells.store([*given, made(call)], ANY, given)
         return self.cells.reach(given) | {made(call)} | frozenset(each.part(ANY) for each in given if each.is_open)
 
     def _applies(self, call: ast.Call) -> bool:
         """Is the call given a function, to apply to its other arguments, that may write to something?"""
-        return any(self._may_write(each) for each in self._expressions(call))
+        return any(self._may_write(each) for each in arguments_of(call))
 
     def _may_write(self, node: ast.expr, *, is_sure: bool = False) -> bool:
         """Is it a function that may write to something, or for sure a function that does?"""
@@ -254,11 +278,7 @@ class LibraryCalls(ABC):
         return value.kind in (Kind.METHOD, Kind.MODULE) and not is_sure
 
     def _given(self, call: ast.Call) -> Locations:
-        return frozenset().union(*map(self.of, self._expressions(call)))
+        return frozenset().union(*map(self.of, arguments_of(call)))
 
     def _inside(self, places: Iterable[Location]) -> Locations:
         return self.cells.load(places, ELEMENTS) | self.cells.load(places, ANY)
-
-    def _expressions(self, call: ast.Call) -> Iterator[ast.expr]:
-        yield from call.args
-        yield from (keyword.value for keyword in call.keywords)

@@ -70,7 +70,9 @@ def item(index: ast.AST) -> str:
 
 
 def _may_be_one(name: str, other: str) -> bool:
-    return name == other or (ELEMENTS in (name, other) and name.startswith("[") and other.startswith("["))
+    if name.startswith("[") and other.startswith("["):
+        return name == other or ELEMENTS in (name, other)
+    return name == other or f"[{name!r}]" == other or name == f"[{other!r}]"  # `batch["mask"]` is `batch.mask`
 
 
 ANYWHERE = Location(Origin.ANYWHERE, "")

@@ -90,16 +90,20 @@ class PointsTo(Calls):
         found = frozenset().union(*map(self._defined, bindings)) if bindings else NOWHERE
         return found | (self.outside(name) if not bindings or name in self.graph.shared else NOWHERE)
 
+    def returned(self) -> Locations:
+        """What this function may return, or yield, and all that can be reached from that."""
+        return self.cells.reach(self._returns())
+
+    def _returns(self) -> Locations:
+        scope = self.graph.scope
+        given = [scope.body] if isinstance(scope, ast.Lambda) else []
+        leaves = (node for node in self.graph.places if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom))
+        return frozenset().union(*(self.of(each) for each in (*given, *(node.value for node in leaves)) if each))
+
     def summary(self) -> Summary:
         """What a call of this function does to its callers."""
-        scope = self.graph.scope
-        returned = [self.of(scope.body)] if isinstance(scope, ast.Lambda) else []
-        yields = False
-        for node in self.graph.places:
-            if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom) and node.value is not None:
-                returned.append(self.of(node.value))
-            yields |= isinstance(node, ast.Yield | ast.YieldFrom)
-        returns = frozenset().union(*returned)
+        returns = self._returns()
+        yields = any(isinstance(node, ast.Yield | ast.YieldFrom) for node in self.graph.places)
         own = [each for each in returns if not each.is_outside]
         holds = frozenset(each for each in self.cells.reach(own) if each.is_outside)
         keeps = frozenset(
@@ -185,10 +189,12 @@ class PointsTo(Calls):
         value = self.program.value(node.value)
         is_tensor = value.kind in ARRAYS and value.sure
         found = NOWHERE if is_tensor else self.cells.load(base, node.attr)
+        if is_tensor:  # `p.grad = s` gives it another tensor's memory
+            found = frozenset().union(*(self.cells.held.get((each, node.attr), ()) for each in base))
         operation = torch_ops.of_attribute(node.attr) or torch_ops.of_method(node.attr)
-        if operation is not None or node.attr == "__dict__" or is_tensor:
+        if operation is not None or node.attr in ("__dict__", "_buffers", "_parameters") or is_tensor:
             found |= base  # a view, or a method bound to it
-        if node.attr == "__dict__":
+        if node.attr in ("__dict__", "_buffers", "_parameters"):
             own = frozenset({made(node)})
             self.cells.store(own, ELEMENTS, self.cells.load(base, ANY))
             found |= own
@@ -245,17 +251,11 @@ class PointsTo(Calls):
         """What the result of an operator may hold of an operand."""
         return self.cells.load(self.of(operand), ELEMENTS)
 
-    def _call(self, node: ast.Call) -> Locations:
-        return self.result(node)
-
     def _lambda(self, node: ast.Lambda) -> Locations:
         self.kept(node, node)
         return frozenset({made(node)})
 
     # -- effects
-
-    def _expression(self, node: ast.expr) -> None:
-        self.of(node)
 
     def _assignment(self, node: ast.Assign | ast.AnnAssign) -> None:
         if node.value is not None:
@@ -374,13 +374,11 @@ _EXPRESSIONS: dict[type[ast.AST], Callable[..., Locations]] = {
     ast.BinOp: PointsTo._arithmetic,
     ast.UnaryOp: lambda self, node: self.of(node.operand) | {made(node)},  # `+x` is `x`
     ast.Compare: lambda self, node: frozenset({made(node)}),
-    ast.Call: PointsTo._call,
+    ast.Call: lambda self, node: self.result(node),
     ast.Lambda: PointsTo._lambda,
 }
-_EFFECTS: dict[type[ast.AST], Callable[..., None]] = {
-    ast.Call: PointsTo._expression,
-    ast.Lambda: PointsTo._expression,
-    ast.BinOp: PointsTo._expression,
+_EFFECTS: dict[type[ast.AST], Callable[..., object]] = {
+    **dict.fromkeys((ast.Call, ast.Lambda, ast.BinOp), PointsTo.of),
     ast.Attribute: lambda self, node: self.of(node) if isinstance(node.ctx, ast.Load) else None,
     ast.Assign: PointsTo._assignment,
     ast.AnnAssign: PointsTo._assignment,

@@ -8,7 +8,7 @@ NEW = frozenset(  # something that shares nothing
     "abs all any bool bytes callable chr complex divmod float format hasattr hash help hex id input int isinstance"
     " issubclass len oct open ord pow print range repr round str type delattr".split()
 )
-SEE_ALL = frozenset({"builtins.globals", "builtins.locals", "builtins.exec", "builtins.eval"})
+SEE_ALL = frozenset({"builtins.globals", "builtins.locals", "builtins.vars", "builtins.exec", "builtins.eval"})
 CONTAINERS_OF = frozenset("list tuple dict set frozenset sorted enumerate zip".split())  # new ones, of the same items
 PURE_PACKAGES = frozenset(
     "builtins math random time os sys logging warnings typing collections itertools functools copy re json dataclasses"

@@ -230,7 +230,8 @@ TRAITS = {
         "making_reals": f"{_FLOATS} abs norm real imag angle std var view_as_real size numel max min amax amin clamp"
         " relu",
         "combining": "add mul sub",
-        "shaping": "repeat view reshape",
+        "tracking": "BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm LazyBatchNorm1d LazyBatchNorm2d LazyBatchNorm3d"
+        " InstanceNorm1d InstanceNorm2d InstanceNorm3d LazyInstanceNorm1d LazyInstanceNorm2d LazyInstanceNorm3d",
         "narrowing": "half bfloat16",
         "making_longs": "sum prod argmax argmin count_nonzero",
         "same_kind": "sum max min amax amin detach cpu cuda abs squeeze unsqueeze view reshape flatten contiguous clone"

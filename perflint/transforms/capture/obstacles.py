@@ -10,7 +10,7 @@ from perflint import torch_ops
 from perflint.analysis.heat.syncs import Sync, syncs
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.memory.locations import NOWHERE, Locations
-from perflint.analysis.program import Program
+from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, elements_of, own_nodes, receiver_of, root_of
 from perflint.transforms.aliases import is_own
@@ -151,7 +151,8 @@ class Obstacles:
         if is_own(self.program, region, base, self.owned):
             return
         is_tensor = self.program.value(base).kind is Kind.TENSOR and isinstance(root_of(base), ast.Name)
-        if self.strict or not is_tensor or not (self.quiet or self.program.without_gradients(node)):
+        quiet = self.quiet or self.program.grad_mode(node, callers=False) is GradMode.OFF
+        if self.strict or not is_tensor or not quiet:
             raise Blocked(
                 f"{shown(self.program, base)} is changed in place, which others may see: make a new tensor instead",
                 node,

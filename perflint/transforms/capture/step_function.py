@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from perflint.analysis.program import Program
+from perflint.analysis.program import GradMode, Program
 from perflint.syntax.walk import PlainLoop, integer, own_nodes
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.course import Course, Exit, check_guarded, course_of, tensor_test
@@ -29,7 +29,7 @@ def stepped(program: Program, loop: PlainLoop, end: Exit, name: str) -> tuple[Op
     """What makes the loop a call of the function `name`, graphed_loop; raises Blocked."""
     if loop.orelse:
         raise Blocked("the loop's `else` runs only if no `break` does: test behind the loop instead", loop.orelse[0])
-    if not _is_quiet(program, loop, set()):
+    if program.grad_mode(loop) is not GradMode.OFF:
         raise Blocked(
             "the test is read on the host, and gradients may be recorded: put the loop under `torch.no_grad()`",
             end.test,
@@ -51,16 +51,6 @@ def stepped(program: Program, loop: PlainLoop, end: Exit, name: str) -> tuple[Op
     obstacles = Obstacles(program, quiet=True, strict=True, owned=state.memory_of(state.copied))
     obstacles.check([gone.get(each, each) for each in kept], loop)
     return tuple(_Rewriting(program, loop, course, found, state, name).operations())
-
-
-def _is_quiet(program: Program, node: ast.AST, seen: set[ast.AST]) -> bool:
-    """Are no gradients recorded there, or wherever this file calls the function around it?"""
-    function = program.function_of(node)
-    if program.without_gradients(node):
-        return True
-    sites = program.call_sites(function) if function is not None and function not in seen else []
-    seen.add(function or node)
-    return bool(sites) and all(_is_quiet(program, site, seen) for site in sites)
 
 
 class _Rewriting:

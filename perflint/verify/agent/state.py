@@ -80,7 +80,7 @@ class State:
                 if name.startswith(_NOT_RESTORED) or _is_expanded(tensor):
                     continue
                 if known is not None and known.shape == tensor.shape:
-                    tensor.detach().copy_(known)
+                    tensor.data.copy_(known)  # unseen by a graph that has saved it: some may be alive
 
     def _named(self) -> Iterator[tuple[str, Any]]:
         stepped: set[int] = set()

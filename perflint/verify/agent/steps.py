@@ -58,6 +58,7 @@ class Steps:
         self._unit, self._passed, self._process = unit, passed, os.getpid()
         self._lock = threading.RLock()
         self._leader: weakref.ref[Any] | None = None
+        self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._others = 0
 
     def watch(self) -> None:
@@ -75,12 +76,16 @@ class Steps:
                 self._passed(kind)
 
     def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        """Count the steps of one optimizer: a program with several takes one step of each for a batch."""
+        """Count the steps of one optimizer: a program with several takes one step of each for a batch.
+
+        It is the one that stepped first after all others: before its step, a graph of the others may still be needed.
+        """
         leader = self._leader() if self._leader else None
         self._others = 0 if optimizer is leader else self._others + 1
-        if leader is None or self._others > _PATIENCE:
-            self._leader, self._others = weakref.ref(optimizer), 0
-        if self._leader is not None and self._leader() is optimizer:
+        if leader is None or optimizer not in self._optimizers or self._others > _PATIENCE:
+            self._leader, leader, self._others = weakref.ref(optimizer), optimizer, 0
+        self._optimizers.add(optimizer)
+        if leader is optimizer:
             self.happened(OPTIMIZER)
 
 
