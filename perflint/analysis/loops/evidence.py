@@ -13,6 +13,8 @@ from perflint.analysis.loops import naming
 from perflint.analysis.loops.flow import ARITHMETIC, CHOICE, MODEL, RNN, Call, LoopFlow, Trace
 from perflint.analysis.loops.found import Header
 from perflint.analysis.loops.indices import is_rest
+from perflint.analysis.values.shape_rules import sized
+from perflint.analysis.values.shapes import axis_of
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import Loop, assigned_values, integer, name_called, own_nodes, path_of, receiver_of
 
@@ -213,7 +215,7 @@ class Evidence:
         bounds += [value for name in names for value in assigned_values(self.scope, name)]
         yield from (axis for bound in bounds for part in ast.walk(bound) if (axis := _sized_axis(part)) is not None)
         for node in own_nodes(self.scope):  # batch, length, width = x.shape
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and _is_shape(node.value):
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and sized(node.value):
                 yield from (axis for axis, part in enumerate(node.targets[0].elts) if path_of(part) in names)
 
     @cached_property
@@ -298,16 +300,5 @@ def _handed(flow: LoopFlow) -> set[tuple[str, int]]:
 
 def _sized_axis(node: ast.AST) -> int | None:
     """The axis whose size `x.size(1)`, `x.shape[1]` or `len(x)` is."""
-    if isinstance(node, ast.Call) and name_called(node) in ("len", "numel"):
-        return 0
-    if isinstance(node, ast.Call) and name_called(node) == "size" and node.args:
-        index = node.args[0]
-    elif isinstance(node, ast.Subscript) and _is_shape(node.value):
-        index = node.slice
-    else:
-        return None
-    return index.value if isinstance(index, ast.Constant) and isinstance(index.value, int) else None
-
-
-def _is_shape(node: ast.expr) -> bool:
-    return name_called(node) == "size" or (isinstance(node, ast.Attribute) and node.attr == "shape")
+    measured = axis_of(node) if isinstance(node, ast.expr) else None
+    return 0 if name_called(node) == "numel" else measured[1] if measured is not None else None
