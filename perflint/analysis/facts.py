@@ -172,7 +172,7 @@ class Program(Module):
             default_place=Place.HOST if self.is_host_only else Place.DEVICE,
             default_device_set=bool(_DEFAULT_DEVICE.search(self.text)),
         )
-        executor.roles = roles(self._walk.of_type(ast.Attribute), self._walk.of_type(ast.Call))
+        executor.roles = roles(self.of_type(ast.Attribute), self.of_type(ast.Call))
         executor.stays_home = self.is_host_only or (self._context.on_host is None and Says.SCRIPT in self.says)
         executor.calls = self._context.calls
         executor.summaries = {summary.target: summary for summary in self._context.summaries}

@@ -24,7 +24,7 @@ from perflint.analysis.memory.python import (
     SEE_ALL,
 )
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import bind, defaults_of, parameters_of
+from perflint.syntax.arguments import arguments_of, bind, defaults_of, parameters_of
 from perflint.syntax.walk import FUNCTIONS, Function
 
 VARIABLE = "="  # the cell of a variable of an outer scope
@@ -200,7 +200,7 @@ class Calls(LibraryCalls):
         given += [(value, extra) for value in bound.rest]
         given += [(each.value, [by_name[each.arg]] if each.arg in by_name else extra) for each in bound.others]
         if bound.is_open:
-            given = [(value, [*effects]) for value in self._expressions(call)]
+            given = [(value, [*effects]) for value in arguments_of(call)]
         returned: Locations = NOWHERE
         for value, done in given:
             places = self.of(value) | (self.items_of(value) if bound.is_open else NOWHERE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
@@ -33,6 +33,7 @@ from perflint.analysis.memory.python import (
 )
 from perflint.analysis.memory.special_methods import INDEXING, SpecialMethods
 from perflint.analysis.values.values import Kind, Value
+from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import FUNCTIONS, Function
 from perflint.torch_ops import Argument, Operation
 
@@ -249,14 +250,14 @@ class LibraryCalls(ABC):
         package = self.program.qualified(func).partition(".")[0]
         if package not in (*PURE_PACKAGES, "torch"):  # another file's may keep what it is given, and give it back
             given |= self.of(func) | (self.of(func.value) if isinstance(func, ast.Attribute) else NOWHERE)
-        keeps = any(self._may_write(each, is_sure=True) for each in self._expressions(call))
+        keeps = any(self._may_write(each, is_sure=True) for each in arguments_of(call))
         self.write(call, given, deep=True, deferred=keeps)  # what is given a function may call it at any time
         self.cells.store([*given, made(call)], ANY, given)
         return self.cells.reach(given) | {made(call)} | frozenset(each.part(ANY) for each in given if each.is_open)
 
     def _applies(self, call: ast.Call) -> bool:
         """Is the call given a function, to apply to its other arguments, that may write to something?"""
-        return any(self._may_write(each) for each in self._expressions(call))
+        return any(self._may_write(each) for each in arguments_of(call))
 
     def _may_write(self, node: ast.expr, *, is_sure: bool = False) -> bool:
         """Is it a function that may write to something, or for sure a function that does?"""
@@ -275,11 +276,7 @@ class LibraryCalls(ABC):
         return value.kind in (Kind.METHOD, Kind.MODULE) and not is_sure
 
     def _given(self, call: ast.Call) -> Locations:
-        return frozenset().union(*map(self.of, self._expressions(call)))
+        return frozenset().union(*map(self.of, arguments_of(call)))
 
     def _inside(self, places: Iterable[Location]) -> Locations:
         return self.cells.load(places, ELEMENTS) | self.cells.load(places, ANY)
-
-    def _expressions(self, call: ast.Call) -> Iterator[ast.expr]:
-        yield from call.args
-        yield from (keyword.value for keyword in call.keywords)

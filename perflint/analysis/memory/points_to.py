@@ -109,10 +109,8 @@ class PointsTo(ImplicitCalls):
 
     def summary(self) -> Summary:
         """What a call of this function does to its callers."""
-        returns, yields = (
-            self._returns(),
-            any(isinstance(node, ast.Yield | ast.YieldFrom) for node in self.graph.places),
-        )
+        returns = self._returns()
+        yields = any(isinstance(node, ast.Yield | ast.YieldFrom) for node in self.graph.places)
         own = [each for each in returns if not each.is_outside]
         holds = frozenset(each for each in self.cells.reach(own) if each.is_outside)
         keeps = frozenset(
@@ -251,17 +249,11 @@ class PointsTo(ImplicitCalls):
         """What the result of an operator may hold of an operand."""
         return self.cells.load(self.of(operand), ELEMENTS)
 
-    def _call(self, node: ast.Call) -> Locations:
-        return self.result(node)
-
     def _lambda(self, node: ast.Lambda) -> Locations:
         self.kept(node, node)
         return frozenset({made(node)})
 
     # -- effects
-
-    def _expression(self, node: ast.expr) -> None:
-        self.of(node)
 
     def _assignment(self, node: ast.Assign | ast.AnnAssign) -> None:
         if node.value is not None:
@@ -367,13 +359,11 @@ _EXPRESSIONS: dict[type[ast.AST], Callable[..., Locations]] = {
     ast.BinOp: PointsTo._arithmetic,
     ast.UnaryOp: lambda self, node: self.of(node.operand) | {made(node)},  # `+x` is `x`
     ast.Compare: lambda self, node: frozenset({made(node)}),
-    ast.Call: PointsTo._call,
+    ast.Call: lambda self, node: self.result(node),
     ast.Lambda: PointsTo._lambda,
 }
-_EFFECTS: dict[type[ast.AST], Callable[..., None]] = {
-    ast.Call: PointsTo._expression,
-    ast.Lambda: PointsTo._expression,
-    ast.BinOp: PointsTo._expression,
+_EFFECTS: dict[type[ast.AST], Callable[..., object]] = {
+    **dict.fromkeys((ast.Call, ast.Lambda, ast.BinOp), PointsTo.of),
     ast.Attribute: lambda self, node: self.of(node) if isinstance(node.ctx, ast.Load) else None,
     ast.Assign: PointsTo._assignment,
     ast.AnnAssign: PointsTo._assignment,
