@@ -17,7 +17,7 @@ from perflint.analysis.data.loaders import LoaderCall, Loaders
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import path_of
+from perflint.syntax.walk import path_of, receiver_of
 
 # These make the iterators of their arguments when they are called, or (the second) when they are iterated over.
 _EAGER = re.compile(r"builtins\.(iter|enumerate|zip|map|filter)|itertools\.\w+")
@@ -72,8 +72,8 @@ class DrawOrder:
             if _EAGER.fullmatch(name):
                 early = (argument for argument in call.args if self._is_early(argument, call))
                 yield from ((each, call) for argument in early for each in self._iterated(argument))
-            elif isinstance(call.func, ast.Attribute) and call.func.attr == "__iter__" and not call.args:
-                yield from ((each, call) for each in self._iterated(call.func.value))
+            elif (walked := receiver_of(call, "__iter__")) is not None and not call.args:
+                yield from ((each, call) for each in self._iterated(walked))
         for generator in self._program.of_type(ast.GeneratorExp):
             if not self._is_read_at_once(generator):
                 yield from ((each, generator) for each in self._iterated(generator.generators[0].iter))

@@ -17,7 +17,7 @@ from perflint.analysis.ir.graph import Scope
 from perflint.analysis.memory.locations import ANYWHERE, Location, Origin, Write
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import arguments_of, parameters_of
-from perflint.syntax.walk import Function, own_nodes, stores
+from perflint.syntax.walk import Function, name_called, own_nodes, stores
 
 # State of the process, which differs in a worker, and effects outside of it.
 _OF_PROCESS = re.compile(
@@ -326,7 +326,6 @@ def _order(write: Write) -> tuple[int, str]:
 
 
 def _opens_to_write(call: ast.Call) -> bool:
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     modes = [*call.args[:2], *(keyword.value for keyword in call.keywords if keyword.arg == "mode")]
     texts = [each.value for each in modes if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-    return name == "open" and any(re.fullmatch(r"[rbt]*[wax+][wabtx+]*", text) for text in texts)
+    return name_called(call) == "open" and any(re.fullmatch(r"[rbt]*[wax+][wabtx+]*", text) for text in texts)

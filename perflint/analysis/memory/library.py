@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
@@ -34,14 +34,15 @@ from perflint.analysis.memory.python import (
     WRITES_FIRST,
 )
 from perflint.analysis.memory.sharing import Sharing
-from perflint.analysis.values.values import Kind
+from perflint.analysis.memory.special_methods import INDEXING, SpecialMethods
+from perflint.analysis.values.values import Kind, Value
+from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import FUNCTIONS, Function
 from perflint.torch_ops import Argument, Operation
 
 PLAIN = frozenset({Kind.NUMBER, Kind.STRING, Kind.NONE, Kind.DEVICE})
 _CONTAINERS = frozenset({Kind.SEQUENCE, Kind.MAPPING})
 ARRAYS = frozenset({Kind.TENSOR, Kind.NUMPY})
-INDEXING = frozenset({"__getitem__", "__iter__", "__next__", "__missing__", "__reversed__"})
 
 
 def is_library(program: Program, node: ast.expr) -> bool:
@@ -69,16 +70,7 @@ class LibraryCalls(ABC):
         self.cells = Cells()
         self.writes: dict[Write, None] = {}
         self._deferred = {part for node in graph.deferred for part in ast.walk(node)}
-        self.properties: dict[str, list[Function]] = {}
-        self.operators: dict[str, list[Function]] = {}
-        self.setters: dict[str, list[Function]] = {}
-        for function in program.of_type(ast.FunctionDef):
-            if function.name.startswith("__") and self.is_run(function.name):
-                self.operators.setdefault(function.name, []).append(function)
-            if any(getattr(each, "id", "") in ("property", "cached_property") for each in function.decorator_list):
-                self.properties.setdefault(function.name, []).append(function)
-            if any(getattr(each, "attr", "") == "setter" for each in function.decorator_list):
-                self.setters.setdefault(function.name, []).append(function)
+        self.specials = program.get(SpecialMethods)
 
     @abstractmethod
     def of(self, node: ast.expr) -> Locations:
@@ -93,6 +85,11 @@ class LibraryCalls(ABC):
     def is_run(self, special: str) -> bool:
         """May an operator run the special methods of this name, of any class of the file?"""
         return True
+
+    @property
+    def indexes(self) -> bool:
+        """May indexing and iterating run a method of a class of the file?"""
+        return any(map(self.is_run, INDEXING & self.specials.methods.keys()))
 
     def items_of(self, node: ast.expr) -> Locations:
         """What iterating over `node` or indexing it may give: the items of a container, views of a tensor."""
@@ -117,8 +114,6 @@ class LibraryCalls(ABC):
     def bind_attribute(self, node: ast.AST, objects: Locations, name: str, values: Locations) -> None:
         """`object.name = value`; the data of a tensor becomes another's."""
         self.cells.store(objects, name, values)
-        for function in self.setters.get(name, ()):
-            self.run(function, node, {0: objects, 1: values})
         if name == "data":
             self.write(node, objects)
             self.cells.store(objects, ANY, values)
@@ -128,8 +123,7 @@ class LibraryCalls(ABC):
         value = self.program.value(node)
         if value.kind in ARRAYS and value.sure:
             return locations
-        indexes = not self.operators.keys().isdisjoint(INDEXING)
-        items = self.cells.load(locations, ANY if indexes and value.kind not in _CONTAINERS else ELEMENTS)
+        items = self.cells.load(locations, ANY if self.indexes and value.kind not in _CONTAINERS else ELEMENTS)
         return items if value.kind in _CONTAINERS else locations | items
 
     # -- torch's operations
@@ -187,8 +181,7 @@ class LibraryCalls(ABC):
         operation = torch_ops.of_method(func.attr)
         if func.attr in GRADING:
             self.write(call, [GRADIENTS], deep=True)
-        stepped = (func.value, *call.args)  # by itself, or by a scaler
-        if func.attr == "step" and any(self.program.value(each).kind is Kind.OPTIMIZER for each in stepped):
+        if func.attr == "step" and self._may_step(call, value):
             self.write(call, [*receiver, *self._given(call), ANYWHERE], deep=True)
             return NOWHERE
         if value.kind in (Kind.SEQUENCE, Kind.MAPPING) or (
@@ -203,6 +196,12 @@ class LibraryCalls(ABC):
             self._write_out(call)
             return receiver | {made(call)}
         return self._unknown(call)
+
+    def _may_step(self, call: ast.Call, receiver: Value) -> bool:
+        """May it be an optimizer's step, by itself or by a scaler?"""
+        given = list(map(self.program.value, self._expressions(call)))
+        alone = len(given) < 2 and all(each.kind is Kind.UNKNOWN for each in (receiver, *given))
+        return alone or any(each.kind is Kind.OPTIMIZER for each in (receiver, *given))
 
     def _of_container(self, call: ast.Call, name: str, receiver: Locations) -> Locations:
         """`items.append(x)`, `items.pop()`, `names.items()`."""
@@ -268,14 +267,14 @@ class LibraryCalls(ABC):
         package = self.program.qualified(func).partition(".")[0]
         if package not in (*PURE_PACKAGES, "torch"):  # another file's may keep what it is given, and give it back
             given |= self.of(func) | (self.of(func.value) if isinstance(func, ast.Attribute) else NOWHERE)
-        keeps = any(self._may_write(each, is_sure=True) for each in self._expressions(call))
+        keeps = any(self._may_write(each, is_sure=True) for each in arguments_of(call))
         self.write(call, given, deep=True, deferred=keeps)  # what is given a function may call it at any time
         self.cells.store([*given, made(call)], ANY, given)
         return self.cells.reach(given) | {made(call)} | frozenset(each.part(ANY) for each in given if each.is_open)
 
     def _applies(self, call: ast.Call) -> bool:
         """Is the call given a function, to apply to its other arguments, that may write to something?"""
-        return any(self._may_write(each) for each in self._expressions(call))
+        return any(self._may_write(each) for each in arguments_of(call))
 
     def _may_write(self, node: ast.expr, *, is_sure: bool = False) -> bool:
         """Is it a function that may write to something, or for sure a function that does?"""
@@ -294,11 +293,7 @@ class LibraryCalls(ABC):
         return value.kind in (Kind.METHOD, Kind.MODULE) and not is_sure
 
     def _given(self, call: ast.Call) -> Locations:
-        return frozenset().union(*map(self.of, self._expressions(call)))
+        return frozenset().union(*map(self.of, arguments_of(call)))
 
     def _inside(self, places: Iterable[Location]) -> Locations:
         return self.cells.load(places, ELEMENTS) | self.cells.load(places, ANY)
-
-    def _expressions(self, call: ast.Call) -> Iterator[ast.expr]:
-        yield from call.args
-        yield from (keyword.value for keyword in call.keywords)

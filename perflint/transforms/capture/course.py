@@ -13,7 +13,7 @@ from perflint.analysis.program import Program
 from perflint.analysis.values.dtypes import INTEGER, number_kind
 from perflint.analysis.values.shapes import axis_of
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import PlainLoop, integer, own_nodes, path_of
+from perflint.syntax.walk import PlainLoop, integer, own_nodes, path_of, receiver_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import check_call
 from perflint.transforms.capture.obstacles import VERDICTS, may_read
@@ -227,10 +227,8 @@ def _induction(program: Program, loop: ast.While, name: str) -> tuple[ast.stmt, 
 
 
 def _appends(statement: ast.stmt) -> str:
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "append":
-        return path_of(call.func.value)
-    return ""
+    appending = receiver_of(statement.value, "append") if isinstance(statement, ast.Expr) else None
+    return path_of(appending) if appending is not None else ""
 
 
 def check_guarded(program: Program, loop: PlainLoop, course: Course) -> None:

@@ -12,7 +12,7 @@ from perflint.analysis.program import Program
 from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import COMPREHENSIONS, PlainLoop, elements_of, nodes_of_body, own_nodes, path_of
+from perflint.syntax.walk import COMPREHENSIONS, PlainLoop, elements_of, nodes_of_body, own_nodes, path_of, receiver_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.host_reads import item_of
 from perflint.transforms.names import check_alone
@@ -96,13 +96,13 @@ def _collected(program: Program, loop: PlainLoop, statement: ast.stmt) -> Collec
     if isinstance(statement, ast.Assign):
         return _grown(program, statement)
     call = statement.value if isinstance(statement, ast.Expr) else None
-    func = call.func if isinstance(call, ast.Call) and len(call.args) == 1 and not call.keywords else None
-    if not isinstance(call, ast.Call) or not isinstance(func, ast.Attribute) or func.attr != "append":
+    name = receiver_of(call, "append")
+    if not isinstance(call, ast.Call) or len(call.args) != 1 or call.keywords:
         return None
-    if not isinstance(func.value, ast.Name) or not _is_list(program, loop, func.value):
+    if not isinstance(name, ast.Name) or not _is_list(program, loop, name):
         return None
     value, how = _number_of(program, call.args[0])
-    return Collected(func.value.id, value, statement, how)
+    return Collected(name.id, value, statement, how)
 
 
 def _number_of(program: Program, value: ast.expr) -> tuple[ast.expr, str]:

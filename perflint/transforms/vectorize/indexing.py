@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 from perflint import torch_ops
 from perflint.analysis.ir.graph import Definition
-from perflint.analysis.loops.header import called, split_axis, split_base, split_size
+from perflint.analysis.loops.header import split_axis, split_base, split_size
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import elements_of, integer
+from perflint.syntax.walk import elements_of, integer, name_called
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.operations import new
 from perflint.transforms.shown import shown
@@ -175,7 +175,7 @@ def split_of(scope: Scope, node: ast.expr) -> Split | None:
     """What the steps that `node` holds were taken from; None where it is not known to hold any. Raises Blocked."""
     is_given = isinstance(node, ast.Name) and scope.read(node) is None
     call = scope.start(node) if isinstance(node, ast.Name) and is_given else node
-    name = called(call) if call is not None else ""
+    name = name_called(call) if call is not None else ""
     if not isinstance(call, ast.Call) or not torch_ops.does(name, "parting"):
         return None
     whole, axis = split_base(call), split_axis(call)
@@ -192,9 +192,9 @@ def split_of(scope: Scope, node: ast.expr) -> Split | None:
 
 def _are_single(scope: Scope, call: ast.Call, whole: ast.expr, axis: int) -> bool:
     """Is each part one step?"""
-    if called(call) == "split":
+    if name_called(call) == "split":
         return integer(split_size(call)) == 1
-    if called(call) == "unbind":
+    if name_called(call) == "unbind":
         return True
     count = split_size(call)
     is_tensor = scope.program.value(whole).kind is Kind.TENSOR
