@@ -212,7 +212,8 @@ def _base(node: ast.expr) -> ast.expr:
 
 def shown_writes(program: Program, copy: Copy, reading: Reading) -> list[Write]:
     """The writes that may change the source while the copy is in use, so that a view would show the change."""
-    backward = not program.without_gradients(copy.call)  # autograd keeps the copy for the gradients of what it meets
+    # autograd keeps the copy for the gradients of what it meets
+    backward = program.grad_mode(copy.call, callers=False) is not api.GradMode.OFF
     found = api.shown_writes(program, copy.call, copy.source, reading, backward=backward)
     return sorted(found, key=lambda write: getattr(write.node, "lineno", 0))
 
