@@ -156,11 +156,11 @@ class Effects(Memory):
 
     def left_behind(self, function: Function) -> list[str]:
         """What `function` writes to that is no argument, in alphabetical order."""
-        return self._named(function, (each for each in self.summary(function).writes if each.attribute != POSITION))
+        return self._written_names(function, reads_on=False)
 
     def read_on(self, function: Function) -> list[str]:
         """What running `function` reads on in, such as an open file, and its caller does not hand to it."""
-        return self._named(function, (each for each in self.summary(function).writes if each.attribute == POSITION))
+        return self._written_names(function, reads_on=True)
 
     def hands_out(self, function: Function) -> bool:
         """Does `function` return, or put into what it returns, what is no argument?"""
@@ -183,15 +183,10 @@ class Effects(Memory):
         is_method = self.program.class_of(function) is not None and not is_static(function)
         return is_method and place.root is first
 
-    def _named(self, function: Function, writes: Iterable[Write]) -> list[str]:
-        return sorted(
-            {
-                name
-                for each in writes
-                if (name := _name(each)) and each.to.origin is not Origin.ANYWHERE
-                and not self._is_argument(function, each.to)
-            }
-        )  # fmt: skip
+    def _written_names(self, function: Function, *, reads_on: bool) -> list[str]:
+        writes = (each for each in self.summary(function).writes if (each.attribute == POSITION) is reads_on)
+        known = (each for each in writes if each.to.origin is not Origin.ANYWHERE)
+        return sorted({_written_name(each) for each in known if not self._is_argument(function, each.to)} - {""})
 
     def _of_unknown(self, function: Function) -> Summary:
         return Summary()
@@ -200,7 +195,7 @@ class Effects(Memory):
         return Summary()
 
 
-def _name(write: Write) -> str:
+def _written_name(write: Write) -> str:
     """What a write is to, in words: the root with the first attribute."""
     root = write.to.root.arg if isinstance(write.to.root, ast.arg) else str(write.to.root)
     attributes = [part for part in (*write.to.path, write.attribute) if part.isidentifier()]

@@ -56,11 +56,11 @@ def entry_of(program: Program, node: ast.Call) -> torch_ops.Operation | None:
         entry = torch_ops.of_method(node.func.attr)
     if entry is None:
         return None
-    named = {each.arg: _kind(program, each.value) for each in node.keywords if each.arg}
-    return entry.select([_kind(program, each) for each in node.args], named)
+    named = {each.arg: _table_kind(program, each.value) for each in node.keywords if each.arg}
+    return entry.select([_table_kind(program, each) for each in node.args], named)
 
 
-def _kind(program: Program, node: ast.expr) -> str:
+def _table_kind(program: Program, node: ast.expr) -> str:
     kinds = {Kind.TENSOR: torch_ops.TENSOR, Kind.NUMBER: torch_ops.NUMBER, Kind.NONE: torch_ops.NONE}
     return kinds.get(program.value(node).kind, torch_ops.OTHER)
 
