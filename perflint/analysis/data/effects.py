@@ -10,10 +10,10 @@ from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.memory.library import INDEXING
 from perflint.analysis.memory.locations import ANY, NOWHERE, Location, Locations, Origin, Summary, Write, made
 from perflint.analysis.memory.points_to import PointsTo
 from perflint.analysis.memory.python import FILLS, TAKES
+from perflint.analysis.memory.special_methods import INDEXING
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import arguments_of, is_static
 from perflint.syntax.walk import FUNCTIONS, Function, path_of
@@ -120,11 +120,14 @@ class Wary(PointsTo):
         self, node: ast.AST, to: Iterable[Location], *,
         deep: bool = False, deferred: bool = False, attribute: str = "",
     ) -> None:  # fmt: skip
-        """Note a write; a step of an optimizer writes to what that was given."""
-        func = getattr(node, "func", None)
-        if isinstance(func, ast.Attribute) and self.program.value(func.value).kind is Kind.OPTIMIZER:
+        """Note a write; a step, of an optimizer, writes to what that was given."""
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "step":
             to = [each for each in to if each.origin is not Origin.ANYWHERE]
         super().write(node, to, deep=deep, deferred=deferred, attribute=attribute)
+
+    def globals_read(self) -> Locations:
+        """Those who draw batches change no dataset of the module."""
+        return NOWHERE
 
     def _elsewhere(self, call: ast.Call, name: str) -> Locations:
         is_harmless = name.partition(".")[0] in HARMLESS_LIBRARIES

@@ -52,7 +52,7 @@ class Calls(LibraryCalls):
         name = self.program.qualified(call.func)
         if name in SEE_ALL:
             self.write(call, [ANYWHERE], deferred=True)
-        if name == "builtins.setattr":
+        if name in ("builtins.setattr", "builtins.object.__setattr__"):
             return self._set_attribute(call)
         operation = torch_ops.of_function(name) if name.startswith("torch.") else None
         if operation is not None:
@@ -120,7 +120,7 @@ class Calls(LibraryCalls):
             own = frozenset({made(call)})
             first = next(iter([*function.args.posonlyargs, *function.args.args]), None)
             self._instantiated(call, function, {**given, **({first: own} if first is not None else {})})
-            for finalizer in self.operators.get("__del__", ()):
+            for finalizer in self.specials.methods.get("__del__", ()):
                 self.run(finalizer, call, {0: own}, deferred=True)
             return own
         return self._instantiated(call, function, given)

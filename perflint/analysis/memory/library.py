@@ -31,7 +31,8 @@ from perflint.analysis.memory.python import (
     TAKES,
     WRITES_FIRST,
 )
-from perflint.analysis.values.values import Kind
+from perflint.analysis.memory.special_methods import INDEXING, SpecialMethods
+from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import FUNCTIONS, Function
 from perflint.torch_ops import Argument, Operation
@@ -39,7 +40,6 @@ from perflint.torch_ops import Argument, Operation
 PLAIN = frozenset({Kind.NUMBER, Kind.STRING, Kind.NONE, Kind.DEVICE})
 _CONTAINERS = frozenset({Kind.SEQUENCE, Kind.MAPPING})
 ARRAYS = frozenset({Kind.TENSOR, Kind.NUMPY})
-INDEXING = frozenset({"__getitem__", "__iter__", "__next__", "__missing__", "__reversed__"})
 
 
 def is_library(program: Program, node: ast.expr) -> bool:
@@ -66,16 +66,7 @@ class LibraryCalls(ABC):
         self.cells = Cells()
         self.writes: dict[Write, None] = {}
         self._deferred = {part for node in graph.deferred for part in ast.walk(node)}
-        self.properties: dict[str, list[Function]] = {}
-        self.operators: dict[str, list[Function]] = {}
-        self.setters: dict[str, list[Function]] = {}
-        for function in program.of_type(ast.FunctionDef):
-            if function.name.startswith("__") and self.is_run(function.name):
-                self.operators.setdefault(function.name, []).append(function)
-            if any(getattr(each, "id", "") in ("property", "cached_property") for each in function.decorator_list):
-                self.properties.setdefault(function.name, []).append(function)
-            if any(getattr(each, "attr", "") == "setter" for each in function.decorator_list):
-                self.setters.setdefault(function.name, []).append(function)
+        self.specials = program.get(SpecialMethods)
 
     @abstractmethod
     def of(self, node: ast.expr) -> Locations:
@@ -90,6 +81,11 @@ class LibraryCalls(ABC):
     def is_run(self, special: str) -> bool:
         """May an operator run the special methods of this name, of any class of the file?"""
         return True
+
+    @property
+    def indexes(self) -> bool:
+        """May indexing and iterating run a method of a class of the file?"""
+        return any(map(self.is_run, INDEXING & self.specials.methods.keys()))
 
     def items_of(self, node: ast.expr) -> Locations:
         """What iterating over `node` or indexing it may give: the items of a container, views of a tensor."""
@@ -112,8 +108,6 @@ class LibraryCalls(ABC):
     def bind_attribute(self, node: ast.AST, objects: Locations, name: str, values: Locations) -> None:
         """`object.name = value`; the data of a tensor becomes another's."""
         self.cells.store(objects, name, values)
-        for function in self.setters.get(name, ()):
-            self.run(function, node, {0: objects, 1: values})
         if name == "data":
             self.write(node, objects)
             self.cells.store(objects, ANY, values)
@@ -123,8 +117,7 @@ class LibraryCalls(ABC):
         value = self.program.value(node)
         if value.kind in ARRAYS and value.sure:
             return locations
-        indexes = not self.operators.keys().isdisjoint(INDEXING)
-        items = self.cells.load(locations, ANY if indexes and value.kind not in _CONTAINERS else ELEMENTS)
+        items = self.cells.load(locations, ANY if self.indexes and value.kind not in _CONTAINERS else ELEMENTS)
         return items if value.kind in _CONTAINERS else locations | items
 
     # -- torch's operations
@@ -171,8 +164,7 @@ class LibraryCalls(ABC):
         value = self.program.value(func.value)
         receiver = self.of(func.value)
         operation = torch_ops.of_method(func.attr)
-        stepped = (func.value, *call.args)  # by itself, or by a scaler
-        if func.attr == "step" and any(self.program.value(each).kind is Kind.OPTIMIZER for each in stepped):
+        if func.attr == "step" and self._may_step(call, value):
             self.write(call, [*receiver, *self._given(call), ANYWHERE], deep=True)
             return NOWHERE
         if value.kind in (Kind.SEQUENCE, Kind.MAPPING) or (
@@ -187,6 +179,12 @@ class LibraryCalls(ABC):
             self._write_out(call)
             return receiver | {made(call)}
         return self._unknown(call)
+
+    def _may_step(self, call: ast.Call, receiver: Value) -> bool:
+        """May it be an optimizer's step, by itself or by a scaler?"""
+        given = list(map(self.program.value, self._expressions(call)))
+        alone = len(given) < 2 and all(each.kind is Kind.UNKNOWN for each in (receiver, *given))
+        return alone or any(each.kind is Kind.OPTIMIZER for each in (receiver, *given))
 
     def _of_container(self, call: ast.Call, name: str, receiver: Locations) -> Locations:
         """`items.append(x)`, `items.pop()`, `names.items()`."""
