@@ -182,7 +182,7 @@ class LibraryCalls(ABC):
 
     def _may_step(self, call: ast.Call, receiver: Value) -> bool:
         """May it be an optimizer's step, by itself or by a scaler?"""
-        given = list(map(self.program.value, self._expressions(call)))
+        given = list(map(self.program.value, arguments_of(call)))
         alone = len(given) < 2 and all(each.kind is Kind.UNKNOWN for each in (receiver, *given))
         return alone or any(each.kind is Kind.OPTIMIZER for each in (receiver, *given))
 
