@@ -12,7 +12,7 @@ from perflint.syntax.walk import Function, own_nodes, path_of
 
 
 def is_carried_by_rnn(program: Program, flow: LoopFlow, name: str) -> bool:
-    """Is `name` read as the state of an RNN or a Cell and nothing else, and what that returns handed on unchanged?"""
+    """Is `name` read as the state of an RNN or a Cell alone, and loop-carried as what that returns, unchanged?"""
     end = flow.ends[name]
     returned = {call for call, _ in end.definitions}
     calls = [call for call in flow.calls if any(given == name for given, _ in call.direct)]
