@@ -91,6 +91,11 @@ def _is_decorated(function: Function, name: str) -> bool:
     return any(getattr(each, "id", "") == name for each in getattr(function, "decorator_list", ()))
 
 
+def keyword_of(call: ast.Call, name: str) -> ast.expr | None:
+    """What `call` gives by the keyword `name`."""
+    return next((each.value for each in call.keywords if each.arg == name), None)
+
+
 def arguments_of(call: ast.Call) -> list[ast.expr]:
     """Every argument of `call`, whatever it is called; what a `*` or `**` spreads as it stands there."""
     return [*call.args, *(keyword.value for keyword in call.keywords)]

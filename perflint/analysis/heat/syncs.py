@@ -10,8 +10,8 @@ from typing import NamedTuple
 from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import GUESSED, Kind, Place, Value, contains_tensor
-from perflint.syntax.arguments import arguments_of
-from perflint.syntax.walk import COMPREHENSIONS, elements_of
+from perflint.syntax.arguments import arguments_of, keyword_of
+from perflint.syntax.walk import COMPREHENSIONS, elements_of, is_false
 
 _CONVERSIONS = frozenset({"float", "int", "bool", "complex"})
 _COMPARING = frozenset({"max", "min", "sorted"})
@@ -183,8 +183,8 @@ def _of_method(program: Program, call: ast.Call, func: ast.Attribute) -> Iterato
 
 def _is_asynchronous(call: ast.Call) -> bool:
     """Whether it may be a copy that nobody waits for: on the host it is made in pinned memory."""
-    asked = next((keyword.value for keyword in call.keywords if keyword.arg == "non_blocking"), None)
-    return asked is not None and not (isinstance(asked, ast.Constant) and not asked.value)
+    asked = keyword_of(call, "non_blocking")
+    return asked is not None and not is_false(asked)
 
 
 def _names_host(call: ast.Call) -> bool:
