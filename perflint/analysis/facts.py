@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -172,7 +172,7 @@ class Program(Module):
             default_place=Place.HOST if self.is_host_only else Place.DEVICE,
             default_device_set=bool(_DEFAULT_DEVICE.search(self.text)),
         )
-        executor.roles = roles(self._walk.of_type(ast.Attribute), self._walk.of_type(ast.Call))
+        executor.roles = roles(self.of_type(ast.Attribute), self.of_type(ast.Call))
         executor.stays_home = self.is_host_only or (self._context.on_host is None and Says.SCRIPT in self.says)
         executor.calls = self._context.calls
         executor.summaries = {summary.target: summary for summary in self._context.summaries}
@@ -221,10 +221,11 @@ class Program(Module):
             known = self._facts.summaries
             yield from (known[target] for target in self.targets(node) if target in known)
 
-    def differentiates_elsewhere(self, node: ast.Call) -> Likelihood | None:
-        """Do the functions of other files that a call may reach differentiate? None where none of them has told."""
-        self.asked.effects.update(self.targets(node))
-        told = [each.differentiates for each in self.summaries(node) if each.differentiates is not None]
+    def differentiates_elsewhere(self, targets: Iterable[str]) -> Likelihood | None:
+        """Does one of the functions of other files, named as in `targets`, differentiate? None where none has told."""
+        self.asked.effects.update(targets)
+        found = (self._facts.summaries.get(each) for each in targets) if self._context.summaries else ()
+        told = [each.differentiates for each in found if each is not None and each.differentiates is not None]
         return max(told) if told else None
 
     def is_called_without_gradients(self, function: Function) -> bool:

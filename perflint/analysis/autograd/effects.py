@@ -13,8 +13,10 @@ from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.facts import Program
 from perflint.analysis.links import Likelihood
 from perflint.analysis.memory.dispatch import Modules
+from perflint.analysis.values.call_targets import targets_of
 from perflint.analysis.values.methods import MODULE_SELF
-from perflint.analysis.values.values import Kind
+from perflint.analysis.values.values import UNKNOWN, Kind, Value
+from perflint.syntax.scopes import local_names
 from perflint.syntax.walk import Function, own_nodes, path_of
 
 _BACKWARD = frozenset({"backward", "manual_backward"})  # of tensors, and of accelerators, fabrics and their like
@@ -31,7 +33,16 @@ _NAMED = re.compile(
 _OWN_PARTS = frozenset({"zero_grad", "parameters", "state_dict", "load_state_dict", "named_parameters", "modules"})
 _OPTIMIZER = re.compile(r"optimi[sz]er|(^|[._])optim$")
 _LOSS = re.compile(r"loss|criteri|metric", re.IGNORECASE)
-_KNOWN = ("torch.", "torchvision.", "torchaudio.", "torch_geometric.")  # nothing in them differentiates by itself
+# nothing in these differentiates by itself
+_KNOWN = (
+    "torch.",
+    "torchvision.",
+    "torchaudio.",
+    "torch_geometric.",
+    "dgl.",
+    "timm.",
+    "transformers.",
+)
 
 
 def runs_backward(program: Program, node: ast.Call) -> bool:
@@ -88,20 +99,26 @@ class ModuleCalls(CallGraph):
         """The functions of this file that a call may run."""
         return super().callees(call) or self.program.get(Modules).forwards(call) or self._of_parameter(call)
 
+    def targets(self, call: ast.Call) -> Sequence[str]:
+        """What a call may reach in other files; of a parameter, by what the callers in sight give for it."""
+        handed = [tuple(targets_of(each, ())) for each in self._handed(call)]
+        return self.program.targets(call) or (sorted({name for each in handed for name in each}) if all(handed) else ())
+
     def _of_parameter(self, call: ast.Call) -> Sequence[Function]:
         """The `forward`s of the modules that the callers in sight give the parameter which is called; all or none."""
-        program, function = self.program, self.program.function_of(call)
-        if function is None or not isinstance(call.func, ast.Name):
-            return ()
-        found: list[Function] = []
-        for site in program.call_sites(function):
-            given = program.arguments(site, function).get(call.func.id) if isinstance(site, ast.Call) else None
-            body = getattr(program.value(given).node, "body", ()) if given is not None else ()
-            forward = next((each for each in body if getattr(each, "name", "") == "forward"), None)
-            if not isinstance(forward, ast.FunctionDef):
-                return ()
-            found.append(forward)
-        return found
+        classes = [getattr(each.node, "body", ()) for each in self._handed(call)]
+        forwards = [next((each for each in body if getattr(each, "name", "") == "forward"), None) for body in classes]
+        found = [each for each in forwards if isinstance(each, ast.FunctionDef)]
+        return found if len(found) == len(forwards) else ()
+
+    def _handed(self, call: ast.Call) -> list[Value]:
+        """What the callers in sight give for the parameter that is called."""
+        function = self.program.function_of(call)
+        if function is None or not isinstance(call.func, ast.Name) or call.func.id not in local_names(function):
+            return []
+        sites = [each for each in self.program.call_sites(function) if isinstance(each, ast.Call)]
+        given = [self.program.arguments(site, function).get(call.func.id) for site in sites]
+        return [self.program.value(each) if each is not None else UNKNOWN for each in given]
 
 
 class Effects:
@@ -114,8 +131,10 @@ class Effects:
     def of(self, root: ast.AST, effect: Effect) -> list[ast.AST]:
         """The nodes that have `effect`, of those that running `root` may reach in this file."""
         if effect is Effect.RUNS_MODULE or effect is Effect.RECORDS:
-            nodes = self._reached(root, inside=False, recorded=effect is Effect.RECORDS)
-            return [each for each in nodes if isinstance(each, ast.Call) and self._runs_model(each)]
+            recorded = effect is Effect.RECORDS
+            nodes = self._reached(root, inside=False, recorded=recorded)
+            runs = [each for each in nodes if isinstance(each, ast.Call) and self._runs_model(each)]
+            return [each for each in runs if not (recorded and self._may_be_quiet_itself(each))]
         has = {Effect.TRAINS: self._trains, Effect.DIFFERENTIATES: self._differentiates, Effect.UNSEEN: self._is_unseen}
         return list(filter(has[effect], self._reached(root)))
 
@@ -149,6 +168,10 @@ class Effects:
         is_loss = torch_ops.class_kind(callee.name) == "loss" or _LOSS.search(path_of(node.func) + callee.name)
         return runs_module(self._program, node) and not is_loss
 
+    def _may_be_quiet_itself(self, node: ast.Call) -> bool:
+        """Is it a method out of sight, which may switch gradients off, as `model.generate` does?"""
+        return self._program.value(node.func).kind is Kind.METHOD and not self._graph.callees(node)
+
     def _trains(self, node: ast.AST) -> bool:
         if not isinstance(node, ast.Call):
             return False
@@ -172,7 +195,7 @@ class Effects:
         given = [*node.args, *(each.value for each in node.keywords)]
         if any(program.value(each).kind is Kind.OPTIMIZER or _OPTIMIZER.search(path_of(each)) for each in given):
             return True
-        known = program.differentiates_elsewhere(node)
+        known = program.differentiates_elsewhere(self._graph.targets(node))
         last = path_of(node.func).rpartition(".")[2] or getattr(node.func, "attr", "")
         return known is Likelihood.CERTAIN if known is not None else _NAMED.search(last) is not None
 
@@ -185,4 +208,4 @@ class Effects:
         is_open = callee.kind is Kind.UNKNOWN and not isinstance(node.func, ast.Name)
         if owner.name.startswith(_KNOWN) or not (is_open or runs_module(self._program, node)):
             return False
-        return self._program.differentiates_elsewhere(node) is not Likelihood.NO
+        return self._program.differentiates_elsewhere(self._graph.targets(node)) is not Likelihood.NO

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 
 from perflint.analysis.autograd.found import GradMode
 from perflint.analysis.facts import Program
@@ -25,15 +26,15 @@ class GradModes:
 
     def __init__(self, program: Program) -> None:
         self._program, self._flow = program, program.get(Flow)
-        self._switches = "set_grad_enabled" in program.text
+        self._switches, self._is_old = "set_grad_enabled" in program.text, "volatile=" in program.text
 
     def of(self, node: ast.AST, *, callers: bool = True) -> GradMode:
         """The mode in which `node` runs; with `callers`, as far as those in sight and the framework agree on it."""
         mode, function = self._local(node), self._program.function_of(node)
         if mode is None and callers and function is not None:
-            modes = set(self._of_callers(function))
+            modes = set(self._of_callers(function)) or {GradMode.ON}
             return modes.pop() if len(modes) == 1 else GradMode.UNKNOWN
-        return mode or GradMode.ON
+        return mode or (self._of_uncalled(None) if callers else GradMode.ON)
 
     def _local(self, node: ast.AST) -> GradMode | None:
         """The mode that the function around `node`, or the module, sets there; None where it sets none."""
@@ -58,11 +59,18 @@ class GradModes:
                     pending += [around] if around not in seen else []
                     seen.add(around)
                 else:
-                    yield mode or GradMode.ON
+                    yield mode or self._of_uncalled(None)
 
-    def _of_uncalled(self, function: Function) -> GradMode:
-        is_quiet = self._may_be_quiet(function) or self._switched(self._program.tree) is not None
+    def _of_uncalled(self, function: Function | None) -> GradMode:
+        """The mode where nothing in sight sets one: a switch that is never switched back holds for all that follows."""
+        is_quiet = self._is_switched_off or (function is not None and self._may_be_quiet(function))
         return GradMode.UNKNOWN if is_quiet else GradMode.ON
+
+    @cached_property
+    def _is_switched_off(self) -> bool:
+        functions: list[ast.FunctionDef] = self._program.of_type(ast.FunctionDef)
+        scopes: list[ast.FunctionDef | ast.Module] = [self._program.tree, *functions]
+        return self._switches and any(self._switched(each) is not None for each in scopes)
 
     def _may_be_quiet(self, function: Function) -> bool:
         """May a framework, or another file, call `function` with gradients switched off?"""
@@ -109,4 +117,6 @@ class GradModes:
         calls = (each for each in own_nodes(scope) if isinstance(each, ast.Call)) if self._switches else ()
         statements = (each for each in calls if isinstance(self._program.parent(each), ast.Expr))
         modes = {self._set(each) for each in statements if self._program.qualified(each.func) in _SET}
+        if self._is_old and any(isinstance(each, ast.keyword) and each.arg == "volatile" for each in own_nodes(scope)):
+            modes.add(GradMode.UNKNOWN)  # of torch before 0.4, for what is computed with it
         return GradMode.OFF if GradMode.OFF in modes else GradMode.UNKNOWN if modes - {GradMode.ON} else None

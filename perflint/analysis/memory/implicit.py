@@ -12,7 +12,7 @@ from perflint.analysis.memory.library import is_library
 from perflint.analysis.memory.locations import ANY, ELEMENTS, NOWHERE, Location, Locations, Origin
 from perflint.analysis.memory.special_methods import ITERATION, Names, run_by
 from perflint.analysis.values.values import UNKNOWN, Kind, Value
-from perflint.syntax.arguments import parameters_of
+from perflint.syntax.arguments import arguments_of, parameters_of
 from perflint.syntax.walk import FUNCTIONS, Function
 
 _COPIES = frozenset({"copy.copy", "copy.deepcopy"})
@@ -77,7 +77,7 @@ class ImplicitCalls(Calls):
         if self._callee(call) is not None or self._dispatched(call):
             return
         names = self.specials.by_library(self.program.qualified(call.func))
-        for each in self._expressions(call):
+        for each in arguments_of(call):
             places, value = self.of(each), self.program.value(each)
             is_object = value.sure and value.kind is Kind.INSTANCE
             self._run(call, (*names, "__call__") if is_object else names, places, value)

@@ -109,10 +109,8 @@ class PointsTo(ImplicitCalls):
 
     def summary(self) -> Summary:
         """What a call of this function does to its callers."""
-        returns, yields = (
-            self._returns(),
-            any(isinstance(node, ast.Yield | ast.YieldFrom) for node in self.graph.places),
-        )
+        returns = self._returns()
+        yields = any(isinstance(node, ast.Yield | ast.YieldFrom) for node in self.graph.places)
         own = [each for each in returns if not each.is_outside]
         holds = frozenset(each for each in self.cells.reach(own) if each.is_outside)
         keeps = frozenset(
@@ -180,7 +178,8 @@ class PointsTo(ImplicitCalls):
             own = frozenset({made(node)})
             self.cells.store(own, ANY, [location])
             return own
-        return frozenset({location})
+        shared = self.sharing.of_parameter(node, self.graph.scope) if isinstance(self.graph.scope, FUNCTIONS) else ()
+        return frozenset({location, *shared})
 
     def _part(self, locations: Locations, source: ast.expr, steps: tuple[Step, ...]) -> Locations:
         for position, step in enumerate(steps):
@@ -197,11 +196,15 @@ class PointsTo(ImplicitCalls):
         base = self.of(node.value)
         value = self.program.value(node.value)
         is_tensor = value.kind in ARRAYS and value.sure
-        found = NOWHERE if is_tensor else self.cells.load(base, node.attr)
-        if is_tensor:  # `p.grad = s` gives it another tensor's memory
-            found = frozenset().union(*(self.cells.held.get((each, node.attr), ()) for each in base))
-        operation = torch_ops.of_attribute(node.attr) or torch_ops.of_method(node.attr)
-        if operation is not None or node.attr in ("__dict__", "_buffers", "_parameters") or is_tensor:
+        names = (node.attr, *self.sharing.of_attribute(node.attr))
+        found = NOWHERE if is_tensor else NOWHERE.union(*(self.cells.load(base, each) for each in names))
+        attribute = torch_ops.of_attribute(node.attr)
+        operation = attribute or torch_ops.of_method(node.attr)
+        if is_tensor or (attribute is not None and not attribute.shares):  # `p.grad = s` gives it another's memory
+            found = found.union(*(self.cells.held.get((each, node.attr), ()) for each in base))
+        if attribute is not None and not attribute.shares:
+            found |= {each.part(node.attr) for each in base}
+        elif operation is not None or node.attr in ("__dict__", "_buffers", "_parameters") or is_tensor:
             found |= base  # a view, or a method bound to it
         if node.attr in ("__dict__", "_buffers", "_parameters"):
             own = frozenset({made(node)})
@@ -251,17 +254,11 @@ class PointsTo(ImplicitCalls):
         """What the result of an operator may hold of an operand."""
         return self.cells.load(self.of(operand), ELEMENTS)
 
-    def _call(self, node: ast.Call) -> Locations:
-        return self.result(node)
-
     def _lambda(self, node: ast.Lambda) -> Locations:
         self.kept(node, node)
         return frozenset({made(node)})
 
     # -- effects
-
-    def _expression(self, node: ast.expr) -> None:
-        self.of(node)
 
     def _assignment(self, node: ast.Assign | ast.AnnAssign) -> None:
         if node.value is not None:
@@ -367,13 +364,11 @@ _EXPRESSIONS: dict[type[ast.AST], Callable[..., Locations]] = {
     ast.BinOp: PointsTo._arithmetic,
     ast.UnaryOp: lambda self, node: self.of(node.operand) | {made(node)},  # `+x` is `x`
     ast.Compare: lambda self, node: frozenset({made(node)}),
-    ast.Call: PointsTo._call,
+    ast.Call: lambda self, node: self.result(node),
     ast.Lambda: PointsTo._lambda,
 }
-_EFFECTS: dict[type[ast.AST], Callable[..., None]] = {
-    ast.Call: PointsTo._expression,
-    ast.Lambda: PointsTo._expression,
-    ast.BinOp: PointsTo._expression,
+_EFFECTS: dict[type[ast.AST], Callable[..., object]] = {
+    **dict.fromkeys((ast.Call, ast.Lambda, ast.BinOp), PointsTo.of),
     ast.Attribute: lambda self, node: self.of(node) if isinstance(node.ctx, ast.Load) else None,
     ast.Assign: PointsTo._assignment,
     ast.AnnAssign: PointsTo._assignment,

@@ -35,6 +35,10 @@ def shown_writes(
     for write in memory.writes_after(source, copy):
         if any_counts or write.deferred or _is_read_behind(graph, copy, write, readers):
             yield write
+    for write in memory.writes_by_other_parameters(source):
+        others = [each for each in readers if each is not write.node]
+        if write.deferred or _is_read_behind(graph, copy, write, others):
+            yield replace(write, deferred=True)
     yield from _writes_elsewhere(program, memory, copy, reading)
     if (function := program.function_of(copy)) is not None:
         callers = _Callers(memory, reading, backward, {function})

@@ -12,7 +12,7 @@ from perflint.analysis.ir.graph import Definition, Value, sources_of
 from perflint.analysis.values.shape import NOTHING, Shape, axes_for, either, known, product
 from perflint.analysis.values.shape_rules import ShapeRules, sized
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import elements_of, integer, own_nodes, path_of
+from perflint.syntax.walk import elements_of, integer, own_nodes, path_of, receiver_of
 
 _SHOWN = 6  # so many axes of a tensor of unknown rank get a symbol, from either end
 _DEPTH = 48
@@ -207,8 +207,8 @@ class Shapes(ShapeRules):
             uses = self._flow.graph(node).uses if isinstance(definition, Definition) else {}
             for use in uses.get(definition.node, []) if isinstance(definition, Definition) else ():
                 call = self.program.parent(self.program.parent(use) or use)
-                if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "append":
-                    found += call.args[:1] if call.func.value is use else []
+                if isinstance(call, ast.Call) and receiver_of(call, "append") is use:
+                    found += call.args[:1]
         return found
 
     def _attribute(self, node: ast.Attribute) -> Shape:
@@ -333,8 +333,8 @@ class Shapes(ShapeRules):
 
 def axis_of(node: ast.expr) -> tuple[ast.expr, int] | None:
     """`x` and the axis of `x.shape[0]`, `x.size(0)`, `x.size()[0]`, `len(x)`."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size" and node.args:
-        axis, tensor = integer(node.args[0]), node.func.value
+    if isinstance(node, ast.Call) and node.args and (sized_by := receiver_of(node, "size")) is not None:
+        axis, tensor = integer(node.args[0]), sized_by
     elif isinstance(node, ast.Subscript) and (of := sized(node.value)) is not None:
         axis, tensor = integer(node.slice), of
     elif isinstance(node, ast.Call) and path_of(node.func) == "len" and len(node.args) == 1:

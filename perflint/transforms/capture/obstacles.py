@@ -12,7 +12,7 @@ from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.memory.locations import NOWHERE, Locations
 from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, elements_of, own_nodes, root_of
+from perflint.syntax.walk import FUNCTIONS, elements_of, own_nodes, receiver_of, root_of
 from perflint.transforms.aliases import is_own
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import MODES, argument_names, called, check_call, entry_of
@@ -192,8 +192,7 @@ def may_read(program: Program, test: ast.expr) -> bool:
         _check_test(program, test)
     except Blocked:
         return True
-    calls = (node.func for node in ast.walk(test) if isinstance(node, ast.Call))
-    return any(isinstance(func, ast.Attribute) and func.attr in {*VERDICTS, "item"} for func in calls)
+    return any(receiver_of(node, *VERDICTS, "item") is not None for node in ast.walk(test))
 
 
 def _check_index(program: Program, node: ast.Subscript) -> None:
