@@ -35,7 +35,7 @@ def read_of(program: Program, sync: Sync) -> Read:
     while (above := _above(program, top)) is not None:
         top = above
     base, links = top, list[str]()
-    while (link := _link(program, base)) is not None:
+    while (link := link_of(program, base)) is not None:
         links.append(link[0])
         base = link[1]
     converts_to = next((name for name in ("int", "float") if name in links), "")  # float(int(x)) cuts, too
@@ -49,7 +49,7 @@ def item_of(node: ast.AST) -> ast.expr | None:
     return None
 
 
-def _link(program: Program, node: ast.AST | None) -> tuple[str, ast.expr] | None:
+def link_of(program: Program, node: ast.AST | None) -> tuple[str, ast.expr] | None:
     """What `node` does to the value of what it is a link behind, and that; None where it is no link."""
     if isinstance(node, ast.Attribute) and node.attr == "data":
         return node.attr, node.value
@@ -65,7 +65,7 @@ def _above(program: Program, node: ast.expr) -> ast.expr | None:
     """The call that is a link behind `node`."""
     parent = program.parent(node)
     call = program.parent(parent) if isinstance(parent, ast.Attribute) else parent
-    link = _link(program, call)
+    link = link_of(program, call)
     return call if isinstance(call, ast.Call) and link is not None and link[1] is node else None
 
 
