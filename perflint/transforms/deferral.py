@@ -15,11 +15,12 @@ from perflint.syntax.walk import FUNCTIONS, own_nodes
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.candidate import DISTRIBUTION
 from perflint.transforms.capture.captured import COMPILERS, handed_over
+from perflint.transforms.host_reads import reads_device
 from perflint.transforms.imports import importing
 from perflint.transforms.names import check_alone, taken_around
 from perflint.transforms.operations import Operation, ReplaceStatements, apart, in_rows, new
 from perflint.transforms.output import is_output, writes_streams
-from perflint.transforms.report_body import ReportBody, reads_device
+from perflint.transforms.report_body import ReportBody
 from perflint.transforms.rewrite import rewrite
 from perflint.transforms.shown import shown
 from perflint.transforms.template import statement, statements

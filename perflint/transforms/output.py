@@ -62,6 +62,11 @@ def _called(program: Program, call: ast.Call) -> str:
     return program.qualified(call.func) or (path if is_given and any(stars) else "")
 
 
+def is_leveled(call: ast.Call) -> bool:
+    """Is it a call of a log, whose first argument is a template for the others?"""
+    return isinstance(call.func, ast.Attribute) and call.func.attr in _LEVELS
+
+
 def is_log(program: Program, node: ast.expr) -> bool:
     """Is it a variable of the module, given but once, that holds a log?"""
     bindings = program.get(Flow).graph_of(program.tree).bindings

@@ -3,39 +3,31 @@
 from __future__ import annotations
 
 import ast
-import itertools
-import keyword
 import re
 import string
 from collections.abc import Iterator
-from typing import TypeGuard
 
-from perflint.analysis.heat.syncs import Sync, syncs
 from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition
+from perflint.analysis.memory.aliases import Memory
+from perflint.analysis.memory.python import PURE_PACKAGES
 from perflint.analysis.program import Program
-from perflint.analysis.values.values import Kind
+from perflint.analysis.values.operations import operation
 from perflint.syntax.walk import COMPREHENSIONS, path_of
 from perflint.transforms.blocked import Blocked
-from perflint.transforms.host_reads import link_of
-from perflint.transforms.names import Taken, names_in
+from perflint.transforms.host_reads import implicit_reads, link_of, reads_device, tensor_read, waiting_reads
+from perflint.transforms.names import Taken, asks_clock, name_for, names_in, subject_of
 from perflint.transforms.operations import Replace, located, new
-from perflint.transforms.output import STREAMS, is_log, writes_streams
+from perflint.transforms.output import STREAMS, is_leveled, is_log, writes_streams
 from perflint.transforms.shown import shown
 from perflint.transforms.template import reference
 
-_NUMBERS_OF = ("float", "int")
-_READS = frozenset({"item", "cpu", "numpy", "tolist", "float", "int"})
-_STRUCTURE = (
-    *(ast.JoinedStr, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp),
-    *(ast.Tuple, ast.List, ast.Dict, ast.Starred),
-)
+_STRUCTURE = (*(ast.JoinedStr, ast.BinOp, ast.UnaryOp, ast.Tuple, ast.List, ast.Dict, ast.Starred),)
 _PURE = frozenset(
     f"builtins.{name}" for name in "round str int float abs max min sum format bool tuple list dict divmod".split()
 )
-_CLOCKS = frozenset(f"time.{name}" for name in ("time", "perf_counter", "monotonic", "process_time"))
 _NUMERIC = re.compile(r".*[eEfFgGdn%]$")
 _CODES = re.compile(r"%(?:\([^)]*\))?[-#0 +]*\d*(?:\.\d+)?([a-zA-Z%])")
-_SPEAKING = 3  # letters of a name
 _NUMBERS = frozenset("diouxXeEfFgG")
 
 
@@ -51,10 +43,13 @@ class ReportBody:
         self.tensors: dict[str, ast.expr] = {}
         self.bound: dict[str, ast.expr] = {}
         self.changes: list[Replace] = []
+        self._copied: list[ast.expr] = []  # of the program: what `tensors` are given
+        self._evaluated: list[ast.expr] = []  # and what is bound
         self._taken = Taken({*names_in(call)})
         self._given: dict[str, str] = {}  # the names of what was evaluated, by its code
         self._local: set[str] = set()
-        self._implicit = program.get(_implicit_reads)
+        self._is_chosen = False  # is the part looked at one that may not be evaluated, or several times?
+        self._implicit = program.get(implicit_reads)
         for node in ast.walk(call):
             if isinstance(node, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr | ast.Lambda):
                 raise Blocked("it does more than to put something out", node)
@@ -64,11 +59,12 @@ class ReportBody:
         self._arguments(call)
         for name in self.tensors.keys() & self.bound.keys():
             raise Blocked(f"`{name}` is shown as a tensor, too, which tells its device")
+        self._check_order()
 
     # -- the parts of the call
 
     def _arguments(self, call: ast.Call) -> None:
-        codes = _codes(call.args[0]) if call.args and call is self.call else []  # as of a log: its first is a template
+        codes = _codes(call.args[0]) if call.args and is_leveled(call) else []
         for number, argument in enumerate(call.args):
             self._part(argument, is_number=0 < number <= len(codes) and codes[number - 1] in _NUMBERS)
         for each in call.keywords:
@@ -91,6 +87,8 @@ class ReportBody:
             self._bind(node)
         elif isinstance(node, ast.JoinedStr):
             self._formatted(node)
+        elif isinstance(node, ast.IfExp | ast.BoolOp) and self._reads(node):
+            self._chosen(node)
         elif self._is_structure(node):
             self._structure(node)
         elif isinstance(node, COMPREHENSIONS) and self._reads(node):
@@ -118,6 +116,17 @@ class ReportBody:
             if isinstance(child, ast.expr):
                 self._part(child)
 
+    def _chosen(self, node: ast.IfExp | ast.BoolOp) -> None:
+        """What is evaluated in any case, and what only now and then."""
+        always, sometimes = (
+            (node.test, [node.body, node.orelse]) if isinstance(node, ast.IfExp) else (node.values[0], node.values[1:])
+        )
+        self._part(always)
+        before, self._is_chosen = self._is_chosen, True
+        for each in sometimes:
+            self._part(each)
+        self._is_chosen = before
+
     def _formatted(self, node: ast.JoinedStr) -> None:
         for value in node.values:
             if isinstance(value, ast.FormattedValue):
@@ -139,13 +148,15 @@ class ReportBody:
         if len(node.generators) > 1 or first.ifs or not isinstance(over, ast.Name):
             raise Blocked(f"{shown(self.program, node)} computes with the value")
         self._tensor(over)
+        before, self._is_chosen = self._is_chosen, True
         self._local |= {each.id for each in ast.walk(first.target) if isinstance(each, ast.Name)}
         for part in (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,):
             self._part(part)
+        self._is_chosen = before
 
     def _is_structure(self, node: ast.expr) -> bool:
         """Is it made of its parts by Python alone, whenever that happens?"""
-        if isinstance(node, ast.BinOp) and _asks_clock(self.program, node):
+        if isinstance(node, ast.BinOp) and asks_clock(self.program, node):
             return self._reads(node)
         if isinstance(node, ast.Call):
             func = node.func
@@ -183,16 +194,20 @@ class ReportBody:
         """Let `node` be a parameter that is given a copy of the tensor."""
         if isinstance(node, ast.Name):
             if node.id not in self._local:
+                self._check_bound(node)
                 self.tensors[node.id] = node
-        elif not self.program.get(_waiting).isdisjoint(ast.walk(node)):
+                self._copied.append(node)
+        elif not self.program.get(waiting_reads).isdisjoint(ast.walk(node)):
             raise Blocked(f"{shown(self.program, node)} is computed of a value that is read")
         else:
             self.tensors[self._replaced(node)] = _again(node)
+            self._copied.append(node)
 
     def _bind(self, node: ast.expr) -> None:
         """Let `node` be a parameter whose default is its value now."""
         if isinstance(node, ast.Name):
             if node.id not in self._local and not self._is_fixed(node):
+                self._check_bound(node)
                 self.bound[node.id] = node
         elif isinstance(node, ast.GeneratorExp):
             raise Blocked(f"{shown(self.program, node)} can't be looked at twice")
@@ -200,9 +215,18 @@ class ReportBody:
             if self._local & {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}:
                 raise Blocked(f"{shown(self.program, node)} is another one for each of the values")
             self.bound[self._replaced(node)] = _again(node)
+            self._evaluated.append(node)
+
+    def _check_bound(self, name: ast.Name) -> None:
+        """Raise Blocked where the variable may have no value, which doesn't matter where nobody looks at it."""
+        values = self.program.get(Flow).graph(name).definitions(name)
+        if self._is_chosen and not all(isinstance(each, Definition) for each in values):
+            raise Blocked(f"`{name.id}` is looked at only now and then")
 
     def _replaced(self, node: ast.expr) -> str:
         """The name of the parameter that stands in the place of `node` from now on."""
+        if self._is_chosen:
+            raise Blocked(f"{shown(self.program, node)} is evaluated only now and then")
         code = ast.dump(node)
         name = self._given.get(code, "") if path_of(node) else ""
         if not name:
@@ -213,23 +237,46 @@ class ReportBody:
         return name
 
     def _fresh(self, node: ast.expr) -> str:
-        root = _subject(self.program, node)
+        root = subject_of(self.program, node)
         if root is not None and _count(root, node) == _count(root, self.call):
             return root.id
-        name = _name_of(self.program, node)
-        return self._taken.fresh(name if name.isidentifier() and not keyword.iskeyword(name) else "value")
+        return self._taken.fresh(name_for(self.program, node))
+
+    def _check_order(self) -> None:
+        """Raise Blocked where what is bound may change a tensor before that is copied, which it may follow."""
+        effects = [each for value in self._evaluated for each in ast.walk(value) if self._may_do_more(each)]
+        if not effects:
+            return
+        points = self.program.get(Memory).points_to(self.call)
+        for tensor in self._copied:
+            if any(map(self._may_do_more, ast.walk(tensor))):
+                raise Blocked(f"{shown(self.program, tensor)} would run behind other calls", effects[0])
+            places = points.of(tensor)
+            if not points.is_known or any(each.node in effects and each.reaches(places) for each in points.writes):
+                raise Blocked(f"it may change {shown(self.program, tensor)}", effects[0])
+
+    def _may_do_more(self, node: ast.AST) -> bool:
+        """Is it a call of more than torch's operations, and what Python's libraries compute?"""
+        if not isinstance(node, ast.Call) or operation(self.program, node) is not None:
+            return False
+        return self.program.qualified(node.func).partition(".")[0] not in PURE_PACKAGES
 
     # -- what stays the same
 
     def _is_fixed(self, name: ast.Name) -> bool:
-        """Is it a module, a function or a class of a library, or one of Python's names?"""
-        return bool(self.program.qualified(name))
+        """Is it imported, or one of Python's names?"""
+        flow = self.program.get(Flow)
+        bindings = flow.graph(name).bindings.get(name.id) or flow.graph_of(self.program.tree).bindings.get(name.id, [])
+        return bool(self.program.qualified(name)) and all(isinstance(each.node, ast.alias) for each in bindings)
 
     def _is_setting(self, node: ast.expr) -> bool:
         """Is it an attribute of what `parse_args` gave, which nobody in this file writes to, or could let others?"""
         if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
             return False
-        name, graph = node.value, self.program.get(Flow).graph_of(self.program.tree)
+        name, flow = node.value, self.program.get(Flow)
+        graph = flow.graph_of(self.program.tree)
+        if graph is not flow.graph(name) and name.id in flow.graph(name).bindings:
+            return False
         bindings = graph.bindings.get(name.id, [])
         source = bindings[0].given if len(bindings) == 1 else None
         func = source.func if isinstance(source, ast.Call) else None
@@ -247,47 +294,6 @@ class ReportBody:
             call = self.program.parent(around)
             return not (isinstance(call, ast.Call) and call.func is around) and not around.attr.startswith("__")
         return isinstance(around, ast.Call) and self.program.qualified(around.func) == "builtins.print"
-
-
-def reads_device(program: Program, node: ast.AST) -> bool:
-    """Does it read a tensor, by `.item()` or the like, or by showing one?"""
-    implicit = program.get(_implicit_reads)
-    return any(
-        isinstance(each, ast.expr) and (each in implicit or tensor_read(program, each) is not None)
-        for each in ast.walk(node)
-    )
-
-
-def tensor_read(program: Program, node: ast.expr) -> ast.expr | None:
-    """The tensor that `node` reads, by `.item()` or the like; None where it is no read."""
-    base, reads = node, False
-    while True:
-        func = base.func if isinstance(base, ast.Call) and not base.args else None
-        if isinstance(func, ast.Attribute) and func.attr == "tolist":
-            base, reads = func.value, True
-            continue
-        link = link_of(program, base)
-        if link is None or (link[0] in _NUMBERS_OF and program.value(link[1]).kind is not Kind.TENSOR):
-            return base if reads else None
-        base, reads = link[1], reads or link[0] in _READS
-
-
-def _reads_of(program: Program) -> list[Sync]:
-    return list(syncs(program))
-
-
-def _implicit_reads(program: Program) -> set[ast.expr]:
-    """The tensors that are read by showing them, and the like."""
-    return {sync.tensor for sync in program.get(_reads_of) if not sync.explicit}
-
-
-def _waiting(program: Program) -> set[ast.expr]:
-    """The expressions that read a tensor."""
-    return {sync.node for sync in program.get(_reads_of)}
-
-
-def _asks_clock(program: Program, node: ast.AST) -> bool:
-    return any(isinstance(each, ast.Call) and program.qualified(each.func) in _CLOCKS for each in ast.walk(node))
 
 
 def _again(node: ast.expr) -> ast.expr:
@@ -337,47 +343,5 @@ def _numbered(template: str) -> Iterator[str]:
         return
 
 
-def _subject(program: Program, node: ast.expr) -> ast.Name | None:
-    """The variable of which a call computes something: `loss` of `loss.mean()` and of `np.mean(loss)`."""
-    if isinstance(node, ast.Call):
-        name = program.qualified(node.func)
-        if not name:
-            return _subject(program, node.func.value) if _is_method_of_tensor(node.func, program) else None
-        return _subject(program, node.args[0]) if node.args and name != "builtins.len" else None
-    return node if isinstance(node, ast.Name) else None
-
-
-def _is_method_of_tensor(node: ast.expr, program: Program) -> TypeGuard[ast.Attribute]:
-    return isinstance(node, ast.Attribute) and program.value(node.value).kind is Kind.TENSOR
-
-
 def _count(name: ast.Name, root: ast.AST) -> int:
     return sum(isinstance(each, ast.Name) and each.id == name.id for each in ast.walk(root))
-
-
-def _name_of(program: Program, node: ast.expr) -> str:
-    """A name for the value of `node`."""
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    if isinstance(node, ast.Subscript):
-        key = node.slice.value if isinstance(node.slice, ast.Constant) else None
-        return key if isinstance(key, str) else _name_of(program, node.value)
-    if isinstance(node, ast.Name):
-        return node.id
-    if _asks_clock(program, node):
-        return "elapsed"
-    if isinstance(node, ast.Call):
-        if program.qualified(node.func) == "builtins.len" and node.args:
-            return "batches" if program.value(node.args[0]).kind is Kind.LOADER else "length"
-        func = node.func
-        owner = func.value if _is_method_of_tensor(func, program) and path_of(func) else func
-        return _name_of(program, owner).removeprefix("get_")
-    names = [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
-    shared = (_shared(names).strip("_"), _shared([name[::-1] for name in names])[::-1].strip("_"))
-    return next((each for each in shared if len(each) >= _SPEAKING), "value")
-
-
-def _shared(names: list[str]) -> str:
-    """What all begin with."""
-    alike = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*names, strict=False))
-    return "".join(letters[0] for letters in alike)
