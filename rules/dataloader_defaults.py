@@ -51,7 +51,10 @@ read; a number that comes from a variable; whatever `__getitem__` or `collate_fn
 what that holds, or in the module, which would stay in the workers. Neither keyword is added to a DataLoader that is
 imported by way of another module of the project: its constructor may be another one. Neither option is added where
 items are handed out uncollated (`batch_size=None`, or a `collate_fn` that passes them on), unless the file shows that
-the dataset makes each of them anew: what a loop writes to them in place is written to the dataset. If workers would
+the dataset makes each of them anew: what a loop writes to them in place is written to the dataset. Nor are workers
+added where reading an item does no work that they could take over, as of a `TensorDataset`, a list, or a class that
+only indexes what it holds: passing a batch between processes takes longer than that. Where nothing but workers is
+missing there, the finding is advice. If workers would
 then be started while the module is being imported, the same fix puts the main guard in.
 
 The option `workers` of this rule says how many to ask for. The default of 4 is a start that few machines cannot
@@ -70,6 +73,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 from perflint import api
@@ -94,6 +98,7 @@ from perflint.api import (
 
 _OPTIONS = ("num_workers", "pin_memory")
 _AHEAD = 2  # batches that each worker keeps ready unless it is told otherwise
+_IN_MEMORY = "its items lie in memory, where workers are mostly slower: `perflint run --tune-loader` measures it"
 _OWN_ITEMS = "its items are handed out as they are, and what is written to them in place would no longer be kept"
 
 
@@ -120,6 +125,8 @@ class DataloaderDefaults(Rule):
             source = api.dataset(program, loader)
             if source.on_device:
                 continue
+            if source.is_in_memory and not measured:
+                source = replace(source, obstacle=source.obstacle or _IN_MEMORY)
             if source.is_iterable or not workers:
                 del settings["num_workers"]
             if source.uses_device or _batches_stay_on_host(program, loader):
@@ -153,14 +160,15 @@ class DataloaderDefaults(Rule):
             fix, reason = _fix(program, loader, source, missing, wanted)
         return self.finding(
             program.span(loader.call),
-            _message(loader, missing, reason if fix else ""),
+            _message(missing, reason if fix else ""),
             kind=",".join(missing),
             fixes=(fix,) if fix else (),
             blocked="" if fix else reason,
+            severity=Severity.ADVICE if missing == ["num_workers"] and reason == _IN_MEMORY else None,
         )
 
 
-def _message(loader: LoaderCall, missing: list[str], reason: str) -> str:
+def _message(missing: list[str], reason: str) -> str:
     parts = {
         "num_workers": "batches are prepared in the training process, while the device waits (num_workers is 0)",
         "pin_memory": "batches lie in memory that is not pinned, so that copies to the device wait (no pin_memory)",

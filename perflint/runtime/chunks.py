@@ -12,7 +12,7 @@ from torch import Tensor
 
 from perflint.runtime.eager import Step, Until, collect, form_of, unpack
 from perflint.runtime.refusal import CannotCapture
-from perflint.runtime.replay import Recorder, copies, copy_into, distinct, finish, twin, written
+from perflint.runtime.replay import Capture, Recorder, copies, copy_into, distinct, finish, twin, written
 from perflint.runtime.tree import flatten, rebuild
 from perflint.runtime.walk import Walk
 from perflint.runtime.watch import Facts
@@ -56,10 +56,8 @@ class _Chunk:
             self.verdicts.copy_(self.steps.tests, non_blocking=True)
 
 
-class LoopReplay:
+class LoopReplay(Capture):
     """The captured chunks of one loop. They share a pool and the static state, which each chunk leaves renewed."""
-
-    busy = False
 
     def __init__(self, walk: Walk, facts: Facts, state: Any, manner: Manner, draws: int) -> None:
         self._structure, leaves = flatten(state)
@@ -78,11 +76,6 @@ class LoopReplay:
         self._chunks: dict[tuple[int, int], _Chunk] = {}
         self._tested = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self.grown = False
-
-    @property
-    def bytes(self) -> int:
-        """Device memory held: the graphs' pool and the static state."""
-        return self._recorder.bytes + sum(static.nbytes for static in self._statics)
 
     def start(self, state: Any, check: bool) -> None:
         """Take in the state that the loop begins with; if asked to `check`, CannotCapture if it has another form."""

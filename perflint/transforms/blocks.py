@@ -10,11 +10,11 @@ from typing import Any
 import libcst as cst
 
 from perflint.syntax.edits import Unrenderable
+from perflint.syntax.walk import BLOCKS
 from perflint.transforms.code import Coder, comment_line, fitted, with_blocks
 from perflint.transforms.operations import FIT, ReplaceStatements, is_new, note_of
 from perflint.transforms.trees import Line, Trees
 
-_BLOCKS = ("body", "orelse", "finalbody")
 _BEHIND = cst.SimpleWhitespace("  ")
 _NO_BLANKS = cst.SimpleWhitespace("")
 
@@ -199,7 +199,7 @@ class Block:
         )
         is_behind = bool(comments) and comments[-1].line == last and note_of(statement).alone and is_short
         behind = comments.pop() if is_behind else None
-        blocks = {name: block for name in _BLOCKS if (block := getattr(statement, name, None))}
+        blocks = {name: block for name in BLOCKS if (block := getattr(statement, name, None))}
         rest = blocks.get("orelse", ())
         if isinstance(line, cst.If) and len(rest) == 1 and isinstance(rest[0], ast.If) and is_new(rest[0]):
             del blocks["orelse"]

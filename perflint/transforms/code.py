@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import libcst as cst
 
+from perflint.syntax.walk import BLOCKS
 from perflint.transforms.operations import is_new, note_of
 from perflint.transforms.trees import Line, Piece, Trees
 
@@ -18,7 +19,6 @@ Node = TypeVar("Node", bound=ast.AST)
 _KEPT, _LIKE, _ROWS = "_perflint_kept_", "_perflint_like_", "_perflint_rows_"
 _MODULE = cst.Module([])
 _WIDTH = 88  # of a line with a new call, from which on it is broken
-_BLOCKS = ("body", "orelse", "finalbody")
 _STATEMENTS = (
     *(cst.Assign, cst.AnnAssign, cst.AugAssign, cst.Return, cst.Expr),
     *(cst.For, cst.If, cst.While),
@@ -64,7 +64,7 @@ class Coder:
     def statement(self, node: ast.stmt) -> Line:
         """The libcst node of the new statement `node`, with `pass` in its blocks."""
         marked = self._marked(node)
-        for name in _BLOCKS:
+        for name in BLOCKS:
             if getattr(node, name, None):
                 setattr(marked, name, [ast.Pass()])
         (written,) = cst.parse_module(_text(marked) + "\n").body
@@ -79,7 +79,7 @@ class Coder:
         fields: dict[str, object] = {}
         for name in node._fields:
             value = getattr(node, name, None)
-            if name in _BLOCKS and isinstance(node, ast.stmt):
+            if name in BLOCKS and isinstance(node, ast.stmt):
                 fields[name] = []
             elif isinstance(value, list):
                 fields[name] = [self._part(each) if isinstance(each, ast.AST) else each for each in value]

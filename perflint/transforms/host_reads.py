@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from perflint.analysis.heat.syncs import Sync, syncs
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import receiver_of
 from perflint.transforms.operations import Replace
 from perflint.transforms.template import expression
 
@@ -46,9 +47,7 @@ def read_of(program: Program, sync: Sync) -> Read:
 
 def item_of(node: ast.AST) -> ast.expr | None:
     """The tensor of which `node` reads the number, in `loss.item()`."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item":
-        return node.func.value
-    return None
+    return receiver_of(node, "item")
 
 
 def link_of(program: Program, node: ast.AST | None) -> tuple[str, ast.expr] | None:

@@ -25,6 +25,8 @@ from perflint.transforms.operations import InsertAfter, InsertBefore, ReplaceSta
 from perflint.transforms.rewrite import rewrite
 from perflint.transforms.template import expression, statement
 
+_SWITCH = "torch.set_grad_enabled"
+
 
 @dataclass(frozen=True)
 class _Update:
@@ -120,6 +122,8 @@ def _check_plain(program: Program, statement: ast.stmt, loop: Loop) -> None:
     """Raise Blocked where other code runs in between, or `statement` in a context of its own, such as no_grad."""
     if any(isinstance(each, ast.Yield | ast.YieldFrom | ast.Await) for each in own_nodes(loop)):
         raise Blocked("other code may run before the loop is over")
+    if any(isinstance(each, ast.Call) and program.qualified(each.func) == _SWITCH for each in own_nodes(loop)):
+        raise Blocked("the loop switches gradients on or off")
     for each in program.ancestors(statement):
         if each is loop:
             return
@@ -197,7 +201,8 @@ class _Fresh(PointsTo):
 
     def result(self, call: ast.Call) -> Locations:
         """What a call may evaluate to."""
-        is_new = self.program.value(call.func).kind is Kind.MODULE
+        is_ours = self.program.callee(call) is not None or self._dispatched(call)
+        is_new = self.program.value(call.func).kind is Kind.MODULE and not is_ours
         return frozenset({made(call)}) if is_new else super().result(call)
 
     def _defined(self, value: IRValue) -> Locations:

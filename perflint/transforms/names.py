@@ -11,9 +11,10 @@ from typing import TypeGuard
 
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.scopes import bound_names
-from perflint.syntax.walk import PlainLoop, path_of
+from perflint.syntax.scopes import bound_names, local_names
+from perflint.syntax.walk import FUNCTIONS, PlainLoop, path_of
 from perflint.transforms.blocked import Blocked
+from perflint.transforms.template import reference
 
 _CLOCKS = frozenset(f"time.{name}" for name in ("time", "perf_counter", "monotonic", "process_time"))
 _SPEAKING = 3  # letters of a name
@@ -43,6 +44,19 @@ def name_of_torch(program: Program) -> str:
     """How the program calls torch; empty where it does not import it as a whole."""
     imports = (alias for node in program.tree.body if isinstance(node, ast.Import) for alias in node.names)
     return next((alias.asname or "torch" for alias in imports if alias.name == "torch"), "")
+
+
+def of_torch(program: Program, dotted: str, node: ast.AST) -> ast.expr:
+    """What torch calls `dotted`, as the code at `node` may write it.
+
+    Raises Blocked where torch isn't imported as a whole, or its name is also something else's.
+    """
+    name = name_of_torch(program)
+    functions = (each for each in program.ancestors(node) if isinstance(each, FUNCTIONS))
+    rebound = [each for each in program.of_type(ast.Name) if each.id == name and not isinstance(each.ctx, ast.Load)]
+    if not name or rebound or any(name in local_names(each) for each in functions):
+        raise Blocked("torch isn't imported there by a name of its own")
+    return reference(f"{name}.{dotted}")
 
 
 def names_in(root: ast.AST) -> Iterator[str]:

@@ -161,7 +161,7 @@ class Course:
                     running = self.running(variant, unit, seed=seed, until=steps, recording=recording)
                     begun.append(stack.enter_context(running))
                 pairs = zip(begun, jobs, strict=True)
-                runs = [_seen(running, *job, steps, patience, further) for running, job in pairs]
+                runs = [_seen(running, recording, steps, patience, further) for running, (_, recording) in pairs]
             files = written(self.guardian.journal, Path(jobs[0][1].folder) / "files")  # now that nobody can write
             beyond = elsewhere(self.guardian.journal)
         came_through = any(job.name == ORIGINAL and not run.stuck for (job, _), run in zip(jobs, runs, strict=True))
@@ -174,9 +174,7 @@ class Course:
         return runs
 
 
-def _seen(
-    running: Running, variant: Variant, recording: Recording, steps: int, patience: float, further: Further
-) -> Recorded:
+def _seen(running: Running, recording: Recording, steps: int, patience: float, further: Further) -> Recorded:
     """Run to the last step, and return all but what the run prints and writes."""
     code, stuck, last, room = None, "", steps, _FEW
     unseen: tuple[str, ...] = ()

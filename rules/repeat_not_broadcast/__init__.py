@@ -117,7 +117,7 @@ class RepeatNotBroadcast(Rule):
                 continue
             kind = kind_of(program, read)
             result = blocked_by(writes[0]) if writes else patch(program, shapes, copy, read, repeated)
-            span = _span(program, copy)
+            span = api.call_span(program, _reported(program, copy))
             if span in reported:  # several casts of one expansion
                 continue
             reported.add(span)
@@ -130,16 +130,9 @@ _MESSAGES = {
 }
 
 
-def _span(program: Program, copy: Copy) -> tuple[int, int]:
-    """From the method's name, or the function's, to the end of the call.
-
-    What is expanded in a statement of its own is reported there, where it is to be mended.
-    """
-    call = copy.call
-    if program.statement_of(copy.source) is not program.statement_of(call):
-        assert isinstance(copy.source, ast.Call)
-        call = copy.source
-    end = program.span(call)[1]
-    if isinstance(call.func, ast.Attribute) and not program.qualified(call.func):
-        return program.span(call.func)[1] - len(call.func.attr), end
-    return program.span(call)[0], end
+def _reported(program: Program, copy: Copy) -> ast.Call:
+    """The call where it is to be mended: what is expanded in a statement of its own is reported there."""
+    if program.statement_of(copy.source) is program.statement_of(copy.call):
+        return copy.call
+    assert isinstance(copy.source, ast.Call)
+    return copy.source

@@ -7,23 +7,15 @@ import re
 from collections.abc import Sequence
 
 from perflint import torch_ops
+from perflint.analysis.autograd.effects import runs_module
 from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.facts import Program
-from perflint.analysis.values.methods import MODULE_SELF
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import Loop, assigned_values
 
 _BATCH = re.compile(r"(^|_)batch$")
 _NUMBERS = frozenset({"builtins.float", "builtins.int"})
 _PASSES_ON = re.compile(r"builtins\.enumerate$|tqdm")
-_HOUSEKEEPING = MODULE_SELF | {
-    "zero_grad",
-    "parameters",
-    "state_dict",
-    "load_state_dict",
-    "named_parameters",
-    "modules",
-}
 
 
 def evaluates(program: Program, loop: Loop, nodes: Sequence[ast.AST]) -> bool:
@@ -96,15 +88,7 @@ def _takes_item(program: Program, node: ast.AST, target: ast.expr) -> bool:
 
 def _runs_model(program: Program, node: ast.AST) -> bool:
     """Is it a call of a module, or of a method that may compute with it, or of a function of the file that does?"""
-    return program.get(CallGraph).has(node, _is_of_model)
-
-
-def _is_of_model(program: Program, node: ast.Call) -> bool:
-    callee = program.value(node.func)
-    if callee.kind in (Kind.MODULE, Kind.TENSOR):  # a tensor can't be called: a model too
-        return True
-    is_method = callee.owner is not None and callee.owner.kind is Kind.MODULE
-    return is_method and getattr(node.func, "attr", "") not in _HOUSEKEEPING
+    return program.get(CallGraph).has(node, runs_module)
 
 
 def _may_run_model(program: Program, node: ast.AST) -> bool:

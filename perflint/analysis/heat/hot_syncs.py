@@ -9,7 +9,8 @@ from perflint.analysis.heat.freshness import steps_an_environment
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.heat.syncs import Sync, storage_of, syncs
 from perflint.analysis.ir.flow import Flow
-from perflint.syntax.walk import FUNCTIONS, own_nodes
+from perflint.analysis.ir.graph import Outer
+from perflint.syntax.walk import FUNCTIONS
 
 _PARTIAL = frozenset(
     {"max", "min", "sorted", "mask", "masked_select", "nonzero", "print"}
@@ -63,15 +64,9 @@ def is_repeated(program: Program, earlier: Sync, later: Sync) -> bool:
     around = [program.statement_of(later.node), *program.ancestors(program.statement_of(later.node))]
     if not any(each is within for each in around for within in block):
         return False
-    names = {node.id for node in ast.walk(read) if isinstance(node, ast.Name)}
-    return not any(
-        isinstance(node, ast.Name)
-        and isinstance(node.ctx, ast.Store)
-        and node.id in names
-        and earlier.end < program.span(node)[0] < later.start
-        for each in block
-        for node in own_nodes(each)
-    )
+    graph, pairs = program.get(Flow).graph(earlier.node), zip(ast.walk(read), ast.walk(again), strict=True)
+    values = [(graph.value(one), graph.value(other)) for one, other in pairs if isinstance(one, ast.Name)]
+    return all(one is other or (isinstance(one, Outer) and isinstance(other, Outer)) for one, other in values)
 
 
 def is_needed(program: Program, node: ast.expr, depth: int) -> bool:

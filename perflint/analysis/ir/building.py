@@ -120,6 +120,7 @@ class Building(ABC):
         if self._handlers:
             for handler in self._handlers:
                 self._edge(self._block, handler)
+            self.graph.caught.update(self._handlers)
             self._go(self._new())
 
     def _begin_loop(self, node: ast.AST) -> Region:

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from perflint.analysis.loops.flow import LoopFlow
 from perflint.analysis.loops.found import Header
-from perflint.analysis.loops.header import called
-from perflint.syntax.walk import path_of
+from perflint.syntax.walk import name_called, path_of
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _GLUED = re.compile(r"^(?:num|n|max|mini|micro|multi|sub|up|down)?([a-z]{3,}?)(?:size|sz|num|idx|id)?$")
@@ -75,6 +74,6 @@ def sizes(node: ast.expr) -> Iterator[ast.Name | ast.Attribute]:
         yield from sizes(node.right)
     elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
         yield node.value
-    elif isinstance(node, ast.Call) and called(node) in ("int", "min", "max"):
+    elif isinstance(node, ast.Call) and name_called(node) in ("int", "min", "max"):
         for argument in node.args:
             yield from sizes(argument)

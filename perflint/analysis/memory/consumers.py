@@ -25,6 +25,7 @@ from perflint.analysis.memory.roles import (
     role_of_module,
 )
 from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import elements_of
 
 _PATTERNS = frozenset("view_as expand_as reshape_as type_as to".split())  # for which a tensor may be the pattern
 _ONLY_LOOK = frozenset(f"builtins.{name}" for name in "len isinstance print type".split())
@@ -145,7 +146,7 @@ class _Follower(Follower):
             self._index(parent, node)
         elif not isinstance(parent.ctx, ast.Load):
             raise OutOfSight
-        elif any(map(self._is_tensor, parent.slice.elts if isinstance(parent.slice, ast.Tuple) else [parent.slice])):
+        elif any(map(self._is_tensor, elements_of(parent.slice))):
             self.consume(parent, node, Role.READ)
         else:
             self.follow(parent, trace)

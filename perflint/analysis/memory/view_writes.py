@@ -10,8 +10,9 @@ from perflint.analysis.facts import Program
 from perflint.analysis.ir.graph import Graph
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.hooks import registers_hooks
-from perflint.analysis.memory.locations import Write, made
+from perflint.analysis.memory.locations import Locations, Write, made
 from perflint.analysis.memory.roles import Reading
+from perflint.syntax.walk import Function
 
 
 def shown_writes(
@@ -31,7 +32,33 @@ def shown_writes(
     for write in memory.writes_after(source, copy):
         if any_counts or _is_read_behind(graph, copy, write, reading):
             yield write
+    for write in memory.writes_by_other_parameters(source):
+        readers = [consumer for consumer in reading.consumers if consumer.node is not write.node]
+        if _is_read_behind(graph, copy, write, replace(reading, consumers=tuple(readers))):
+            yield replace(write, deferred=True)
     yield from _writes_elsewhere(program, memory, copy, reading)
+    if (function := program.function_of(copy)) is not None and made(copy) in points.returned():
+        yield from _writes_of_callers(memory, function, points.of(source), reading, set())
+
+
+def _writes_of_callers(
+    memory: Memory, function: Function, places: Locations, reading: Reading, seen: set[Function]
+) -> Iterator[Write]:
+    """The writes to `places` of those who call `function`, which returns the copy, while they may read it."""
+    seen.add(function)
+    for site in memory.program.call_sites(function):
+        points, graph = memory.points_to(site), memory.graph(site)
+        around = memory.program.function_of(site)
+        if not isinstance(site, ast.Call) or around is function:
+            continue
+        found = points.passed(site, function, places)
+        any_counts = _is_carried(memory, site)
+        for write in points.writes:
+            is_later = write.deferred or (write.node is not site and graph.runs_after(write.node, site))
+            if is_later and write.reaches(found) and (any_counts or _is_read_behind(graph, site, write, reading)):
+                yield write
+        if around is not None and around not in seen and made(site) in points.returned():
+            yield from _writes_of_callers(memory, around, found, reading, seen)
 
 
 def _writes_elsewhere(program: Program, memory: Memory, copy: ast.Call, reading: Reading) -> Iterator[Write]:

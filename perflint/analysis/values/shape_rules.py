@@ -13,7 +13,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.shape import NOTHING, Shape, broadcast, known, product
 from perflint.analysis.values.values import Kind, Value
-from perflint.syntax.walk import integer, path_of
+from perflint.syntax.walk import integer, path_of, receiver_of
 
 _WRAPPERS = ("torch.autograd.Variable", "torch.nn.Parameter", "torch.nn.parameter.Parameter")
 _KEEP_RANK = re.compile(
@@ -174,8 +174,8 @@ class ShapeRules(ABC):
 
 def sized(node: ast.expr) -> ast.expr | None:
     """`x` of `x.shape` or `x.size()`."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size":
-        return node.func.value if not node.args else None
+    if isinstance(node, ast.Call):
+        return receiver_of(node, "size") if not node.args else None
     return node.value if isinstance(node, ast.Attribute) and node.attr == "shape" else None
 
 

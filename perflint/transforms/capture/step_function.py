@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from perflint.analysis.program import Program
+from perflint.analysis.program import GradMode, Program
 from perflint.syntax.walk import PlainLoop, integer, own_nodes
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.course import Course, Exit, check_guarded, course_of, tensor_test
@@ -29,7 +29,7 @@ def stepped(program: Program, loop: PlainLoop, end: Exit, name: str) -> tuple[Op
     """What makes the loop a call of the function `name`, graphed_loop; raises Blocked."""
     if loop.orelse:
         raise Blocked("the loop's `else` runs only if no `break` does: test behind the loop instead", loop.orelse[0])
-    if not _is_quiet(program, loop, set()):
+    if program.grad_mode(loop) is not GradMode.OFF:
         raise Blocked(
             "the test is read on the host, and gradients may be recorded: put the loop under `torch.no_grad()`",
             end.test,
@@ -53,16 +53,6 @@ def stepped(program: Program, loop: PlainLoop, end: Exit, name: str) -> tuple[Op
     return tuple(_Rewriting(program, loop, course, found, state, name).operations())
 
 
-def _is_quiet(program: Program, node: ast.AST, seen: set[ast.AST]) -> bool:
-    """Are no gradients recorded there, or wherever this file calls the function around it?"""
-    function = program.function_of(node)
-    if program.without_gradients(node):
-        return True
-    sites = program.call_sites(function) if function is not None and function not in seen else []
-    seen.add(function or node)
-    return bool(sites) and all(_is_quiet(program, site, seen) for site in sites)
-
-
 class _Rewriting:
     """The loop's body becomes a function of one step, at the same place and as deep as it was."""
 
@@ -72,10 +62,10 @@ class _Rewriting:
         self._program, self._loop, self._course, self._found = program, loop, course, found
         self._names, self._name = names, name
         self._state = names.carried
-        names.check_writes_behind()
+        names.check_later_writes()
         self._carried = names.taken.fresh("carried")
         self._late = {each.name for each in found if self._is_late(each)}
-        self._counts = {course.index, course.counter} & names.behind
+        self._counts = {course.index, course.counter} & names.live_out
         self._inside: dict[ast.stmt, tuple[ast.stmt, ...]] = dict.fromkeys(course.exits, ())  # in place of statements
         self._stacks = self._stacked()
         self._values, self._results, self._until = self._outputs()
@@ -161,7 +151,7 @@ class _Rewriting:
             most = self._names.taken.fresh("most")
             asked = [assignment(most, steps)]
             entry, steps = expression("{most} > 0", most=most), reference(most)
-        made = [self._assignment(step, steps), *self._behind()]
+        made = [self._assignment(step, steps), *self._results_used()]
         made = [*asked, statement("if {entry}:\n    {*made}", entry=entry, made=made)] if entry is not None else made
         yield apart(made[0])
         yield from made[1:]
@@ -171,7 +161,7 @@ class _Rewriting:
         if self._stacks is not None and self._stacks.dim != "0":
             words["dim"] = expression(self._stacks.dim)
         targets = [reference(each) for each in self._results]
-        if self._names.behind & set(self._state):
+        if self._names.live_out & set(self._state):
             targets = [state, _tuple(self._results)]
         else:
             words["last_state"] = expression("False")
@@ -184,7 +174,7 @@ class _Rewriting:
 
     def _outputs(self) -> tuple[list[ast.expr], list[str], ast.expr]:
         """What a step puts out, what the results of all steps are called, and what tells the end."""
-        names = [self._value(each) for each in self._found]
+        names = [self._output_name(each) for each in self._found]
         values = [reference(name) for name in names]
         test, own = self._test()
         fresh, masked = self._names.taken.fresh, bool(self._late)
@@ -207,7 +197,7 @@ class _Rewriting:
         end = self._course.end.place
         return end is not None and self._loop.body.index(end) < place
 
-    def _value(self, each: Collected) -> str:
+    def _output_name(self, each: Collected) -> str:
         """The name of what is put out: its own, if it stays what it is up to the end of the step."""
         rest = self._loop.body[self._loop.body.index(each.statement) + 1 :]
         bound = {
@@ -251,13 +241,13 @@ class _Rewriting:
         is_verdict = isinstance(function, ast.Attribute) and function.attr in VERDICTS
         return expression("{test}.reshape(())", test=test) if self._late and not is_verdict else test
 
-    def _behind(self) -> list[ast.stmt]:
+    def _results_used(self) -> list[ast.stmt]:
         """What is done with the results, where they are not stacked already."""
         if self._stacks is not None:
             return []
         results, ended = self._results, self._results[-1]
         added = [
-            each.behind(result, ended if each.name in self._late else "")
+            each.after_loop(result, ended if each.name in self._late else "")
             for each, result in zip(self._found, results, strict=False)
         ]
         return added + [self._counted(name, results[0]) for name in sorted(self._counts)]
