@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from perflint import torch_ops
+from perflint.analysis.autograd.found import Fate
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.graph import Graph
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.hooks import registers_hooks
 from perflint.analysis.memory.locations import Locations, Write, made
-from perflint.analysis.memory.roles import Reading
+from perflint.analysis.memory.python import OPERATORS
+from perflint.analysis.memory.roles import Consumer, Reading
 from perflint.syntax.walk import Function
 
 
@@ -28,17 +31,66 @@ def shown_writes(
         yield from (Write(copy, each) for each in points.of(source) if each.path)
     by_alias = (write for write in points.writes if write.reaches([made(copy)]))
     yield from (write for write in by_alias if write.deferred or not write.deep)
-    any_counts = backward or _is_carried(memory, copy)
+    kept = [each.node for each in reading.consumers if backward and not _is_linear(program, each)]
+    any_counts = _is_carried(memory, copy)
     for write in memory.writes_after(source, copy):
-        if any_counts or _is_read_behind(graph, copy, write, reading):
+        is_kept = bool(kept) and (write.is_in_sight or _is_differentiated_behind(program, graph, copy, write, kept))
+        if any_counts or is_kept or _is_read_behind(graph, copy, write, reading):
             yield write
     for write in memory.writes_by_other_parameters(source):
         readers = [consumer for consumer in reading.consumers if consumer.node is not write.node]
         if _is_read_behind(graph, copy, write, replace(reading, consumers=tuple(readers))):
             yield replace(write, deferred=True)
     yield from _writes_elsewhere(program, memory, copy, reading)
-    if (function := program.function_of(copy)) is not None and made(copy) in points.returned():
+    function = program.function_of(copy)
+    if function is not None and kept:
+        yield from _writes_before_backward(memory, function, points.of(source), {function})
+    if function is not None and made(copy) in points.returned():
         yield from _writes_of_callers(memory, function, points.of(source), reading, set())
+
+
+def _is_linear(program: Program, consumer: Consumer) -> bool:
+    """Does autograd keep nothing of the operand of a consumer?"""
+    node = consumer.node
+    if isinstance(node, ast.BinOp | ast.AugAssign):
+        operation = torch_ops.of_method(f"__{OPERATORS[type(node.op)]}__")
+    elif isinstance(node, ast.Call):
+        name = program.qualified(node.func)
+        operation = torch_ops.of_function(name) if name else torch_ops.of_method(getattr(node.func, "attr", ""))
+    elif isinstance(node, ast.Subscript):
+        return consumer.operand is node.value or isinstance(node.ctx, ast.Store)
+    else:
+        return isinstance(node, ast.Compare)
+    return operation is not None and operation.does("linear")
+
+
+def _is_differentiated_behind(
+    program: Program, graph: Graph, point: ast.AST, write: Write, kept: Iterable[ast.AST]
+) -> bool:
+    """May a backward pass through `kept`, which runs at `point`, come once the write has run?"""
+    uses = [use for node in kept for use in program.graph_uses(node)]
+    return any(
+        write.is_in_sight if use.fate is not Fate.DIFFERENTIATED
+        else use.node in graph.places and graph.reaches(write.node, use.node, avoiding=point)
+        for use in uses
+    )  # fmt: skip
+
+
+def _writes_before_backward(
+    memory: Memory, function: Function, places: Locations, seen: set[Function]
+) -> Iterator[Write]:
+    """The writes to `places` of those who call `function` before they differentiate what that gives."""
+    for site in memory.program.call_sites(function):
+        points, around = memory.points_to(site), memory.program.function_of(site)
+        if not isinstance(site, ast.Call) or around in seen:
+            continue
+        found = points.passed(site, function, places)
+        for write in points.writes:
+            is_later = write.node is not site and points.graph.runs_after(write.node, site) and write.reaches(found)
+            if is_later and _is_differentiated_behind(memory.program, points.graph, site, write, [site]):
+                yield replace(write, deferred=True)
+        if around is not None:
+            yield from _writes_before_backward(memory, around, found, seen | {around})
 
 
 def _writes_of_callers(
