@@ -75,7 +75,7 @@ class CatInLoop(Rule):
         for statement in () if program.is_test else program.of_type(ast.Assign):
             for growing, own in _growing(program, statement):
                 loop = _loop_around(program, statement, own)
-                kind = _kind(program, loop, statement) if loop is not None else ""
+                kind = _kind_of_growth(program, loop, statement) if loop is not None else ""
                 if not kind:
                     continue
                 fixes, blocked = api.tried(api.joined_behind, program, growing)
@@ -109,11 +109,11 @@ def _loop_around(program: Program, statement: ast.Assign, own: ast.expr) -> Loop
     return loop if stores == [target] else None
 
 
-def _kind(program: Program, loop: Loop, statement: ast.Assign) -> str:
+def _kind_of_growth(program: Program, loop: Loop, statement: ast.Assign) -> str:
     """What becomes of the growing tensor in the loop; empty where it is no defect."""
     path, own = api.path_of(statement.targets[0]), set(ast.walk(statement))
     others = (each for each in api.occurrences(loop, path) if each not in own and isinstance(each.ctx, ast.Load))
-    if not all(_asks_for_none(program, each) or _leaves(program, each) for each in others):
+    if not all(_asks_for_none(program, each) or _is_returned(program, each) for each in others):
         return "fed-back" if program.loop_kind(loop) is LoopKind.TIME else ""
     inner = (each for each in ast.walk(loop) if isinstance(each, api.LOOPS) and each is not loop)
     is_epoch = program.loop_kind(loop) is LoopKind.OTHER and any(program.loop_kind(e) is LoopKind.STEP for e in inner)
@@ -125,7 +125,7 @@ def _asks_for_none(program: Program, read: ast.AST) -> bool:
     return isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is | ast.IsNot)
 
 
-def _leaves(program: Program, read: ast.AST) -> bool:
+def _is_returned(program: Program, read: ast.AST) -> bool:
     return isinstance(program.statement_of(read), ast.Return)
 
 

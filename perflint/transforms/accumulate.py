@@ -68,7 +68,7 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
     found = accumulator_of(program, read, statement, path)
     starts = _starting_values(program, found)
     may_be_integer = any(isinstance(each, int) for each in starts)
-    kind = _kind(program, read, starts)
+    kind = _kind_of_sum(program, read, starts)
     if may_be_integer and kind == FLOAT and number_kind(program, read.base) == INTEGER and not read.converts_to:
         raise Blocked("it starts as an integer here and as a float there")
     if kind == INTEGER:
@@ -98,7 +98,7 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
     return Fix(f"add `{path}` up on the device and read it once, behind the loop", safety, change)
 
 
-def _kind(program: Program, read: Read, starts: Sequence[int | float]) -> str:
+def _kind_of_sum(program: Program, read: Read, starts: Sequence[int | float]) -> str:
     """INTEGER where the sum is one, FLOAT where it is one for sure."""
     kind = number_kind(program, read.base)
     if kind == INTEGER and (read.converts_to == "float" or not all(isinstance(each, int) for each in starts)):

@@ -42,7 +42,7 @@ class DrawOrder:
         """What would draw other numbers if the loader had workers; empty if nothing would."""
         if not self._is_shuffled(loader):
             return ""
-        keys = (loader.call, *self._names(loader.call))
+        keys = (loader.call, *self._known_names(loader.call))
         maker = next((self._early[key] for key in keys if key in self._early), self._together)
         if maker is not None:
             return f"`{' '.join(self._program.segment(maker).split())}` would draw its order earlier"
@@ -120,14 +120,14 @@ class DrawOrder:
                 if origin in self._loaders.by_call:
                     yield origin
                 elif is_last:
-                    yield _name(origin)
+                    yield _last_name_of(origin)
 
-    def _names(self, call: ast.Call) -> Iterator[str]:
+    def _known_names(self, call: ast.Call) -> Iterator[str]:
         """The names by which code out of sight knows a loader: of its variable, or of the function that returns it."""
         statement = self._program.statement_of(call)
         function = self._program.function_of(call)
         if isinstance(statement, ast.Assign):
-            yield from filter(None, map(_name, statement.targets))
+            yield from filter(None, map(_last_name_of, statement.targets))
         elif isinstance(statement, ast.Return) and isinstance(function, ast.FunctionDef):
             yield function.name
 
@@ -155,7 +155,7 @@ class DrawOrder:
         return call in self._loaders.by_call or is_sampler or name.endswith(".random_split")
 
 
-def _name(origin: ast.AST) -> str:
+def _last_name_of(origin: ast.AST) -> str:
     """The last part of the name of a variable, parameter, attribute or function."""
     node = origin.func if isinstance(origin, ast.Call) else origin
     while isinstance(node, ast.Subscript):

@@ -16,7 +16,7 @@ from perflint.analysis.data.workers import Reason, Workers
 from perflint.analysis.facts import Program
 from perflint.analysis.links import Likelihood
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import arguments_of
+from perflint.syntax.arguments import arguments_of, keyword_of
 from perflint.syntax.scripts import is_main_guard
 from perflint.syntax.walk import (
     COMPREHENSIONS,
@@ -173,7 +173,7 @@ class Starts:
         started = receiver_of(call, "start")
         if started is not None and not call.args and self._is_process(started):
             return Reason(Likelihood.CERTAIN, "it starts a process")
-        processes = next((keyword.value for keyword in call.keywords if keyword.arg == "num_proc"), None)
+        processes = keyword_of(call, "num_proc")
         if processes is not None and isinstance(call.func, ast.Attribute):
             return self._workers.of_processes(processes)
         summaries = self._workers.summaries(call)

@@ -85,7 +85,7 @@ class Body(Expressions):
     def _finish(self) -> None:
         flow = self.flow
         for name, phi in self.carried.items():
-            left = [self._state(each, phi.block) for each in self.graph.updates(self.loop, phi)]
+            left = [self._state(each, phi.block) for each in self.graph.back_edge_values(self.loop, phi)]
             if any(each.bound for each in left):
                 flow.ends[name] = merged(each.trace for each in left)
         for name in self.written - self.carried.keys():

@@ -18,14 +18,14 @@ from perflint.analysis.values.shapes import axis_of
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import Loop, assigned_values, integer, name_called, own_nodes, path_of, receiver_of
 
-_DEPTH = 2  # functions that hand on a list of results
+_DEPTH = 2  # functions through which a list of results is passed
 
 
 @dataclass(frozen=True)
 class Evidence:
     """What is known of `loop`, each worked out once, when it is asked for.
 
-    `states`: what each name hands on that is computed from what it was handed.
+    `states`: the loop-carried values that are computed from loop-carried ones, by name.
     """
 
     program: Program

@@ -356,7 +356,7 @@ class Expressions(ABC):
             self.flow.members |= (owner.is_index or bool(owner.slices)) and not owner.carried
 
     def _direct(self, value: ast.expr, trace: Trace) -> list[str]:
-        """The carried names that an argument hands on as they are."""
+        """The loop-carried names that an argument is, or holds, unchanged."""
         if isinstance(value, ast.Tuple | ast.List):
             return [name for part in value.elts for name in self._direct(part, trace)]
         if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant | ast.Name):

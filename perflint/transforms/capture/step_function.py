@@ -62,10 +62,10 @@ class _Rewriting:
         self._program, self._loop, self._course, self._found = program, loop, course, found
         self._names, self._name = names, name
         self._state = names.carried
-        names.check_writes_behind()
+        names.check_later_writes()
         self._carried = names.taken.fresh("carried")
         self._late = {each.name for each in found if self._is_late(each)}
-        self._counts = {course.index, course.counter} & names.behind
+        self._counts = {course.index, course.counter} & names.live_out
         self._inside: dict[ast.stmt, tuple[ast.stmt, ...]] = dict.fromkeys(course.exits, ())  # in place of statements
         self._stacks = self._stacked()
         self._values, self._results, self._until = self._outputs()
@@ -151,7 +151,7 @@ class _Rewriting:
             most = self._names.taken.fresh("most")
             asked = [assignment(most, steps)]
             entry, steps = expression("{most} > 0", most=most), reference(most)
-        made = [self._assignment(step, steps), *self._behind()]
+        made = [self._assignment(step, steps), *self._results_used()]
         made = [*asked, statement("if {entry}:\n    {*made}", entry=entry, made=made)] if entry is not None else made
         yield apart(made[0])
         yield from made[1:]
@@ -161,7 +161,7 @@ class _Rewriting:
         if self._stacks is not None and self._stacks.dim != "0":
             words["dim"] = expression(self._stacks.dim)
         targets = [reference(each) for each in self._results]
-        if self._names.behind & set(self._state):
+        if self._names.live_out & set(self._state):
             targets = [state, _tuple(self._results)]
         else:
             words["last_state"] = expression("False")
@@ -174,7 +174,7 @@ class _Rewriting:
 
     def _outputs(self) -> tuple[list[ast.expr], list[str], ast.expr]:
         """What a step puts out, what the results of all steps are called, and what tells the end."""
-        names = [self._value(each) for each in self._found]
+        names = [self._output_name(each) for each in self._found]
         values = [reference(name) for name in names]
         test, own = self._test()
         fresh, masked = self._names.taken.fresh, bool(self._late)
@@ -197,7 +197,7 @@ class _Rewriting:
         end = self._course.end.place
         return end is not None and self._loop.body.index(end) < place
 
-    def _value(self, each: Collected) -> str:
+    def _output_name(self, each: Collected) -> str:
         """The name of what is put out: its own, if it stays what it is up to the end of the step."""
         rest = self._loop.body[self._loop.body.index(each.statement) + 1 :]
         bound = {
@@ -241,13 +241,13 @@ class _Rewriting:
         is_verdict = isinstance(function, ast.Attribute) and function.attr in VERDICTS
         return expression("{test}.reshape(())", test=test) if self._late and not is_verdict else test
 
-    def _behind(self) -> list[ast.stmt]:
+    def _results_used(self) -> list[ast.stmt]:
         """What is done with the results, where they are not stacked already."""
         if self._stacks is not None:
             return []
         results, ended = self._results, self._results[-1]
         added = [
-            each.behind(result, ended if each.name in self._late else "")
+            each.after_loop(result, ended if each.name in self._late else "")
             for each, result in zip(self._found, results, strict=False)
         ]
         return added + [self._counted(name, results[0]) for name in sorted(self._counts)]

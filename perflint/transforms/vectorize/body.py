@@ -159,7 +159,7 @@ def _bind_state(scope: Scope, target: ast.expr, value: State | Parts | Layers, n
         if value.is_kept:
             yield assignment(name, expression("[]"))
     elif not name or not (is_of(value, name) or (isinstance(target, ast.Name) and may_be_named(value))):
-        raise Blocked("a state is handed on under another name", node)
+        raise Blocked("a state is loop-carried under another name", node)
     elif scope.callee is None and is_of(value, name) and not (isinstance(value, State) and value.is_output):
         scope.draft.final.add(name)
     if isinstance(value, Layers) and not is_named(value.code, name) and name in scope.facts.read_behind:

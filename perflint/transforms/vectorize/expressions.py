@@ -110,7 +110,7 @@ def _state_part(state: State, node: ast.Subscript) -> Batched | State:
     return state.outputs
 
 
-# -- loop-carried shifted inputs: what one step hands on to the next is a step of a given sequence
+# -- loop-carried shifted inputs: the loop-carried value is a step of a given sequence
 
 
 def _shifted_in(scope: Scope, node: ast.Name) -> Batched:

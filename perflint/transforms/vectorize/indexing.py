@@ -106,7 +106,7 @@ def _is(item: ast.expr, value: object) -> bool:
     return isinstance(item, ast.Constant) and item.value is value
 
 
-def _is_plain(item: ast.expr) -> bool:
+def _is_basic_index(item: ast.expr) -> bool:
     return isinstance(item, ast.Slice) or integer(item) is not None
 
 
@@ -119,7 +119,7 @@ def _step(scope: Scope, node: ast.expr, whole: ast.expr, items: list[ast.expr]) 
         raise Blocked(f"{shown(scope.program, node)} is not one step of a sequence", node)
     behind = items[axis + 1 :]
     check_invariant(scope, *behind)
-    if not all(_is_plain(item) for item in behind):
+    if not all(_is_basic_index(item) for item in behind):
         raise Blocked(f"{shown(scope.program, node)} picks by more than numbers", node)
     fewer = sum(integer(item) is not None for item in behind) + (0 if steps.kept else 1)
     code = scope.code(whole)
@@ -143,12 +143,12 @@ def _part_of_step(scope: Scope, node: ast.Subscript, base: Batched, items: list[
     """An index into one step: axes from time on stand one further back among all steps."""
     if scope.varies(*items):
         raise Blocked(f"{shown(scope.program, node)} picks something else in each step", node)
-    if any(not (_is_plain(item) or _is(item, ...) or _is(item, None)) for item in items):
+    if any(not (_is_basic_index(item) or _is(item, ...) or _is(item, None)) for item in items):
         raise Blocked(f"{shown(scope.program, node)} picks by more than numbers", node)
     check_invariant(scope, *items)
     parts = [item_code(scope, item) for item in items]
     numbers = [integer(item) is not None for item in items]
-    if not all(_is_plain(item) for item in items):  # `v[..., 0]` and `v[:, None]`: what stands behind time
+    if not all(_is_basic_index(item) for item in items):  # `v[..., 0]` and `v[:, None]`: what stands behind time
         front, more = base.in_front(), sum(_is(item, None) for item in items)
         code = indexed(front.code, [ast.Slice(), *parts], whole=True)
         walked = len(items) - more - sum(_is(item, ...) for item in items)

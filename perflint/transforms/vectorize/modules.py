@@ -10,6 +10,8 @@ from perflint.analysis.memory.dispatch import Modules, as_built
 from perflint.analysis.memory.hooks import may_be_hooked
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
+from perflint.syntax.arguments import keyword_of
+from perflint.syntax.walk import is_false
 
 _SIZED = frozenset({"LSTMCell", "GRUCell", "RNNCell", "Linear"})
 _SIZES = frozenset({"input_size", "hidden_size", "in_features", "out_features"})
@@ -24,9 +26,8 @@ class Module:
 
     def argument(self, name: str, position: int) -> ast.expr | None:
         """What it was given for a parameter of its constructor."""
-        for keyword in self.built.keywords:
-            if keyword.arg == name:
-                return keyword.value
+        if (given := keyword_of(self.built, name)) is not None:
+            return given
         if self.name == "RNN" and position > 2:
             position += 1  # behind nonlinearity
         return self.built.args[position] if len(self.built.args) > position else None
@@ -41,9 +42,9 @@ class Module:
     @property
     def is_in_place(self) -> bool:
         """May it write to its input?"""
-        keyword = next((each.value for each in self.built.keywords if each.arg == "inplace"), None)
+        keyword = keyword_of(self.built, "inplace")
         given = [each for each in self.built.args if isinstance(each, ast.Constant) and each.value is True]
-        return bool(given) or (keyword is not None and not (isinstance(keyword, ast.Constant) and not keyword.value))
+        return bool(given) or (keyword is not None and not is_false(keyword))
 
     @property
     def is_pointwise(self) -> bool:

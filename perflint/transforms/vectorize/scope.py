@@ -302,7 +302,7 @@ def scope_of(program: Program, loop: PlainLoop, lift: Callable[[Scope, ast.expr]
         torch=name_of_torch(program),
         inside=inside,
         bound_names=frozenset(local_names(around) if around is not None else ()),
-        read_behind=frozenset(graph.left(loop)),
+        read_behind=frozenset(graph.live_out(loop)),
         shifted=shifted_inputs(loop),
         lift=lift,
         lift_statements=lift_statements,

@@ -151,7 +151,7 @@ class Layers:
     """A list of what the Cells of a stack left, which the step after finds under `path`; empty where `path` is.
 
     `code` gives it; `top` is its last item, where that is known to be of the top layer. `is_kept`: code behind the
-    loop reads it, or what it is handed on as.
+    loop reads it, or a variable that it is assigned to.
     """
 
     code: ast.expr
