@@ -266,7 +266,7 @@ class LibraryCalls(ABC):
         given = self._given(call)
         package = self.program.qualified(func).partition(".")[0]
         if package not in (*PURE_PACKAGES, "torch"):  # another file's may keep what it is given, and give it back
-            given |= self.of(func) | (self.of(func.value) if isinstance(func, ast.Attribute) else NOWHERE)
+            given |= self.of(func.value if isinstance(func, ast.Attribute) else func)
         keeps = any(self._may_write(each, is_sure=True) for each in arguments_of(call))
         self.write(call, given, deep=True, deferred=keeps)  # what is given a function may call it at any time
         self.cells.store([*given, made(call)], ANY, given)

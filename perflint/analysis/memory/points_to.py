@@ -127,8 +127,8 @@ class PointsTo(ImplicitCalls):
     def _evaluated(self, node: ast.expr) -> Locations:
         value = self.program.value(node)
         if value.kind in PLAIN - {Kind.NONE} and value.sure:  # None may only have been there first
-            if isinstance(node, ast.Call):
-                self.result(node)
+            if isinstance(node, ast.Call | ast.Attribute):  # which may run a function or a property
+                _EXPRESSIONS[type(node)](self, node)
             return NOWHERE
         method = _EXPRESSIONS.get(type(node))
         return NOWHERE if method is None else method(self, node)

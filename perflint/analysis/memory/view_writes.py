@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from perflint import torch_ops
 from perflint.analysis.autograd.found import Fate
@@ -31,22 +31,57 @@ def shown_writes(
         yield from (Write(copy, each) for each in points.of(source) if each.path)
     by_alias = (write for write in points.writes if write.reaches([made(copy)]))
     yield from (write for write in by_alias if write.deferred or not write.deep)
+    readers = [each.node for each in reading.consumers]
     kept = [each.node for each in reading.consumers if backward and not _is_linear(program, each)]
+    passes = _passes(program, graph, kept)
     any_counts = _is_carried(memory, copy)
     for write in memory.writes_after(source, copy):
-        is_kept = bool(kept) and (write.is_in_sight or _is_differentiated_behind(program, graph, copy, write, kept))
-        if any_counts or is_kept or _is_read_behind(graph, copy, write, reading):
+        is_any = any_counts or write.deferred or (bool(kept) and write.is_in_sight)
+        if is_any or _is_read_behind(graph, copy, write, [*readers, *passes]):
             yield write
     for write in memory.writes_by_other_parameters(source):
-        readers = [consumer for consumer in reading.consumers if consumer.node is not write.node]
-        if _is_read_behind(graph, copy, write, replace(reading, consumers=tuple(readers))):
+        others = [each for each in readers if each is not write.node]
+        if write.deferred or _is_read_behind(graph, copy, write, others):
             yield replace(write, deferred=True)
     yield from _writes_elsewhere(program, memory, copy, reading)
-    function = program.function_of(copy)
-    if function is not None and kept:
-        yield from _writes_before_backward(memory, function, points.of(source), {function})
-    if function is not None and made(copy) in points.returned():
-        yield from _writes_of_callers(memory, function, points.of(source), reading, set())
+    if (function := program.function_of(copy)) is not None:
+        callers = _Callers(memory, reading, bool(kept), {function})
+        yield from callers.writes(function, points.of(source), is_returned=made(copy) in points.returned())
+
+
+@dataclass(frozen=True)
+class _Callers:
+    """The writes of those who call the function of a copy, while they, or the gradients, may read the copy."""
+
+    memory: Memory
+    reading: Reading
+    is_kept: bool  # for gradients
+    seen: set[Function]
+
+    def writes(self, function: Function, places: Locations, *, is_returned: bool) -> Iterator[Write]:
+        """The writes to what is at `places` in `function`, which returns the copy or something computed from it."""
+        memory = self.memory
+        for site in memory.program.call_sites(function) if is_returned or self.is_kept else ():
+            if not isinstance(site, ast.Call):
+                continue
+            points, graph = memory.points_to(site), memory.graph(site)
+            found = points.passed(site, function, places)
+            readers = [each.node for each in self.reading.consumers] if is_returned else []
+            passes = _passes(memory.program, graph, [site]) if self.is_kept else []
+            is_carried = is_returned and _is_carried(memory, site)
+            for write in points.writes:
+                if write.node is site or not write.reaches(found):
+                    continue
+                is_later = not write.deferred and graph.runs_after(write.node, site)
+                is_read = is_carried or _is_read_behind(graph, site, write, readers)
+                if is_returned if write.deferred else is_later and is_read:
+                    yield write
+                elif is_later and _is_read_behind(graph, site, write, passes):
+                    yield replace(write, deferred=True)
+            around = memory.program.function_of(site)
+            if around is not None and around not in self.seen:
+                self.seen.add(around)
+                yield from self.writes(around, found, is_returned=is_returned and made(site) in points.returned())
 
 
 def _is_linear(program: Program, consumer: Consumer) -> bool:
@@ -64,53 +99,10 @@ def _is_linear(program: Program, consumer: Consumer) -> bool:
     return operation is not None and operation.does("linear")
 
 
-def _is_differentiated_behind(
-    program: Program, graph: Graph, point: ast.AST, write: Write, kept: Iterable[ast.AST]
-) -> bool:
-    """May a backward pass through `kept`, which runs at `point`, come once the write has run?"""
+def _passes(program: Program, graph: Graph, kept: Iterable[ast.AST]) -> list[ast.AST]:
+    """The calls of a function that run backward through what `kept` gives."""
     uses = [use for node in kept for use in program.graph_uses(node)]
-    return any(
-        write.is_in_sight if use.fate is not Fate.DIFFERENTIATED
-        else use.node in graph.places and graph.reaches(write.node, use.node, avoiding=point)
-        for use in uses
-    )  # fmt: skip
-
-
-def _writes_before_backward(
-    memory: Memory, function: Function, places: Locations, seen: set[Function]
-) -> Iterator[Write]:
-    """The writes to `places` of those who call `function` before they differentiate what that gives."""
-    for site in memory.program.call_sites(function):
-        points, around = memory.points_to(site), memory.program.function_of(site)
-        if not isinstance(site, ast.Call) or around in seen:
-            continue
-        found = points.passed(site, function, places)
-        for write in points.writes:
-            is_later = write.node is not site and points.graph.runs_after(write.node, site) and write.reaches(found)
-            if is_later and _is_differentiated_behind(memory.program, points.graph, site, write, [site]):
-                yield replace(write, deferred=True)
-        if around is not None:
-            yield from _writes_before_backward(memory, around, found, seen | {around})
-
-
-def _writes_of_callers(
-    memory: Memory, function: Function, places: Locations, reading: Reading, seen: set[Function]
-) -> Iterator[Write]:
-    """The writes to `places` of those who call `function`, which returns the copy, while they may read it."""
-    seen.add(function)
-    for site in memory.program.call_sites(function):
-        points, graph = memory.points_to(site), memory.graph(site)
-        around = memory.program.function_of(site)
-        if not isinstance(site, ast.Call) or around is function:
-            continue
-        found = points.passed(site, function, places)
-        any_counts = _is_carried(memory, site)
-        for write in points.writes:
-            is_later = write.deferred or (write.node is not site and graph.runs_after(write.node, site))
-            if is_later and write.reaches(found) and (any_counts or _is_read_behind(graph, site, write, reading)):
-                yield write
-        if around is not None and around not in seen and made(site) in points.returned():
-            yield from _writes_of_callers(memory, around, found, reading, seen)
+    return [use.node for use in uses if use.fate is Fate.DIFFERENTIATED and use.node in graph.places]
 
 
 def _writes_elsewhere(program: Program, memory: Memory, copy: ast.Call, reading: Reading) -> Iterator[Write]:
@@ -137,9 +129,6 @@ def _is_carried(memory: Memory, copy: ast.Call) -> bool:
     )
 
 
-def _is_read_behind(graph: Graph, copy: ast.Call, write: Write, reading: Reading) -> bool:
-    """May the copy be read once the write has run, or by it?"""
-    return write.deferred or any(
-        consumer.node is write.node or graph.reaches(write.node, consumer.node, avoiding=copy)
-        for consumer in reading.consumers
-    )
+def _is_read_behind(graph: Graph, copy: ast.Call, write: Write, readers: Iterable[ast.AST]) -> bool:
+    """May one of `readers` run once the write has run, or be what writes, before the copy is made anew?"""
+    return any(node is write.node or graph.reaches(write.node, node, avoiding=copy) for node in readers)
