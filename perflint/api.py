@@ -3,30 +3,31 @@
 What is offered, by the question that a rule asks:
 
 - *What is a rule?* `Rule`, with its `Option`s, whose values come as `Options`. It yields `Finding`s of a `Severity`,
-  each with a `Fix` (its `Safety`, its `Edit`s or what makes them) or with what stands in the way; `tried` tells
-  which, by `Blocked`.
+  each with a `Fix` (its `Safety`, its `Edit`s or what makes them) or with what stands in the way; `tried` tells which,
+  by `Blocked`.
 - *What does the file say?* `Program`: its tree, parents and spans; what is known of its values, functions and calls;
   its loops and their heat. Beside it `own_nodes`, `path_of`, `integer`; for annotations and isinstance `Function`,
   `FUNCTIONS`, `Loop`, `LOOPS`, `PlainLoop`.
 - *What is this value?* `Program.value` gives a `Value` of a `Kind`, with its `Place`; `is_integer` proves it whole.
 - *What does this call do?* `operation` gives the `TorchCall`: torch's canonical name, the tensor, and the `Operation`
   with its traits; `move` gives the `Move` to the device; `bind` and `Program.arguments` give what is handed over,
-  `Bound` to parameters; `torch_function` and `torch_method` look up a name,
-  `torch_does` asks for a `Trait` and `torch_name` for the canonical name; `Program.summaries` gives the `Summary` of
-  each function of another file that it may reach; `converts`, `is_view`, `joins` and `WRAPPERS`.
+  `Bound` to parameters; `torch_function` and `torch_method` look up a name, `torch_does` asks for a `Trait` and
+  `torch_name` for the canonical name; `Program.summaries` gives the `Summary` of each function of another file that it
+  may reach; `converts`, `is_view`, `joins` and `WRAPPERS`.
 - *Where does it come from, and where does it go?* `flow` gives the `Flow` of definitions to uses, `assigned` what a
-  variable may have its value of; `carrying_loop` tells what a loop carries; `occurrences` and `seen_elsewhere` tell
-  who looks at a variable; `reading` gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`;
-  `shown_writes` asks the alias analysis for each `Write` that a view in the place of a copy would show.
+  variable may have its value of, `origins` through functions and objects, too; `written_after` tells who writes to it;
+  `carrying_loop` tells what a loop carries; `occurrences` and `seen_elsewhere` tell who looks at a variable; `reading`
+  gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`; `shown_writes` asks the alias
+  analysis for each `Write` that a view in the place of a copy would show.
 - *What of gradients?* `Program.grad_mode` gives a `GradMode`, `Program.effects` the nodes that have an `Effect`, in
   what is called, too, `Program.training_modes` which modules train, and `Program.graph_uses` each `GraphUse`: who
   differentiates what is computed, or keeps it, which is its `Fate`.
 - *How large is it?* `shapes` gives the `Shapes`, each a `Shape`, and how many axes a tensor has at least.
-- *How often does it run?* `Program.heat` gives a `Heat`, `Program.loop_kind` a `LoopKind`; `runs_often` leaves out
-  what is kept, `makes_rare` tells what makes code rare.
-- *What of the data?* `loaders` gives each `LoaderCall`, whose options are `Setting`s in a `State`; `dataset` gives
-  the `Source`; `hands_out_own_items`, `order_changed`, and `measured_workers` from the option called `MEASURED`;
-  `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`.
+- *How often does it run?* `Program.heat` gives a `Heat`, `Program.loop_kind` a `LoopKind`; `runs_often` leaves out what
+  is kept, `makes_rare` tells what makes code rare; `loops_around` gives the loops, callers' too.
+- *What of the data?* `loaders` gives each `LoaderCall`, whose options are `Setting`s in a `State`, and `walks` the
+  loops that read it; `dataset` gives the `Source`; `hands_out_own_items`, `order_changed`, and `measured_workers` from
+  the option called `MEASURED`; `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`.
 - *How is it mended?* `rewrite` takes `Replace`, `ReplaceStatements`, `InsertBefore`, `InsertAfter`, `AddKeywords`
   (where `takes_keywords` allows), `AddName` and `Decorate`, each a `CodeChange`, with new code by `expression`,
   `of_torch`, `statement`, `statements`, `call_like` and `number`; `Codemod` takes a function on the libcst tree, for
@@ -46,12 +47,15 @@ from types import ModuleType
 from typing import ParamSpec
 
 from perflint import torch_ops
+from perflint.analysis.call_graph import loops_around
 from perflint.analysis.data.datasets import Datasets, Source
 from perflint.analysis.data.draw_order import DrawOrder
+from perflint.analysis.data.iteration import Iteration
 from perflint.analysis.data.loaders import LoaderCall, Loaders, Setting, State
 from perflint.analysis.data.measured import OPTION as MEASURED
 from perflint.analysis.data.measured import call_text as _call_text
 from perflint.analysis.data.measured import of_option as _of_option
+from perflint.analysis.data.origins import Origins
 from perflint.analysis.data.starts import Start, Starts
 from perflint.analysis.heat.rarity import makes_rare
 from perflint.analysis.heat.syncs import Sync
@@ -59,6 +63,7 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.occurrences import occurrences, seen_elsewhere
 from perflint.analysis.links import Likelihood, Summary
+from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.consumers import reading
 from perflint.analysis.memory.locations import Write
 from perflint.analysis.memory.roles import WRAPPERS, Consumer, Reading, Role, converts, is_view, joins
@@ -101,10 +106,11 @@ __all__ = [
     "Start", "State", "Summary", "Sync", "TorchCall", "Trait", "Value", "Write", "add_guard", "assigned", "bind",
     "call_like", "call_span", "carrying_loop", "comments", "converts", "dataset", "expression",
     "first_process_start", "flow", "hands_out_own_items", "head_span", "host_reads", "integer", "is_integer",
-    "is_notebook", "is_view", "joined_behind", "joins", "loaders", "makes_rare", "matchers", "measured_workers",
-    "move", "number", "occurrences", "of_torch", "operation", "order_changed", "own_nodes", "path_of", "reading",
-    "rewrite", "runs_often", "seen_elsewhere", "shapes", "shown_writes", "statement", "statements",
-    "takes_keywords", "time_loop_remedy", "torch_does", "torch_function", "torch_method", "torch_name", "tried",
+    "is_notebook", "is_view", "joined_behind", "joins", "loaders", "loops_around", "makes_rare", "matchers",
+    "measured_workers", "move", "number", "occurrences", "of_torch", "operation", "order_changed", "origins",
+    "own_nodes", "path_of", "reading", "rewrite", "runs_often", "seen_elsewhere", "shapes", "shown_writes",
+    "statement", "statements", "takes_keywords", "time_loop_remedy", "torch_does", "torch_function", "torch_method",
+    "torch_name", "tried", "walks", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")
@@ -147,6 +153,19 @@ def assigned(program: Program, name: ast.Name) -> list[ast.expr]:
     found = [each.source for each in values if isinstance(each, Definition) and each.updates is None and not each.steps]
     sources = [each for each in found if each is not None]
     return sources if len(sources) == len(values) else []
+
+
+def origins(program: Program, node: ast.expr) -> list[ast.AST]:
+    """The nodes that a value may come from, through names, attributes of self, branches, functions and their callers.
+
+    A loop stands for what it walks, and a parameter, or a name of which nothing is known, for itself.
+    """
+    return program.get(Origins).of(node)
+
+
+def written_after(program: Program, node: ast.expr, point: ast.AST) -> list[Write]:
+    """The writes that may run after `point`, in the same function, and change what `node` holds there, by any alias."""
+    return list(program.get(Memory).writes_after(node, point))
 
 
 def carrying_loop(program: Program, use: ast.Name, definition: ast.Name) -> Loop | None:
@@ -199,6 +218,11 @@ def shapes(program: Program) -> Shapes:
 def loaders(program: Program) -> list[LoaderCall]:
     """The calls that build loaders, in source order."""
     return program.get(Loaders).calls
+
+
+def walks(program: Program, loader: LoaderCall) -> list[ast.For]:
+    """The loops of this file that may walk `loader`, also where functions hand it on."""
+    return program.get(Iteration).loops(loader.call)
 
 
 def measured_workers(option: str, loader: LoaderCall) -> tuple[int, int] | None:

@@ -27,6 +27,8 @@ Trait = Literal[
     "move",  # in another place
     "to_device",  # may take the tensor to the device
     "adopting",  # makes its tensor another name for the memory of what it is given
+    "differentiating",  # changes gradients: of its arguments, or of all that its tensor was computed from
+    "linear",  # autograd keeps none of its tensors for their gradients
     "applying",  # calls a function that it is given
     "copying",  # gives its tensor's numbers, or a constant: bitwise the same on every device
     "to_host",  # copies to the host, or reads there

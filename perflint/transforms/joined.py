@@ -6,6 +6,7 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.graph import Value as IRValue
 from perflint.analysis.ir.occurrences import occurrences, start_region
@@ -124,6 +125,9 @@ def _check_plain(program: Program, statement: ast.stmt, loop: Loop) -> None:
         raise Blocked("other code may run before the loop is over")
     if any(isinstance(each, ast.Call) and program.qualified(each.func) == _SWITCH for each in own_nodes(loop)):
         raise Blocked("the loop switches gradients on or off")
+    graph = program.get(Flow).graph(loop)
+    if graph.is_caught_in(statement, loop):
+        raise Blocked("the loop goes on where it can't be joined", statement)
     for each in program.ancestors(statement):
         if each is loop:
             return

@@ -165,8 +165,8 @@ def derived(old: ast.expr, parts: Mapping[ast.expr, ast.expr]) -> ast.expr:
     return cast(ast.expr, copied(old))
 
 
-def in_rows(node: ast.expr, *rows: int) -> ast.expr:
-    """Let the arguments of the new call, or the items of the new tuple, stand on lines of so many each.
+def in_rows(node: Node, *rows: int) -> Node:
+    """Let the arguments of the new call, the parameters or the items of the new tuple, stand on lines of so many each.
 
     With FIT they stand as they fit: on the line of the call, or on one or more of their own.
     """

@@ -26,6 +26,7 @@ _ALLOWED = {
     "perflint/analysis/data/draws.py": "numpy's generators",
     "perflint/analysis/data/effects.py": "methods of strings, lists, arrays and pictures",
     "perflint/analysis/memory/consumers.py": "beginnings of names that only tensors' methods have",
+    "perflint/analysis/memory/python.py": "functions of numpy and Python that view",
     "perflint/analysis/values/hints.py": "methods of arrays, modules and others, which tell of no tensor",
     "perflint/analysis/values/library.py": "what is special about a call, by function",
     "perflint/analysis/values/methods.py": "methods of modules, and names of types",

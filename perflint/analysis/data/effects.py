@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from perflint import torch_ops
 from perflint.analysis.call_graph import CallGraph
@@ -59,7 +59,7 @@ class OptimisticPointsTo(_NewBatches):
         return False
 
     def write(
-        self, node: ast.AST, to: Iterable[Location], *,
+        self, node: ast.AST, to: Collection[Location], *,
         deep: bool = False, deferred: bool = False, attribute: str = "",
     ) -> None:  # fmt: skip
         """Note a write of code that is analysed."""
@@ -116,7 +116,7 @@ class DatasetPointsTo(_NewBatches):
         return special not in INDEXING
 
     def write(
-        self, node: ast.AST, to: Iterable[Location], *,
+        self, node: ast.AST, to: Collection[Location], *,
         deep: bool = False, deferred: bool = False, attribute: str = "",
     ) -> None:  # fmt: skip
         """Note a write; a step, of an optimizer, writes to what that was given."""

@@ -14,7 +14,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Scope
-from perflint.analysis.memory.locations import Location, Origin, Write
+from perflint.analysis.memory.locations import ANYWHERE, Location, Origin, Write
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import arguments_of, parameters_of
 from perflint.syntax.walk import Function, name_called, own_nodes, stores
@@ -119,7 +119,7 @@ class Isolation:
             is_looped = any(graph.is_within(write.node, loop) for loop in graph.regions)
             is_behind = is_looped and graph.runs_after(write.node, loader.call)
             if (is_behind or write.deferred) and write.to.root is not write.node and not write.attribute:
-                is_any = write.to.origin is Origin.ANYWHERE
+                is_any = write.to == ANYWHERE
                 if is_any or self._is_read(write, scope, items, True) is not None:
                     return f"line {getattr(write.node, 'lineno', 1)} may change what batches are made of"
         return ""

@@ -51,6 +51,14 @@ class Iteration:
                 stack += [part for part in parts if part not in seen]
                 seen.update(parts)
 
+    def loops(self, made: ast.AST) -> list[ast.For]:
+        """The loops that may walk what the call `made` makes."""
+        return [
+            loop
+            for loop in self._program.of_type(ast.For)
+            if any(each is made and not held for each, held, _ in self.reached(loop.iter))
+        ]
+
     def _sources(self, origin: ast.AST, is_held: bool) -> Iterator[_Wanted]:
         """What `origin` is made of, as far as it may be a loader, or hold one."""
         if isinstance(origin, ast.Subscript | ast.Starred):

@@ -20,10 +20,12 @@ _GEOMETRIC = re.compile(r"torch_geometric\.(loader|data)\.(\w+\.)*(?!Cached|Pref
 _TORCH_ONLY = frozenset(
     {"num_workers", "pin_memory", "collate_fn", "worker_init_fn", "batch_sampler", "persistent_workers"}
 )
+_OPTIONS = ("num_workers", "pin_memory", "persistent_workers")
 _TELLING = _TORCH_ONLY | {"shuffle", "drop_last", "sampler"}
 _PARAMETERS = (
     *("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory"),
-    *("drop_last", "timeout", "worker_init_fn", "multiprocessing_context", "generator"),
+    *("drop_last", "timeout", "worker_init_fn", "multiprocessing_context", "generator", "prefetch_factor"),
+    "persistent_workers",
 )
 
 
@@ -63,6 +65,7 @@ class LoaderCall:
     pinned: Setting
     offset: int = 0
     certain: bool = True
+    persistent: Setting = Setting(State.ABSENT)  # of workers that stay from one epoch to the next
 
     def argument(self, name: str) -> ast.expr | None:
         """The expression which the call gives for a parameter of DataLoader."""
@@ -83,8 +86,8 @@ class Loaders:
         for call in self._program.of_type(ast.Call):
             offset = self._offset(call)
             if offset is not None:
-                workers, pinned = (self.setting(call, name, offset) for name in ("num_workers", "pin_memory"))
-                found.append(LoaderCall(call, workers, pinned, offset, self._is_class_in_sight(call.func)))
+                workers, pinned, kept = (self.setting(call, name, offset) for name in _OPTIONS)
+                found.append(LoaderCall(call, workers, pinned, offset, self._is_class_in_sight(call.func), kept))
         return found
 
     @cached_property

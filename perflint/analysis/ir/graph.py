@@ -145,6 +145,11 @@ class Graph:
         caught = (each for block in blocks for each in block.successors if each in self.caught - blocks)
         return self._reached_past([*caught])
 
+    def is_caught_in(self, node: ast.AST, loop: ast.AST) -> bool:
+        """May an exception that `node` raises lead to where `loop` goes on?"""
+        block, blocks = self.places[node][0], self.regions[loop].blocks
+        return any(each in self.caught & blocks for each in block.successors)
+
     # -- values
 
     @cached_property

@@ -39,8 +39,8 @@ class Calls(LibraryCalls):
 
     def outside(self, name: str) -> Locations:
         """What a variable of a scope around this one may hold."""
-        place = Location(Origin.OUTER, name)
-        return frozenset({place, *self.cells.held.get((place, VARIABLE), ())})
+        places = [Location(Origin.OUTER, each) for each in (name, *self.sharing.of_variable(name))]
+        return frozenset(places).union(*(self.cells.held.get((each, VARIABLE), ()) for each in places))
 
     def result(self, call: ast.Call) -> Locations:
         """What a call may evaluate to. Its writes and stores are noted."""

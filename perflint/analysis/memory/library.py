@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
@@ -14,6 +14,7 @@ from perflint.analysis.memory.locations import (
     ANY,
     ANYWHERE,
     ELEMENTS,
+    GRADIENTS,
     NOWHERE,
     Cells,
     Location,
@@ -25,12 +26,14 @@ from perflint.analysis.memory.locations import (
 from perflint.analysis.memory.python import (
     CONTAINERS_OF,
     FILLS,
+    GRADING,
     HOLDS,
     NEW,
     PURE_PACKAGES,
     TAKES,
     WRITES_FIRST,
 )
+from perflint.analysis.memory.sharing import Sharing
 from perflint.analysis.memory.special_methods import INDEXING, SpecialMethods
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.arguments import arguments_of
@@ -63,6 +66,7 @@ class LibraryCalls(ABC):
 
     def __init__(self, program: Program, graph: Graph, summary_of: Callable[[Function], Summary]) -> None:
         self.program, self.graph, self.summary_of = program, graph, summary_of
+        self.sharing = program.get(Sharing)
         self.cells = Cells()
         self.writes: dict[Write, None] = {}
         self._deferred = {part for node in graph.deferred for part in ast.walk(node)}
@@ -92,13 +96,15 @@ class LibraryCalls(ABC):
         return self._items(self.of(node), node)
 
     def write(
-        self, node: ast.AST, to: Iterable[Location], *,
+        self, node: ast.AST, to: Collection[Location], *,
         deep: bool = False, deferred: bool = False, attribute: str = "",
     ) -> None:  # fmt: skip
         """Note that `node` writes to these locations; `deep`: and to what can be reached from them."""
         deferred |= node in self._deferred
-        shared = (each for place in to for each in self.cells.held.get((place, "data"), ()))
-        for each in self.cells.reach(to) if deep else (*to, *shared):
+        shared = [each for place in to for each in self.cells.held.get((place, "data"), ())]
+        if GRADIENTS in to:
+            shared += [each for (_, name), held in self.cells.held.items() if name == "grad" for each in held]
+        for each in self.cells.reach([*to, *shared]) if deep else (*to, *shared):
             self.writes[Write(node, each, deep, deferred, attribute)] = None
 
     def items_at(self, locations: Locations) -> Locations:
@@ -123,6 +129,8 @@ class LibraryCalls(ABC):
     # -- torch's operations
 
     def _operation(self, call: ast.Call, operation: Operation) -> Locations:
+        if operation.does("differentiating"):
+            self._differentiate(call)
         for argument in operation.writes:
             written = self._argument(call, argument)
             self.write(call, written)
@@ -132,6 +140,13 @@ class LibraryCalls(ABC):
         own = frozenset({made(call)})
         self.cells.store(own, ELEMENTS, shared)
         return self._unknown(call) if operation.does("applying") and self._applies(call) else shared | own
+
+    def _differentiate(self, call: ast.Call) -> None:
+        """Gradients change, and what runs with backward passes: hooks, and functions with one of their own."""
+        self.write(call, [ANYWHERE if registers_hooks(self.program) else GRADIENTS], deep=True)
+        for function in self.program.of_type(ast.FunctionDef):
+            if function.name == "backward":
+                self.run(function, call, {})
 
     def _argument(self, call: ast.Call, argument: Argument) -> Locations:
         found = [self.items_at(self.of(each)) if argument.spread else self.of(each)
@@ -164,6 +179,8 @@ class LibraryCalls(ABC):
         value = self.program.value(func.value)
         receiver = self.of(func.value)
         operation = torch_ops.of_method(func.attr)
+        if func.attr in GRADING:
+            self.write(call, [GRADIENTS], deep=True)
         if func.attr == "step" and self._may_step(call, value):
             self.write(call, [*receiver, *self._given(call), ANYWHERE], deep=True)
             return NOWHERE
@@ -249,7 +266,7 @@ class LibraryCalls(ABC):
         given = self._given(call)
         package = self.program.qualified(func).partition(".")[0]
         if package not in (*PURE_PACKAGES, "torch"):  # another file's may keep what it is given, and give it back
-            given |= self.of(func) | (self.of(func.value) if isinstance(func, ast.Attribute) else NOWHERE)
+            given |= self.of(func.value if isinstance(func, ast.Attribute) else func)
         keeps = any(self._may_write(each, is_sure=True) for each in arguments_of(call))
         self.write(call, given, deep=True, deferred=keeps)  # what is given a function may call it at any time
         self.cells.store([*given, made(call)], ANY, given)

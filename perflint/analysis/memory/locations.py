@@ -26,7 +26,8 @@ class Location(NamedTuple):
     """The memory of a tensor, or an object: of its root, or the part of that at the end of `path`.
 
     A view has the location of its base. What lies outside of the function is told apart by paths of attributes and
-    items, down to a fixed depth; what the function itself makes holds other locations in cells.
+    items, down to a fixed depth; what the function itself makes holds other locations in cells. Parts of what may be
+    anywhere are attributes of that name, of anything.
     """
 
     origin: Origin
@@ -53,7 +54,9 @@ class Location(NamedTuple):
     def may_be(self, other: Location, *, within: bool = False) -> bool:
         """May both be the same; with `within`, may `other` also be a part of this one?"""
         if self.origin is Origin.ANYWHERE or other.origin is Origin.ANYWHERE:
-            return True
+            return all(name in place.path or ANY in place.path
+                       for one, place in ((self, other), (other, self)) if one.origin is Origin.ANYWHERE
+                       for name in one.path if place != ANYWHERE)  # fmt: skip
         if self.origin is not other.origin or self.root != other.root:
             return False
         for here, there in zip(self.path, other.path, strict=False):
@@ -76,6 +79,7 @@ def _may_be_one(name: str, other: str) -> bool:
 
 
 ANYWHERE = Location(Origin.ANYWHERE, "")
+GRADIENTS = Location(Origin.ANYWHERE, "", ("grad",))  # of any tensor
 Locations = frozenset[Location]
 NOWHERE: Locations = frozenset()
 

@@ -127,8 +127,8 @@ class PointsTo(ImplicitCalls):
     def _evaluated(self, node: ast.expr) -> Locations:
         value = self.program.value(node)
         if value.kind in PLAIN - {Kind.NONE} and value.sure:  # None may only have been there first
-            if isinstance(node, ast.Call):
-                self.result(node)
+            if isinstance(node, ast.Call | ast.Attribute):  # which may run a function or a property
+                _EXPRESSIONS[type(node)](self, node)
             return NOWHERE
         method = _EXPRESSIONS.get(type(node))
         return NOWHERE if method is None else method(self, node)
@@ -178,7 +178,8 @@ class PointsTo(ImplicitCalls):
             own = frozenset({made(node)})
             self.cells.store(own, ANY, [location])
             return own
-        return frozenset({location})
+        shared = self.sharing.of_parameter(node, self.graph.scope) if isinstance(self.graph.scope, FUNCTIONS) else ()
+        return frozenset({location, *shared})
 
     def _part(self, locations: Locations, source: ast.expr, steps: tuple[Step, ...]) -> Locations:
         for position, step in enumerate(steps):
@@ -195,11 +196,15 @@ class PointsTo(ImplicitCalls):
         base = self.of(node.value)
         value = self.program.value(node.value)
         is_tensor = value.kind in ARRAYS and value.sure
-        found = NOWHERE if is_tensor else self.cells.load(base, node.attr)
-        if is_tensor:  # `p.grad = s` gives it another tensor's memory
-            found = frozenset().union(*(self.cells.held.get((each, node.attr), ()) for each in base))
-        operation = torch_ops.of_attribute(node.attr) or torch_ops.of_method(node.attr)
-        if operation is not None or node.attr in ("__dict__", "_buffers", "_parameters") or is_tensor:
+        names = (node.attr, *self.sharing.of_attribute(node.attr))
+        found = NOWHERE if is_tensor else NOWHERE.union(*(self.cells.load(base, each) for each in names))
+        attribute = torch_ops.of_attribute(node.attr)
+        operation = attribute or torch_ops.of_method(node.attr)
+        if is_tensor or (attribute is not None and not attribute.shares):  # `p.grad = s` gives it another's memory
+            found = found.union(*(self.cells.held.get((each, node.attr), ()) for each in base))
+        if attribute is not None and not attribute.shares:
+            found |= {each.part(node.attr) for each in base}
+        elif operation is not None or node.attr in ("__dict__", "_buffers", "_parameters") or is_tensor:
             found |= base  # a view, or a method bound to it
         if node.attr in ("__dict__", "_buffers", "_parameters"):
             own = frozenset({made(node)})

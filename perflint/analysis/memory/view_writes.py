@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
+from perflint.analysis.autograd.effects import runs_backward
+from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.graph import Graph
 from perflint.analysis.memory.aliases import Memory
@@ -29,32 +31,55 @@ def shown_writes(
     by_alias = (write for write in points.writes if write.reaches([made(copy)]))
     yield from (write for write in by_alias if write.deferred or not write.deep)
     any_counts = backward or _is_carried(memory, copy)
+    readers = [each.node for each in reading.consumers]
     for write in memory.writes_after(source, copy):
-        if any_counts or _is_read_behind(graph, copy, write, reading):
+        if any_counts or write.deferred or _is_read_behind(graph, copy, write, readers):
             yield write
+    for write in memory.writes_by_other_parameters(source):
+        others = [each for each in readers if each is not write.node]
+        if write.deferred or _is_read_behind(graph, copy, write, others):
+            yield replace(write, deferred=True)
     yield from _writes_elsewhere(program, memory, copy, reading)
-    if (function := program.function_of(copy)) is not None and made(copy) in points.returned():
-        yield from _writes_of_callers(memory, function, points.of(source), reading, set())
+    if (function := program.function_of(copy)) is not None:
+        callers = _Callers(memory, reading, backward, {function})
+        yield from callers.writes(function, points.of(source), is_returned=made(copy) in points.returned())
 
 
-def _writes_of_callers(
-    memory: Memory, function: Function, places: Locations, reading: Reading, seen: set[Function]
-) -> Iterator[Write]:
-    """The writes to `places` of those who call `function`, which returns the copy, while they may read it."""
-    seen.add(function)
-    for site in memory.program.call_sites(function):
-        points, graph = memory.points_to(site), memory.graph(site)
-        around = memory.program.function_of(site)
-        if not isinstance(site, ast.Call) or around is function:
-            continue
-        found = points.passed(site, function, places)
-        any_counts = _is_carried(memory, site)
-        for write in points.writes:
-            is_later = write.deferred or (write.node is not site and graph.runs_after(write.node, site))
-            if is_later and write.reaches(found) and (any_counts or _is_read_behind(graph, site, write, reading)):
-                yield write
-        if around is not None and around not in seen and made(site) in points.returned():
-            yield from _writes_of_callers(memory, around, found, reading, seen)
+@dataclass(frozen=True)
+class _Callers:
+    """The writes of those who call the function of a copy, while they, or the gradients, may read the copy."""
+
+    memory: Memory
+    reading: Reading
+    backward: bool
+    seen: set[Function]
+
+    def writes(self, function: Function, places: Locations, *, is_returned: bool) -> Iterator[Write]:
+        """The writes to what is at `places` in `function`, which returns the copy or something computed from it."""
+        memory = self.memory
+        for site in memory.program.call_sites(function) if is_returned or self.backward else ():
+            if not isinstance(site, ast.Call):
+                continue
+            points, graph = memory.points_to(site), memory.graph(site)
+            found = points.passed(site, function, places)
+            readers = [*self._passes(graph)] if self.backward else []
+            readers += [each.node for each in self.reading.consumers] if is_returned else []
+            is_kept = is_returned and _is_carried(memory, site)
+            for write in points.writes:
+                if write.node is site or not write.reaches(found):
+                    continue
+                is_read = is_kept or _is_read_behind(graph, site, write, readers)
+                if is_returned if write.deferred else is_read and graph.runs_after(write.node, site):
+                    yield write
+            around = memory.program.function_of(site)
+            if around is not None and around not in self.seen:
+                self.seen.add(around)
+                yield from self.writes(around, found, is_returned=is_returned and made(site) in points.returned())
+
+    def _passes(self, graph: Graph) -> Iterator[ast.AST]:
+        """The calls that run a backward pass."""
+        calls = self.memory.program.get(CallGraph)
+        return (node for node in graph.places if calls.has(node, runs_backward))
 
 
 def _writes_elsewhere(program: Program, memory: Memory, copy: ast.Call, reading: Reading) -> Iterator[Write]:
@@ -81,9 +106,6 @@ def _is_carried(memory: Memory, copy: ast.Call) -> bool:
     )
 
 
-def _is_read_behind(graph: Graph, copy: ast.Call, write: Write, reading: Reading) -> bool:
-    """May the copy be read once the write has run, or by it?"""
-    return write.deferred or any(
-        consumer.node is write.node or graph.reaches(write.node, consumer.node, avoiding=copy)
-        for consumer in reading.consumers
-    )
+def _is_read_behind(graph: Graph, copy: ast.Call, write: Write, readers: Iterable[ast.AST]) -> bool:
+    """May one of `readers` run once the write has run, or be what writes, before the copy is made anew?"""
+    return any(node is write.node or graph.reaches(write.node, node, avoiding=copy) for node in readers)

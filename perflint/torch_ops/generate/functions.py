@@ -34,6 +34,7 @@ MODULES = {
     "torch.nn.init": "?",
     "torch.nn.utils": "?",
     "torch.nn.utils.rnn": "?",
+    "torch.autograd": "?",
     "torch.cuda": "?",
     "torch.distributed": "?",
 }
