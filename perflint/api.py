@@ -267,7 +267,7 @@ def tried(make: Callable[Given, Fix], *given: Given.args, **named: Given.kwargs)
 
 
 def joined_behind(program: Program, growing: TorchCall) -> Fix:
-    """The fix for a tensor that grows by `name = torch.cat([name, part])` in a loop: a list, joined behind the loop.
+    """The fix for a tensor that grows by `name = torch.cat([name, part])` in a loop: a list, joined after the loop.
 
     Raises Blocked where the loop needs the tensor as it grows, others may look at it, or a part may change meanwhile.
     """
@@ -306,7 +306,7 @@ def head_span(program: Program, node: ast.stmt) -> tuple[int, int]:
 
 
 def call_span(program: Program, call: ast.Call) -> tuple[int, int]:
-    """A call from its function's name, which in a chain may be lines behind the beginning, to its end."""
+    """A call from its function's name, which in a chain may be lines after the beginning, to its end."""
     end = program.span(call)[1]
     if isinstance(call.func, ast.Attribute) and not program.qualified(call.func):
         return program.span(call.func)[1] - len(call.func.attr), end

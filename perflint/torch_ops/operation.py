@@ -27,6 +27,8 @@ Trait = Literal[
     "move",  # in another place
     "to_device",  # may take the tensor to the device
     "adopting",  # makes its tensor another name for the memory of what it is given
+    "differentiating",  # changes gradients: of its arguments, or of all that its tensor was computed from
+    "linear",  # autograd keeps none of its tensors for their gradients
     "applying",  # calls a function that it is given
     "copying",  # gives its tensor's numbers, or a constant: bitwise the same on every device
     "to_host",  # copies to the host, or reads there
@@ -132,8 +134,8 @@ class Operation:
         syncs: whether the host waits for the device because the result depends on values there.
         traits: those of TRAITS that hold, to be asked for by `does`.
         dim: where the number of an axis goes; None if nowhere.
-        axes: the parameters behind the tensor of an operation along axes of it, in order: those that name axes end
-            with a colon, behind which the default stands where there is one.
+        axes: the parameters after the tensor of an operation along axes of it, in order: those that name axes end
+            with a colon, after which the default stands where there is one.
         views: the arguments whose memory the result always shows; written `out` and `self` are among them.
         may_return: the arguments whose memory the result may show or that it may be, depending on their layout, type
             or place, as of `contiguous` and `to`.

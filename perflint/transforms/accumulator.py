@@ -9,7 +9,7 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.occurrences import occurrences, seen_elsewhere
 from perflint.analysis.memory.hooks import registers_hooks
 from perflint.analysis.program import Program
-from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, own_nodes, path_of
+from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, own_nodes, path_of, receiver_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.host_reads import Read
 
@@ -65,13 +65,7 @@ def _is_addition(program: Program, node: ast.Name | ast.Attribute, path: str) ->
             and isinstance(value, ast.BinOp)
             and path_of(value.left) == path
         )
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    return (
-        isinstance(call, ast.Call)
-        and isinstance(call.func, ast.Attribute)
-        and call.func.attr == "append"
-        and call.func.value is node
-    )
+    return isinstance(statement, ast.Expr) and receiver_of(statement.value, "append") is node
 
 
 def _outermost(program: Program, loop: Loop, path: str) -> Loop:
@@ -97,4 +91,4 @@ def _check_exits(program: Program, loop: Loop, scope: ast.AST, path: str) -> Non
     left = graph.raises_to(loop)
     read = (graph.places[node][0] in left for node in occurrences(scope, path) if node in graph.places)
     if left and ("." in path or any(read)):
-        raise Blocked(f"an exception may leave the loop, and `{path}` is read behind it")
+        raise Blocked(f"an exception may leave the loop, and `{path}` is read after it")

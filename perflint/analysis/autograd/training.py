@@ -89,7 +89,7 @@ class TrainingModes:
             yield path, _Switch(call, training)
 
     def _by_callers(self, function: Function, depth: int) -> dict[str, bool]:
-        """The modes on which all callers in sight agree, by the paths that the modules have in `function`."""
+        """The modes on which all known callers agree, by the paths that the modules have in `function`."""
         found: list[dict[str, bool]] = []
         for site in self._program.call_sites(function):
             modes = self.at(site, depth - 1)

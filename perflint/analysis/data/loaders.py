@@ -14,7 +14,7 @@ from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.arguments import bind, defaults_of
-from perflint.syntax.walk import is_false
+from perflint.syntax.walk import is_false, path_of, receiver_of
 
 _GEOMETRIC = re.compile(r"torch_geometric\.(loader|data)\.(\w+\.)*(?!Cached|Prefetch)\w*Loader$")
 _TORCH_ONLY = frozenset(
@@ -55,7 +55,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class LoaderCall:
-    """A call that builds a loader; `offset` counts the positional arguments in front of the dataset.
+    """A call that builds a loader; `offset` counts the positional arguments before the dataset.
 
     `certain` is False where the class comes by way of another file, which may have changed its parameters.
     """
@@ -102,7 +102,7 @@ class Loaders:
 
     def _options(self) -> Iterator[tuple[str, ast.expr | None]]:
         for call in self._program.of_type(ast.Call):
-            if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("add_argument", "option"):
+            if receiver_of(call, "add_argument", "option") is None:
                 continue
             flags = [
                 argument.value
@@ -121,7 +121,7 @@ class Loaders:
     # -- which calls
 
     def _offset(self, call: ast.Call) -> int | None:
-        """How many positional arguments stand in front of the dataset; None where the call builds no loader."""
+        """How many positional arguments stand before the dataset; None where the call builds no loader."""
         program, function = self._program, call.func
         value = program.value(function)
         if value.kind is Kind.LIBRARY:
@@ -161,9 +161,8 @@ class Loaders:
         return value.kind is not Kind.UNKNOWN or not isinstance(function, ast.Name)
 
     def _is_super_of_loader(self, node: ast.expr) -> bool:
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"):
-            return False
-        around = next((each for each in self._program.ancestors(node) if isinstance(each, ast.ClassDef)), None)
+        is_super = isinstance(node, ast.Call) and path_of(node.func) == "super"
+        around = self._program.class_around(node) if is_super else None
         return around is not None and any(is_loader_class(self._program.qualified(base)) for base in around.bases)
 
     def _inherits_constructor(self, node: ast.ClassDef) -> bool:
@@ -244,7 +243,7 @@ class Loaders:
 
 
 def _given(call: ast.Call, name: str, offset: int) -> ast.expr | None:
-    """The expression in `call` for a parameter of DataLoader, which `offset` other arguments stand in front of."""
+    """The expression in `call` for a parameter of DataLoader, which comes after `offset` other arguments."""
     return bind(call, (*("",) * offset, *_PARAMETERS)).get(name)
 
 

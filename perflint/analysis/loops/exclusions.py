@@ -11,9 +11,9 @@ from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.facts import Program
 from perflint.analysis.heat.test_files import imports_framework
 from perflint.analysis.loops.found import Header
-from perflint.analysis.loops.header import RANGES, called
+from perflint.analysis.loops.header import RANGES
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import Function, Loop, nodes_of_body, path_of
+from perflint.syntax.walk import Function, Loop, name_called, nodes_of_body, path_of, receiver_of
 
 _GRID_NAME = re.compile(r"^(time_?(steps|points|grid|span|range)|(sigmas|betas)(_\w+)?)$")
 _SETUP = frozenset({"__init__", "__getitem__"})
@@ -46,14 +46,12 @@ def _has_another_end(program: Program, node: ast.AST, header: Header) -> bool:
 
 def _steps(program: Program, node: ast.Call) -> bool:
     """Does it step an environment, an optimizer or a scheduler, rather than a module of this file?"""
-    function = node.func
-    if not isinstance(function, ast.Attribute) or function.attr != "step":
-        return False
-    if program.value(function.value).kind is Kind.MODULE:
+    stepped = receiver_of(node, "step")
+    if stepped is None or program.value(stepped).kind is Kind.MODULE:
         return False
     callee = program.callee(node)
     owner = program.class_of(callee) if callee is not None else None
-    return callee is None or (owner is not None and path_of(function.value) != "self" and not owner.is_a("module"))
+    return callee is None or (owner is not None and path_of(stepped) != "self" and not owner.is_a("module"))
 
 
 def _is_told_the_step(node: ast.Call, header: Header) -> bool:
@@ -64,14 +62,14 @@ def _is_told_the_step(node: ast.Call, header: Header) -> bool:
 def _fills_array(program: Program, node: ast.Assign) -> bool:
     """Is an array of numpy given what nothing brings to the host, and what is there already, therefore?"""
     targets = [each.value for each in node.targets if isinstance(each, ast.Subscript)]
-    calls = {called(each) for each in ast.walk(node.value) if isinstance(each, ast.Call)}
+    calls = {name_called(each) for each in ast.walk(node.value) if isinstance(each, ast.Call)}
     return any(program.value(each).kind is Kind.NUMPY for each in targets) and not any(
         name in ("float", "int") or torch_ops.does(name, "to_host") for name in calls
     )
 
 
 def solves(loop: Loop) -> bool:
-    """Does it walk through, or read, what is named after the times or noise levels of a solver?"""
+    """Does it iterate over, or read, what is named after the times or noise levels of a solver?"""
     walked = [] if isinstance(loop, ast.While) else _sequences(loop.iter)
     read = [
         each.value for each in nodes_of_body(loop) if isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Load)
@@ -80,9 +78,9 @@ def solves(loop: Loop) -> bool:
 
 
 def _sequences(node: ast.expr) -> list[ast.expr]:
-    """What `zip(x[1:], enumerate(y))` walks through: x and y; not the bound of a range."""
+    """What `zip(x[1:], enumerate(y))` iterates over: x and y; not the bound of a range."""
     if isinstance(node, ast.Call):
         owner = [node.func.value] if isinstance(node.func, ast.Attribute) else []
-        given = [] if called(node) in RANGES else [*owner, *node.args]
+        given = [] if name_called(node) in RANGES else [*owner, *node.args]
         return [part for each in given for part in _sequences(each)]
     return _sequences(node.value) if isinstance(node, ast.Subscript) else [node]

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
-from perflint.analysis.loops.header import called
-from perflint.syntax.walk import Loop, elements_of, own_nodes, path_of, spans_an_axis
+from perflint.syntax.walk import Loop, elements_of, name_called, own_nodes, path_of, spans_an_axis
 
 
 def picks_one(index: ast.expr, is_indexed: Callable[[ast.expr], bool]) -> bool:
@@ -101,12 +100,12 @@ def proven_tensors(program: Program, loop: Loop) -> frozenset[str]:
     for node in own_nodes(program.function_of(loop) or program.tree):
         if isinstance(node, ast.Subscript) and spans_an_axis(node.slice):
             found.add(path_of(node.value))
-        elif isinstance(node, ast.Call) and called(node).endswith("_like") and node.args:
+        elif isinstance(node, ast.Call) and name_called(node).endswith("_like") and node.args:
             if program.qualified(node.func).startswith("torch."):
                 found.add(_sequence(node.args[0]))
         elif (
             isinstance(node, ast.Call)
-            and torch_ops.does(called(node), "unmistakable")
+            and torch_ops.does(name_called(node), "unmistakable")
             and isinstance(node.func, ast.Attribute)
         ):
             found.add(_sequence(node.func.value))

@@ -18,6 +18,10 @@ WRITES_FIRST = frozenset(  # of numpy, and of Python's modules of functions
     "copyto put place putmask fill_diagonal put_along_axis shuffle at setitem delitem heapify heappush heappop"
     " heapreplace heappushpop insort insort_left insort_right".split()
 )
+VIEWS = frozenset(  # of numpy and Python: another name for the memory that they are given
+    "asarray asanyarray ascontiguousarray frombuffer memoryview reshape ravel squeeze transpose atleast_1d".split()
+)
+GRADING = frozenset({"zero_grad", "unscale_"})  # of modules, optimizers and scalers: they write to gradients
 HOLDS = frozenset({"get", "items", "keys", "values", "copy"})
 FILLS = frozenset("append appendleft extend extendleft insert add update setdefault put push register".split())
 TAKES = frozenset("pop popleft popitem clear remove discard sort reverse fill partition itemset resize".split())

@@ -9,6 +9,7 @@ from perflint.analysis.loops.calls import is_abstract
 from perflint.analysis.memory.python import FILLS, HOLDS, TAKES
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind, Place, Value
+from perflint.syntax.arguments import keyword_of
 from perflint.syntax.walk import FUNCTIONS
 from perflint.transforms.aliases import is_own
 from perflint.transforms.blocked import Blocked
@@ -35,7 +36,7 @@ _READING = frozenset(  # masks and lengths, whether the device is there, or how 
 ) | {"torch.ctc_loss"}
 _STORAGE = frozenset({"set_", "resize_"})  # they exchange the memory itself
 _LATER = "do that when the loop is over"
-_APART = "do that in a function of its own, in front of this one or behind it"
+_APART = "do that in a function of its own, before this one or after it"
 _BY_HAND = (
     "if it only computes on the device, decorate the function by hand, with `cuda_graph` of perflint.runtime.graphs"
 )
@@ -56,11 +57,11 @@ def entry_of(program: Program, node: ast.Call) -> torch_ops.Operation | None:
         entry = torch_ops.of_method(node.func.attr)
     if entry is None:
         return None
-    named = {each.arg: _kind(program, each.value) for each in node.keywords if each.arg}
-    return entry.select([_kind(program, each) for each in node.args], named)
+    named = {each.arg: _table_kind(program, each.value) for each in node.keywords if each.arg}
+    return entry.select([_table_kind(program, each) for each in node.args], named)
 
 
-def _kind(program: Program, node: ast.expr) -> str:
+def _table_kind(program: Program, node: ast.expr) -> str:
     kinds = {Kind.TENSOR: torch_ops.TENSOR, Kind.NUMBER: torch_ops.NUMBER, Kind.NONE: torch_ops.NONE}
     return kinds.get(program.value(node).kind, torch_ops.OTHER)
 
@@ -153,7 +154,7 @@ def _check_size(program: Program, node: ast.Call) -> None:
 
 def _is_on_device(node: ast.Call) -> bool:
     """Does a call that makes a tensor say where, and is that not the host?"""
-    device = next((keyword.value for keyword in node.keywords if keyword.arg == "device"), None)
+    device = keyword_of(node, "device")
     named = device.args[0] if isinstance(device, ast.Call) and device.args else device
     return device is not None and not (isinstance(named, ast.Constant) and named.value in (None, "cpu"))
 
