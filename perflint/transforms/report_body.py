@@ -7,6 +7,8 @@ import re
 import string
 from collections.abc import Iterator
 
+from perflint.analysis.autograd.found import GradMode
+from perflint.analysis.autograd.mode import GradModes
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.memory.aliases import Memory
@@ -174,7 +176,8 @@ class ReportBody:
             links.append(link[0])
             node = link[1]
         is_tensor = bool(links) and not {"item", "numpy", "float", "int"} & {*links}
-        return is_tensor and not {"detach", "data"} & {*links} and not self.program.without_gradients(node)
+        is_recorded = self.program.get(GradModes).of(node) is not GradMode.OFF
+        return is_tensor and not {"detach", "data"} & {*links} and is_recorded
 
     def _base(self, node: ast.expr) -> ast.expr | None:
         return tensor_read(self.program, node)
