@@ -7,13 +7,11 @@ import re
 import string
 from collections.abc import Iterator
 
-from perflint.analysis.autograd.found import GradMode
-from perflint.analysis.autograd.mode import GradModes
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.python import PURE_PACKAGES
-from perflint.analysis.program import Program
+from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.operations import operation
 from perflint.syntax.walk import COMPREHENSIONS, path_of
 from perflint.transforms.blocked import Blocked
@@ -176,8 +174,8 @@ class ReportBody:
             links.append(link[0])
             node = link[1]
         is_tensor = bool(links) and not {"item", "numpy", "float", "int"} & {*links}
-        is_recorded = self.program.get(GradModes).of(node) is not GradMode.OFF
-        return is_tensor and not {"detach", "data"} & {*links} and is_recorded
+        quiet = self.program.grad_mode(node, callers=False) is GradMode.OFF
+        return is_tensor and not {"detach", "data"} & {*links} and not quiet
 
     def _base(self, node: ast.expr) -> ast.expr | None:
         return tensor_read(self.program, node)

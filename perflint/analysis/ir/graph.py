@@ -17,7 +17,7 @@ Step = int | Literal["each", "enter", "part"]
 
 @dataclass(eq=False, slots=True)
 class Block:
-    """Nodes that run one after the other; control enters at the first and leaves behind the last."""
+    """Nodes that run one after the other; control enters at the first and leaves after the last."""
 
     index: int
     predecessors: list[Block] = field(default_factory=list, repr=False)
@@ -48,7 +48,7 @@ class Definition(Value):
 
     @property
     def given(self) -> ast.expr | None:
-        """What gives the variable all of its value; None where that is part of something, or not in sight."""
+        """What gives the variable all of its value; None where that is part of something, or not known."""
         return self.source if not self.steps and self.updates is None else None
 
 
@@ -144,6 +144,11 @@ class Graph:
         blocks = region.blocks if region is not None else set[Block]()
         caught = (each for block in blocks for each in block.successors if each in self.caught - blocks)
         return self._reached_past([*caught])
+
+    def is_caught_in(self, node: ast.AST, loop: ast.AST) -> bool:
+        """May an exception that `node` raises lead to where `loop` goes on?"""
+        block, blocks = self.places[node][0], self.regions[loop].blocks
+        return any(each in self.caught & blocks for each in block.successors)
 
     # -- values
 
