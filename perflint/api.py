@@ -3,31 +3,35 @@
 What is offered, by the question that a rule asks:
 
 - *What is a rule?* `Rule`, with its `Option`s, whose values come as `Options`. It yields `Finding`s of a `Severity`,
-  each with a `Fix` (its `Safety`, its `Edit`s or what makes them) or with what stands in the way; `tried` tells
-  which, by `Blocked`.
+  each with a `Fix` (its `Safety`, its `Edit`s or what makes them) or with what stands in the way; `tried` tells which,
+  by `Blocked`.
 - *What does the file say?* `Program`: its tree, parents and spans; what is known of its values, functions and calls;
   its loops and their heat. Beside it `own_nodes`, `path_of`, `integer`; for annotations and isinstance `Function`,
   `FUNCTIONS`, `Loop`, `LOOPS`, `PlainLoop`.
 - *What is this value?* `Program.value` gives a `Value` of a `Kind`, with its `Place`; `is_integer` proves it whole.
 - *What does this call do?* `operation` gives the `TorchCall`: torch's canonical name, the tensor, and the `Operation`
   with its traits; `move` gives the `Move` to the device; `bind` and `Program.arguments` give what is handed over,
-  `Bound` to parameters; `torch_function` and `torch_method` look up a name,
-  `torch_does` asks for a `Trait` and `torch_name` for the canonical name; `Program.summaries` gives the `Summary` of
-  each function of another file that it may reach; `converts`, `is_view`, `joins` and `WRAPPERS`.
+  `Bound` to parameters; `torch_function` and `torch_method` look up a name, `torch_does` asks for a `Trait` and
+  `torch_name` for the canonical name; `Program.summaries` gives the `Summary` of each function of another file that it
+  may reach; `converts`, `is_view`, `joins` and `WRAPPERS`.
 - *Where does it come from, and where does it go?* `flow` gives the `Flow` of definitions to uses, `assigned` what a
-  variable may have its value of; `carrying_loop` tells what a loop carries; `occurrences` and `seen_elsewhere` tell
-  who looks at a variable; `reading` gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`;
-  `shown_writes` asks the alias analysis for each `Write` that a view in the place of a copy would show.
+  variable may have its value of, `origins` through functions and objects, too; `written_after` tells who writes to it;
+  `carrying_loop` tells what a loop carries; `occurrences` and `seen_elsewhere` tell who looks at a variable; `reading`
+  gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`; `shown_writes` asks the alias
+  analysis for each `Write` that a view in the place of a copy would show.
+- *What of gradients?* `Program.grad_mode` gives a `GradMode`, `Program.effects` the nodes that have an `Effect`, in
+  what is called, too, `Program.training_modes` which modules train, `Program.is_frozen` whether one never does, and
+  `Program.graph_uses` each `GraphUse`: who differentiates what is computed, or keeps it, which is its `Fate`.
 - *How large is it?* `shapes` gives the `Shapes`, each a `Shape`, and how many axes a tensor has at least.
-- *How often does it run?* `Program.heat` gives a `Heat`, `Program.loop_kind` a `LoopKind`; `runs_often` leaves out
-  what is kept, `makes_rare` tells what makes code rare.
-- *What of the data?* `loaders` gives each `LoaderCall`, whose options are `Setting`s in a `State`; `dataset` gives
-  the `Source`; `hands_out_own_items`, `order_changed`, and `measured_workers` from the option called `MEASURED`;
-  `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`.
+- *How often does it run?* `Program.heat` gives a `Heat`, `Program.loop_kind` a `LoopKind`; `runs_often` leaves out what
+  is kept, `makes_rare` tells what makes code rare; `loops_around` gives the loops, callers' too.
+- *What of the data?* `loaders` gives each `LoaderCall`, whose options are `Setting`s in a `State`, and `walks` the
+  loops that read it; `dataset` gives the `Source`; `hands_out_own_items`, `order_changed`, and `measured_workers` from
+  the option called `MEASURED`; `first_process_start` gives a `Start` with its `Likelihood`; `is_notebook`.
 - *How is it mended?* `rewrite` takes `Replace`, `ReplaceStatements`, `InsertBefore`, `InsertAfter`, `AddKeywords`
   (where `takes_keywords` allows), `AddName` and `Decorate`, each a `CodeChange`, with new code by `expression`,
-  `statement`, `statements`, `call_like` and `number`; `Codemod` takes a function on the libcst tree, for which
-  `matchers` are libcst's. Whole remedies: `joined_behind`, `time_loop_remedy` (a `Remedy`), `host_reads` (of each
+  `of_torch`, `statement`, `statements`, `call_like` and `number`; `Codemod` takes a function on the libcst tree, for
+  which `matchers` are libcst's. Whole remedies: `joined_behind`, `time_loop_remedy` (a `Remedy`), `host_reads` (of each
   `Sync`), `add_guard` (`Guarding`).
 - *Where is it reported?* `call_span`, `head_span`, and `Program.span`; `comments` are what a fix must keep.
 
@@ -43,12 +47,15 @@ from types import ModuleType
 from typing import ParamSpec
 
 from perflint import torch_ops
+from perflint.analysis.call_graph import loops_around
 from perflint.analysis.data.datasets import Datasets, Source
 from perflint.analysis.data.draw_order import DrawOrder
+from perflint.analysis.data.iteration import Iteration
 from perflint.analysis.data.loaders import LoaderCall, Loaders, Setting, State
 from perflint.analysis.data.measured import OPTION as MEASURED
 from perflint.analysis.data.measured import call_text as _call_text
 from perflint.analysis.data.measured import of_option as _of_option
+from perflint.analysis.data.origins import Origins
 from perflint.analysis.data.starts import Start, Starts
 from perflint.analysis.heat.rarity import makes_rare
 from perflint.analysis.heat.syncs import Sync
@@ -56,11 +63,12 @@ from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.occurrences import occurrences, seen_elsewhere
 from perflint.analysis.links import Likelihood, Summary
+from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.consumers import reading
 from perflint.analysis.memory.locations import Write
 from perflint.analysis.memory.roles import WRAPPERS, Consumer, Reading, Role, converts, is_view, joins
 from perflint.analysis.memory.view_writes import shown_writes
-from perflint.analysis.program import Heat, Kind, LoopKind, Place, Program, Value
+from perflint.analysis.program import Effect, Fate, GradMode, GraphUse, Heat, Kind, LoopKind, Place, Program, Value
 from perflint.analysis.values.dtypes import is_integer
 from perflint.analysis.values.operations import Move, TorchCall, move, operation
 from perflint.analysis.values.shape import Shape
@@ -73,6 +81,7 @@ from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, PlainLoop, in
 from perflint.torch_ops import Operation, Trait
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.guard import Guarding, add_guard, is_notebook
+from perflint.transforms.names import of_torch
 from perflint.transforms.operations import (
     AddKeywords,
     AddName,
@@ -89,106 +98,19 @@ from perflint.transforms.rewrite import Codemod, rewrite
 from perflint.transforms.template import call_like, expression, number, statement, statements
 
 __all__ = [
-    "FUNCTIONS",
-    "LOOPS",
-    "MEASURED",
-    "WRAPPERS",
-    "AddKeywords",
-    "AddName",
-    "Blocked",
-    "Bound",
-    "CodeChange",
-    "Codemod",
-    "Consumer",
-    "Decorate",
-    "Edit",
-    "Finding",
-    "Fix",
-    "Flow",
-    "Function",
-    "Guarding",
-    "Heat",
-    "InsertAfter",
-    "InsertBefore",
-    "Kind",
-    "Likelihood",
-    "LoaderCall",
-    "Loop",
-    "LoopKind",
-    "Move",
-    "Operation",
-    "Option",
-    "Options",
-    "Place",
-    "PlainLoop",
-    "Program",
-    "Reading",
-    "Remedy",
-    "Replace",
-    "ReplaceStatements",
-    "Role",
-    "Rule",
-    "Safety",
-    "Setting",
-    "Severity",
-    "Shape",
-    "Shapes",
-    "Source",
-    "Start",
-    "State",
-    "Summary",
-    "Sync",
-    "TorchCall",
-    "Trait",
-    "Value",
-    "Write",
-    "add_guard",
-    "assigned",
-    "bind",
-    "call_like",
-    "call_span",
-    "carrying_loop",
-    "comments",
-    "converts",
-    "dataset",
-    "expression",
-    "first_process_start",
-    "flow",
-    "hands_out_own_items",
-    "head_span",
-    "host_reads",
-    "integer",
-    "is_integer",
-    "is_notebook",
-    "is_view",
-    "joined_behind",
-    "joins",
-    "loaders",
-    "makes_rare",
-    "matchers",
-    "measured_workers",
-    "move",
-    "number",
-    "occurrences",
-    "operation",
-    "order_changed",
-    "own_nodes",
-    "path_of",
-    "reading",
-    "rewrite",
-    "runs_often",
-    "seen_elsewhere",
-    "shapes",
-    "shown_writes",
-    "statement",
-    "statements",
-    "takes_keywords",
-    "time_loop_remedy",
-    "torch_does",
-    "torch_function",
-    "torch_method",
-    "torch_name",
-    "tried",
+    "FUNCTIONS", "LOOPS", "MEASURED", "WRAPPERS", "AddKeywords", "AddName", "Blocked", "Bound", "CodeChange",
+    "Codemod", "Consumer", "Decorate", "Edit", "Effect", "Fate", "Finding", "Fix", "Flow", "Function", "GradMode",
+    "GraphUse", "Guarding", "Heat", "InsertAfter", "InsertBefore", "Kind", "Likelihood", "LoaderCall", "Loop",
+    "LoopKind", "Move", "Operation", "Option", "Options", "Place", "PlainLoop", "Program", "Reading", "Remedy",
+    "Replace", "ReplaceStatements", "Role", "Rule", "Safety", "Setting", "Severity", "Shape", "Shapes", "Source",
+    "Start", "State", "Summary", "Sync", "TorchCall", "Trait", "Value", "Write", "add_guard", "assigned", "bind",
+    "call_like", "call_span", "carrying_loop", "comments", "converts", "dataset", "expression",
+    "first_process_start", "flow", "hands_out_own_items", "head_span", "host_reads", "integer", "is_integer",
+    "is_notebook", "is_view", "joined_behind", "joins", "loaders", "loops_around", "makes_rare", "matchers",
+    "measured_workers", "move", "number", "occurrences", "of_torch", "operation", "order_changed", "origins",
+    "own_nodes", "path_of", "reading", "rewrite", "runs_often", "seen_elsewhere", "shapes", "shown_writes",
+    "statement", "statements", "takes_keywords", "time_loop_remedy", "torch_does", "torch_function", "torch_method",
+    "torch_name", "tried", "walks", "written_after",
 ]  # fmt: skip
 
 Given = ParamSpec("Given")
@@ -231,6 +153,19 @@ def assigned(program: Program, name: ast.Name) -> list[ast.expr]:
     found = [each.source for each in values if isinstance(each, Definition) and each.updates is None and not each.steps]
     sources = [each for each in found if each is not None]
     return sources if len(sources) == len(values) else []
+
+
+def origins(program: Program, node: ast.expr) -> list[ast.AST]:
+    """The nodes that a value may come from, through names, attributes of self, branches, functions and their callers.
+
+    A loop stands for what it walks, and a parameter, or a name of which nothing is known, for itself.
+    """
+    return program.get(Origins).of(node)
+
+
+def written_after(program: Program, node: ast.expr, point: ast.AST) -> list[Write]:
+    """The writes that may run after `point`, in the same function, and change what `node` holds there, by any alias."""
+    return list(program.get(Memory).writes_after(node, point))
 
 
 def carrying_loop(program: Program, use: ast.Name, definition: ast.Name) -> Loop | None:
@@ -285,6 +220,11 @@ def loaders(program: Program) -> list[LoaderCall]:
     return program.get(Loaders).calls
 
 
+def walks(program: Program, loader: LoaderCall) -> list[ast.For]:
+    """The loops of this file that may walk `loader`, also where functions hand it on."""
+    return program.get(Iteration).loops(loader.call)
+
+
 def measured_workers(option: str, loader: LoaderCall) -> tuple[int, int] | None:
     """The workers, and the batches that each keeps ready, which runs of `loader` have found enough; None before.
 
@@ -327,7 +267,7 @@ def tried(make: Callable[Given, Fix], *given: Given.args, **named: Given.kwargs)
 
 
 def joined_behind(program: Program, growing: TorchCall) -> Fix:
-    """The fix for a tensor that grows by `name = torch.cat([name, part])` in a loop: a list, joined behind the loop.
+    """The fix for a tensor that grows by `name = torch.cat([name, part])` in a loop: a list, joined after the loop.
 
     Raises Blocked where the loop needs the tensor as it grows, others may look at it, or a part may change meanwhile.
     """
@@ -366,7 +306,7 @@ def head_span(program: Program, node: ast.stmt) -> tuple[int, int]:
 
 
 def call_span(program: Program, call: ast.Call) -> tuple[int, int]:
-    """A call from its function's name, which in a chain may be lines behind the beginning, to its end."""
+    """A call from its function's name, which in a chain may be lines after the beginning, to its end."""
     end = program.span(call)[1]
     if isinstance(call.func, ast.Attribute) and not program.qualified(call.func):
         return program.span(call.func)[1] - len(call.func.attr), end

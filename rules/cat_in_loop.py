@@ -6,7 +6,7 @@ Reports `out = torch.cat([out, part])`, and the like with `hstack`, `vstack`, `d
 iteration of a loop reads back what the one before has put together. *collected*: nothing else in the loop reads it.
 *fed-back* is advice: a loop that generates step by step hands what it has so far to the model, in the end a small
 buffer of tokens; in other loops such growth is what the computation is (dense blocks), and is left alone. So is what
-each iteration makes anew, a list that is joined behind the loop, what grows once an epoch, loops over the layers or
+each iteration makes anew, a list that is joined after the loop, what grows once an epoch, loops over the layers or
 branches of a model, loops of a few iterations, and tests.
 
 ## Why it is slow
@@ -37,7 +37,7 @@ A buffer of tokens is allocated once for all steps, and filled: `tokens[:, step]
 
 ## Fix safety
 
-`exact`: the parts go into a list, also the tensor that the loop starts with, and are joined once behind the loop, after
+`exact`: the parts go into a list, also the tensor that the loop starts with, and are joined once after the loop, after
 no iteration, too. Where a part is an index or a slice of another tensor, all of that stays in memory until then:
 `behaviour`. It is assumed that all parts are of one type, and that modules give new tensors. There is no fix for
 attributes, where others may look at the variable, or know a part or the first tensor, where the loop leaves with it,
@@ -75,7 +75,7 @@ class CatInLoop(Rule):
         for statement in () if program.is_test else program.of_type(ast.Assign):
             for growing, own in _growing(program, statement):
                 loop = _loop_around(program, statement, own)
-                kind = _kind(program, loop, statement) if loop is not None else ""
+                kind = _kind_of_growth(program, loop, statement) if loop is not None else ""
                 if not kind:
                     continue
                 fixes, blocked = api.tried(api.joined_behind, program, growing)
@@ -109,11 +109,11 @@ def _loop_around(program: Program, statement: ast.Assign, own: ast.expr) -> Loop
     return loop if stores == [target] else None
 
 
-def _kind(program: Program, loop: Loop, statement: ast.Assign) -> str:
+def _kind_of_growth(program: Program, loop: Loop, statement: ast.Assign) -> str:
     """What becomes of the growing tensor in the loop; empty where it is no defect."""
     path, own = api.path_of(statement.targets[0]), set(ast.walk(statement))
     others = (each for each in api.occurrences(loop, path) if each not in own and isinstance(each.ctx, ast.Load))
-    if not all(_asks_for_none(program, each) or _leaves(program, each) for each in others):
+    if not all(_asks_for_none(program, each) or _is_returned(program, each) for each in others):
         return "fed-back" if program.loop_kind(loop) is LoopKind.TIME else ""
     inner = (each for each in ast.walk(loop) if isinstance(each, api.LOOPS) and each is not loop)
     is_epoch = program.loop_kind(loop) is LoopKind.OTHER and any(program.loop_kind(e) is LoopKind.STEP for e in inner)
@@ -125,7 +125,7 @@ def _asks_for_none(program: Program, read: ast.AST) -> bool:
     return isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is | ast.IsNot)
 
 
-def _leaves(program: Program, read: ast.AST) -> bool:
+def _is_returned(program: Program, read: ast.AST) -> bool:
     return isinstance(program.statement_of(read), ast.Return)
 
 

@@ -42,16 +42,19 @@ walks a loader and another, where `iter(loader)` stands apart from the first `ne
 generator, too. A plain `for` does both at once. A loader that leaves the file is taken to be walked so there.
 It is `behaviour`, too, where nothing shows that workers read the same: where a dataset holds a model, or a stream that
 it reads on in; where a loop changes what the dataset holds by another name, its methods, or a setting of torch; where
-reading prints, writes files or asks for its process or the environment; where code out of sight is given, in a loop
-behind the loader, what items are made of; and where `worker_init_fn` does more than seed.
+reading prints, writes files or asks for its process or the environment; where unanalysed code is given, in a loop
+after the loader, what items are made of; and where `worker_init_fn` does more than seed.
 
 Workers are not added (and the reason is given) where they would fail or read something else: lambdas and local
 functions or classes, which cannot be pickled; a dataset that uses the GPU, keeps an open file, or changes as it is
 read; a number that comes from a variable; whatever `__getitem__` or `collate_fn` leave behind in their own object, in
 what that holds, or in the module, which would stay in the workers. Neither keyword is added to a DataLoader that is
 imported by way of another module of the project: its constructor may be another one. Neither option is added where
-items are handed out uncollated (`batch_size=None`, or a `collate_fn` that passes them on), unless the file shows that
-the dataset makes each of them anew: what a loop writes to them in place is written to the dataset. If workers would
+items are returned uncollated (`batch_size=None`, or a `collate_fn` that passes them on), unless the file shows that
+the dataset makes each of them anew: what a loop writes to them in place is written to the dataset. Nor are workers
+added where reading an item does no work that they could take over, as of a `TensorDataset`, a list, or a class that
+only indexes what it holds: passing a batch between processes takes longer than that. Where nothing but workers is
+missing there, the finding is advice. If workers would
 then be started while the module is being imported, the same fix puts the main guard in.
 
 The option `workers` of this rule says how many to ask for. The default of 4 is a start that few machines cannot
@@ -70,6 +73,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 from perflint import api
@@ -94,7 +98,8 @@ from perflint.api import (
 
 _OPTIONS = ("num_workers", "pin_memory")
 _AHEAD = 2  # batches that each worker keeps ready unless it is told otherwise
-_OWN_ITEMS = "its items are handed out as they are, and what is written to them in place would no longer be kept"
+_IN_MEMORY = "its items lie in memory, where workers are mostly slower: `perflint run --tune-loader` measures it"
+_OWN_ITEMS = "its items are returned as they are, and what is written to them in place would no longer be kept"
 
 
 class DataloaderDefaults(Rule):
@@ -120,6 +125,8 @@ class DataloaderDefaults(Rule):
             source = api.dataset(program, loader)
             if source.on_device:
                 continue
+            if source.is_in_memory and not measured:
+                source = replace(source, obstacle=source.obstacle or _IN_MEMORY)
             if source.is_iterable or not workers:
                 del settings["num_workers"]
             if source.uses_device or _batches_stay_on_host(program, loader):
@@ -153,14 +160,15 @@ class DataloaderDefaults(Rule):
             fix, reason = _fix(program, loader, source, missing, wanted)
         return self.finding(
             program.span(loader.call),
-            _message(loader, missing, reason if fix else ""),
+            _message(missing, reason if fix else ""),
             kind=",".join(missing),
             fixes=(fix,) if fix else (),
             blocked="" if fix else reason,
+            severity=Severity.ADVICE if missing == ["num_workers"] and reason == _IN_MEMORY else None,
         )
 
 
-def _message(loader: LoaderCall, missing: list[str], reason: str) -> str:
+def _message(missing: list[str], reason: str) -> str:
     parts = {
         "num_workers": "batches are prepared in the training process, while the device waits (num_workers is 0)",
         "pin_memory": "batches lie in memory that is not pinned, so that copies to the device wait (no pin_memory)",
@@ -180,7 +188,7 @@ def _stays_on_host(program: Program, loader: LoaderCall) -> bool:
 
 
 def _batches_stay_on_host(program: Program, loader: LoaderCall) -> bool:
-    """Is this loader read where it is built, its batches only handed to their own methods and torch's functions?"""
+    """Is this loader read where it is built, its batches only passed to their own methods and torch's functions?"""
     loops = [loop for loop in program.of_type(ast.For) if program.value(loop.iter).node is loader.call]
     around = program.function_of(loader.call)
     if around is None or not loops or any(program.function_of(loop) is not around for loop in loops):
@@ -251,7 +259,7 @@ def _obstacle(program: Program, loader: LoaderCall, setting: Setting) -> str:
     if not loader.certain and setting.value is None:
         return "the class comes by way of another file, which may have given it other parameters"
     if setting.state is State.OFF and not isinstance(setting.value, ast.Constant):
-        where = f"`{program.segment(setting.value)}`" if setting.value is not None else "the arguments behind `**`"
+        where = f"`{program.segment(setting.value)}`" if setting.value is not None else "the arguments after `**`"
         return f"it comes from {where}: change it there"
     return ""
 

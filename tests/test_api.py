@@ -45,5 +45,6 @@ def test_the_api_imports_no_libcst_before_somebody_asks_for_matchers() -> None:
 
 
 def test_new_rules_stay_short() -> None:
-    for name in ("cat_in_loop", "host_tensor"):
-        assert len((ROOT / "rules" / f"{name}.py").read_text(encoding="utf-8").splitlines()) < 150
+    longer = {"dataloader_defaults.py"}  # written before there was an API
+    lines = {each.name: len(each.read_text(encoding="utf-8").splitlines()) for each in (ROOT / "rules").glob("*.py")}
+    assert {name for name, count in lines.items() if count > 150} <= longer

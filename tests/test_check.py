@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from perflint.documents.disk import Unreadable, read_bytes
 from perflint.engine.catalogue import rules_by_name
-from perflint.engine.check import FRAME_CONTEXT, FRAME_LIMIT, check_bytes, check_path, check_text
+from perflint.engine.check import FRAME_CONTEXT, FRAME_LIMIT, check_bytes, check_text
 from perflint.engine.problems import InternalProblem, RuleCrash
 from perflint.engine.results import FileResult
 from perflint.engine.rule import Rule
@@ -111,8 +112,9 @@ def test_what_is_no_text_is_a_problem(data: bytes) -> None:
 
 
 def test_what_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
-    assert check_path(str(tmp_path / "missing.py"), (EVAL,), {}).problem is not None
-    assert check_path(str(tmp_path), (EVAL,), {}).problem is not None
+    for path in (tmp_path / "missing.py", tmp_path):
+        with pytest.raises(Unreadable):
+            read_bytes(path)
 
 
 def test_code_that_a_rule_itself_wrote_wrongly_is_not_blamed_on_the_file() -> None:

@@ -6,9 +6,22 @@ import ast
 from collections.abc import Callable, Iterable, Sequence
 
 from perflint.analysis.facts import Program
-from perflint.syntax.walk import Function, body_of
+from perflint.syntax.walk import LOOPS, Function, Loop, body_of
 
 Effect = Callable[[Program, ast.Call], bool]  # what a call does by itself, by the summaries of other files included
+
+
+def loops_around(program: Program, node: ast.AST) -> list[Loop]:
+    """The loops that run `node` again and again: those around it, and around the calls of its function in the file."""
+    found, pending, seen = dict[Loop, None](), [node], {node}
+    for each in pending:
+        function = program.function_of(each)
+        own = (around for around in program.ancestors(each) if isinstance(around, LOOPS))
+        found |= dict.fromkeys(loop for loop in own if program.function_of(loop) is function)
+        new = [site for site in program.call_sites(function) if site not in seen] if function is not None else []
+        pending += new
+        seen.update(new)
+    return list(found)
 
 
 class CallGraph:

@@ -1,20 +1,21 @@
-"""What is known about one file: its names, values, loops and heat, each worked out by a pass when first asked for."""
+"""What is known about one file: its names, values, loops and heat, each computed by a pass when first asked for."""
 
 from __future__ import annotations
 
 import ast
 import copy
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from perflint.analysis.autograd.found import Effect, GradMode, GraphUse
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.heat.test_files import holds_tests
-from perflint.analysis.links import ALONE, Context, Says, Summary
+from perflint.analysis.links import ALONE, Context, Likelihood, Says, Summary
 from perflint.analysis.loops.found import LoopKind, TimeLoop
-from perflint.analysis.values.call_targets import targets_of
+from perflint.analysis.values.call_targets import named_functions, targets_of
 from perflint.analysis.values.classes import ClassInfo
 from perflint.analysis.values.device_use import says_of, trains
 from perflint.analysis.values.execute import Executor
@@ -23,12 +24,11 @@ from perflint.analysis.values.values import UNKNOWN, Kind, Place, Value
 from perflint.syntax.arguments import Bound, bind, is_of_class, is_static
 from perflint.syntax.module import Module
 from perflint.syntax.scripts import is_main_guard
-from perflint.syntax.walk import FUNCTIONS, Function, Loop, own_nodes, path_of
+from perflint.syntax.walk import Function, Loop, own_nodes, path_of
 
 Fact = TypeVar("Fact")
 
 _DEFAULT_DEVICE = re.compile(r"set_default_device|set_default_tensor_type\(.*cuda")
-_NO_GRADIENTS = frozenset({"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad"})
 
 
 class LoopPass(Protocol):
@@ -57,23 +57,44 @@ class HeatPass(Protocol):
         """How often the body of `function` runs."""
 
 
+class AutogradPass(Protocol):
+    """The interface of the passes over gradients, for the passes that they depend on themselves."""
+
+    def grad_mode(self, node: ast.AST, *, callers: bool) -> GradMode:
+        """Whether gradients are recorded where `node` runs."""
+
+    def effects(self, node: ast.AST, effect: Effect) -> list[ast.AST]:
+        """The nodes with `effect` that running `node` may reach."""
+
+    def training_modes(self, node: ast.AST) -> dict[str, bool]:
+        """Whether each module whose mode is known is in training mode when `node` runs."""
+
+    def is_frozen(self, module: ast.AST) -> bool:
+        """May the file have switched off the gradients of `module`?"""
+
+    def graph_uses(self, place: ast.AST) -> list[GraphUse]:
+        """Who differentiates, or may, what `place` computes."""
+
+
 @dataclass
 class Asked:
-    """What the analyses of a file asked of the other files: what the functions named in `memory` write to, and more."""
+    """What the analyses of a file asked of the other files: the effects of the functions named, and who runs it how."""
 
-    memory: set[str] = field(default_factory=set)
+    effects: set[str] = field(default_factory=set)
     whether_compiled: bool = False
+    whether_quiet: bool = False
 
 
 class Program(Module):
     """One file with all that is known about it. A pass is what makes something of a Program: a function or a class.
 
     A pass that needs another imports it and calls `get` for its result. Those that depend on each other go through this
-    class: `perflint.analysis.program` sets its `loops` and `heats`.
+    class: `perflint.analysis.program` sets its `loops`, `heats` and `autograd`.
     """
 
     loops: ClassVar[Callable[[Program], LoopPass]]
     heats: ClassVar[Callable[[Program], HeatPass]]
+    autograd: ClassVar[Callable[[Program], AutogradPass]]
 
     def __init__(self, text: str, context: Context = ALONE, tree: ast.Module | None = None) -> None:
         super().__init__(text, tree)
@@ -105,7 +126,7 @@ class Program(Module):
         return Program(self.text, context)
 
     def get(self, work_out: Callable[[Program], Fact]) -> Fact:
-        """What the pass `work_out` finds in this program, worked out when it is first asked for."""
+        """What the pass `work_out` finds in this program, computed when it is first asked for."""
         if work_out not in self._known:
             self._known[work_out] = work_out(self)
         fact: Fact = self._known[work_out]
@@ -123,7 +144,7 @@ class Program(Module):
         """Do its tensors all live on the host: by what the programs say that it is part of, or else by what it says?
 
         That is a script, with all that it imports, which trains or evaluates and never speaks of a device. A file that
-        is handed model, optimizer and data, and builds none of them, can't tell by itself: others may have moved those.
+        is passed model, optimizer and data, and builds none of them, can't tell by itself: others may have moved those.
         """
         on_host = self._context.on_host
         return self.says.stays_on_host if on_host is None else on_host
@@ -154,7 +175,7 @@ class Program(Module):
             default_place=Place.HOST if self.is_host_only else Place.DEVICE,
             default_device_set=bool(_DEFAULT_DEVICE.search(self.text)),
         )
-        executor.roles = roles(self._walk.of_type(ast.Attribute), self._walk.of_type(ast.Call))
+        executor.roles = roles(self.of_type(ast.Attribute), self.of_type(ast.Call))
         executor.stays_home = self.is_host_only or (self._context.on_host is None and Says.SCRIPT in self.says)
         executor.calls = self._context.calls
         executor.summaries = {summary.target: summary for summary in self._context.summaries}
@@ -203,6 +224,18 @@ class Program(Module):
             known = self._facts.summaries
             yield from (known[target] for target in self.targets(node) if target in known)
 
+    def differentiates_elsewhere(self, targets: Iterable[str]) -> Likelihood | None:
+        """Does one of the functions of other files, named as in `targets`, differentiate? None where none has told."""
+        self.asked.effects.update(targets)
+        found = (self._facts.summaries.get(each) for each in targets) if self._context.summaries else ()
+        told = [each.differentiates for each in found if each is not None and each.differentiates is not None]
+        return max(told) if told else None
+
+    def is_called_without_gradients(self, function: Function) -> bool:
+        """Do other files call `function` where gradients are switched off?"""
+        self.asked.whether_quiet = True
+        return any(node is function for name, node in named_functions(self.tree) if name in self._context.quiet)
+
     @cached_property
     def trains_elsewhere(self) -> bool:
         """Do functions of other files train, by their summaries?"""
@@ -219,7 +252,7 @@ class Program(Module):
         return info.owner if info is not None else None
 
     def base_names(self, node: ast.ClassDef) -> tuple[str, ...]:
-        """The qualified names of the bases of a class; of one that this file defines, its name behind an @."""
+        """The qualified names of the bases of a class; of one that this file defines, its name after an @."""
         info = self._facts.classes.get(node)
         return (*info.base_names, *(f"@{base.node.name}" for base in info.bases)) if info is not None else ()
 
@@ -266,26 +299,30 @@ class Program(Module):
             for node in own_nodes(loop)
         )  # fmt: skip
 
-    def without_gradients(self, node: ast.AST) -> bool:
-        """Does `node` run under `torch.no_grad()` or `torch.inference_mode()`, of its own function or the loop's?"""
-        for parent in self.ancestors(node):
-            if isinstance(parent, ast.With | ast.AsyncWith) and any(
-                isinstance(item.context_expr, ast.Call) and self.qualified(item.context_expr.func) in _NO_GRADIENTS
-                for item in parent.items
-            ):
-                return True
-            if isinstance(parent, FUNCTIONS):
-                decorators = getattr(parent, "decorator_list", [])
-                names = {self.qualified(d.func if isinstance(d, ast.Call) else d) for d in decorators}
-                return bool(names & _NO_GRADIENTS) or parent in self._gradients_off
-        return False
+    # -- gradients
 
-    @cached_property
-    def _gradients_off(self) -> frozenset[ast.AST | None]:
-        """The functions that call `torch.set_grad_enabled(False)`."""
-        if "set_grad_enabled" not in self.text:
-            return frozenset()
-        switches = (node for node in self.of_type(ast.Call) if self.qualified(node.func) == "torch.set_grad_enabled")
-        return frozenset(
-            self.function_of(node) for node in switches if node.args and self.value(node.args[0]).literal is False
-        )
+    def grad_mode(self, node: ast.AST, *, callers: bool = True) -> GradMode:
+        """Whether gradients are recorded where `node` runs: by its function, and with `callers` by known ones.
+
+        UNKNOWN where callers disagree, or a framework, another file or a value may switch them off.
+        """
+        return self.get(Program.autograd).grad_mode(node, callers=callers)
+
+    def effects(self, node: ast.AST, effect: Effect) -> list[ast.AST]:
+        """The nodes with `effect`, of those that running `node` may reach in this file."""
+        return self.get(Program.autograd).effects(node, effect)
+
+    def training_modes(self, node: ast.AST) -> dict[str, bool]:
+        """Whether each module whose mode is known, by its path, is in training mode when `node` runs."""
+        return self.get(Program.autograd).training_modes(node)
+
+    def is_frozen(self, module: ast.AST) -> bool:
+        """May the file have switched off the gradients of the parameters of `module`, by its last name?"""
+        return self.get(Program.autograd).is_frozen(module)
+
+    def graph_uses(self, place: ast.AST) -> list[GraphUse]:
+        """Who differentiates, or may, what an expression, statement or function computes with gradients.
+
+        Empty where nobody does, as far as this file and the names of others tell.
+        """
+        return self.get(Program.autograd).graph_uses(place)

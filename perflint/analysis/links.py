@@ -52,7 +52,7 @@ class HotCall:
 class ParameterEffect:
     """What a function does with what it is given for a parameter: write to it, return it or a part of it.
 
-    The name of `*args` and `**kwargs` has its stars, and a "*" alone stands in front of those given by keyword alone.
+    The name of `*args` and `**kwargs` has its stars, and a "*" alone stands before those given by keyword alone.
     """
 
     name: str
@@ -68,6 +68,7 @@ class Summary:
     `trains`: a call does one step of training; `draws`: on data that it fetches itself. `starts`: a call starts
     processes; `loads`: iterating over the result, or over an object of the class, does. `memory`: what a call does with
     each of its parameters, and with nothing else that its caller could know; None where that is unknown.
+    `differentiates`: a call takes gradients, or asks for some; None where nobody asked.
     """
 
     target: str
@@ -77,11 +78,13 @@ class Summary:
     starts: Likelihood = Likelihood.NO
     loads: Likelihood = Likelihood.NO
     memory: tuple[ParameterEffect, ...] | None = None
+    differentiates: Likelihood | None = None
 
     @property
     def is_empty(self) -> bool:
         """Does it hold nothing that a caller could use?"""
-        return not (self.returns or self.trains or self.starts_processes or self.memory is not None)
+        known = (self.memory, self.differentiates) != (None, None)
+        return not (self.returns or self.trains or self.starts_processes or known)
 
     @property
     def starts_processes(self) -> bool:
@@ -101,8 +104,10 @@ class Links:
     It exports its hot `calls`, the `functions` whose heat depends on their callers, its classes with their `bases`, and
     the `summaries` of its functions. It queries the summaries of targets in other files: `result_queries` ask whether
     they return a tensor, `guess_queries` whether a guess of that is right, `step_queries` whether a call trains,
-    `start_queries` whether it starts processes, `memory_queries` what it does with its arguments. `imports` names what
-    it imports at module level; `says` is where it computes; `compile_query`: it asks whether others compile it.
+    `start_queries` whether it starts processes, `effect_queries` what it does with its arguments and gradients.
+    `imports` names what it imports at module level; `says` is where it computes; `compile_query`: it asks whether
+    others compile it. `quiet` are the targets that it calls where gradients are switched off, or may be; `quiet_query`:
+    it asks which of its functions others call so.
     """
 
     calls: tuple[HotCall, ...] = ()
@@ -113,15 +118,17 @@ class Links:
     guess_queries: tuple[str, ...] = ()
     step_queries: tuple[str, ...] = ()
     start_queries: tuple[str, ...] = ()
-    memory_queries: tuple[str, ...] = ()
+    effect_queries: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
     says: Says = Says.NOTHING
     compile_query: bool = False
+    quiet: tuple[str, ...] = ()
+    quiet_query: bool = False
 
     @property
     def queries(self) -> frozenset[str]:
         """Every target that the file queries."""
-        named = (self.result_queries, self.guess_queries, self.step_queries, self.start_queries, self.memory_queries)
+        named = (self.result_queries, self.guess_queries, self.step_queries, self.start_queries, self.effect_queries)
         return frozenset().union(*named)
 
 
@@ -129,7 +136,7 @@ class Links:
 class Context:
     """What the other files of a run contribute to one: their hot calls of it, and the summaries that it queried.
 
-    `asked` are its functions of which others ask what they do with their arguments.
+    `asked` are its functions of whose effects others ask, `quiet` those that others call without gradients.
     `on_host`: whether the programs that it is part of never leave the host; None if unknown.
     `is_compiled`: whether one of these programs compiles with torch.jit, if it asked.
     """
@@ -139,9 +146,10 @@ class Context:
     on_host: bool | None = None
     is_compiled: bool = False
     asked: tuple[str, ...] = ()
+    quiet: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.calls or self.summaries or self.is_compiled or self.asked) or self.on_host is not None
+        return any((self.calls, self.summaries, self.is_compiled, self.asked, self.quiet)) or self.on_host is not None
 
 
 NONE = Links()

@@ -103,6 +103,7 @@ def check(paths: tuple[Path, ...], write_baseline: Path | None, add_ignore: bool
 @options.SELECTION
 @options.STDIN_NAME
 @options.JOBS
+@options.CACHE
 @options.COLOR
 @options.VERBOSITY
 def fix(paths: tuple[Path, ...], apply: bool, verified: bool, **typed: Any) -> int:

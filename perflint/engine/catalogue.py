@@ -16,7 +16,13 @@ from types import ModuleType
 from perflint.engine import unused_ignore
 from perflint.engine.rule import GROUPS, Rule, Severity
 
-PAGE_HEADINGS = ("What it does", "Why it is slow", "Example", "Use instead", "Fix safety", "Measured")
+PAGE_HEADINGS = (
+    "What it does",
+    "Why it is slow",
+    "Example",
+    "Use instead",
+    "Fix safety",
+)  # `Measured` follows once it is
 ENTRY_POINT_GROUP = "perflint.rules"
 
 

@@ -6,14 +6,14 @@ import hashlib
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from perflint.analysis.links import ALONE, NONE, Context, Links
 from perflint.analysis.program import Program
 from perflint.analysis.values.call_targets import receives_tensors
 from perflint.analysis.values.linking import links_of, links_without_torch
-from perflint.documents.disk import Unreadable, read_bytes
+from perflint.documents.disk import Unreadable
 from perflint.documents.document import Document, decode
 from perflint.engine import suppress
 from perflint.engine.problems import FILE_FAULTS, TOO_LARGE, RuleCrash, problem_of
@@ -62,16 +62,16 @@ def check_text(
 def _examine(
     text: str, rules: Sequence[Rule], options: Mapping[str, Options], context: Context
 ) -> tuple[tuple[Finding, ...], Program]:
-    """The findings, and the program, of which nothing is worked out where the screen tells that there are none."""
+    """The findings, and the program, of which nothing is computed where the screen tells that there are none."""
     if "\0" in text:
         raise SyntaxError("source code cannot contain null bytes")  # some Pythons raise ValueError
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what the compiler says of escapes is none of our business
-        with _Blamed("", FILE_FAULTS):
+        with _blamed("", FILE_FAULTS):
             program = Program(text, context)
         findings: set[Finding] = set()
         for rule in rules if receives_tensors(context.calls) else can_fire(rules, text):
-            with _Blamed(rule.name, TOO_LARGE):
+            with _blamed(rule.name, TOO_LARGE):
                 findings.update(rule.check(program, options.get(rule.name, {})))
     return tuple(sorted(findings, key=lambda each: (each.start, each.end, each.rule, each.kind))), program
 
@@ -81,26 +81,15 @@ def _concerns(text: str, context: Context) -> bool:
     return may_use_torch(text) or receives_tensors(context.calls) or bool(context.asked)
 
 
-class _Blamed:
-    """Turns what is raised inside into a RuleCrash, but for what is the file's fault."""
-
-    def __init__(self, rule: str, faults: tuple[type[Exception], ...]) -> None:
-        self.rule, self.faults = rule, faults
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if isinstance(error, Exception) and not isinstance(error, self.faults):
-            raise RuleCrash(self.rule) from error
-
-
-def check_path(path: str, rules: Sequence[Rule], options: Mapping[str, Options]) -> FileResult:
-    """What is to report of the file at `path`."""
+@contextmanager
+def _blamed(rule: str, faults: tuple[type[Exception], ...]) -> Iterator[None]:
+    """Turn what is raised inside into a RuleCrash, but for what is the file's fault."""
     try:
-        return check_bytes(path, read_bytes(Path(path)), rules, options)[0]
-    except Unreadable as error:
-        return FileResult(path, problem=error.problem)
+        yield
+    except faults:
+        raise
+    except Exception as error:
+        raise RuleCrash(rule) from error
 
 
 def check_bytes(

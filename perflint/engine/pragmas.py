@@ -130,12 +130,12 @@ def _pragmas_of(comment: tokenize.TokenInfo, inside: bool, reader: _Reader) -> I
             if match:
                 listed = place + match.start("names")
                 inner = (listed, place + match.end("names")) if match["names"] is not None else None
-                names = tuple(_names(match["names"], listed)) if inner else None
+                names = tuple(_listed_names(match["names"], listed)) if inner else None
             lines = _covered(match["word"] if match else "", row, inside, reader)
             yield Pragma(place, place + len(part.rstrip()), cut, names, inner, *lines, readable=bool(match))
 
 
-def _names(listed: str, start: int) -> Iterator[Name]:
+def _listed_names(listed: str, start: int) -> Iterator[Name]:
     """The names in brackets, whose text begins at `start`."""
     for match in re.finditer(r"[^,]+", listed):
         if name := match[0].strip():

@@ -26,21 +26,33 @@ def contexts_of(links: Mapping[str, Links]) -> dict[str, Context]:
     imports = {path: modules.imported(path, each.imports) for path, each in links.items()}
     host = on_host(links, imports)
     scripted = {path for path in compiled(links, imports) if links[path].compile_query}
-    asked = _asked(links, modules)
-    paths = {**calls, **summaries, **host, **asked, **dict.fromkeys(scripted)}
+    asked, quiet = _asked(links, modules), _quiet(links, modules)
+    paths = {**calls, **summaries, **host, **asked, **quiet, **dict.fromkeys(scripted)}
     return {
         path: Context(
-            calls.get(path, ()), summaries.get(path, ()), host.get(path), path in scripted, asked.get(path, ())
+            *(calls.get(path, ()), summaries.get(path, ()), host.get(path)),
+            *(path in scripted, asked.get(path, ()), quiet.get(path, ())),
         )
         for path in paths
     }
 
 
 def _asked(links: Mapping[str, Links], modules: _Modules) -> dict[str, tuple[str, ...]]:
-    """The functions of each file of which others ask what they do with their arguments."""
+    """The functions of each file of whose effects others ask."""
+    return _named(modules, {path: each.effect_queries for path, each in links.items()})
+
+
+def _quiet(links: Mapping[str, Links], modules: _Modules) -> dict[str, tuple[str, ...]]:
+    """The functions that others call without gradients, of each file that asks for them."""
+    found = _named(modules, {path: each.quiet for path, each in links.items()})
+    return {path: names for path, names in found.items() if links[path].quiet_query}
+
+
+def _named(modules: _Modules, targets: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
+    """The functions of each file that others name, by `targets` of these."""
     found: defaultdict[str, set[str]] = defaultdict(set)
-    for path, each in links.items():
-        for target in each.memory_queries:
+    for path, names in targets.items():
+        for target in names:
             for place, name in modules.answering(path, target):
                 if place != path:
                     found[place].add(name)
@@ -82,7 +94,7 @@ def _summaries(links: Mapping[str, Links], modules: _Modules) -> dict[str, tuple
             summary = _agreed(reached)
             if summary is not None and (
                 summary.trains
-                or (summary.memory is not None and target in each.memory_queries)
+                or ((summary.memory, summary.differentiates) != (None, None) and target in each.effect_queries)
                 or (summary.starts_processes and target in each.start_queries)
                 or (summary.returns not in ("", _LIKELY) and target in each.guess_queries)
                 or (summary.returns_tensor and target in each.result_queries)

@@ -217,10 +217,25 @@ def _check(tensor: Tensor) -> None:
         raise CannotCapture(f"it returns a {type(tensor).__name__} of layout {tensor.layout}")
 
 
-class Replay:
-    """A function without gradients as one graph: inputs are copied in, it is launched, outputs are copied out."""
+class Capture:
+    """What is captured: its recorder, and the static tensors from which its graphs read."""
 
-    busy = False  # a graph without a backward pass is free again at once
+    _recorder: Recorder
+    _statics: list[Tensor]
+
+    @property
+    def busy(self) -> bool:
+        """Is its memory in use? A graph without a backward pass is free again at once."""
+        return False
+
+    @property
+    def bytes(self) -> int:
+        """Device memory held: the pool of the graphs and the static tensors."""
+        return self._recorder.bytes + sum(static.nbytes for static in self._statics)
+
+
+class Replay(Capture):
+    """A function without gradients as one graph: inputs are copied in, it is launched, outputs are copied out."""
 
     def __init__(self, call: Call, walk: Walk, facts: Facts) -> None:
         self._recorder = Recorder(walk.devices, written(walk, facts))
@@ -233,11 +248,6 @@ class Replay:
         self._recorder.rehearse(lambda: call.run(stand_ins))
         copy_into(self._cores, [distinct(tensor) for tensor in walk.inputs])
         self._graph, self._outcome = self._recorder.record(lambda: settle(call.run(stand_ins), self._statics, kept))
-
-    @property
-    def bytes(self) -> int:
-        """Device memory held: the graph's pool and the static inputs."""
-        return self._recorder.bytes + sum(static.nbytes for static in self._statics)
 
     def __call__(self, inputs: list[Tensor]) -> Any:
         """The function's result for the tensors of this call, in the order of `Walk.inputs`."""

@@ -17,6 +17,7 @@ from torch.nn import Module, Parameter
 from perflint.runtime.refusal import CannotCapture, explain
 from perflint.runtime.replay import (
     Call,
+    Capture,
     Outcome,
     Recorder,
     copies,
@@ -73,7 +74,7 @@ def _uses_of_leaves(outputs: Iterable[Tensor]) -> Iterator[Tensor]:
                 stack.append(following)
 
 
-class TrainingReplay:
+class TrainingReplay(Capture):
     """A function with gradients. While a forward pass waits for its backward pass it is `busy`: its memory is in use.
 
     The tape of the captured forward pass is kept. The first backward pass of a form (which outputs have gradients,
@@ -120,11 +121,6 @@ class TrainingReplay:
             if source is None:
                 raise CannotCapture("it trains a tensor that is neither an argument nor a module's parameter")
             self._sources.append(source)
-
-    @property
-    def bytes(self) -> int:
-        """Device memory held: the graphs' pool and the static inputs."""
-        return self._recorder.bytes + sum(static.nbytes for static in self._statics)
 
     @property
     def busy(self) -> bool:

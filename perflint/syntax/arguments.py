@@ -16,7 +16,7 @@ Argument = TypeVar("Argument")
 class Bound:
     """The arguments of one call.
 
-    `given` maps each parameter that is given in plain sight to its expression, in the order of the parameters. `rest`
+    `given` maps each parameter that is given directly to its expression, in the order of the parameters. `rest`
     and `others` are the positional arguments and the keywords that none of the parameters takes. `is_open`: a `*` or
     `**` stands in the call, so that a parameter which isn't in `given` may be given all the same.
     """
@@ -40,7 +40,7 @@ def bind(call: ast.Call, callee: Function | Sequence[str], *, skipped: int = 0) 
     plain = call.args[: next(stars, len(call.args))]
     keywords = {each.arg: each.value for each in call.keywords if each.arg is not None}
     given = matched(callee, plain, keywords, skipped=skipped)
-    rest = plain[max(len(_names(callee)[0]) - skipped, 0) :]
+    rest = plain[max(len(_parameter_names(callee)[0]) - skipped, 0) :]
     others = tuple(each for each in call.keywords if each.arg is not None and each.arg not in given)
     is_open = len(plain) < len(call.args) or any(each.arg is None for each in call.keywords)
     return Bound(given, tuple(rest), others, is_open)
@@ -54,7 +54,7 @@ def matched(
     skipped: int = 0,
 ) -> dict[str, Argument]:
     """Which of the arguments each parameter of `callee` is given, by its position or its name."""
-    by_position, by_name = _names(callee)
+    by_position, by_name = _parameter_names(callee)
     given = dict(zip(by_position[skipped:], positional, strict=False))
     given.update((name, keywords[name]) for name in (*by_position[skipped:], *by_name) if name in keywords)
     return given
@@ -91,12 +91,17 @@ def _is_decorated(function: Function, name: str) -> bool:
     return any(getattr(each, "id", "") == name for each in getattr(function, "decorator_list", ()))
 
 
+def keyword_of(call: ast.Call, name: str) -> ast.expr | None:
+    """What `call` gives by the keyword `name`."""
+    return next((each.value for each in call.keywords if each.arg == name), None)
+
+
 def arguments_of(call: ast.Call) -> list[ast.expr]:
     """Every argument of `call`, whatever it is called; what a `*` or `**` spreads as it stands there."""
     return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
-def _names(callee: Function | Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _parameter_names(callee: Function | Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of the parameters that go by position, and of those that go by keyword alone."""
     if not isinstance(callee, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
         return tuple(callee), ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import TypeVar
 
@@ -16,6 +16,7 @@ LOOPS = (ast.For, ast.AsyncFor, ast.While)
 PlainLoop = ast.For | ast.While
 _DEFINITIONS = frozenset({*FUNCTIONS, ast.ClassDef})
 _LARGE = _DEFINITIONS | {ast.Module, *LOOPS}  # what is worth remembering
+BLOCKS = ("body", "orelse", "finalbody")  # the fields of statements that hold statements; others hold handlers, cases
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 Node = TypeVar("Node", bound=ast.AST)
@@ -36,18 +37,22 @@ class _ChildFields(dict[type[ast.AST], tuple[str, ...]]):
 
 
 _FIELDS = _ChildFields({ast.Constant: (), ast.MatchSingleton: ()})  # whose value is no expression
-_place = attrgetter("lineno", "col_offset")
 
 
 class Walk:
-    """Parents of every node and the nodes of each type, in source order within a type only after sorting."""
+    """What stands around each node of `tree`, and the nodes of each type; walked when it is first asked for."""
 
     def __init__(self, tree: ast.Module) -> None:
-        self.parents: dict[ast.AST, ast.AST] = {}
-        self._of_type: defaultdict[type[ast.AST], list[ast.AST]] = defaultdict(list)
+        self.tree = tree
         self._sorted: dict[tuple[type[ast.AST], ...], list[ast.AST]] = {}
-        parents, of_type, fields = self.parents, self._of_type, _FIELDS
-        stack: list[ast.AST] = [tree]
+
+    @cached_property
+    def _walked(self) -> tuple[dict[ast.AST, ast.AST], defaultdict[type[ast.AST], list[ast.AST]]]:
+        """The parents of all nodes, and the nodes by type, in no order."""
+        parents: dict[ast.AST, ast.AST] = {}
+        of_type: defaultdict[type[ast.AST], list[ast.AST]] = defaultdict(list)
+        fields = _FIELDS
+        stack: list[ast.AST] = [self.tree]
         while stack:
             node = stack.pop()
             cls = node.__class__
@@ -62,38 +67,55 @@ class Walk:
                 elif child is not None:
                     parents[child] = node
                     stack.append(child)
+        return parents, of_type
+
+    @cached_property
+    def _parents(self) -> dict[ast.AST, ast.AST]:
+        return self._walked[0]
+
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        """The node directly around `node`."""
+        return self._parents.get(node)
 
     def of_type(self, *classes: type[Node]) -> list[Node]:
         """The nodes of these classes, in source order."""
         if classes not in self._sorted:
-            found = [node for cls in classes for node in self._of_type.get(cls, ())]
+            found = [node for cls in classes for node in self._walked[1].get(cls, ())]
             self._sorted[classes] = sorted(found, key=_place)
         return list(self._sorted[classes])  # type: ignore[arg-type]
 
+    def plain_loops(self) -> list[PlainLoop]:
+        """The loops that don't wait for another task, in source order."""
+        return self.of_type(ast.For, ast.While)
+
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
-        """The parents of `node`, the nearest first."""
-        parent = self.parents.get(node)
+        """The nodes around `node`, the nearest first."""
+        parent = self._parents.get(node)
         while parent is not None:
             yield parent
-            parent = self.parents.get(parent)
+            parent = self._parents.get(parent)
 
     def function_of(self, node: ast.AST) -> Function | None:
-        """The function or lambda whose body holds `node`, or None at module level."""
+        """The function or lambda that holds `node`, or None at module level."""
         for parent in self.ancestors(node):
             if isinstance(parent, FUNCTIONS):
                 return parent
         return None
 
+    def class_around(self, node: ast.AST) -> ast.ClassDef | None:
+        """The innermost class that holds `node`."""
+        return next((each for each in self.ancestors(node) if isinstance(each, ast.ClassDef)), None)
+
     def statement_of(self, node: ast.AST) -> ast.stmt:
         """The innermost statement that holds `node`, or is it."""
         while not isinstance(node, ast.stmt):
-            node = self.parents[node]
+            node = self._parents[node]
         return node
 
     def block_of(self, statement: ast.stmt) -> list[ast.stmt]:
         """The statements of the block in which `statement` stands."""
-        parent = self.parents[statement]
-        for field in ("body", "orelse", "finalbody"):
+        parent = self._parents[statement]
+        for field in BLOCKS:
             block = getattr(parent, field, None)
             if isinstance(block, list) and any(each is statement for each in block):
                 return block
@@ -130,7 +152,7 @@ def statements_of(node: ast.AST) -> Iterator[ast.stmt]:
         node = pending.pop()
         if isinstance(node, ast.stmt):
             yield node
-        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for name in (*BLOCKS, "handlers", "cases"):
             block = getattr(node, name, ())
             if block.__class__ is list:  # a lambda's is an expression
                 pending += block
@@ -208,6 +230,34 @@ def integer(node: ast.AST | None) -> int | None:
         value = integer(node.operand)
         return None if value is None else -value
     return node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
+
+
+def is_false(node: ast.AST | None) -> bool:
+    """Is it a constant that counts as false, such as None, 0 or False?"""
+    return isinstance(node, ast.Constant) and not node.value
+
+
+def elements_of(node: ast.expr) -> list[ast.expr]:
+    """The elements of a tuple that is written out, such as the indices for each axis; else `node` alone."""
+    return node.elts if isinstance(node, ast.Tuple) else [node]
+
+
+def spans_an_axis(index: ast.expr) -> bool:
+    """Is it an index such as `:, t`, which no list takes?"""
+    return isinstance(index, ast.Tuple) and any(isinstance(part, ast.Slice) for part in index.elts)
+
+
+def name_called(node: ast.AST | None) -> str:
+    """The last part of the name of what `node` calls; empty if it is no call."""
+    func = node.func if isinstance(node, ast.Call) else None
+    return func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+
+
+def receiver_of(node: ast.AST | None, *methods: str) -> ast.expr | None:
+    """The object of which `node` calls a method, one of these if there are any; None if it is no such call."""
+    func = node.func if isinstance(node, ast.Call) else None
+    is_method = isinstance(func, ast.Attribute) and (not methods or func.attr in methods)
+    return func.value if is_method and isinstance(func, ast.Attribute) else None
 
 
 def root_of(node: ast.AST) -> ast.AST:

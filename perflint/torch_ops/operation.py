@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from perflint.syntax.walk import is_false
+
 UNKNOWN = "unknown"
 RESULTS = (  # besides UNKNOWN; tuple and tensors are a tuple and a list of tensors, list is Python data
     *("tensor", "tuple", "tensors", "list", "number", "bool", "size"),
@@ -25,6 +27,8 @@ Trait = Literal[
     "move",  # in another place
     "to_device",  # may take the tensor to the device
     "adopting",  # makes its tensor another name for the memory of what it is given
+    "differentiating",  # changes gradients: of its arguments, or of all that its tensor was computed from
+    "linear",  # autograd keeps none of its tensors for their gradients
     "applying",  # calls a function that it is given
     "copying",  # gives its tensor's numbers, or a constant: bitwise the same on every device
     "to_host",  # copies to the host, or reads there
@@ -54,7 +58,7 @@ Trait = Literal[
     "making_reals",  # even of complex numbers, or fails
     "making_longs",  # of integers and bools, however narrow they are
     "combining",  # two tensors to one of their kind
-    "shaping",  # its arguments, one by one, say something of each axis of the result
+    "tracking",  # as a module, it writes statistics of its inputs to its own buffers
     "narrowing",  # a cast to floats of 16 bits
     "same_kind",  # floats of floats, integers of integers
     "unmistakable",  # no other type has a method of that name
@@ -98,7 +102,7 @@ class Argument:
 
     def happens(self, call: ast.Call) -> bool:
         """Whether `call`, of a module's constructor for what is asked for there, may ask for it."""
-        return self.when is None or not all(_is_false(each) for each in self.when.of(call))
+        return self.when is None or not all(is_false(each) for each in self.when.of(call))
 
     def _among_positional(self, values: Sequence[ast.expr]) -> Iterator[ast.expr]:
         if self.position is None:
@@ -117,10 +121,6 @@ class Argument:
         yield from named or (each.value for each in keywords if each.arg is None)
 
 
-def _is_false(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and not node.value
-
-
 @dataclass(frozen=True, slots=True)
 class Operation:
     """What one call does, as far as its name alone tells; `select` adds what its arguments tell.
@@ -134,8 +134,8 @@ class Operation:
         syncs: whether the host waits for the device because the result depends on values there.
         traits: those of TRAITS that hold, to be asked for by `does`.
         dim: where the number of an axis goes; None if nowhere.
-        axes: the parameters behind the tensor of an operation along axes of it, in order: those that name axes end
-            with a colon, behind which the default stands where there is one.
+        axes: the parameters after the tensor of an operation along axes of it, in order: those that name axes end
+            with a colon, after which the default stands where there is one.
         views: the arguments whose memory the result always shows; written `out` and `self` are among them.
         may_return: the arguments whose memory the result may show or that it may be, depending on their layout, type
             or place, as of `contiguous` and `to`.

@@ -1,4 +1,4 @@
-"""Keeps on the device what a loop adds up, or collects, and reads it behind the loop, where it becomes what it was."""
+"""Keeps on the device what a loop adds up, or collects, and reads it after the loop, where it becomes what it was."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from perflint.analysis.values.dtypes import (
 from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.edits import Fix, Safety
-from perflint.syntax.walk import path_of
+from perflint.syntax.walk import path_of, receiver_of
 from perflint.transforms.accumulator import Accumulator, accumulator_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.host_reads import Read, item_of, read_of, way_to
@@ -51,10 +51,9 @@ def accumulation(program: Program, sync: Sync) -> Fix:
         if path and path_of(value.left) == path and isinstance(value.op, ast.Add | ast.Sub):
             return _sum(program, read, statement, path, value.right)
     call = program.parent(read.top)
-    func = call.func if isinstance(call, ast.Call) and call.args == [read.top] else None
-    is_append = isinstance(func, ast.Attribute) and func.attr == "append" and path_of(func.value)
-    if isinstance(statement, ast.Expr) and call is statement.value and isinstance(func, ast.Attribute) and is_append:
-        return _collection(program, read, statement, func.value)
+    name = receiver_of(call, "append") if isinstance(call, ast.Call) and call.args == [read.top] else None
+    if isinstance(statement, ast.Expr) and call is statement.value and name is not None and path_of(name):
+        return _collection(program, read, statement, name)
     raise Blocked("")
 
 
@@ -69,7 +68,7 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
     found = accumulator_of(program, read, statement, path)
     starts = _starting_values(program, found)
     may_be_integer = any(isinstance(each, int) for each in starts)
-    kind = _kind(program, read, starts)
+    kind = _kind_of_sum(program, read, starts)
     if may_be_integer and kind == FLOAT and number_kind(program, read.base) == INTEGER and not read.converts_to:
         raise Blocked("it starts as an integer here and as a float there")
     if kind == INTEGER:
@@ -96,10 +95,10 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
     conversion = "{path} if isinstance({path}, int) else float({path})" if keeps_integer else f"{convert}({{path}})"
     behind = InsertAfter(found.loop, (statement_of(f"{{path}} = {conversion}", path=path),))
     change = rewrite(program, read.replaced(suffix), *inside, behind)
-    return Fix(f"add `{path}` up on the device and read it once, behind the loop", safety, change)
+    return Fix(f"add `{path}` up on the device and read it once, after the loop", safety, change)
 
 
-def _kind(program: Program, read: Read, starts: Sequence[int | float]) -> str:
+def _kind_of_sum(program: Program, read: Read, starts: Sequence[int | float]) -> str:
     """INTEGER where the sum is one, FLOAT where it is one for sure."""
     kind = number_kind(program, read.base)
     if kind == INTEGER and (read.converts_to == "float" or not all(isinstance(each, int) for each in starts)):
@@ -132,12 +131,9 @@ def _linear(program: Program, read: Read, added: ast.expr) -> Safety:
         if isinstance(step.op, ast.Sub):
             _check_subtracted(program, step.right if part is step.left else step.left)
     for other in _others(program, read.top, added):
-        is_double = (
-            isinstance(other, ast.Call) and isinstance(other.func, ast.Attribute) and other.func.attr == "double"
-        )
         if any(map(item_of, ast.walk(other))):
             raise Blocked("it is combined with another read, and host arithmetic may fail where a device's does not")
-        if program.value(other).kind is not Kind.NUMBER and not is_double:
+        if program.value(other).kind is not Kind.NUMBER and receiver_of(other, "double") is None:
             raise Blocked(f"`{program.segment(other)}` is not known to be a number")
         _check_real(program, other)
     return safety
@@ -281,7 +277,7 @@ def _collection(program: Program, read: Read, statement: ast.stmt, name: ast.exp
     path = path_of(name)
     if not read.is_scalar:
         raise Blocked(
-            "a whole tensor is collected in every iteration: copy all behind the loop, if the device's memory allows"
+            "a whole tensor is collected in every iteration: copy all after the loop, if the device's memory allows"
         )
     if not read.converts_to and _differs(program, read.base):
         raise Blocked("its type or shape may differ between iterations")
@@ -302,7 +298,7 @@ def _collection(program: Program, read: Read, statement: ast.stmt, name: ast.exp
     kept = ".detach()" if _is_new(program, read.base) else ".detach().clone()"
     kept += _shape_of_one(program, read.base)
     change = rewrite(program, read.replaced(kept), InsertAfter(found.loop, (behind,)))
-    return Fix(f"collect `{path}` on the device and read it once, behind the loop", Safety.EXACT, change)
+    return Fix(f"collect `{path}` on the device and read it once, after the loop", Safety.EXACT, change)
 
 
 def _shape_of_one(program: Program, node: ast.expr) -> str:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.occurrences import occurrences, seen_elsewhere
 from perflint.analysis.memory.hooks import registers_hooks
 from perflint.analysis.program import Program
-from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, own_nodes, path_of
+from perflint.syntax.walk import FUNCTIONS, LOOPS, Loop, own_nodes, path_of, receiver_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.host_reads import Read
-
-_SUPPRESS = "contextlib.suppress"
 
 
 @dataclass(frozen=True)
@@ -66,13 +65,7 @@ def _is_addition(program: Program, node: ast.Name | ast.Attribute, path: str) ->
             and isinstance(value, ast.BinOp)
             and path_of(value.left) == path
         )
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    return (
-        isinstance(call, ast.Call)
-        and isinstance(call.func, ast.Attribute)
-        and call.func.attr == "append"
-        and call.func.value is node
-    )
+    return isinstance(statement, ast.Expr) and receiver_of(statement.value, "append") is node
 
 
 def _outermost(program: Program, loop: Loop, path: str) -> Loop:
@@ -94,23 +87,8 @@ def _check_exits(program: Program, loop: Loop, scope: ast.AST, path: str) -> Non
             raise Blocked(f"line {node.lineno} leaves the loop with `{path}` unread")
         if isinstance(node, ast.Delete) and occurrences(node, path):
             raise Blocked(f"line {node.lineno} deletes `{path}`")
-    child: ast.AST = loop
-    for parent in program.ancestors(loop):
-        if parent is scope:
-            break
-        if body := _survived(program, parent, child):
-            inside = {node for each in body for node in own_nodes(each)}
-            later = [node for node in occurrences(scope, path) if node not in inside and node.lineno > body[0].lineno]
-            if later or "." in path:
-                raise Blocked(f"an exception may leave the loop, and `{path}` is read behind it")
-        child = parent
-
-
-def _survived(program: Program, block: ast.AST, child: ast.AST) -> list[ast.stmt]:
-    """The body that an exception in `child` may leave without leaving the function; empty where there is none."""
-    if isinstance(block, ast.Try):
-        return block.body if child in block.body and (block.handlers or block.finalbody) else []
-    if isinstance(block, ast.With):
-        calls = [item.context_expr for item in block.items if isinstance(item.context_expr, ast.Call)]
-        return block.body if any(program.qualified(call.func) == _SUPPRESS for call in calls) else []
-    return []
+    graph = program.get(Flow).graph(loop)
+    left = graph.raises_to(loop)
+    read = (graph.places[node][0] in left for node in occurrences(scope, path) if node in graph.places)
+    if left and ("." in path or any(read)):
+        raise Blocked(f"an exception may leave the loop, and `{path}` is read after it")

@@ -6,9 +6,10 @@ import ast
 
 from perflint import torch_ops
 from perflint.analysis.heat.syncs import Sync
+from perflint.analysis.memory.library import ARRAYS
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS
+from perflint.syntax.walk import FUNCTIONS, name_called, receiver_of
 from perflint.transforms.host_reads import read_of
 
 _PRINTERS = frozenset(
@@ -17,11 +18,10 @@ _PRINTERS = frozenset(
 )
 _METERS = frozenset({"update", "append", "update_state"})
 _COMPUTING = frozenset({"torch", "numpy", "cupy", "scipy"})  # their log() reports nothing
-_VALUES = frozenset({Kind.TENSOR, Kind.NUMPY})  # nor does theirs
 _TO_TEXT = frozenset({"builtins.str", "builtins.repr", "builtins.format"})
 _HOST = "the iteration uses the value on the host: keep it a tensor as long as possible"
 _DECIDES = "it decides what runs next: test every few steps, or use torch.where"
-_PRINTED = "it is printed in every iteration: print every few steps, or behind the loop"
+_PRINTED = "it is printed in every iteration: print every few steps, or after the loop"
 _TEXT = "it becomes text in every iteration: keep it a tensor as long as possible"
 _COMBINED = "a tensor is computed of it: with a tensor in its place, that stays on the device"
 _INDEX = "a Python index has to be known on the host: keep the sizes there from the start"
@@ -87,13 +87,13 @@ def advice(program: Program, sync: Sync) -> str:
 
 def _of_call(program: Program, sync: Sync, call: ast.Call, argument: ast.AST) -> str:
     """What to do where the value, or what is computed of it, is an argument of `call`."""
-    name, qualified = _name(call), program.qualified(call.func)
+    name, qualified = name_called(call), program.qualified(call.func)
     head, _, rest = qualified.partition(".")
     what = "a copy on the host" if sync.kind != "item" and torch_ops.does(sync.kind, "to_host") else "a Python number"
     if head in ("math", "cmath"):
         return _of_math(program, call)
     if _reports(program, call):
-        return "it is reported in every iteration: report every few steps, or behind the loop"
+        return "it is reported in every iteration: report every few steps, or after the loop"
     if qualified in _TO_TEXT or (name == "format" and _owner(program, call) is Kind.STRING):
         return _of_text(program, call)
     if head == "builtins":
@@ -139,7 +139,7 @@ def _builds(name: str) -> bool:
 
 def _of_sizes(call: ast.Call, head: str, argument: ast.AST) -> str:
     """What to do where a function of torch, or a tensor's method, takes no tensor there; empty where it may."""
-    name, word = _name(call), argument.arg if isinstance(argument, ast.keyword) else None
+    name, word = name_called(call), argument.arg if isinstance(argument, ast.keyword) else None
     operation = torch_ops.of_name(name)
     if operation is not None and operation.does("filling") and not operation.in_place:
         is_fill = word == "fill_value" if word else argument in call.args[1:]
@@ -158,20 +158,18 @@ def _of_sizes(call: ast.Call, head: str, argument: ast.AST) -> str:
 def _reports(program: Program, call: ast.Call) -> bool:
     """Does it print or log what it is given? What this file defines may do anything."""
     head = program.qualified(call.func).partition(".")[0]
-    is_here = program.callee(call) is not None
-    return _name(call) in _PRINTERS and not is_here and head not in _COMPUTING and _owner(program, call) not in _VALUES
+    if name_called(call) not in _PRINTERS or program.callee(call) is not None:
+        return False
+    return head not in _COMPUTING and _owner(program, call) not in ARRAYS
 
 
 def _is_meter(program: Program, call: ast.Call) -> bool:
     """Does an object that keeps values take this one? A set keeps no tensors apart by their values."""
-    of_set = _name(call) == "update" and _owner(program, call) is Kind.SEQUENCE
-    return _name(call) in _METERS and not program.qualified(call.func) and not of_set
+    of_set = name_called(call) == "update" and _owner(program, call) is Kind.SEQUENCE
+    return name_called(call) in _METERS and not program.qualified(call.func) and not of_set
 
 
 def _owner(program: Program, call: ast.Call) -> Kind:
     """What the method is called on."""
-    return program.value(call.func.value).kind if isinstance(call.func, ast.Attribute) else Kind.UNKNOWN
-
-
-def _name(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    owner = receiver_of(call)
+    return program.value(owner).kind if owner is not None else Kind.UNKNOWN

@@ -10,11 +10,11 @@ from typing import Any
 import libcst as cst
 
 from perflint.syntax.edits import Unrenderable
+from perflint.syntax.walk import BLOCKS
 from perflint.transforms.code import Coder, comment_line, fitted, with_blocks
 from perflint.transforms.operations import FIT, ReplaceStatements, is_new, note_of
 from perflint.transforms.trees import Line, Trees
 
-_BLOCKS = ("body", "orelse", "finalbody")
 _BEHIND = cst.SimpleWhitespace("  ")
 _NO_BLANKS = cst.SimpleWhitespace("")
 
@@ -103,7 +103,7 @@ class Block:
         return lines, count
 
     def _split(self, first: Any, changes: Changes) -> None:
-        """Divide what stands above the first line between it and the new statement that is put in front of it."""
+        """Divide what stands above the first line between it and the new statement that is put before it."""
         new = [*changes.before, *(changes.replaced.new if changes.replaced else ())]
         lines = list(self._leading(first))
         if not is_new(new[0]) and self._trees.line(new[0]) is first:
@@ -166,7 +166,7 @@ class Block:
         return lines
 
     def _whole(self, new: Sequence[ast.stmt]) -> set[ast.stmt]:
-        """The statements of the program behind another one on its line, where `new` has all of that line."""
+        """The statements of the program after another one on its line, where `new` has all of that line."""
         old = [each for each in new if not is_new(each)]
         lines = [self._trees.line(each) for each in old]
         return {
@@ -199,7 +199,7 @@ class Block:
         )
         is_behind = bool(comments) and comments[-1].line == last and note_of(statement).alone and is_short
         behind = comments.pop() if is_behind else None
-        blocks = {name: block for name in _BLOCKS if (block := getattr(statement, name, None))}
+        blocks = {name: block for name in BLOCKS if (block := getattr(statement, name, None))}
         rest = blocks.get("orelse", ())
         if isinstance(line, cst.If) and len(rest) == 1 and isinstance(rest[0], ast.If) and is_new(rest[0]):
             del blocks["orelse"]

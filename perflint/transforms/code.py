@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import libcst as cst
 
+from perflint.syntax.walk import BLOCKS
 from perflint.transforms.operations import is_new, note_of
 from perflint.transforms.trees import Line, Piece, Trees
 
@@ -18,7 +19,6 @@ Node = TypeVar("Node", bound=ast.AST)
 _KEPT, _LIKE, _ROWS = "_perflint_kept_", "_perflint_like_", "_perflint_rows_"
 _MODULE = cst.Module([])
 _WIDTH = 88  # of a line with a new call, from which on it is broken
-_BLOCKS = ("body", "orelse", "finalbody")
 _STATEMENTS = (
     *(cst.Assign, cst.AnnAssign, cst.AugAssign, cst.Return, cst.Expr),
     *(cst.For, cst.If, cst.While),
@@ -64,11 +64,13 @@ class Coder:
     def statement(self, node: ast.stmt) -> Line:
         """The libcst node of the new statement `node`, with `pass` in its blocks."""
         marked = self._marked(node)
-        for name in _BLOCKS:
+        for name in BLOCKS:
             if getattr(node, name, None):
                 setattr(marked, name, [ast.Pass()])
         (written,) = cst.parse_module(_text(marked) + "\n").body
         found = written.with_changes(leading_lines=()).visit(_Filling(self))
+        if isinstance(found, cst.FunctionDef) and any(note_of(node).rows):
+            found = _signed_in_rows(found, note_of(node).rows, self.indent)
         assert isinstance(found, cst.SimpleStatementLine | cst.BaseCompoundStatement)
         return found
 
@@ -77,7 +79,7 @@ class Coder:
         fields: dict[str, object] = {}
         for name in node._fields:
             value = getattr(node, name, None)
-            if name in _BLOCKS and isinstance(node, ast.stmt):
+            if name in BLOCKS and isinstance(node, ast.stmt):
                 fields[name] = []
             elif isinstance(value, list):
                 fields[name] = [self._part(each) if isinstance(each, ast.AST) else each for each in value]
@@ -194,7 +196,7 @@ class _Filling(cst.CSTTransformer):
 
 
 def _handed(argument: cst.Arg) -> tuple[str, str]:
-    """By which stars and keyword an argument is handed over."""
+    """By which stars and keyword an argument is passed."""
     return argument.star, argument.keyword.value if argument.keyword is not None else ""
 
 
@@ -221,6 +223,17 @@ def _in_rows(node: cst.BaseExpression, rows: tuple[int, ...], indent: str) -> cs
     if isinstance(node, cst.Call):
         return node.with_changes(args=laid, whitespace_before_args=row)
     return node.with_changes(elements=laid, lpar=[cst.LeftParen(row)], rpar=[cst.RightParen()])
+
+
+def _signed_in_rows(node: cst.FunctionDef, rows: tuple[int, ...], indent: str) -> cst.FunctionDef:
+    """A function with its parameters on lines of so many each."""
+    params = node.params.params
+    ends = set(itertools.accumulate(rows))
+    row, blank = _line_break(indent), cst.SimpleWhitespace(" ")
+    commas = [cst.Comma(whitespace_after=row if at in ends else blank) for at in range(1, len(params))]
+    last = cst.Comma(whitespace_after=_line_break(""))
+    laid = [each.with_changes(comma=comma) for each, comma in zip(params, [*commas, last], strict=True)]
+    return node.with_changes(params=node.params.with_changes(params=laid), whitespace_before_params=row)
 
 
 def fitted(line: cst.SimpleStatementLine, column: int, indent: str) -> cst.SimpleStatementLine:

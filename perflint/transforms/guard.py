@@ -89,7 +89,7 @@ class _Plan:
             return f"code that runs in workers uses {missing[0]}, which would move under the guard"
         shared = self._workers_read | {getattr(each, "name", "") for each in _worker_definitions(self._program)}
         for each in self.moved():
-            changed = next((name for name in _changed_objects(self._program, each) if name in shared), None)
+            changed = next((name for name in _changed_objects(each) if name in shared), None)
             if changed is not None:
                 return f"what workers use of {changed} is set by a statement that would move under the guard"
             hidden = next(self._own_classes(each), None)
@@ -153,7 +153,7 @@ def _worker_definitions(program: Program) -> list[ast.stmt]:
     return list(reached)
 
 
-def _changed_objects(program: Program, statement: ast.stmt) -> Iterator[str]:
+def _changed_objects(statement: ast.stmt) -> Iterator[str]:
     """The names of objects of which a statement sets an attribute or an item."""
     for node in own_nodes(statement):
         if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):

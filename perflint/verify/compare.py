@@ -111,7 +111,7 @@ def compare(before: Path, after: Path, reference: Path | None = None, last: int 
             evidence.add(name, digests.get(name, value))
         parting = [pair for pair in pairs if not _agree(*pair[1:3])]
         largest = _largest(old) if parting else {}
-        differences += (_difference(number, *pair, largest.get(_kind(pair[0]), 0.0)) for pair in parting)
+        differences += (_difference(number, *pair, largest.get(_without_numbers(pair[0]), 0.0)) for pair in parting)
     for each in _saved(before, after) if last is None else ():
         if isinstance(each, str):
             parted.append(each)
@@ -238,7 +238,7 @@ def _values(
             yield name, before, after, exact.get("tensors", {}).get(name)
 
 
-def _kind(name: str) -> str:
+def _without_numbers(name: str) -> str:
     """The name without its numbers."""
     return re.sub(r"[\d.]+", "", name)
 
@@ -249,7 +249,7 @@ def _largest(content: Mapping[str, Any]) -> Mapping[str, float]:
     for name, value in content["tensors"].items():
         if name.startswith(_MANY) and value.numel():
             size = _double(value).square().mean().sqrt().item()
-            sizes[_kind(name)] = max(sizes.get(_kind(name), 0.0), size)
+            sizes[_without_numbers(name)] = max(sizes.get(_without_numbers(name), 0.0), size)
     return sizes
 
 
@@ -265,7 +265,7 @@ def _saved(before: Path, after: Path) -> Iterator[Difference | str]:
             owner = "the original" if keys & old["tensors"].keys() else "the patched program"
             yield f"only {owner} saves {', '.join(sorted(key.lstrip('.') for key in keys)[:3])} to {new['name']}"
         if old["step"] != new["step"]:
-            yield f"{new['name']} is saved behind step {new['step']}, and not {old['step']}"
+            yield f"{new['name']} is saved after step {new['step']}, and not {old['step']}"
         for key in old["tensors"].keys() & new["tensors"].keys():
             name = f"{key.lstrip('.')} of {new['name']}"
             found = differing(new["step"], name, old["tensors"][key], new["tensors"][key], None)

@@ -255,7 +255,7 @@ class Examination:
             return {}
         seconds = self._budget.of(Share.FURTHER)
         if first.is_cut or 2 * (self._records.one + seconds) > self._comparing.left:
-            self._left_out.append(f"results behind step {first.last}: there was no time to record them")
+            self._left_out.append(f"results after step {first.last}: there was no time to record them")
             return {}
         self._enter("looking further", f"looking further than step {first.last}")
         course = self._course.within(self._comparing)

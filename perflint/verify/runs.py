@@ -216,7 +216,7 @@ class Course:
                     running = self.running(variant, unit, seed=seed, until=steps, recording=recording)
                     begun.append(stack.enter_context(running))
                 pairs = zip(begun, jobs, strict=True)
-                runs = [_seen(running, *job, steps, patience, further) for running, job in pairs]
+                runs = [_seen(running, recording, steps, patience, further) for running, (_, recording) in pairs]
             files = written(self.guardian.journal, Path(jobs[0][1].folder) / "files")  # now that nobody can write
             beyond = elsewhere(self.guardian.journal)
         originals = (run for (job, _), run in zip(jobs, runs, strict=True) if job.name == ORIGINAL)
@@ -231,9 +231,7 @@ class Course:
         return runs
 
 
-def _seen(
-    running: Running, variant: Variant, recording: Recording, steps: int, patience: float, further: Further
-) -> Recorded:
+def _seen(running: Running, recording: Recording, steps: int, patience: float, further: Further) -> Recorded:
     """Run to the last step, and return all but what the run prints and writes."""
     code, stuck, last, room, is_cut = None, "", steps, _FEW, False
     unseen: tuple[str, ...] = ()

@@ -6,10 +6,11 @@ import ast
 from dataclasses import dataclass
 
 from perflint import api
-from perflint.api import WRAPPERS, Kind, Program, converts
+from perflint.api import WRAPPERS, Bound, Kind, Program, converts
 
 MATERIALISING = frozenset({"contiguous", "clone"})
 _DEPTH = 4
+_INTERLEAVE = ("repeats", "dim")
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ def recognise(program: Program, call: ast.Call) -> Copy | None:
         return None
     qualified = program.qualified(call.func)
     if qualified:
-        return _of_function(program, call, qualified) if qualified.startswith("torch.") else None
+        return _of_function(program, call) if qualified.startswith("torch.") else None
     if not isinstance(call.func, ast.Attribute):
         return None
     name, source = call.func.attr, call.func.value
@@ -54,48 +55,34 @@ def recognise(program: Program, call: ast.Call) -> Copy | None:
 def _of_method(program: Program, call: ast.Call, name: str, source: ast.expr) -> Copy | None:
     arguments = list(call.args)
     if name == "repeat_interleave":
-        return _interleaved(call, source, arguments) if _is_tensor(program, source, 3) else None
+        bound = api.bind(call, _INTERLEAVE)
+        return _interleaved(call, source, bound) if _is_tensor(program, source, 3) else None
     counts = _counts(program, arguments)
     is_array = program.value(source).kind is Kind.NUMPY
     sure = _is_tensor(program, source, len(counts or ())) or _starts_with_one(counts) or _goes_to_torch(program, call)
     return Copy(call, name, source, counts) if sure and not is_array and arguments and not call.keywords else None
 
 
-def _of_function(program: Program, call: ast.Call, qualified: str) -> Copy | None:
-    name = qualified.rpartition(".")[2]
-    if not call.args:
+def _of_function(program: Program, call: ast.Call) -> Copy | None:
+    found = api.operation(program, call)
+    if found is None or not call.args:
         return None
-    if name == "tile":
-        return Copy(
-            call,
-            "tile",
-            call.args[0],
-            _counts(program, [*call.args[1:], *(k.value for k in call.keywords if k.arg == "dims")]),
-        )
-    if name == "repeat_interleave":
-        return _interleaved(call, call.args[0], call.args[1:])
-    joined = api.torch_name(qualified)
-    if joined in ("cat", "stack"):
-        times = _times(call.args[0])
-        dim = (
-            _keyword(call, "dim") or _keyword(call, "axis") or (call.args[1] if len(call.args) > 1 else ast.Constant(0))
-        )
-        if times is None or len(call.keywords) + len(call.args) > 2:
-            return None
-        return Copy(call, joined, times[0], (times[1],), api.integer(dim))
-    return None
+    if found.name == "tile":
+        dims = found.bound("dims")
+        return Copy(call, "tile", call.args[0], _counts(program, [*filter(None, [dims.get("dims")]), *dims.rest]))
+    if found.name == "repeat_interleave":
+        return _interleaved(call, call.args[0], api.bind(call, ("input", *_INTERLEAVE)))
+    times = _times(call.args[0]) if found.name in ("cat", "stack") else None
+    if times is None or len(call.keywords) + len(call.args) > 2:
+        return None
+    return Copy(call, found.name, times[0], (times[1],), api.integer(found.dim or ast.Constant(0)))
 
 
-def _interleaved(call: ast.Call, source: ast.expr, arguments: list[ast.expr]) -> Copy | None:
-    count = arguments[0] if arguments else _keyword(call, "repeats")
-    dim = arguments[1] if len(arguments) > 1 else _keyword(call, "dim")
-    if count is None or dim is None or api.integer(dim) is None or _keyword(call, "output_size") is not None:
+def _interleaved(call: ast.Call, source: ast.expr, bound: Bound) -> Copy | None:
+    count, dim = bound.get("repeats"), bound.get("dim")
+    if count is None or dim is None or api.integer(dim) is None or bound.others:
         return None
     return Copy(call, "interleave", source, (count,), api.integer(dim))
-
-
-def _keyword(call: ast.Call, name: str) -> ast.expr | None:
-    return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
 
 
 def _counts(program: Program, arguments: list[ast.expr]) -> tuple[ast.expr, ...] | None:

@@ -132,7 +132,7 @@ def is_worth_it(program: Program, shapes: Shapes, copy: Copy, reading: Reading) 
 
 
 def _is_real(program: Program, copy: Copy, reading: Reading) -> bool:
-    """Does the move or cast behind an expansion copy for sure?
+    """Does the move or cast after an expansion copy for sure?
 
     To where the tensor is already, or to the type that it has, it does nothing.
     """
@@ -212,14 +212,16 @@ def _base(node: ast.expr) -> ast.expr:
 
 def shown_writes(program: Program, copy: Copy, reading: Reading) -> list[Write]:
     """The writes that may change the source while the copy is in use, so that a view would show the change."""
-    backward = may_have_gradient(program, copy)
-    return list(api.shown_writes(program, copy.call, copy.source, reading, backward=backward))
+    # autograd keeps the copy for the gradients of what it meets
+    backward = program.grad_mode(copy.call, callers=False) is not api.GradMode.OFF
+    found = api.shown_writes(program, copy.call, copy.source, reading, backward=backward)
+    return sorted(found, key=lambda write: getattr(write.node, "lineno", 0))
 
 
 def may_have_gradient(program: Program, copy: Copy) -> bool:
     """May a gradient flow back through the copy?"""
     value = program.value(copy.source)
-    if value.dtype in ("bool", "int") or program.without_gradients(copy.call):
+    if value.dtype in ("bool", "int") or program.grad_mode(copy.call, callers=False) is api.GradMode.OFF:
         return False
     return not _is_constant(program, copy.source, _DEPTH)
 

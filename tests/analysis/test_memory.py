@@ -9,7 +9,7 @@ import pytest
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.program import Program
 
-PROGRAM = """import torch, functools, operator, contextlib, copy
+PROGRAM = """import torch, functools, operator, contextlib, copy, heapq
 import numpy as np
 from torch import nn
 import torch.nn.functional as F
@@ -21,6 +21,23 @@ class Obj:
     def p(self): return self.x
     def get(self): return self.x
     def zero(self): self.x.zero_()
+class Special:
+    def __init__(self, x): self.x = x
+    def __len__(self): return self.x.zero_().numel()
+    def __setitem__(self, key, value): value.zero_()
+    def __hash__(self): G.zero_()
+    def __str__(self): self.x.zero_()
+class Described:
+    def __get__(self, owner, kind): owner.x.zero_()
+class Other:
+    level = Described()
+    def __init__(self, x): self.x = x
+    @property
+    def p(self): return self.x
+    @p.setter
+    def p(self, value): self.x.fill_(value)
+    @p.deleter
+    def p(self): self.x.zero_()
 def ident(v): return v
 def pair(v): return 1, v
 def zero(v): v.zero_()
@@ -44,6 +61,8 @@ WRITTEN = [
     "z = [s][0]; z.zero_()",
     "z = s if b else y; z.zero_()",
     "z = s.float(); z.zero_()",
+    "h = []; heapq.heappush(h, (1, s)); heapq.heappop(h)[1].zero_()",
+    "d = {}; operator.setitem(d, 'a', s); d['a'].zero_()",
     "for q in [s]: q.zero_()",
     "torch._foreach_add_([s], 1)",
     "z, = (s,); z.add_(1)",
@@ -156,7 +175,11 @@ LEFT_ALONE = [
     "x = [q for q in range(3)]; x.sort()",
     "z = s.float().mul(2); z.zero_()",
     "k = s.repeat(2, 1); k.zero_()",
-    "c.step()",
+    "c.step(t, t)",
+    "len(Special(t)); print(Special(t))",
+    "t == c; t[0]; c + 1; print(c, t); len(t)",
+    "Other(t).level; Other(t).p = 3",
+    "c.level; c.p = 3; len(c)",
     "with torch.no_grad():\n            t.add_(s)",
     "for i, x in enumerate(t): x.add_(1)",
 ]

@@ -24,7 +24,7 @@ HARMLESS = [
     ("def f(v):\n    return v.sum()", "other.f(s)"),
     ("def f(v):\n    v = v + 1\n    v.zero_()", "other.f(s)"),
     ("def f(v):\n    return v.view(-1)", "z = other.f(s)"),
-    ("def f(v):\n    return v.view(-1)", "other.f(t).zero_()"),
+    ("def f(v):\n    return v.view(-1)", "z = t + 1; other.f(z).zero_()"),
     ("def f(a, *, b=None):\n    b.zero_()", "other.f(s, b=t)"),
     ("def g(v):\n    return v.sum()\ndef f(v):\n    return g(v)", "other.f(s)"),
     ("import more\ndef f(v):\n    return more.g(v)", "other.f(s)"),

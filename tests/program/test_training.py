@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from perflint.analysis.loops.kinds import is_training_call
+from perflint.analysis.autograd.effects import trains
 from perflint.analysis.program import Program
 
 _PROGRAM = """
@@ -45,4 +45,4 @@ def _trains(call: str) -> bool:
     program = Program(_PROGRAM.replace("CALL", call))
     statement = next(each for each in program.of_type(ast.Expr) if ast.unparse(each) == call)
     assert isinstance(statement.value, ast.Call)
-    return is_training_call(program, statement.value)
+    return trains(program, statement.value)

@@ -58,7 +58,7 @@ def test_a_module_is_found_by_its_name(folder: Path) -> None:
         ("not a program", None),
     ],
 )
-def test_a_program_that_changes_its_environment_imports_behind_that(
+def test_a_program_that_changes_its_environment_imports_after_that(
     folder: Path, script: str, known: tuple[str, ...] | None
 ) -> None:
     assert found(folder, script) == known

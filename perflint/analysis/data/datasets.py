@@ -1,4 +1,4 @@
-"""Analyses the dataset behind a loader: whether workers can read it, and would read the same."""
+"""Analyses the dataset of a loader: whether workers can read it, and would read the same."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from perflint.analysis.data.isolation import Isolation
 from perflint.analysis.data.loaders import LoaderCall
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
+from perflint.analysis.values.operations import operation
 from perflint.analysis.values.values import Kind, Place, contains_tensor
 from perflint.syntax.arguments import arguments_of
-from perflint.syntax.walk import FUNCTIONS, Function, own_nodes
+from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, LOOPS, Function, own_nodes
 
 _WRAPPERS = frozenset({"Subset", "ConcatDataset", "StackDataset", "ChainDataset", "random_split"})
 _FIXED_DATASETS = frozenset({"MNIST", "CIFAR10", "CIFAR100"})  # whose items draw no random numbers
 _OF_TENSORS = ("torch.utils.data.TensorDataset", "torch.utils.data.dataset.TensorDataset")
+_CONVERTING = frozenset({"cast", "view", "keeping", "copying", "adopting", "of_data", "measuring"})
+_CONVERSIONS = frozenset(f"builtins.{name}" for name in ("int", "float", "bool", "str", "len", "tuple", "list", "dict"))
 _DEPTH = 4  # of datasets in others
 _HANDLES = frozenset(
     {"builtins.open", "h5py.File", "lmdb.open", "sqlite3.connect", "zipfile.ZipFile", "tarfile.open", "netCDF4.Dataset"}
@@ -31,7 +34,8 @@ class Source:
     """What is known of the dataset of a loader: `obstacle` is why workers cannot read it, empty if they can.
 
     `may_draw`: workers may draw other random numbers than the main process would. `unproved` is why it is not proved
-    that they would read the same apart from that. `on_device`: the items lie there.
+    that they would read the same apart from that. `on_device`: the items lie there. `is_in_memory`: they are cut out of
+    tensors or lists that the process holds, and reading one does no work that a worker could take over.
     """
 
     may_draw: bool = True
@@ -40,6 +44,7 @@ class Source:
     on_device: bool = False
     uses_device: bool = False  # to make each item
     unproved: str = ""
+    is_in_memory: bool = False
 
 
 class Datasets:
@@ -70,8 +75,46 @@ class Datasets:
             others = (perhaps, self._start_effect(callbacks["worker_init_fn"]), self._weights(dataset))
             unproved = next(filter(None, (self._isolation.unproved(loader, items), *others)), "")
             if not (obstacle or unproved or may_draw) and (functions or tensors):  # it would be exact
-                unproved = self._isolation.out_of_sight(loader, items, functions)
-        return replace(source, may_draw=may_draw, obstacle=obstacle, unproved=unproved)
+                unproved = self._isolation.unanalysed_writes(loader, items, functions)
+        in_memory = dataset is not None and callbacks["collate_fn"] is None and self._is_in_memory(dataset)
+        return replace(source, may_draw=may_draw, obstacle=obstacle, unproved=unproved, is_in_memory=in_memory)
+
+    def _is_in_memory(self, dataset: ast.expr, depth: int = _DEPTH) -> bool:
+        origins = self._origins.of(dataset)
+        return bool(origins) and all(self._holds_items(each, depth) for each in origins)
+
+    def _holds_items(self, origin: ast.AST, depth: int) -> bool:
+        """Does what is made there hold its items, so that reading one is no more than an index?"""
+        if isinstance(origin, ast.List | ast.Tuple | ast.ListComp):
+            return True
+        if not isinstance(origin, ast.Call):
+            return self._program.value(origin).kind in (Kind.TENSOR, Kind.NUMPY)
+        value = self._program.value(origin.func)
+        if value.kind is Kind.CLASS:
+            getitem = method_of(value.node, "__getitem__")
+            return getitem is not None and all(map(self._only_cuts, self._callees.reached([getitem])))
+        name, last = value.name, value.name.rpartition(".")[2]
+        if name.startswith("torch.utils.data.") and last in _WRAPPERS and depth:
+            parts = [part for argument in origin.args[:1] for part in self._elements(argument)]
+            return bool(parts) and all(part is not None and self._is_in_memory(part, depth - 1) for part in parts)
+        return name in _OF_TENSORS or self._program.value(origin).kind in (Kind.TENSOR, Kind.NUMPY)
+
+    def _only_cuts(self, function: Function) -> bool:
+        """Does it only index and convert what it has, without a loop, and without a call of anything that may work?"""
+        for node in own_nodes(function):
+            if isinstance(node, (*LOOPS, *COMPREHENSIONS, ast.With, ast.BinOp)):
+                return False
+            if isinstance(node, ast.Call) and not self._only_converts(node):
+                return False
+        return True
+
+    def _only_converts(self, call: ast.Call) -> bool:
+        found = operation(self._program, call)
+        if found is not None:
+            return bool(found.does.views) or not found.traits.isdisjoint(_CONVERTING)
+        value = self._program.value(call.func)
+        is_type = torch_ops.class_kind(value.name) == "tensor-type"
+        return value.kind is Kind.FUNCTION or value.name in _CONVERSIONS or is_type
 
     def _weights(self, dataset: ast.expr | None) -> str:
         """The weights of a model that a dataset of a library hands out."""
@@ -158,7 +201,7 @@ class Datasets:
         return Source(may_draw, self._argument_obstacle(origin), _is_iterable(name))
 
     def _made_elsewhere(self, tensor: ast.expr) -> Iterator[ast.Call]:
-        """The calls of code out of sight that may have made the tensor, here or on the device."""
+        """The calls of unanalysed code that may have made the tensor, here or on the device."""
         if not self._program.value(tensor).sure or self._program.value(tensor).kind is not Kind.TENSOR:
             for origin in self._origins.of(tensor):
                 name = self._program.qualified(origin.func) if isinstance(origin, ast.Call) else ""
@@ -178,7 +221,7 @@ class Datasets:
                     yield Source()
 
     def _elements(self, argument: ast.expr) -> Iterator[ast.expr | None]:
-        """The datasets that are given, one or a list of them; None for what is not in sight."""
+        """The datasets that are given, one or a list of them; None for what is not known."""
         if isinstance(argument, ast.List | ast.Tuple):
             yield from argument.elts
             return
@@ -271,7 +314,7 @@ class Datasets:
                 return f"{node.name} keeps an open file in self.{target.attr}, which workers cannot share"
         return ""
 
-    # -- what is handed over
+    # -- what is passed
 
     def _argument_obstacle(self, call: ast.Call) -> str:
         for argument in arguments_of(call):

@@ -17,7 +17,7 @@ from perflint.analysis.data.loaders import LoaderCall, Loaders
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import path_of
+from perflint.syntax.walk import path_of, receiver_of
 
 # These make the iterators of their arguments when they are called, or (the second) when they are iterated over.
 _EAGER = re.compile(r"builtins\.(iter|enumerate|zip|map|filter)|itertools\.\w+")
@@ -42,7 +42,7 @@ class DrawOrder:
         """What would draw other numbers if the loader had workers; empty if nothing would."""
         if not self._is_shuffled(loader):
             return ""
-        keys = (loader.call, *self._names(loader.call))
+        keys = (loader.call, *self._known_names(loader.call))
         maker = next((self._early[key] for key in keys if key in self._early), self._together)
         if maker is not None:
             return f"`{' '.join(self._program.segment(maker).split())}` would draw its order earlier"
@@ -72,8 +72,8 @@ class DrawOrder:
             if _EAGER.fullmatch(name):
                 early = (argument for argument in call.args if self._is_early(argument, call))
                 yield from ((each, call) for argument in early for each in self._iterated(argument))
-            elif isinstance(call.func, ast.Attribute) and call.func.attr == "__iter__" and not call.args:
-                yield from ((each, call) for each in self._iterated(call.func.value))
+            elif (walked := receiver_of(call, "__iter__")) is not None and not call.args:
+                yield from ((each, call) for each in self._iterated(walked))
         for generator in self._program.of_type(ast.GeneratorExp):
             if not self._is_read_at_once(generator):
                 yield from ((each, generator) for each in self._iterated(generator.generators[0].iter))
@@ -114,20 +114,20 @@ class DrawOrder:
         )
 
     def _iterated(self, node: ast.expr) -> Iterator[ast.AST | str]:
-        """The calls that build the loaders which `node` may be, or hold, and names where those are not in sight."""
+        """The calls that build the loaders which `node` may be, or hold, and names where those are not known."""
         for held in (False, True):
             for origin, _, is_last in self._iteration.reached(node, held=held):
                 if origin in self._loaders.by_call:
                     yield origin
                 elif is_last:
-                    yield _name(origin)
+                    yield _last_name_of(origin)
 
-    def _names(self, call: ast.Call) -> Iterator[str]:
-        """The names by which code out of sight knows a loader: of its variable, or of the function that returns it."""
+    def _known_names(self, call: ast.Call) -> Iterator[str]:
+        """The names by which unanalysed code knows a loader: of its variable, or of the function that returns it."""
         statement = self._program.statement_of(call)
         function = self._program.function_of(call)
         if isinstance(statement, ast.Assign):
-            yield from filter(None, map(_name, statement.targets))
+            yield from filter(None, map(_last_name_of, statement.targets))
         elif isinstance(statement, ast.Return) and isinstance(function, ast.FunctionDef):
             yield function.name
 
@@ -155,7 +155,7 @@ class DrawOrder:
         return call in self._loaders.by_call or is_sampler or name.endswith(".random_split")
 
 
-def _name(origin: ast.AST) -> str:
+def _last_name_of(origin: ast.AST) -> str:
     """The last part of the name of a variable, parameter, attribute or function."""
     node = origin.func if isinstance(origin, ast.Call) else origin
     while isinstance(node, ast.Subscript):

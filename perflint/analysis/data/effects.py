@@ -1,19 +1,19 @@
-"""The effects of functions as far as code in sight shows them: what they write to, read on in, and hand out."""
+"""The effects of functions as far as analysed code shows them: what they write to, read on in, and hand out."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from perflint import torch_ops
 from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.memory.aliases import Memory
-from perflint.analysis.memory.library import INDEXING
 from perflint.analysis.memory.locations import ANY, NOWHERE, Location, Locations, Origin, Summary, Write, made
 from perflint.analysis.memory.points_to import PointsTo
 from perflint.analysis.memory.python import FILLS, TAKES
+from perflint.analysis.memory.special_methods import INDEXING
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import arguments_of, is_static
 from perflint.syntax.walk import FUNCTIONS, Function, path_of
@@ -39,8 +39,17 @@ HARMLESS_METHODS = frozenset(  # of anything but tensors, as far as they are not
 )
 
 
-class InSight(PointsTo):
-    """Points-to analysis where code out of sight is taken to write to nothing, and to return something new.
+class _NewBatches(PointsTo):
+    """Points-to analysis where batches are new, whatever their loader reads."""
+
+    def result(self, call: ast.Call) -> Locations:
+        """What a call may evaluate to."""
+        is_loader = self.program.value(call).kind is Kind.LOADER and self.program.callee(call) is None
+        return frozenset({made(call)}) if is_loader else super().result(call)
+
+
+class OptimisticPointsTo(_NewBatches):
+    """Points-to analysis where code that is not analysed is taken to write to nothing, and to return something new.
 
     An attribute that is assigned where it is missing, as at its first use, is not written to.
     """
@@ -50,20 +59,15 @@ class InSight(PointsTo):
         return False
 
     def write(
-        self, node: ast.AST, to: Iterable[Location], *,
+        self, node: ast.AST, to: Collection[Location], *,
         deep: bool = False, deferred: bool = False, attribute: str = "",
     ) -> None:  # fmt: skip
-        """Note a write of code in sight."""
+        """Note a write of code that is analysed."""
         if not deep and not is_first_use(self.program, node):
             super().write(node, to, deferred=deferred, attribute=attribute)
 
     def _dispatched(self, call: ast.Call) -> Sequence[Function]:
         return super()._dispatched(call) or self.program.get(Callees).of(call.func)
-
-    def result(self, call: ast.Call) -> Locations:
-        """What a call may evaluate to; batches are new, whatever their loader reads."""
-        is_loader = self.program.value(call).kind is Kind.LOADER and self.program.callee(call) is None
-        return self._unknown(call) if is_loader else super().result(call)
 
     def joined(self, operand: ast.expr) -> Locations:
         """What the result of an operator holds of an operand that is a container."""
@@ -104,27 +108,25 @@ class InSight(PointsTo):
         return frozenset({made(call)})
 
 
-class Wary(PointsTo):
-    """Points-to analysis of what may happen to a dataset, where batches are new, and an optimizer knows its tensors."""
+class DatasetPointsTo(_NewBatches):
+    """Points-to analysis of what may happen to a dataset, where an optimizer knows its tensors."""
 
     def is_run(self, special: str) -> bool:
         """May an operator run the special methods of this name? What is indexed is hardly ever a dataset."""
         return special not in INDEXING
 
-    def result(self, call: ast.Call) -> Locations:
-        """What a call may evaluate to; batches are new, whatever their loader reads."""
-        is_loader = self.program.value(call).kind is Kind.LOADER and self.program.callee(call) is None
-        return frozenset({made(call)}) if is_loader else super().result(call)
-
     def write(
-        self, node: ast.AST, to: Iterable[Location], *,
+        self, node: ast.AST, to: Collection[Location], *,
         deep: bool = False, deferred: bool = False, attribute: str = "",
     ) -> None:  # fmt: skip
-        """Note a write; a step of an optimizer writes to what that was given."""
-        func = getattr(node, "func", None)
-        if isinstance(func, ast.Attribute) and self.program.value(func.value).kind is Kind.OPTIMIZER:
+        """Note a write; a step, of an optimizer, writes to what that was given."""
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "step":
             to = [each for each in to if each.origin is not Origin.ANYWHERE]
         super().write(node, to, deep=deep, deferred=deferred, attribute=attribute)
+
+    def globals_read(self) -> Locations:
+        """Those who draw batches change no dataset of the module."""
+        return NOWHERE
 
     def _elsewhere(self, call: ast.Call, name: str) -> Locations:
         is_harmless = name.partition(".")[0] in HARMLESS_LIBRARIES
@@ -140,27 +142,27 @@ class Wary(PointsTo):
             given |= self.of(call.func.value if isinstance(call.func, ast.Attribute) else call.func)
         self.write(call, given, deep=True, deferred=self._applies(call))
         self.cells.store([made(call)], ANY, given)
-        return self.cells.reach(given) | {made(call)} | {each.part(ANY) for each in given if each.is_open}
+        return self.cells.reach(given) | {made(call)} | {each.part(ANY) for each in given if each.has_unknown_contents}
 
 
 class PossibleEffects(Memory):
-    """What one program's functions may do to datasets, with all that code out of sight may do."""
+    """What one program's functions may do to datasets, with all that unanalysed code may do."""
 
-    analysis = Wary
+    analysis = DatasetPointsTo
 
 
 class Effects(Memory):
-    """The effects of one program's functions in sight, by points-to analysis."""
+    """The effects of one program's functions, as far as they are known, by points-to analysis."""
 
-    analysis = InSight
+    analysis = OptimisticPointsTo
 
     def left_behind(self, function: Function) -> list[str]:
         """What `function` writes to that is no argument, in alphabetical order."""
-        return self._named(function, (each for each in self.summary(function).writes if each.attribute != POSITION))
+        return self._written_names(function, reads_on=False)
 
     def read_on(self, function: Function) -> list[str]:
         """What running `function` reads on in, such as an open file, and its caller does not hand to it."""
-        return self._named(function, (each for each in self.summary(function).writes if each.attribute == POSITION))
+        return self._written_names(function, reads_on=True)
 
     def hands_out(self, function: Function) -> bool:
         """Does `function` return, or put into what it returns, what is no argument?"""
@@ -183,15 +185,10 @@ class Effects(Memory):
         is_method = self.program.class_of(function) is not None and not is_static(function)
         return is_method and place.root is first
 
-    def _named(self, function: Function, writes: Iterable[Write]) -> list[str]:
-        return sorted(
-            {
-                name
-                for each in writes
-                if (name := _name(each)) and each.to.origin is not Origin.ANYWHERE
-                and not self._is_argument(function, each.to)
-            }
-        )  # fmt: skip
+    def _written_names(self, function: Function, *, reads_on: bool) -> list[str]:
+        writes = (each for each in self.summary(function).writes if (each.attribute == POSITION) is reads_on)
+        known = (each for each in writes if each.to.origin is not Origin.ANYWHERE)
+        return sorted({_written_name(each) for each in known if not self._is_argument(function, each.to)} - {""})
 
     def _of_unknown(self, function: Function) -> Summary:
         return Summary()
@@ -200,7 +197,7 @@ class Effects(Memory):
         return Summary()
 
 
-def _name(write: Write) -> str:
+def _written_name(write: Write) -> str:
     """What a write is to, in words: the root with the first attribute."""
     root = write.to.root.arg if isinstance(write.to.root, ast.arg) else str(write.to.root)
     attributes = [part for part in (*write.to.path, write.attribute) if part.isidentifier()]

@@ -14,10 +14,10 @@ from perflint.analysis.facts import Program
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.ir.graph import Scope
-from perflint.analysis.memory.locations import Location, Origin, Write
+from perflint.analysis.memory.locations import ANYWHERE, Location, Origin, Write
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import arguments_of, parameters_of
-from perflint.syntax.walk import Function, own_nodes, stores
+from perflint.syntax.walk import Function, name_called, own_nodes, stores
 
 # State of the process, which differs in a worker, and effects outside of it.
 _OF_PROCESS = re.compile(
@@ -101,14 +101,14 @@ class Isolation:
                 is_sure = self._is_read(write, scope, items, is_reader)
                 if is_sure is not None:
                     line = getattr(write.node, "lineno", 0)
-                    reason = f"line {line} changes {_named(write)} while batches are read"
+                    reason = f"line {line} changes {_written_name(write)} while batches are read"
                     if is_sure:
                         return reason, ""
                     perhaps = perhaps or reason
         return "", perhaps
 
-    def out_of_sight(self, loader: LoaderCall, items: Items, entries: Collection[Function]) -> str:
-        """What code out of sight may change of what items are made of, as batches are read or by reading them."""
+    def unanalysed_writes(self, loader: LoaderCall, items: Items, entries: Collection[Function]) -> str:
+        """What unanalysed code may change of what items are made of, as batches are read or by reading them."""
         return next(filter(None, (self._may_be_written(loader, items), *map(self._may_leave_behind, entries))), "")
 
     def _may_be_written(self, loader: LoaderCall, items: Items) -> str:
@@ -119,19 +119,18 @@ class Isolation:
             is_looped = any(graph.is_within(write.node, loop) for loop in graph.regions)
             is_behind = is_looped and graph.runs_after(write.node, loader.call)
             if (is_behind or write.deferred) and write.to.root is not write.node and not write.attribute:
-                is_any = write.to.origin is Origin.ANYWHERE
+                is_any = write.to == ANYWHERE
                 if is_any or self._is_read(write, scope, items, True) is not None:
                     return f"line {getattr(write.node, 'lineno', 1)} may change what batches are made of"
         return ""
 
     def _may_leave_behind(self, function: Function) -> str:
-        """What running `function` in a worker may change beside its arguments, if code out of sight does."""
-        for write in self._possible.summary(function).writes:
+        """What running `function` in a worker may change beside its arguments, if unanalysed code does."""
+        for write in sorted(self._possible.summary(function).writes, key=_order):
             is_argument = write.to.origin is Origin.PARAMETER and not self._effects.is_self(function, write.to)
             if not write.attribute and not is_argument:
-                return (
-                    f"{getattr(function, 'name', 'a lambda')} may change {_named(write)}, as code out of sight does it"
-                )
+                name = getattr(function, "name", "a lambda")
+                return f"{name} may change {_written_name(write)}, by code that is not analysed"
         return ""
 
     def _functions(self) -> Iterator[Function]:
@@ -151,7 +150,7 @@ class Isolation:
             is_hot = any(heat(node) is not Heat.ONCE for node in nodes)
             writes = self._effects.points_of(scope).writes if is_hot else ()
             self._hot[scope] = [
-                each for each in writes
+                each for each in sorted(writes, key=_order)
                 if each.to.root is not each.node and each.attribute != POSITION and heat(each.node) is not Heat.ONCE
             ]  # fmt: skip
         return self._hot[scope]
@@ -161,18 +160,18 @@ class Isolation:
 
         A function that neither reads the items nor has got what it writes to from another is still making it.
         """
-        place, names = write.to, _attributes(write)
+        place, names = write.to, _attribute_path(write)
         if names:
             if self._is_of_self(place, scope) and len(names) == 1:
                 info = self._program.class_of(scope) if not isinstance(scope, ast.Module) else None
-                is_own = info is not None and info.node in items.classes and _name(scope) != "__init__"
+                is_own = info is not None and info.node in items.classes and _scope_name(scope) != "__init__"
                 return True if is_own and names[0] in items.attributes else None
             if names[-1] in items.attributes and (write.attribute or self._may_be_object(place)):
                 return True
             return False if write.attribute and names[-1] in items.others else None
         if place.origin is Origin.OUTER and place.root in items.variables:
             return True
-        made = set(self._made(place))
+        made = set(self._origins_of_root(place))
         if made & items.tensors:
             return True
         older = (each for each in made & (items.held | items.owners) if self._scope(each) is not scope or is_reader)
@@ -182,10 +181,10 @@ class Isolation:
         return not isinstance(scope, ast.Module) and self._effects.is_self(scope, place)
 
     def _may_be_object(self, place: Location) -> bool:
-        return all(self._program.value(each).kind not in _NO_OBJECT for each in self._made(place))
+        return all(self._program.value(each).kind not in _NO_OBJECT for each in self._origins_of_root(place))
 
-    def _made(self, place: Location) -> Iterator[ast.AST]:
-        """Where the root of a location was made, as far as that is in sight."""
+    def _origins_of_root(self, place: Location) -> Iterator[ast.AST]:
+        """Where the root of a location was made, as far as that is known."""
         if isinstance(place.root, ast.AST):
             yield from self._origins.of(place.root)
         for definition in self._program.get(Flow).graph_of(self._program.tree).bindings.get(str(place.root), ()):
@@ -298,31 +297,34 @@ class Isolation:
         return ""
 
     def _replaced(self, functions: Collection[Function]) -> str:
-        names = {_name(each) for each in functions}
+        names = {_scope_name(each) for each in functions}
         for node in self._program.of_type(ast.Attribute):
             if isinstance(node.ctx, ast.Store) and node.attr in names:
                 return f"line {node.lineno} replaces {node.attr}()"
         return ""
 
 
-def _name(scope: Scope) -> str:
+def _scope_name(scope: Scope) -> str:
     return getattr(scope, "name", "")
 
 
-def _attributes(write: Write) -> list[str]:
+def _attribute_path(write: Write) -> list[str]:
     """The attributes on the way to what is written to."""
     return [part for part in (*write.to.path, write.attribute) if part.isidentifier()]
 
 
-def _named(write: Write) -> str:
+def _written_name(write: Write) -> str:
     """What is written to, in a word."""
     root = write.to.root
     own = root.arg if isinstance(root, ast.arg) else root if isinstance(root, str) else "it"
-    return next(reversed(_attributes(write)), own)
+    return next(reversed(_attribute_path(write)), own)
+
+
+def _order(write: Write) -> tuple[int, str]:
+    return getattr(write.node, "lineno", 0), _written_name(write)
 
 
 def _opens_to_write(call: ast.Call) -> bool:
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     modes = [*call.args[:2], *(keyword.value for keyword in call.keywords if keyword.arg == "mode")]
     texts = [each.value for each in modes if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-    return name == "open" and any(re.fullmatch(r"[rbt]*[wax+][wabtx+]*", text) for text in texts)
+    return name_called(call) == "open" and any(re.fullmatch(r"[rbt]*[wax+][wabtx+]*", text) for text in texts)

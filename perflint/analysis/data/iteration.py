@@ -12,6 +12,7 @@ from perflint.analysis.data.effects import method_of
 from perflint.analysis.data.origins import Origins, parts_of
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import name_called, receiver_of
 
 WRAPS = re.compile(
     r"builtins\.(iter|next|list|tuple|set|enumerate|zip|map|filter|reversed|sorted)|tqdm\b.*|itertools\.\w+"
@@ -50,6 +51,14 @@ class Iteration:
                 stack += [part for part in parts if part not in seen]
                 seen.update(parts)
 
+    def loops(self, made: ast.AST) -> list[ast.For]:
+        """The loops that may walk what the call `made` makes."""
+        return [
+            loop
+            for loop in self._program.of_type(ast.For)
+            if any(each is made and not held for each, held, _ in self.reached(loop.iter))
+        ]
+
     def _sources(self, origin: ast.AST, is_held: bool) -> Iterator[_Wanted]:
         """What `origin` is made of, as far as it may be a loader, or hold one."""
         if isinstance(origin, ast.Subscript | ast.Starred):
@@ -65,8 +74,8 @@ class Iteration:
 
     def _sources_of_call(self, call: ast.Call, is_held: bool) -> Iterator[_Wanted]:
         name = name_of(self._program, call)
-        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-        method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        owner = receiver_of(call)
+        method = name_called(call) if owner is not None else ""
         has_iterator = method_of(self._program.value(call.func).node, "__iter__") is not None
         if WRAPS.fullmatch(name) or method in _WRAPPING_METHODS or has_iterator:
             yield from ((argument, is_held) for argument in call.args)
@@ -80,15 +89,15 @@ class Iteration:
 
     @cached_property
     def _put_in(self) -> dict[ast.AST, list[ast.expr]]:
-        """What is put into each container behind its making, by where it is made."""
+        """What is put into each container after its making, by where it is made."""
         put: defaultdict[ast.AST, list[ast.expr]] = defaultdict(list)
         for assignment in self._program.of_type(ast.Assign):
             for target in assignment.targets:
                 if isinstance(target, ast.Subscript):
                     self._put(put, target.value, assignment.value)
         for call in self._program.of_type(ast.Call):
-            if isinstance(call.func, ast.Attribute) and call.func.attr == "append" and len(call.args) == 1:
-                self._put(put, call.func.value, call.args[0])
+            if (container := receiver_of(call, "append")) is not None and len(call.args) == 1:
+                self._put(put, container, call.args[0])
         return put
 
     def _put(self, put: dict[ast.AST, list[ast.expr]], container: ast.expr, value: ast.expr) -> None:

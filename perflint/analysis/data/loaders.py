@@ -14,15 +14,18 @@ from perflint.analysis.data.origins import Origins
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.arguments import bind, defaults_of
+from perflint.syntax.walk import is_false, path_of, receiver_of
 
 _GEOMETRIC = re.compile(r"torch_geometric\.(loader|data)\.(\w+\.)*(?!Cached|Prefetch)\w*Loader$")
 _TORCH_ONLY = frozenset(
     {"num_workers", "pin_memory", "collate_fn", "worker_init_fn", "batch_sampler", "persistent_workers"}
 )
+_OPTIONS = ("num_workers", "pin_memory", "persistent_workers")
 _TELLING = _TORCH_ONLY | {"shuffle", "drop_last", "sampler"}
 _PARAMETERS = (
     *("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory"),
-    *("drop_last", "timeout", "worker_init_fn", "multiprocessing_context", "generator"),
+    *("drop_last", "timeout", "worker_init_fn", "multiprocessing_context", "generator", "prefetch_factor"),
+    "persistent_workers",
 )
 
 
@@ -52,7 +55,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class LoaderCall:
-    """A call that builds a loader; `offset` counts the positional arguments in front of the dataset.
+    """A call that builds a loader; `offset` counts the positional arguments before the dataset.
 
     `certain` is False where the class comes by way of another file, which may have changed its parameters.
     """
@@ -62,6 +65,7 @@ class LoaderCall:
     pinned: Setting
     offset: int = 0
     certain: bool = True
+    persistent: Setting = Setting(State.ABSENT)  # of workers that stay from one epoch to the next
 
     def argument(self, name: str) -> ast.expr | None:
         """The expression which the call gives for a parameter of DataLoader."""
@@ -82,8 +86,8 @@ class Loaders:
         for call in self._program.of_type(ast.Call):
             offset = self._offset(call)
             if offset is not None:
-                workers, pinned = (self.setting(call, name, offset) for name in ("num_workers", "pin_memory"))
-                found.append(LoaderCall(call, workers, pinned, offset, self._is_class_in_sight(call.func)))
+                workers, pinned, kept = (self.setting(call, name, offset) for name in _OPTIONS)
+                found.append(LoaderCall(call, workers, pinned, offset, self._is_class_in_sight(call.func), kept))
         return found
 
     @cached_property
@@ -98,7 +102,7 @@ class Loaders:
 
     def _options(self) -> Iterator[tuple[str, ast.expr | None]]:
         for call in self._program.of_type(ast.Call):
-            if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("add_argument", "option"):
+            if receiver_of(call, "add_argument", "option") is None:
                 continue
             flags = [
                 argument.value
@@ -117,7 +121,7 @@ class Loaders:
     # -- which calls
 
     def _offset(self, call: ast.Call) -> int | None:
-        """How many positional arguments stand in front of the dataset; None where the call builds no loader."""
+        """How many positional arguments stand before the dataset; None where the call builds no loader."""
         program, function = self._program, call.func
         value = program.value(function)
         if value.kind is Kind.LIBRARY:
@@ -157,9 +161,8 @@ class Loaders:
         return value.kind is not Kind.UNKNOWN or not isinstance(function, ast.Name)
 
     def _is_super_of_loader(self, node: ast.expr) -> bool:
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"):
-            return False
-        around = next((each for each in self._program.ancestors(node) if isinstance(each, ast.ClassDef)), None)
+        is_super = isinstance(node, ast.Call) and path_of(node.func) == "super"
+        around = self._program.class_around(node) if is_super else None
         return around is not None and any(is_loader_class(self._program.qualified(base)) for base in around.bases)
 
     def _inherits_constructor(self, node: ast.ClassDef) -> bool:
@@ -228,9 +231,9 @@ class Loaders:
         if isinstance(origin, ast.arg):
             function = self._program.function_of(origin)
             default = defaults_of(function).get(origin.arg) if function is not None else None
-            return State.CHOICE if _is_off(default) else State.ON, False
+            return State.CHOICE if is_false(default) else State.ON, False
         if isinstance(origin, ast.Attribute) and origin.attr in self.command_line:
-            return State.CHOICE if _is_off(self.command_line[origin.attr]) else State.ON, False
+            return State.CHOICE if is_false(self.command_line[origin.attr]) else State.ON, False
         if isinstance(origin, ast.Call) and self._program.qualified(origin.func).endswith("cpu_count"):
             return State.ON, True
         value = self._program.value(origin)
@@ -240,14 +243,10 @@ class Loaders:
 
 
 def _given(call: ast.Call, name: str, offset: int) -> ast.expr | None:
-    """The expression in `call` for a parameter of DataLoader, which `offset` other arguments stand in front of."""
+    """The expression in `call` for a parameter of DataLoader, which comes after `offset` other arguments."""
     return bind(call, (*("",) * offset, *_PARAMETERS)).get(name)
 
 
 def is_loader_class(name: str) -> bool:
     """Is `name` the qualified name of torch's DataLoader or of one that passes its options on?"""
     return torch_ops.class_kind(name) == "loader" or _GEOMETRIC.match(name) is not None
-
-
-def _is_off(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Constant) and not node.value

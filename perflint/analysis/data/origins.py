@@ -100,7 +100,7 @@ class Origins:
         """The class around, if it is an attribute of self."""
         if not isinstance(node.value, ast.Name) or node.value.id != "self":
             return None
-        return next((each for each in self._program.ancestors(node) if isinstance(each, ast.ClassDef)), None)
+        return self._program.class_around(node)
 
     def _definitions(self, name: ast.Name) -> list[Definition]:
         """The definitions that reach a name; of a variable of a scope around, all that this one has."""

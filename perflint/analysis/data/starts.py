@@ -16,9 +16,18 @@ from perflint.analysis.data.workers import Reason, Workers
 from perflint.analysis.facts import Program
 from perflint.analysis.links import Likelihood
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import arguments_of
+from perflint.syntax.arguments import arguments_of, keyword_of
 from perflint.syntax.scripts import is_main_guard
-from perflint.syntax.walk import COMPREHENSIONS, FUNCTIONS, Function, body_of, children, own_nodes
+from perflint.syntax.walk import (
+    COMPREHENSIONS,
+    FUNCTIONS,
+    Function,
+    body_of,
+    children,
+    name_called,
+    own_nodes,
+    receiver_of,
+)
 
 _ITERATES = frozenset(
     f"builtins.{name}"
@@ -161,14 +170,10 @@ class Starts:
             return Reason(Likelihood.CERTAIN, f"{name.rpartition('.')[2] or 'it'}() starts processes")
         if self._gives_work(call):
             return Reason(Likelihood.CERTAIN, "an executor starts processes")
-        if (
-            isinstance(call.func, ast.Attribute)
-            and call.func.attr == "start"
-            and not call.args
-            and self._is_process(call.func.value)
-        ):
+        started = receiver_of(call, "start")
+        if started is not None and not call.args and self._is_process(started):
             return Reason(Likelihood.CERTAIN, "it starts a process")
-        processes = next((keyword.value for keyword in call.keywords if keyword.arg == "num_proc"), None)
+        processes = keyword_of(call, "num_proc")
         if processes is not None and isinstance(call.func, ast.Attribute):
             return self._workers.of_processes(processes)
         summaries = self._workers.summaries(call)
@@ -178,33 +183,27 @@ class Starts:
 
     def _in_function(self, function: Function) -> Reason | None:
         if function not in self._functions:
-            self._functions[function] = None  # while it is being worked out: functions may call each other
+            self._functions[function] = None  # while it is being computed: functions may call each other
             self._functions[function] = self._reason_in(body_of(function))
         return self._functions[function]
 
     def _starts_from_context(self, call: ast.Call) -> bool:
         """Is it `multiprocessing.get_context("spawn").Pool()`?"""
-        if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("Pool", "Manager"):
-            return False
-        return any(name.endswith("multiprocessing.get_context") for name in self._makers(call.func.value))
+        context = receiver_of(call, "Pool", "Manager")
+        return any(name.endswith("multiprocessing.get_context") for name in self._makers(context))
 
     def _gives_work(self, call: ast.Call) -> bool:
         """Is it `ProcessPoolExecutor().submit(work)`?"""
-        if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("submit", "map"):
-            return False
-        return any(map(_EXECUTOR.fullmatch, self._makers(call.func.value)))
+        return any(map(_EXECUTOR.fullmatch, self._makers(receiver_of(call, "submit", "map"))))
 
-    def _makers(self, node: ast.expr) -> list[str]:
+    def _makers(self, node: ast.expr | None) -> list[str]:
         """The qualified names of the calls that may have made an object."""
-        origins = self._origins.of(node)
-        return [self._program.qualified(origin.func) for origin in origins if isinstance(origin, ast.Call)]
+        return [self._program.qualified(origin.func) for origin in self._origins.calls(node)] if node else []
 
     def _is_process(self, node: ast.expr) -> bool:
         """Is it a Process? One that is kept in a list is known by its construction in the same function."""
-        origins = self._origins.of(node)
-        made = [origin for origin in origins if isinstance(origin, ast.Call)]
-        if made:
-            return any(self._makes_process(origin) for origin in made)
+        if made := self._origins.calls(node):
+            return any(map(self._makes_process, made))
         around = self._program.function_of(node)
         return any(
             self._makes_process(call) and self._program.function_of(call) is around
@@ -220,7 +219,7 @@ class Starts:
         return isinstance(call.func, ast.Attribute) and call.func.attr == "Process" and value.kind is Kind.METHOD
 
     def _handed_over(self, call: ast.Call) -> Reason | None:
-        """What code out of sight starts that is given a function, a loader, or options that say how many workers."""
+        """What unanalysed code starts that is given a function, a loader, or options that say how many workers."""
         for function in self._functions_run(call):
             reason = self._in_function(function)
             if reason is not None:
@@ -255,8 +254,7 @@ class Starts:
 
     def _functions_run(self, call: ast.Call) -> Iterator[Function]:
         """The functions of this file that are passed to a call that trains by its name."""
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        if _VERB.search(name):
+        if _VERB.search(name_called(call)):
             for argument in arguments_of(call):
                 value = self._program.value(argument)
                 if value.kind is Kind.FUNCTION and isinstance(value.node, FUNCTIONS):
@@ -264,13 +262,7 @@ class Starts:
 
     def _surely_iterates(self, call: ast.Call) -> bool:
         """Is it the fit of a trainer of Lightning?"""
-        if not isinstance(call.func, ast.Attribute) or call.func.attr not in _FIT:
-            return False
-        names = (
-            self._program.qualified(origin.func)
-            for origin in self._origins.of(call.func.value)
-            if isinstance(origin, ast.Call)
-        )
+        names = self._makers(receiver_of(call, *_FIT))
         return any(name.rpartition(".")[2] == "Trainer" and "lightning" in name for name in names)
 
     def _loaders_in(self, call: ast.Call) -> Iterator[ast.expr]:

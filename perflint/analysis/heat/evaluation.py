@@ -7,27 +7,19 @@ import re
 from collections.abc import Sequence
 
 from perflint import torch_ops
+from perflint.analysis.autograd.effects import runs_module
 from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.facts import Program
-from perflint.analysis.values.methods import MODULE_SELF
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import Loop, assigned_values
 
 _BATCH = re.compile(r"(^|_)batch$")
 _NUMBERS = frozenset({"builtins.float", "builtins.int"})
 _PASSES_ON = re.compile(r"builtins\.enumerate$|tqdm")
-_HOUSEKEEPING = MODULE_SELF | {
-    "zero_grad",
-    "parameters",
-    "state_dict",
-    "load_state_dict",
-    "named_parameters",
-    "modules",
-}
 
 
 def evaluates(program: Program, loop: Loop, nodes: Sequence[ast.AST]) -> bool:
-    """Does each iteration run a model on a batch, by the name of it, or on one of many that it counts or walks through?
+    """Does each iteration run a model on a batch, by the name of it, or on one of many that it counts or iterates over?
 
     What counts batches may as well draw a picture: so its results have to come to the host each time.
     """
@@ -62,7 +54,7 @@ def _fetches(program: Program, node: ast.AST) -> bool:
 
 
 def _passed_on(program: Program, iterated: ast.expr) -> ast.expr:
-    """What is walked through behind `enumerate` and a bar of progress."""
+    """What is iterated over inside of `enumerate` and a bar of progress."""
     while isinstance(iterated, ast.Call) and iterated.args and _PASSES_ON.match(program.qualified(iterated.func)):
         iterated = iterated.args[0]
     return iterated
@@ -87,7 +79,7 @@ def _divides(bound: ast.expr) -> bool:
 
 
 def _takes_item(program: Program, node: ast.AST, target: ast.expr) -> bool:
-    """Is it a call with what a loop walks through itself, unless that is a number?"""
+    """Is it a call with what a loop iterates over itself, unless that is a number?"""
     if not (isinstance(node, ast.Call) and isinstance(target, ast.Name)):
         return False
     given = [each for each in node.args if isinstance(each, ast.Name) and each.id == target.id]
@@ -96,15 +88,7 @@ def _takes_item(program: Program, node: ast.AST, target: ast.expr) -> bool:
 
 def _runs_model(program: Program, node: ast.AST) -> bool:
     """Is it a call of a module, or of a method that may compute with it, or of a function of the file that does?"""
-    return program.get(CallGraph).has(node, _is_of_model)
-
-
-def _is_of_model(program: Program, node: ast.Call) -> bool:
-    callee = program.value(node.func)
-    if callee.kind in (Kind.MODULE, Kind.TENSOR):  # a tensor can't be called: a model too
-        return True
-    is_method = callee.owner is not None and callee.owner.kind is Kind.MODULE
-    return is_method and getattr(node.func, "attr", "") not in _HOUSEKEEPING
+    return program.get(CallGraph).has(node, runs_module)
 
 
 def _may_run_model(program: Program, node: ast.AST) -> bool:

@@ -10,7 +10,7 @@ from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import arguments_of
-from perflint.syntax.walk import Function, Loop, own_nodes
+from perflint.syntax.walk import Function, Loop, name_called, own_nodes, receiver_of
 
 _DEPTH = 3  # of calls through which the number of an iteration is followed
 
@@ -52,12 +52,11 @@ def _receivers(program: Program, callee: Function, node: ast.Call, given: Sequen
 
 def steps_an_environment(program: Program, node: ast.AST) -> bool:
     """Is it `env.step(action)`?"""
-    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step"):
+    stepped = receiver_of(node, "step")
+    if stepped is None or not isinstance(node, ast.Call) or not node.args:
         return False
-    owner = program.value(node.func.value)
-    name = ast.unparse(node.func.value).lower()
-    is_stepper = owner.kind in (Kind.OPTIMIZER, Kind.MODULE) or "sched" in name
-    return bool(node.args) and not is_stepper
+    is_stepper = program.value(stepped).kind in (Kind.OPTIMIZER, Kind.MODULE)
+    return not (is_stepper or "sched" in ast.unparse(stepped).lower())
 
 
 def _computes(program: Program, node: ast.Call) -> bool:
@@ -137,5 +136,5 @@ def draws_data(program: Program, node: ast.Call) -> bool:
         return is_random or callee.name == "builtins.next" or callee.name.startswith(("random.", "numpy.random."))
     if program.callee(node) is not None:
         return False
-    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    name = name_called(node)
     return "sample" in name or "next" in name or steps_an_environment(program, node)

@@ -9,11 +9,13 @@ from perflint.analysis.heat.freshness import steps_an_environment
 from perflint.analysis.heat.scale import Heat
 from perflint.analysis.heat.syncs import Sync, storage_of, syncs
 from perflint.analysis.ir.flow import Flow
-from perflint.syntax.walk import FUNCTIONS, own_nodes
+from perflint.analysis.ir.graph import Outer
+from perflint.syntax.walk import FUNCTIONS
 
 _PARTIAL = frozenset(
     {"max", "min", "sorted", "mask", "masked_select", "nonzero", "print"}
 )  # reads that leave no copy of the values behind
+_LATER = "perflint.runtime.reports.later"
 _DEPTH = 3  # of calls through which an action or lengths are followed
 
 
@@ -25,7 +27,19 @@ def hot_syncs(program: Program) -> list[Sync]:
         if not program.is_tried_out(sync.node)
         and program.heat(sync.node) is not Heat.ONCE
         and not is_needed(program, sync.node, _DEPTH)
+        and not is_deferred(program, sync.node)
     ]
+
+
+def is_deferred(program: Program, node: ast.AST) -> bool:
+    """Does it run once its values have arrived: in a function that is handed to `perflint.runtime.reports.later`?"""
+    function = program.function_of(node) if "perflint.runtime.reports" in program.text else None
+    calls = (call for call in program.of_type(ast.Call) if call.args and program.qualified(call.func) == _LATER)
+    return function is not None and any(
+        call.args[0] is function
+        or (isinstance(call.args[0], ast.Name) and program.value(call.args[0]).node is function)
+        for call in calls
+    )
 
 
 def first_reads(program: Program, found: list[Sync]) -> list[Sync]:
@@ -50,15 +64,9 @@ def is_repeated(program: Program, earlier: Sync, later: Sync) -> bool:
     around = [program.statement_of(later.node), *program.ancestors(program.statement_of(later.node))]
     if not any(each is within for each in around for within in block):
         return False
-    names = {node.id for node in ast.walk(read) if isinstance(node, ast.Name)}
-    return not any(
-        isinstance(node, ast.Name)
-        and isinstance(node.ctx, ast.Store)
-        and node.id in names
-        and earlier.end < program.span(node)[0] < later.start
-        for each in block
-        for node in own_nodes(each)
-    )
+    graph, pairs = program.get(Flow).graph(earlier.node), zip(ast.walk(read), ast.walk(again), strict=True)
+    values = [(graph.value(one), graph.value(other)) for one, other in pairs if isinstance(one, ast.Name)]
+    return all(one is other or (isinstance(one, Outer) and isinstance(other, Outer)) for one, other in values)
 
 
 def is_needed(program: Program, node: ast.expr, depth: int) -> bool:

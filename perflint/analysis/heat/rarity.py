@@ -247,7 +247,7 @@ def _compares_a_period(program: Program, test: ast.expr) -> bool:
 def _stays_on_host(program: Program, test: ast.expr, outcome: bool, branch: Sequence[ast.AST]) -> bool:
     """Does `branch`, which runs if `test` has this outcome, run only for a tensor on the host, and leave it there?"""
     tested = _of_host(program, test, outcome)
-    return bool(tested) and not any(_leaves(part, tested) for part in branch)
+    return bool(tested) and not any(_changes(part, tested) for part in branch)
 
 
 def _of_host(program: Program, test: ast.expr, outcome: bool) -> str:
@@ -275,7 +275,7 @@ def _names_host(program: Program, device: ast.expr) -> bool:
     return isinstance(device, ast.Constant) and device.value == "cpu"
 
 
-def _leaves(part: ast.AST, tested: str) -> bool:
+def _changes(part: ast.AST, tested: str) -> bool:
     """Does `part` move anything, or make something else of what was tested?"""
     nodes = list(ast.walk(part))
     is_moved = any(isinstance(node, ast.Attribute) and node.attr in _MOVES for node in nodes)

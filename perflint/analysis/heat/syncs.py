@@ -10,8 +10,8 @@ from typing import NamedTuple
 from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.values.values import GUESSED, Kind, Place, Value, contains_tensor
-from perflint.syntax.arguments import arguments_of
-from perflint.syntax.walk import COMPREHENSIONS
+from perflint.syntax.arguments import arguments_of, keyword_of
+from perflint.syntax.walk import COMPREHENSIONS, elements_of, is_false
 
 _CONVERSIONS = frozenset({"float", "int", "bool", "complex"})
 _COMPARING = frozenset({"max", "min", "sorted"})
@@ -41,8 +41,7 @@ def syncs(program: Program) -> Iterator[Sync]:
         yield from _implicit(program, formatted.value, "print")
     for operation in program.of_type(ast.BinOp):
         if isinstance(operation.op, ast.Mod) and program.value(operation.left).kind is Kind.STRING:
-            parts = operation.right.elts if isinstance(operation.right, ast.Tuple) else [operation.right]
-            for part in parts:
+            for part in elements_of(operation.right):
                 yield from _implicit(program, part, "print")
     for part in program.of_type(ast.Slice):
         for bound in (part.lower, part.upper, part.step):
@@ -64,7 +63,7 @@ def _is_read(value: Value, *, explicit: bool) -> bool:
 
 
 def storage_of(node: ast.expr) -> ast.expr:
-    """The expression behind `.detach().cpu().numpy()` and the like: what is read, by whichever way."""
+    """What `.detach().cpu().numpy()` and the like are called on: what is read, by whichever way."""
     while True:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _keeps_value(node.func.attr):
             node = node.func.value
@@ -95,7 +94,7 @@ def _of_call(program: Program, call: ast.Call) -> Iterator[Sync]:
             start, end = program.span(call)
             yield Sync(call, call.args[0], last, start, end, False)
     elif name.startswith(_HOST_MODULES):
-        yield from _first(program, call, call.args, "math")
+        yield from _first_read(program, call, call.args, "math")
     elif head == "builtins":
         yield from _of_builtin(program, call, rest)
 
@@ -144,7 +143,7 @@ def _of_builtin(program: Program, call: ast.Call, name: str) -> Iterator[Sync]:
 
 def _of_comparison(program: Program, call: ast.Call, name: str) -> Iterator[Sync]:
     """`max(x, y)`, or of a list of scalars, which are compared one by one."""
-    yield from _first(program, call, _compared(call), name)
+    yield from _first_read(program, call, _compared(call), name)
     listed = program.value(call.args[0])
     if len(call.args) > 1 or call.keywords or listed.kind is not Kind.SEQUENCE or listed.item is None:
         return
@@ -184,8 +183,8 @@ def _of_method(program: Program, call: ast.Call, func: ast.Attribute) -> Iterato
 
 def _is_asynchronous(call: ast.Call) -> bool:
     """Whether it may be a copy that nobody waits for: on the host it is made in pinned memory."""
-    asked = next((keyword.value for keyword in call.keywords if keyword.arg == "non_blocking"), None)
-    return asked is not None and not (isinstance(asked, ast.Constant) and not asked.value)
+    asked = keyword_of(call, "non_blocking")
+    return asked is not None and not is_false(asked)
 
 
 def _names_host(call: ast.Call) -> bool:
@@ -240,7 +239,7 @@ def _implicit_all(program: Program, tensors: Iterable[ast.expr], kind: str) -> I
         yield from _implicit(program, tensor, kind)
 
 
-def _first(program: Program, call: ast.Call, tensors: Iterable[ast.expr], kind: str) -> Iterator[Sync]:
+def _first_read(program: Program, call: ast.Call, tensors: Iterable[ast.expr], kind: str) -> Iterator[Sync]:
     """One read of a call, however many of its arguments are tensors."""
     for tensor in tensors:
         if _is_read(program.value(tensor), explicit=False):
@@ -251,9 +250,8 @@ def _first(program: Program, call: ast.Call, tensors: Iterable[ast.expr], kind: 
 def _of_subscript(program: Program, node: ast.Subscript) -> Iterator[Sync]:
     if isinstance(node.ctx, ast.Store) and not isinstance(program.parent(node), ast.AugAssign):
         return  # x[mask] = scalar fills without a look at the mask
-    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     base = program.value(node.value)
-    if any(_selects(program, part, base) for part in parts):
+    if any(_selects(program, part, base) for part in elements_of(node.slice)):
         start, end = program.span(node)
         yield Sync(node, node, "mask", start, end, False)
 
@@ -282,7 +280,7 @@ def _truth_values(program: Program) -> Iterator[ast.expr]:
         ast.If, ast.While, ast.Assert, ast.IfExp, *COMPREHENSIONS, ast.UnaryOp, ast.BoolOp, ast.Compare
     ):
         for test in _tests(program, node):
-            for leaf in _leaves(test):
+            for leaf in _conditions(test):
                 if leaf not in seen:
                     seen.add(leaf)
                     yield leaf
@@ -309,11 +307,11 @@ def _is_key(program: Program, node: ast.Compare) -> bool:
     return program.value(node.comparators[0]).kind is Kind.MAPPING
 
 
-def _leaves(test: ast.expr) -> Iterator[ast.expr]:
+def _conditions(test: ast.expr) -> Iterator[ast.expr]:
     if isinstance(test, ast.BoolOp):
         for part in test.values:
-            yield from _leaves(part)
+            yield from _conditions(part)
     elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        yield from _leaves(test.operand)
+        yield from _conditions(test.operand)
     else:
         yield test

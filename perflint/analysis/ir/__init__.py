@@ -1,1 +1,1 @@
-"""Definitions and uses: which assignment reaches which read."""
+"""The intermediate representation: control flow graphs in SSA form, one a scope, built on first demand."""

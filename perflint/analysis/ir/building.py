@@ -113,13 +113,14 @@ class Building(ABC):
             target = final.entry
         if target is not self._exit:
             self._edge(self._block, target)
-        self._enter(self._new())  # what stands behind can't be reached
+        self._enter(self._new())  # what stands after can't be reached
 
     def _split(self) -> None:
         """Within `try`: begin a block, so that its handlers also find what holds at this point."""
         if self._handlers:
             for handler in self._handlers:
                 self._edge(self._block, handler)
+            self.graph.caught.update(self._handlers)
             self._go(self._new())
 
     def _begin_loop(self, node: ast.AST) -> Region:

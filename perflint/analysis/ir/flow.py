@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+from functools import partial
 
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.graph import Graph, Scope
 from perflint.analysis.ir.lowering import lower
+from perflint.analysis.ir.managers import may_swallow
 
 
 class Flow:
@@ -23,7 +25,7 @@ class Flow:
     def graph_of(self, scope: Scope) -> Graph:
         """The IR of `scope`."""
         if scope not in self._graphs:
-            self._graphs[scope] = lower(scope)
+            self._graphs[scope] = lower(scope, partial(may_swallow, self.program))
         return self._graphs[scope]
 
     def definitions(self, name: ast.Name) -> frozenset[ast.AST]:

@@ -17,7 +17,7 @@ Step = int | Literal["each", "enter", "part"]
 
 @dataclass(eq=False, slots=True)
 class Block:
-    """Nodes that run one after the other; control enters at the first and leaves behind the last."""
+    """Nodes that run one after the other; control enters at the first and leaves after the last."""
 
     index: int
     predecessors: list[Block] = field(default_factory=list, repr=False)
@@ -48,7 +48,7 @@ class Definition(Value):
 
     @property
     def given(self) -> ast.expr | None:
-        """What gives the variable all of its value; None where that is part of something, or not in sight."""
+        """What gives the variable all of its value; None where that is part of something, or not known."""
         return self.source if not self.steps and self.updates is None else None
 
 
@@ -87,6 +87,7 @@ class Graph:
         self.scope = scope
         self.blocks: list[Block] = []
         self.joins: dict[Block, ast.If] = {}  # where the branches of an `if` meet
+        self.caught: set[Block] = set()  # where exceptions lead
         self.places: dict[ast.AST, tuple[Block, int]] = {}
         self.values: dict[ast.AST, Value] = {}
         self.bindings: dict[str, list[Definition]] = {}  # of each variable, in the order of the source
@@ -136,6 +137,18 @@ class Graph:
                 found.add(each)
                 pending += each.successors if each is not wall else ()
         return found
+
+    def raises_to(self, loop: ast.AST) -> set[Block]:
+        """The blocks that control may reach once an exception has left `loop`."""
+        region = self.regions.get(loop)
+        blocks = region.blocks if region is not None else set[Block]()
+        caught = (each for block in blocks for each in block.successors if each in self.caught - blocks)
+        return self._reached_past([*caught])
+
+    def is_caught_in(self, node: ast.AST, loop: ast.AST) -> bool:
+        """May an exception that `node` raises lead to where `loop` goes on?"""
+        block, blocks = self.places[node][0], self.regions[loop].blocks
+        return any(each in self.caught & blocks for each in block.successors)
 
     # -- values
 
@@ -188,27 +201,27 @@ class Graph:
         region = self.regions.get(loop)
         return [] if region is None else [phi for phi in self.phis.get(region.header, []) if phi.uses or phi.users]
 
-    def enters(self, loop: ast.AST, phi: Phi) -> list[Value]:
-        """What a loop-carried variable holds in front of `loop`."""
+    def initial_values(self, loop: ast.AST, phi: Phi) -> list[Value]:
+        """What a loop-carried variable holds when `loop` is entered: the operands of its phi from outside."""
         region = self.regions[loop]
         return [value for block, value in phi.operands.items() if block not in region.blocks]
 
-    def updates(self, loop: ast.AST, phi: Phi) -> list[Value]:
-        """What the iterations of `loop` leave in a loop-carried variable, where they leave another value."""
+    def back_edge_values(self, loop: ast.AST, phi: Phi) -> list[Value]:
+        """What the iterations of `loop` leave in a loop-carried variable: the operands of its phi along back edges."""
         region = self.regions[loop]
         return [value for block, value in phi.operands.items() if block in region.blocks and value is not phi]
 
-    def left(self, loop: ast.AST) -> set[str]:
-        """The variables that are read as `loop` left them, the next time that it runs included."""
+    def live_out(self, loop: ast.AST) -> set[str]:
+        """The variables that are live at the exit of `loop`: read as it left them, also by its next run."""
 
-        def is_left(value: Value | None) -> bool:
+        def is_live(value: Value | None) -> bool:
             made = (each for each in sources_of(value) if isinstance(each, Definition)) if value is not None else ()
             return any(self.is_within(each.node, loop) for each in made)
 
-        found = {phi.name for phi in self.carried(loop) if any(map(is_left, self.enters(loop, phi)))}
+        found = {phi.name for phi in self.carried(loop) if any(map(is_live, self.initial_values(loop, phi)))}
         for node in self.values:
             if isinstance(node, ast.Name) and not self.is_within(node, loop):
-                found.update([node.id] if is_left(self.read(node)) else [])
+                found.update([node.id] if is_live(self.read(node)) else [])
         return found
 
     def is_within(self, node: ast.AST, loop: ast.AST) -> bool:

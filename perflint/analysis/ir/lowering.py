@@ -13,22 +13,23 @@ from perflint.syntax.scopes import bound_names
 from perflint.syntax.walk import LOOPS, children, path_of, statements_of
 from perflint.syntax.walk import Loop as LoopNode
 
-_SWALLOW = ("suppress", "raises")  # context managers that end an exception: what follows them may run after one
+Swallows = Callable[[ast.expr], bool]  # may a context manager end an exception that leaves its block?
 
 
-def lower(scope: Scope | LoopNode, writes: Writes | None = None) -> Graph:
+def lower(scope: Scope | LoopNode, swallows: Swallows, writes: Writes | None = None) -> Graph:
     """The IR of `scope`: a function or module, or a loop by itself, to which all values from before are Outer.
 
     Nested functions are values in it: each has a graph of its own. With `writes`, which tells the paths that a call
     changes, attributes are variables too, and what changes one in place (a call, or a write to a part of it) binds it
     anew and `updates` what it was. That holds as far as nobody else writes to them meanwhile.
     """
-    return _Lowering(scope, writes).graph
+    return _Lowering(scope, swallows, writes).graph
 
 
 class _Lowering(Expressions):
-    def __init__(self, scope: Scope | LoopNode, writes: Writes | None) -> None:
+    def __init__(self, scope: Scope | LoopNode, swallows: Swallows, writes: Writes | None) -> None:
         super().__init__(scope, writes)
+        self._swallows = swallows
         if isinstance(scope, LOOPS):
             self._body([scope])
             self._finish()
@@ -138,7 +139,7 @@ class _Lowering(Expressions):
         self._otherwise(None if endless else decided, node.orelse, after)
 
     def _otherwise(self, decided: Block | None, statements: Sequence[ast.stmt], after: Block) -> None:
-        """The `else` of a loop, and what stands behind it; `decided`: where the loop is left when it is done."""
+        """The `else` of a loop, and what stands after it; `decided`: where the loop is left when it is done."""
         block = self._new()
         if decided is not None:
             self._edge(decided, block)
@@ -148,18 +149,20 @@ class _Lowering(Expressions):
         self._enter(after)
 
     def _with(self, node: ast.With | ast.AsyncWith) -> None:
-        after = self._new()
-        swallows = any(_name_called(item.context_expr).endswith(_SWALLOW) for item in node.items)
+        caught = self._new() if any(self._swallows(item.context_expr) for item in node.items) else None
         for item in node.items:
             self._visit(item.context_expr)
             if item.optional_vars is not None:
                 self._assign(item.optional_vars, item.context_expr, ("enter",))
-        if swallows:
-            self._handlers.append(after)
+        if caught is not None:
+            self._handlers.append(caught)
         self._body(node.body)
-        if swallows:
+        if caught is not None:
             self._handlers.pop()
-        self._go(after)
+            after = self._new()
+            self._edge(self._block, after)
+            self._enter(caught)
+            self._go(after)
         for item in node.items:
             self._place(item)  # what the manager does when it is left
         self._place(node)
@@ -279,11 +282,6 @@ def _note_sharing(scope: Scope, graph: Graph) -> None:
     for node in statements_of(scope):
         if isinstance(node, ast.Global) or (isinstance(node, ast.Nonlocal) and not of_module):
             graph.shared.update(node.names)
-
-
-def _name_called(node: ast.expr) -> str:
-    called = node.func if isinstance(node, ast.Call) else node
-    return called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
 
 
 def _always_matches(case: ast.match_case) -> bool:

@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
+from perflint.analysis.memory.python import SEE_ALL
 from perflint.analysis.values.values import Kind, Value
 from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import FUNCTIONS, own_nodes, path_of
 
-_SEES_ALL = frozenset({"locals", "globals", "vars", "eval", "exec"})
+_SEES_ALL = SEE_ALL | {"builtins.vars"}  # which is locals() without an argument
 
 
 def occurrences(scope: ast.AST, path: str) -> list[ast.Name | ast.Attribute]:
@@ -60,7 +61,7 @@ def seen_elsewhere(program: Program, scope: ast.AST, path: str, within: ast.AST)
     if root in graph.shared and not attribute:
         return f"`{path}` is a variable of an outer scope"
     for node in ast.walk(scope):
-        if isinstance(node, ast.Name) and node.id in _SEES_ALL:
+        if isinstance(node, ast.Name) and program.qualified(node) in _SEES_ALL:
             return f"`{node.id}` may look at `{path}`"
         if isinstance(node, ast.ClassDef) and node is not scope and occurrences(node, path):
             return f"a class defined here uses `{path}`"
@@ -91,7 +92,7 @@ def _seen_through_object(program: Program, root: str, attribute: str, within: as
         if not isinstance(node, ast.Call):
             continue
         if any(path_of(argument) == root for argument in arguments_of(node)):
-            return f"`{root}` is handed to a call that may look at `{root}.{attribute}`"
+            return f"`{root}` is passed to a call that may look at `{root}.{attribute}`"
         if isinstance(node.func, ast.Attribute) and path_of(node.func.value) == root:
             if program.value(node.func).kind in (Kind.MODULE, Kind.OPTIMIZER, Kind.LIBRARY):
                 continue

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.graph import Block, Definition, Phi, Value
 from perflint.analysis.ir.lowering import lower
+from perflint.analysis.ir.managers import may_swallow
 from perflint.analysis.loops.calls import changed_paths
 from perflint.analysis.loops.expressions import Expressions
 from perflint.analysis.loops.flow import (
@@ -47,7 +49,7 @@ _ROUNDS = 3  # over a body with loops inside, whose carried values go round
 def loop_flow(program: Program, loop: Loop, header: Header) -> LoopFlow:
     """The data flow of one iteration of `loop`."""
     changes = changed_paths(program, loop)
-    graph = lower(loop, lambda call: changes.get(call, ()))
+    graph = lower(loop, partial(may_swallow, program), lambda call: changes.get(call, ()))
     known = Known()
     for _ in range(_ROUNDS):
         body = Body(program, loop, header, graph, known)
@@ -83,7 +85,7 @@ class Body(Expressions):
     def _finish(self) -> None:
         flow = self.flow
         for name, phi in self.carried.items():
-            left = [self._state(each, phi.block) for each in self.graph.updates(self.loop, phi)]
+            left = [self._state(each, phi.block) for each in self.graph.back_edge_values(self.loop, phi)]
             if any(each.bound for each in left):
                 flow.ends[name] = merged(each.trace for each in left)
         for name in self.written - self.carried.keys():
@@ -131,7 +133,7 @@ class Body(Expressions):
         return self._state(value, self.graph.places[at][0])
 
     def _state(self, value: Value, at: Block) -> State:
-        """Where what a variable holds in a block comes from; a loop inside has run at least once behind it."""
+        """Where what a variable holds in a block comes from; a loop inside has run at least once after it."""
         found = self._known(value)
         inner = self.inner.get(value.block) if isinstance(value, Phi) else None
         if inner is None or at in inner.blocks or not isinstance(value, Phi):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 
 from perflint import torch_ops
 from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.graph import Definition
 from perflint.analysis.ir.lowering import lower
+from perflint.analysis.ir.managers import may_swallow
 from perflint.analysis.loops.flow import CallSort
-from perflint.analysis.loops.header import called
 from perflint.analysis.values.values import Kind, Value
-from perflint.syntax.walk import Function, Loop, nodes_of_body, own_nodes, path_of, whole_of
+from perflint.syntax.walk import Function, Loop, name_called, nodes_of_body, own_nodes, path_of, whole_of
 
 _CHOICES = frozenset({"sample", "nlargest"})  # besides those of torch
 _NO_STATE = frozenset({Kind.NUMBER, Kind.MODULE, Kind.STRING})
@@ -45,7 +46,8 @@ def is_metadata(node: ast.expr) -> bool:
     if isinstance(node, ast.Attribute):
         operation = torch_ops.of_attribute(node.attr)
         return operation is not None and operation.is_metadata
-    return _measures(called(node)) or called(node) in ("len", "isinstance", "hasattr", "range", "xrange", "print")
+    name = name_called(node)
+    return _measures(name) or name in ("len", "isinstance", "hasattr", "range", "xrange", "print")
 
 
 def rnn_kind(program: Program, function: ast.expr) -> str:
@@ -64,7 +66,7 @@ def sort_of(program: Program, node: ast.Call) -> CallSort:
 
 
 def _sort_of(program: Program, node: ast.Call) -> CallSort:
-    name, value, result = called(node), program.value(node.func), program.value(node)
+    name, value, result = name_called(node), program.value(node.func), program.value(node)
     choice = is_choice(name) or name in _RANKS or (name == "max" and _has_axis(program, node))
     is_tensor = result.kind is Kind.TENSOR or _holds_tensors(result)
     rnn = bool(rnn_kind(program, node.func))
@@ -187,7 +189,7 @@ def calls_one_of(function: Function, parameter: str) -> bool:
     names = {path_of(target) for each in bound for target in each.targets} - {""}
     for node in (node for node in nodes if isinstance(node, ast.Call)):
         owner = node.func.value if isinstance(node.func, ast.Attribute) else node.func
-        is_own = owner is node.func or not is_method_of_tensors(called(node))
+        is_own = owner is node.func or not is_method_of_tensors(name_called(node))
         if is_own and (owner in picked or path_of(owner) in names):
             return True
     return False
@@ -204,7 +206,7 @@ def _may_be_a_module(program: Program, node: ast.Call) -> bool:
     dots = path_of(node.func).count(".")
     return (
         unknown
-        and not is_method_of_tensors(called(node))
+        and not is_method_of_tensors(name_called(node))
         and dots > 0
         and bool(node.args)
         and (dots > 1 or any(program.value(each).kind is Kind.TENSOR for each in node.args))
@@ -213,7 +215,7 @@ def _may_be_a_module(program: Program, node: ast.Call) -> bool:
 
 def _chooses(program: Program, node: ast.Call) -> bool:
     """Does the call choose by argmax, sampling and the like?"""
-    name = called(node)
+    name = name_called(node)
     if is_choice(name) or (name == "max" and _has_axis(program, node)):
         return True
     return name == "sort" and program.qualified(node.func) == "torch.sort"
@@ -245,7 +247,7 @@ def _kept_inside(program: Program, node: ast.Call) -> set[str]:
 
 def _state_of(program: Program, function: Function, depth: int) -> set[str]:
     """The attributes of self that `function` sets, and may read as the call before left them."""
-    graph = lower(function, lambda _: ())
+    graph = lower(function, partial(may_swallow, program), lambda _: ())
     found = set()
     for node in graph.values:
         path = path_of(node) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) else ""

@@ -12,19 +12,20 @@ from perflint.analysis.facts import Program
 from perflint.analysis.loops import naming
 from perflint.analysis.loops.flow import ARITHMETIC, CHOICE, MODEL, RNN, Call, LoopFlow, Trace
 from perflint.analysis.loops.found import Header
-from perflint.analysis.loops.header import called
 from perflint.analysis.loops.indices import is_rest
+from perflint.analysis.values.shape_rules import sized
+from perflint.analysis.values.shapes import axis_of
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import Loop, assigned_values, own_nodes, path_of
+from perflint.syntax.walk import Loop, assigned_values, integer, name_called, own_nodes, path_of, receiver_of
 
-_DEPTH = 2  # functions that hand on a list of results
+_DEPTH = 2  # functions through which a list of results is passed
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of `loop`, each worked out once, when it is asked for.
+    """What is known of `loop`, each computed once, when it is asked for.
 
-    `states`: what each name hands on that is computed from what it was handed.
+    `states`: the loop-carried values that are computed from loop-carried ones, by name.
     """
 
     program: Program
@@ -101,7 +102,7 @@ class Evidence:
 
     @cached_property
     def has_carrier(self) -> bool:
-        """Is a state handed to what is certainly a model?"""
+        """Is a state passed to what is certainly a model?"""
         return any(not call.sort.unsure and call.trace.carried & set(self.states) for call in self.models)
 
     def hands_back(self, name: str) -> bool:
@@ -115,7 +116,7 @@ class Evidence:
     def replaces_parts(self, name: str) -> bool:
         """Is the state a whole sequence, parts of which each iteration replaces, rather than one step after another?"""
         for read, parent in self._reads(name):
-            if isinstance(parent, ast.Call) and called(parent) == "where" and read in parent.args[-2:]:
+            if isinstance(parent, ast.Call) and name_called(parent) == "where" and read in parent.args[-2:]:
                 return True
             if isinstance(parent, ast.Attribute) and parent.attr == "masked_scatter":
                 return True
@@ -146,7 +147,7 @@ class Evidence:
 
     def _is_keyed(self, name: str) -> bool:
         """Is it a dictionary: read by keys that are strings, or one that makes its own entries?"""
-        if any(called(value) == "defaultdict" for value in assigned_values(self.scope, name)):
+        if any(name_called(value) == "defaultdict" for value in assigned_values(self.scope, name)):
             return True
         return any(self.program.value(read.slice).kind is Kind.STRING for read in self._subscripts(name))
 
@@ -160,7 +161,7 @@ class Evidence:
 
     @cached_property
     def is_collected(self) -> bool:
-        """Do the steps' results become one tensor: by slots, yields, a growing cat, or a stack behind the loop?"""
+        """Do the steps' results become one tensor: by slots, yields, a growing cat, or a stack after the loop?"""
         varying = [each for each in self.flow.collected if each.trace.varies]
         if any(each.how in ("slot", "cat", "yield") for each in varying):
             return True
@@ -183,7 +184,7 @@ class Evidence:
 
     @cached_property
     def is_prepended(self) -> bool:
-        """Was what it walks through built from its end to its beginning, as returns are?"""
+        """Was what it iterates over built from its end to its beginning, as returns are?"""
         bases = {each.base for each in self.flow.slices}
         values = [value for base in bases for value in assigned_values(self.scope, base)]
         names = bases | {part.id for value in values for part in ast.walk(value) if isinstance(part, ast.Name)}
@@ -191,12 +192,12 @@ class Evidence:
 
     @cached_property
     def is_named_time(self) -> bool:
-        """Does the program call what it walks through time, or build it from its end?"""
+        """Does the program call what it iterates over time, or build it from its end?"""
         return self.counts_time or self.is_prepended
 
     @cached_property
     def spans_sequence(self) -> bool:
-        """Does the loop run over the whole of an axis of what it walks through, backwards over it, or over time?"""
+        """Does the loop run over the whole of an axis of what it iterates over, backwards over it, or over time?"""
         if self.is_named_time or self._runs_backwards:
             return True
         axes = {each.axis for each in self.flow.slices if each.axis is not None}
@@ -205,7 +206,7 @@ class Evidence:
     @property
     def _runs_backwards(self) -> bool:
         calls = () if isinstance(self.loop, ast.While) else ast.walk(self.loop.iter)
-        return any(called(part) == "reversed" for part in calls if isinstance(part, ast.Call))
+        return any(name_called(part) == "reversed" for part in calls if isinstance(part, ast.Call))
 
     def _covered_axes(self) -> Iterator[int]:
         """The axes whose sizes bound the loop."""
@@ -214,12 +215,12 @@ class Evidence:
         bounds += [value for name in names for value in assigned_values(self.scope, name)]
         yield from (axis for bound in bounds for part in ast.walk(bound) if (axis := _sized_axis(part)) is not None)
         for node in own_nodes(self.scope):  # batch, length, width = x.shape
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and _is_shape(node.value):
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and sized(node.value):
                 yield from (axis for axis, part in enumerate(node.targets[0].elts) if path_of(part) in names)
 
     @cached_property
     def walks_tensors(self) -> bool:
-        """Is one of the sequences that it walks through certainly a tensor?"""
+        """Is one of the sequences that it iterates over certainly a tensor?"""
         return any(each.is_tensor for each in self.flow.slices)
 
     @cached_property
@@ -228,12 +229,12 @@ class Evidence:
         handed, program = _handed(self.flow), self.program
         related = {*program.ancestors(self.loop), *ast.walk(self.loop)}
         others = (each for each in program.plain_loops() if each not in related) if handed else ()
-        near = (each for each in others if _class_around(program, each) is _class_around(program, self.loop))
+        near = (each for each in others if program.class_around(each) is program.class_around(self.loop))
         return any(handed & _handed(other.flow) for each in near if (other := program.time_loop(each)))
 
     @cached_property
     def walks_columns(self) -> bool:
-        """Does it walk the axis behind the batch's?"""
+        """Does it walk the axis after the batch's?"""
         return any(each.axis == 1 for each in self.flow.slices)
 
     # -- what speaks against
@@ -254,12 +255,12 @@ class Evidence:
         """Does it stride over several steps at a time, other than to take single ones of them?"""
         if not self.header.strides:
             return False
-        hands_on_its_place = any(call.trace.is_index for call in self.flow.calls)
-        return self.flow.chunks or hands_on_its_place or not self.counts_time
+        passes_its_place_on = any(call.trace.is_index for call in self.flow.calls)
+        return self.flow.chunks or passes_its_place_on or not self.counts_time
 
     @cached_property
     def names_another_axis(self) -> bool:
-        """Does the program call what it counts or walks through batches, iterations or layers?"""
+        """Does the program call what it counts or iterates over batches, iterations or layers?"""
         return naming.names_another_axis(self.header, self.flow)
 
     def is_on_host(self, end: Trace) -> bool:
@@ -273,7 +274,7 @@ def _joins(program: Program, scope: ast.AST, name: str, depth: int) -> bool:
     """Is the list called `name` made into a tensor in `scope`, or in a function that gets it?"""
     for call in (node for node in own_nodes(scope) if isinstance(node, ast.Call)):
         given = [each for each in call.args if name in map(path_of, ast.walk(each))]
-        if given and (called(call) == "pad_sequence" or torch_ops.does(called(call), "joining")):
+        if given and (name_called(call) == "pad_sequence" or torch_ops.does(name_called(call), "joining")):
             return True
         callee = program.callee(call) if given and depth else None
         bound = program.arguments(call, callee).given if callee is not None else {}
@@ -284,12 +285,11 @@ def _joins(program: Program, scope: ast.AST, name: str, depth: int) -> bool:
 
 
 def _prepended(node: ast.AST) -> str:
-    """The list that `node` puts something in front of, by `insert(0, x)` or `appendleft(x)`."""
-    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
+    """The list to whose front `node` adds something, by `insert(0, x)` or `appendleft(x)`."""
+    if not isinstance(node, ast.Call) or not node.args:
         return ""
-    is_first = isinstance(node.args[0], ast.Constant) and node.args[0].value == 0
-    is_prepended = node.func.attr == "appendleft" or (node.func.attr == "insert" and is_first)
-    return path_of(node.func.value) if is_prepended else ""
+    prepended = receiver_of(node, "appendleft", *(["insert"] if integer(node.args[0]) == 0 else []))
+    return path_of(prepended) if prepended is not None else ""
 
 
 def _handed(flow: LoopFlow) -> set[tuple[str, int]]:
@@ -298,22 +298,7 @@ def _handed(flow: LoopFlow) -> set[tuple[str, int]]:
     return {(path_of(call.node.func), position) for call in models for _, position in call.direct}
 
 
-def _class_around(program: Program, node: ast.AST) -> ast.ClassDef | None:
-    return next((each for each in program.ancestors(node) if isinstance(each, ast.ClassDef)), None)
-
-
 def _sized_axis(node: ast.AST) -> int | None:
     """The axis whose size `x.size(1)`, `x.shape[1]` or `len(x)` is."""
-    if isinstance(node, ast.Call) and called(node) in ("len", "numel"):
-        return 0
-    if isinstance(node, ast.Call) and called(node) == "size" and node.args:
-        index = node.args[0]
-    elif isinstance(node, ast.Subscript) and _is_shape(node.value):
-        index = node.slice
-    else:
-        return None
-    return index.value if isinstance(index, ast.Constant) and isinstance(index.value, int) else None
-
-
-def _is_shape(node: ast.expr) -> bool:
-    return called(node) == "size" or (isinstance(node, ast.Attribute) and node.attr == "shape")
+    measured = axis_of(node) if isinstance(node, ast.expr) else None
+    return 0 if name_called(node) == "numel" else measured[1] if measured is not None else None

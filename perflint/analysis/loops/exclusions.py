@@ -6,16 +6,15 @@ import ast
 import re
 
 from perflint import torch_ops
+from perflint.analysis.autograd.effects import differentiates
 from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.facts import Program
 from perflint.analysis.heat.test_files import imports_framework
 from perflint.analysis.loops.found import Header
-from perflint.analysis.loops.header import RANGES, called
+from perflint.analysis.loops.header import RANGES
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import Function, Loop, nodes_of_body, path_of
+from perflint.syntax.walk import Function, Loop, name_called, nodes_of_body, path_of, receiver_of
 
-_BACKWARD = frozenset({"backward", "manual_backward"})  # of tensors, and of accelerators, fabrics and their like
-_GRADIENTS = frozenset({"torch.autograd.grad", "autograd.grad"})
 _GRID_NAME = re.compile(r"^(time_?(steps|points|grid|span|range)|(sigmas|betas)(_\w+)?)$")
 _SETUP = frozenset({"__init__", "__getitem__"})
 
@@ -40,27 +39,19 @@ def _has_another_end(program: Program, node: ast.AST, header: Header) -> bool:
         return _fills_array(program, node)
     if not isinstance(node, ast.Call):
         return False
-    if program.get(CallGraph).has(node, _differentiates):
+    if program.get(CallGraph).has(node, differentiates):
         return True
     return _steps(program, node) and not _is_told_the_step(node, header)
 
 
-def _differentiates(program: Program, node: ast.Call) -> bool:
-    """Is it a backward pass, zeroing gradients or taking some?"""
-    is_zeroing = isinstance(node.func, ast.Attribute) and node.func.attr == "zero_grad"
-    return is_zeroing or runs_backward(program, node) or path_of(node.func) in _GRADIENTS
-
-
 def _steps(program: Program, node: ast.Call) -> bool:
     """Does it step an environment, an optimizer or a scheduler, rather than a module of this file?"""
-    function = node.func
-    if not isinstance(function, ast.Attribute) or function.attr != "step":
-        return False
-    if program.value(function.value).kind is Kind.MODULE:
+    stepped = receiver_of(node, "step")
+    if stepped is None or program.value(stepped).kind is Kind.MODULE:
         return False
     callee = program.callee(node)
     owner = program.class_of(callee) if callee is not None else None
-    return callee is None or (owner is not None and path_of(function.value) != "self" and not owner.is_a("module"))
+    return callee is None or (owner is not None and path_of(stepped) != "self" and not owner.is_a("module"))
 
 
 def _is_told_the_step(node: ast.Call, header: Header) -> bool:
@@ -71,24 +62,14 @@ def _is_told_the_step(node: ast.Call, header: Header) -> bool:
 def _fills_array(program: Program, node: ast.Assign) -> bool:
     """Is an array of numpy given what nothing brings to the host, and what is there already, therefore?"""
     targets = [each.value for each in node.targets if isinstance(each, ast.Subscript)]
-    calls = {called(each) for each in ast.walk(node.value) if isinstance(each, ast.Call)}
+    calls = {name_called(each) for each in ast.walk(node.value) if isinstance(each, ast.Call)}
     return any(program.value(each).kind is Kind.NUMPY for each in targets) and not any(
         name in ("float", "int") or torch_ops.does(name, "to_host") for name in calls
     )
 
 
-def runs_backward(program: Program, node: ast.Call) -> bool:
-    """Is it `loss.backward()`, `torch.autograd.backward(loss)`, `accelerator.backward(loss)` or the like?"""
-    if program.qualified(node.func) == "torch.autograd.backward":
-        return True
-    func = node.func
-    if not isinstance(func, ast.Attribute) or func.attr not in _BACKWARD:
-        return False
-    return program.value(func.value).kind is not Kind.LIBRARY
-
-
 def solves(loop: Loop) -> bool:
-    """Does it walk through, or read, what is named after the times or noise levels of a solver?"""
+    """Does it iterate over, or read, what is named after the times or noise levels of a solver?"""
     walked = [] if isinstance(loop, ast.While) else _sequences(loop.iter)
     read = [
         each.value for each in nodes_of_body(loop) if isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Load)
@@ -97,9 +78,9 @@ def solves(loop: Loop) -> bool:
 
 
 def _sequences(node: ast.expr) -> list[ast.expr]:
-    """What `zip(x[1:], enumerate(y))` walks through: x and y; not the bound of a range."""
+    """What `zip(x[1:], enumerate(y))` iterates over: x and y; not the bound of a range."""
     if isinstance(node, ast.Call):
         owner = [node.func.value] if isinstance(node.func, ast.Attribute) else []
-        given = [] if called(node) in RANGES else [*owner, *node.args]
+        given = [] if name_called(node) in RANGES else [*owner, *node.args]
         return [part for each in given for part in _sequences(each)]
     return _sequences(node.value) if isinstance(node, ast.Subscript) else [node]

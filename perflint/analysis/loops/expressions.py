@@ -27,10 +27,19 @@ from perflint.analysis.loops.flow import (
     merged,
 )
 from perflint.analysis.loops.found import Header
-from perflint.analysis.loops.header import called
-from perflint.analysis.loops.indices import WHOLE, Place, is_next, picks_one, place, spans_an_axis
+from perflint.analysis.loops.indices import WHOLE, Place, is_next, picks_one, place
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import COMPREHENSIONS, Loop, nodes_of_body, path_of, whole_of
+from perflint.syntax.walk import (
+    COMPREHENSIONS,
+    Loop,
+    elements_of,
+    name_called,
+    nodes_of_body,
+    path_of,
+    receiver_of,
+    spans_an_axis,
+    whole_of,
+)
 
 
 class Expressions(ABC):
@@ -179,10 +188,10 @@ class Expressions(ABC):
     def _subscript(self, node: ast.Subscript) -> Trace:
         index = self.trace(node.slice)
         base_path = path_of(node.value)
-        points = [part for part in _axis_indices(node.slice) if not isinstance(part, ast.Slice)]
+        points = [part for part in elements_of(node.slice) if not isinstance(part, ast.Slice)]
         point = merged(map(self.trace, points)) if points else index  # `x[:n, t]`: n says how many, not which
         plain = point.is_index and not point.carried and not point.slices
-        own = any(self._is_index(part) for part in _axis_indices(node.slice)) and not index.carried
+        own = any(self._is_index(part) for part in elements_of(node.slice)) and not index.carried
         if own or (plain and picks_one(node.slice, lambda part: self.trace(part).is_index)):
             step = self._step(node, base_path)
             if step is not None:
@@ -208,7 +217,7 @@ class Expressions(ABC):
 
     def note_chunks(self, index: ast.expr) -> None:
         """Note that the loop takes, or fills, a range of steps at a time."""
-        for part in _axis_indices(index):
+        for part in elements_of(index):
             if isinstance(part, ast.Slice) and part.lower and part.upper and not is_next(part.lower, part.upper):
                 ends = [self.trace(part.lower), self.trace(part.upper)]
                 self.flow.chunks |= all(end.is_index or end.slices or end.carried for end in ends)
@@ -310,23 +319,21 @@ class Expressions(ABC):
     def _grown_by(self, node: ast.Call) -> str:
         """The list that `node` puts something into, for nothing else, as nothing can be with what it returns."""
         is_effect = isinstance(self.program.parent(node), ast.Expr | ast.IfExp | ast.BoolOp | ast.ListComp)
-        grows = is_effect and isinstance(node.func, ast.Attribute) and called(node) in LISTS
-        return whole_of(node.func.value) if grows and isinstance(node.func, ast.Attribute) else ""
+        grown = receiver_of(node, *LISTS) if is_effect else None
+        return whole_of(grown) if grown is not None else ""
 
     def _length(self, node: ast.Call) -> Trace:
         """`len(outputs)` of a list that the loop grows counts its iterations."""
-        if called(node) != "len" or not node.args:
+        if name_called(node) != "len" or not node.args:
             return INVARIANT
         is_carried = self._state_of(node.args[0])[1:] == (False, True)
         is_grown = any(each.name == path_of(node.args[0]) for each in self.flow.collected)
         return INDEX if is_carried or is_grown else INVARIANT
 
     def _owner(self, node: ast.Call) -> Trace:
-        if isinstance(node.func, ast.Name):
-            return self.trace(node.func) if self.is_bound(node.func) else INVARIANT
-        if not isinstance(node.func, ast.Attribute):
-            return self.trace(node.func)
-        owner = node.func.value
+        if (owner := receiver_of(node)) is None:
+            is_fixed = isinstance(node.func, ast.Name) and not self.is_bound(node.func)
+            return INVARIANT if is_fixed else self.trace(node.func)
         is_fixed = self.program.value(owner).kind in (Kind.LIBRARY, Kind.MODULE) and not self.is_bound(owner)
         return INVARIANT if is_fixed else self.trace(owner)
 
@@ -336,28 +343,26 @@ class Expressions(ABC):
         if callee is not None:
             given = self.program.arguments(node, callee).given.items()
             self.flow.members |= any(self.trace(each).is_index and calls_one_of(callee, name) for name, each in given)
-        if "checkpoint" in called(node) and node.args and self.trace(node.args[0]).slices:
-            self.flow.members = True  # the layer is handed to torch.utils.checkpoint
+        if "checkpoint" in name_called(node) and node.args and self.trace(node.args[0]).slices:
+            self.flow.members = True  # the layer is passed to torch.utils.checkpoint
         if isinstance(node.func, ast.Attribute):
-            value, root, name = self.program.value(node.func.value), whole_of(node.func.value), called(node)
+            value, root, name = self.program.value(node.func.value), whole_of(node.func.value), name_called(node)
             is_object = value.kind in (Kind.MODULE, Kind.INSTANCE) or root in map(path_of, self.header.members)
             is_object |= value.kind is Kind.UNKNOWN and bool(owner.slices) and not is_method_of_tensors(name)
             self.flow.members |= is_object and owner.varies and not owner.carried
-        elif ((owner.is_index or owner.slices) and not owner.carried and not isinstance(node.func, ast.Call)) or (
-            isinstance(node.func, ast.Call) and called(node.func) == "getattr" and owner.is_index
-        ):
-            self.flow.members = True
+        elif isinstance(node.func, ast.Call):
+            self.flow.members |= name_called(node.func) == "getattr" and owner.is_index
+        else:
+            self.flow.members |= (owner.is_index or bool(owner.slices)) and not owner.carried
 
     def _direct(self, value: ast.expr, trace: Trace) -> list[str]:
-        """The carried names that an argument hands on as they are."""
+        """The loop-carried names that an argument is, or holds, unchanged."""
         if isinstance(value, ast.Tuple | ast.List):
             return [name for part in value.elts for name in self._direct(part, trace)]
         if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant | ast.Name):
-            if isinstance(value.slice, ast.Constant) and not isinstance(value.slice.value, int):
-                return []
-            if isinstance(value.slice, ast.Name) and self.trace(value.slice).slices:
-                return []  # a key that the loop walks through
-            return self._direct(value.value, trace)
+            key = value.slice
+            is_fixed = isinstance(key.value, int) if isinstance(key, ast.Constant) else not self.trace(key).slices
+            return self._direct(value.value, trace) if is_fixed else []  # where the loop iterates over keys
         path = path_of(value)
         return [path] if path in trace.carried and self._state_of(value).carried else []
 
@@ -390,11 +395,6 @@ class Expressions(ABC):
 
     def tests_the_index(self, test: ast.expr) -> bool:
         """Does the test depend on nothing but the number of the iteration?"""
-        names = {path_of(part) for part in ast.walk(test) if isinstance(part, ast.Name)}
-        return bool(names & self.header.indices) and not any(
-            isinstance(part, ast.Call) and not is_metadata(part) for part in ast.walk(test)
-        )
-
-
-def _axis_indices(index: ast.expr) -> list[ast.expr]:
-    return index.elts if isinstance(index, ast.Tuple) else [index]
+        parts = list(ast.walk(test))
+        computes = any(isinstance(part, ast.Call) and not is_metadata(part) for part in parts)
+        return not computes and any(isinstance(part, ast.Name) and part.id in self.header.indices for part in parts)

@@ -86,7 +86,7 @@ class State(NamedTuple):
 
 @dataclass
 class Known:
-    """What was worked out in one round over the body."""
+    """What was computed in one round over the body."""
 
     states: dict[Value, State] = field(default_factory=dict)
     traces: dict[ast.expr, Trace] = field(default_factory=dict)
@@ -134,7 +134,7 @@ class CallSort:
 
 @dataclass(frozen=True)
 class Call:
-    """A call in the body; `direct` are the carried names that it is handed as they are, and at which position."""
+    """A call in the body; `direct` are the carried names that it is passed as they are, and at which position."""
 
     node: ast.Call
     sort: CallSort
@@ -173,17 +173,17 @@ class LoopFlow:
         return {each.name for each in self.collected if each.how == "sum"} - set(self.reads)
 
     def delayed(self) -> set[str]:
-        """The names that hand on a slice of a sequence to the next iteration, and nothing computed from the last."""
+        """The loop-carried names that hold a slice of a sequence, and nothing computed from the last iteration."""
         return {name for name in self.reads if (end := self.ends.get(name)) and end.slices and not end.carried}
 
     def states(self) -> dict[str, Trace]:
-        """What each name hands on that is computed from what the iteration before handed on."""
+        """The loop-carried values that are computed from loop-carried ones, by name."""
         passive = self.sums() | self.delayed()
         ends = {name: self.ends[name] for name in self.reads if name in self.ends and name not in passive}
         return {name: end for name, end in ends.items() if end.carried or MODEL in end.ops}
 
     def closure(self, name: str) -> Trace:
-        """What goes into what `name` hands on, over any number of iterations."""
+        """What the loop-carried value of `name` depends on, over any number of iterations."""
         trace, seen = self.ends.get(name, INVARIANT), {name}
         while pending := trace.carried - seen:
             seen |= pending

@@ -8,7 +8,7 @@ from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.loops.found import Element, Header
 from perflint.analysis.values.values import Kind, element_of
-from perflint.syntax.walk import Loop, own_nodes, path_of, stores
+from perflint.syntax.walk import Loop, name_called, own_nodes, path_of, stores
 
 _WRAPPERS = frozenset({"reversed", "list", "tuple", "iter", "tqdm", "trange", "islice"})
 _MEMBERS = frozenset(
@@ -46,7 +46,7 @@ def _counted(node: ast.AST) -> str:
 
 
 def _read(program: Program, target: ast.expr, iterated: ast.expr, header: Header) -> None:
-    name = called(iterated)
+    name = name_called(iterated)
     if isinstance(iterated, ast.Subscript) and isinstance(iterated.slice, ast.Slice) and _is_flip(iterated.slice):
         _read(program, target, iterated.value, header)
     elif (made := _range_called(program, iterated)) is not None:
@@ -72,11 +72,11 @@ def _read(program: Program, target: ast.expr, iterated: ast.expr, header: Header
 
 def _wraps_range(node: ast.Call) -> bool:
     """Is it a function that is given a range, which it passes on while it shows progress or the like?"""
-    return bool(node.args) and called(node.args[0]) in RANGES and called(node) not in _MEMBERS
+    return bool(node.args) and name_called(node.args[0]) in RANGES and name_called(node) not in _MEMBERS
 
 
 def _innermost(node: ast.Call) -> ast.Call:
-    return node.args[0] if called(node) != "arange" and isinstance(node.args[0], ast.Call) else node
+    return node.args[0] if name_called(node) != "arange" and isinstance(node.args[0], ast.Call) else node
 
 
 def _range_called(program: Program, node: ast.expr) -> ast.Call | None:
@@ -85,15 +85,16 @@ def _range_called(program: Program, node: ast.expr) -> ast.Call | None:
     statement = program.statement_of(bound[0]) if len(bound) == 1 else None
     if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
         node = statement.value
-        while isinstance(node, ast.Call) and called(node) in _WRAPPERS and node.args:
+        while isinstance(node, ast.Call) and name_called(node) in _WRAPPERS and node.args:
             node = node.args[0]
-    return node if isinstance(node, ast.Call) and called(node) in RANGES else None
+    return node if isinstance(node, ast.Call) and name_called(node) in RANGES else None
 
 
 def _read_range(program: Program, node: ast.Call, target: ast.expr, header: Header) -> None:
     header.indices.update(filter(None, [path_of(target)]))
     header.bounds.extend(node.args[:2])
-    sized = [each.args[0] for each in node.args if isinstance(each, ast.Call) and called(each) == "len" and each.args]
+    calls = (each for each in node.args if isinstance(each, ast.Call) and each.args)
+    sized = [each.args[0] for each in calls if name_called(each) == "len"]
     header.is_other |= any(program.value(each).kind is Kind.MODULE for each in sized)  # counts layers
     header.strides |= len(node.args) == 3 and not _is_unit(node.args[2])
     literals = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, int)]
@@ -113,7 +114,7 @@ def _is_flip(node: ast.Slice) -> bool:
 
 def _read_sequence(program: Program, target: ast.expr, iterated: ast.expr, header: Header) -> None:
     value = program.value(iterated)
-    name = called(iterated)
+    name = name_called(iterated)
     if (
         name in _MEMBERS
         or value.kind in (Kind.LOADER, Kind.MODULE, Kind.MAPPING)
@@ -139,13 +140,6 @@ def _read_sequence(program: Program, target: ast.expr, iterated: ast.expr, heade
     header.elements.append(Element(target, path_of(base) or ast.unparse(base), iterated, is_tensor, axis))
 
 
-def called(node: ast.expr) -> str:
-    """The last part of the name of what `node` calls; empty if it is no call."""
-    if not isinstance(node, ast.Call):
-        return ""
-    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-
-
 def _is_function(node: ast.Call) -> bool:
     """Is it `torch.split(x, ...)` rather than `x.split(...)`?"""
     return not (isinstance(node.func, ast.Attribute) and path_of(node.func.value) != "torch")
@@ -167,7 +161,7 @@ def split_size(node: ast.Call) -> ast.expr | None:
 
 def split_axis(node: ast.Call) -> int | None:
     """The axis along which it splits, where it is written as a constant."""
-    position = (1 if _is_function(node) else 0) + (0 if called(node) == "unbind" else 1)
+    position = (1 if _is_function(node) else 0) + (0 if name_called(node) == "unbind" else 1)
     given = [keyword.value for keyword in node.keywords if keyword.arg in ("dim", "axis")]
     given = given or ([node.args[position]] if len(node.args) > position else [])
     if not given:

@@ -8,14 +8,12 @@ from typing import NamedTuple
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
-from perflint.analysis.loops.header import called
-from perflint.syntax.walk import Loop, own_nodes, path_of
+from perflint.syntax.walk import Loop, elements_of, name_called, own_nodes, path_of, spans_an_axis
 
 
 def picks_one(index: ast.expr, is_indexed: Callable[[ast.expr], bool]) -> bool:
     """Does an index pick single steps: `t`, `:, t`, `t:t + 1`, and not a prefix such as `:t`?"""
-    parts = index.elts if isinstance(index, ast.Tuple) else [index]
-    for part in parts:
+    for part in elements_of(index):
         if isinstance(part, ast.Slice):
             if part.lower is not None and part.upper is not None and is_next(part.lower, part.upper):
                 return True
@@ -24,15 +22,11 @@ def picks_one(index: ast.expr, is_indexed: Callable[[ast.expr], bool]) -> bool:
     return False
 
 
-def spans_an_axis(index: ast.expr) -> bool:
-    """Is it an index such as `:, t`, which no list takes?"""
-    return isinstance(index, ast.Tuple) and any(isinstance(part, ast.Slice) for part in index.elts)
-
-
 def is_rest(index: ast.expr) -> bool:
     """Is it all but the first, `1:` or `:, 1:`?"""
-    parts = index.elts if isinstance(index, ast.Tuple) else [index]
-    return any(isinstance(part, ast.Slice) and part.lower is not None and part.upper is None for part in parts)
+    return any(
+        isinstance(part, ast.Slice) and part.lower is not None and part.upper is None for part in elements_of(index)
+    )
 
 
 def is_next(lower: ast.expr, upper: ast.expr) -> bool:
@@ -72,7 +66,7 @@ WHOLE = Place("")
 def place(index: ast.expr, indices: Set[str]) -> Place:
     """Where `index` picks."""
     text = ast.unparse(index)
-    for axis, part in enumerate(index.elts if isinstance(index, ast.Tuple) else [index]):
+    for axis, part in enumerate(elements_of(index)):
         if isinstance(part, ast.Slice) and part.lower is not None:
             part = part.lower
         offset = _offset(part, indices)
@@ -106,12 +100,12 @@ def proven_tensors(program: Program, loop: Loop) -> frozenset[str]:
     for node in own_nodes(program.function_of(loop) or program.tree):
         if isinstance(node, ast.Subscript) and spans_an_axis(node.slice):
             found.add(path_of(node.value))
-        elif isinstance(node, ast.Call) and called(node).endswith("_like") and node.args:
+        elif isinstance(node, ast.Call) and name_called(node).endswith("_like") and node.args:
             if program.qualified(node.func).startswith("torch."):
                 found.add(_sequence(node.args[0]))
         elif (
             isinstance(node, ast.Call)
-            and torch_ops.does(called(node), "unmistakable")
+            and torch_ops.does(name_called(node), "unmistakable")
             and isinstance(node.func, ast.Attribute)
         ):
             found.add(_sequence(node.func.value))

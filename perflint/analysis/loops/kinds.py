@@ -5,20 +5,21 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 
+from perflint.analysis.autograd.effects import trains
+from perflint.analysis.autograd.found import GradMode
 from perflint.analysis.facts import Program
 from perflint.analysis.heat.evaluation import evaluates
 from perflint.analysis.heat.freshness import brings_data, steps_an_environment
-from perflint.analysis.loops.exclusions import runs_backward
 from perflint.analysis.loops.found import LoopKind, TimeLoop
 from perflint.analysis.loops.recognition import time_loop
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, body_of, children, own_nodes
+from perflint.syntax.walk import FUNCTIONS, LOOPS, Function, Loop, body_of, children, own_nodes, receiver_of
 
 _TRAINING = ("backward(", ".zero_grad(", ".step(")
 
 
 class Loops:
-    """The kinds of a program's loops, each worked out when it is asked for."""
+    """The kinds of a program's loops, each computed when it is asked for."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -30,7 +31,7 @@ class Loops:
     def kind(self, loop: Loop) -> LoopKind:
         """What one iteration of `loop` is."""
         if loop not in self._kinds:
-            self._kinds[loop] = LoopKind.OTHER  # while it is being worked out: functions may call each other
+            self._kinds[loop] = LoopKind.OTHER  # while it is being computed: functions may call each other
             self._kinds[loop] = self._classify(loop)
         return self._kinds[loop]
 
@@ -59,7 +60,7 @@ class Loops:
     def _is_epoch(self, nodes: Sequence[ast.AST]) -> bool:
         """Do the steps run in a loop inside, so that out here gradients are set to zero, or a model is looked at?"""
         has_steps = any(isinstance(node, LOOPS) and self.kind(node) is LoopKind.STEP for node in nodes)
-        return has_steps and not any(self._trains_in(node) and not _zeroes(node) for node in nodes)
+        return has_steps and not any(self._trains_in(node) and receiver_of(node, "zero_grad") is None for node in nodes)
 
     def _is_whole_epoch(self, node: ast.AST) -> bool:
         """Is it a call of a function of this file that trains in a loop of steps of its own, and only there?"""
@@ -88,7 +89,7 @@ class Loops:
             return False
         if self._trains_in(node):
             return True
-        return self._may_be_model(node) and self._program.without_gradients(node)
+        return self._may_be_model(node) and self._program.grad_mode(node, callers=False) is GradMode.OFF
 
     def _may_be_model(self, node: ast.Call) -> bool:
         callee = self._program.value(node.func)
@@ -110,7 +111,7 @@ class Loops:
         """Is `node` a call that trains, by itself or in the function that it reaches?"""
         if not isinstance(node, ast.Call):
             return False
-        if is_training_call(self._program, node) or any(summary.trains for summary in self._program.summaries(node)):
+        if trains(self._program, node) or any(summary.trains for summary in self._program.summaries(node)):
             return True
         callee = self._program.callee(node)
         return callee is not None and self.trains_once(callee)
@@ -121,19 +122,3 @@ class Loops:
         return any(
             steps_an_environment(self._program, node) for each in inner for node in self._one_iteration(each.body)
         )
-
-
-def _zeroes(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "zero_grad"
-
-
-def is_training_call(program: Program, node: ast.Call) -> bool:
-    """Is it `loss.backward()`, `optimizer.step()`, `optimizer.zero_grad()`, or what stands in their place?"""
-    if runs_backward(program, node):
-        return True
-    if not isinstance(node.func, ast.Attribute):
-        return False
-    name, owner = node.func.attr, program.value(node.func.value)
-    if name == "step":
-        return owner.kind is Kind.OPTIMIZER
-    return name == "zero_grad"

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from perflint.analysis.loops.flow import LoopFlow
 from perflint.analysis.loops.found import Header
-from perflint.analysis.loops.header import called
-from perflint.syntax.walk import path_of
+from perflint.syntax.walk import name_called, path_of
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _GLUED = re.compile(r"^(?:num|n|max|mini|micro|multi|sub|up|down)?([a-z]{3,}?)(?:size|sz|num|idx|id)?$")
@@ -26,7 +25,7 @@ def counts_time(header: Header) -> bool:
 
 
 def names_another_axis(header: Header, flow: LoopFlow) -> bool:
-    """Does the program call what it counts or walks through batches, iterations or layers?"""
+    """Does the program call what it counts or iterates over batches, iterations or layers?"""
 
     lists = {each.base.rpartition(".")[2] for each in flow.slices if not each.is_tensor and _is_name(each.base)}
     return any_of(_counted(header) | _walked(header) | lists, OTHER_AXES)
@@ -44,7 +43,7 @@ def _counted(header: Header) -> set[str]:
 
 
 def _walked(header: Header) -> set[str]:
-    """The names of the elements that are walked through, and of what they are elements of."""
+    """The names of the elements that are iterated over, and of what they are elements of."""
     targets = (*(each.target for each in header.elements), *header.members)
     names = {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
     return names | {each.base.rpartition(".")[2] for each in header.elements if _is_name(each.base)}
@@ -75,6 +74,6 @@ def sizes(node: ast.expr) -> Iterator[ast.Name | ast.Attribute]:
         yield from sizes(node.right)
     elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
         yield node.value
-    elif isinstance(node, ast.Call) and called(node) in ("int", "min", "max"):
+    elif isinstance(node, ast.Call) and name_called(node) in ("int", "min", "max"):
         for argument in node.args:
             yield from sizes(argument)

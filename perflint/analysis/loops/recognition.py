@@ -114,13 +114,13 @@ def _filtered(loop: Evidence, states: set[str]) -> set[str]:
 
 def _by_carrier(loop: Evidence, states: set[str]) -> Verdict:
     """What kind it is by what carries the state."""
-    given = f"steps of {_names(loop.given)} go in"
+    given = f"steps of {_quoted(loop.given)} go in"
     if all(is_carried_by_rnn(loop.program, loop.flow, each) for each in states):
         carrier = rnn_name(loop.flow)
-        return VECTORIZABLE, f"{given}, and all that is carried is {_names(states)}, the state of {carrier}"
+        return VECTORIZABLE, f"{given}, and all that is carried is {_quoted(states)}, the state of {carrier}"
     unseen = unseen_name(loop.program, loop.flow)
     through = f"{unseen}, which this file does not define" if unseen else "more than a torch RNN"
-    return RECURRENCE, f"{given}, and the state {_names(states)} is carried through {through}"
+    return RECURRENCE, f"{given}, and the state {_quoted(states)} is carried through {through}"
 
 
 def _rollout(loop: Evidence) -> Verdict | None:
@@ -138,7 +138,7 @@ def _rollout(loop: Evidence) -> Verdict | None:
     if fed := loop.fed_back & loop.computed:
         return _own_output(loop, _fed(fed)[1])
     if any(map(loop.hands_back, loop.computed)):
-        return RECURRENCE, f"the state {_names(loop.computed)} is carried from step to step"
+        return RECURRENCE, f"the state {_quoted(loop.computed)} is carried from step to step"
     ends_by_itself = isinstance(loop.loop, ast.While)  # as what is generated does, rather than layers or rounds
     if loop.replaced and (ends_by_itself or (loop.counts_time and not loop.counts_rounds)):
         return _own_output(loop, _fed(loop.replaced)[1])
@@ -154,8 +154,8 @@ def _twin(loop: Evidence) -> Verdict | None:
         return None if loop.names_another_axis or not loop.given else _by_carrier(loop, entering)
     fed = {name for name in loop.entering & set(loop.states) if not loop.hands_back(name)}
     if not fed:
-        return RECURRENCE, f"the state {_names(entering)} is carried from step to step"
-    because = f"{_names(fed)}, computed from the output of the step before, goes back into the model"
+        return RECURRENCE, f"the state {_quoted(entering)} is carried from step to step"
+    because = f"{_quoted(fed)}, computed from the output of the step before, goes back into the model"
     return _own_output(loop, because)
 
 
@@ -170,7 +170,7 @@ def _independent(loop: Evidence) -> Verdict | None:
     if not (loop.is_prepended or is_named):
         return None
     used = {each.base for each in flow.slices}
-    return VECTORIZABLE, f"each step only reads its own part of {_names(used)}; nothing is carried"
+    return VECTORIZABLE, f"each step only reads its own part of {_quoted(used)}; nothing is carried"
 
 
 def _own_output(loop: Evidence, because: str) -> Verdict:
@@ -180,19 +180,19 @@ def _own_output(loop: Evidence, because: str) -> Verdict:
 def _mixed(loop: Evidence) -> Verdict:
     source = "from a given sequence or from the loop's own output, decided at run time"
     named = loop.flow.forced - {"?"}
-    return MIXED, f"{_names(named) if named else 'what goes in'} is taken {source}"
+    return MIXED, f"{_quoted(named) if named else 'what goes in'} is taken {source}"
 
 
 def _fed(names: Iterable[str]) -> Verdict:
-    return AUTOREGRESSIVE, f"{_names(names)}, the output of the step before, goes back into the model"
+    return AUTOREGRESSIVE, f"{_quoted(names)}, the output of the step before, goes back into the model"
 
 
-def _names(names: Iterable[str]) -> str:
+def _quoted(names: Iterable[str]) -> str:
     return ", ".join(f"{name!r}" for name in sorted(names)[:3])
 
 
 def _only_repeats(loop: Evidence) -> bool:
-    """Does it walk through nothing itself, and carry nothing but what loops over time inside of it give?"""
+    """Does it iterate over nothing itself, and carry nothing but what loops over time inside of it give?"""
     nodes = list(nodes_of_body(loop.loop))
     loops = [node for node in nodes if isinstance(node, PlainLoop)]
     inside = {id(part) for each in loops if loop.program.time_loop(each) is not None for part in ast.walk(each)}
@@ -202,10 +202,10 @@ def _only_repeats(loop: Evidence) -> bool:
     if own and any(each.how == "slot" and id(each.node) not in inside for each in loop.flow.collected):
         return False  # what its own model made of the last step, the inner loop makes the next one of
     outside = [node for node in nodes if isinstance(node, ast.Assign | ast.AugAssign) and id(node) not in inside]
-    return not _reached(outside, own) & set(loop.states)
+    return not _names_reached(outside, own) & set(loop.states)
 
 
-def _reached(statements: list[ast.Assign | ast.AugAssign], calls: set[int]) -> set[str]:
+def _names_reached(statements: list[ast.Assign | ast.AugAssign], calls: set[int]) -> set[str]:
     """The names that are bound to what `calls` give, at once or through one another."""
     found: set[str] = set()
     pending = True
@@ -216,14 +216,14 @@ def _reached(statements: list[ast.Assign | ast.AugAssign], calls: set[int]) -> s
             if any(
                 id(part) in calls or (isinstance(part, ast.expr) and path_of(part) in found) for part in ast.walk(node)
             )
-            for name in _bound(node)
+            for name in _names_bound(node)
         }
         pending = not reached <= found
         found |= reached
     return found
 
 
-def _bound(node: ast.Assign | ast.AugAssign) -> Iterator[str]:
+def _names_bound(node: ast.Assign | ast.AugAssign) -> Iterator[str]:
     for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
         parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
         yield from filter(None, map(whole_of, parts))

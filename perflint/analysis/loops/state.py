@@ -12,7 +12,7 @@ from perflint.syntax.walk import Function, own_nodes, path_of
 
 
 def is_carried_by_rnn(program: Program, flow: LoopFlow, name: str) -> bool:
-    """Is `name` read as the state of an RNN or a Cell and nothing else, and what that returns handed on unchanged?"""
+    """Is `name` read as the state of an RNN or a Cell alone, and loop-carried as what that returns, unchanged?"""
     end = flow.ends[name]
     returned = {call for call, _ in end.definitions}
     calls = [call for call in flow.calls if any(given == name for given, _ in call.direct)]
@@ -43,11 +43,12 @@ def _takes_state(program: Program, call: ast.Call, name: str) -> bool:
     """Is what is called an RNN, or a function that hands it to one, and uses it for nothing else?"""
     if rnn_kind(program, call.func):
         states = [*call.args[1:], *(keyword.value for keyword in call.keywords if keyword.arg in ("hx", "hidden"))]
-        return not any(_mentions(argument, name) for argument in call.args[:1]) and all(map(_is_plain, states))
+        is_input = any(_mentions(argument, name) for argument in call.args[:1])
+        return not is_input and all(map(_is_unchanged_state, states))
     callee = program.callee(call)
     given = program.arguments(call, callee).given.items() if callee is not None else ()
     taken = [(parameter, argument) for parameter, argument in given if _mentions(argument, name)]
-    if callee is None or not taken or not all(_is_plain(argument) for _, argument in taken):
+    if callee is None or not taken or not all(_is_unchanged_state(argument) for _, argument in taken):
         return False
     return all(_only_feeds_state(program, callee, parameter) for parameter, _ in taken)
 
@@ -79,8 +80,8 @@ def _mentions(node: ast.AST, path: str) -> bool:
     return any(path_of(part) == path for part in ast.walk(node) if isinstance(part, ast.Name | ast.Attribute))
 
 
-def _is_plain(node: ast.expr) -> bool:
+def _is_unchanged_state(node: ast.expr) -> bool:
     """Is it a state as it is, rather than one computed from another?"""
     if isinstance(node, ast.Tuple | ast.List):
-        return all(map(_is_plain, node.elts))
-    return _is_plain(node.value) if isinstance(node, ast.Subscript) else bool(path_of(node))
+        return all(map(_is_unchanged_state, node.elts))
+    return _is_unchanged_state(node.value) if isinstance(node, ast.Subscript) else bool(path_of(node))

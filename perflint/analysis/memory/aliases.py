@@ -13,14 +13,15 @@ from perflint.analysis.ir.graph import Graph, Scope
 from perflint.analysis.links import ParameterEffect
 from perflint.analysis.memory.locations import ANYWHERE, Location, Origin, Summary, Write, made
 from perflint.analysis.memory.points_to import PointsTo
+from perflint.analysis.memory.sharing import Sharing
 from perflint.syntax.arguments import defaults_of, parameters_of
-from perflint.syntax.walk import Function
+from perflint.syntax.walk import FUNCTIONS, Function
 
 _DEEPEST = 24  # of calls in calls; behind that, a function is as good as unknown
 
 
 class Memory:
-    """The points-to analyses of the scopes of one program, each worked out when it is first asked for."""
+    """The points-to analyses of the scopes of one program, each computed when it is first asked for."""
 
     analysis: ClassVar[type[PointsTo]] = PointsTo
 
@@ -47,6 +48,18 @@ class Memory:
         for write in points.writes:
             if write.reaches(places) and (write.deferred or points.graph.runs_after(write.node, point)):
                 yield write
+
+    def writes_by_other_parameters(self, node: ast.expr) -> Iterator[Write]:
+        """The writes to `node`, or a part of it, if callers out of sight give one tensor for two parameters."""
+        points = self.points_to(node)
+        scope = points.graph.scope
+        if not isinstance(scope, FUNCTIONS) or self.program.get(Sharing).has_all_callers(scope):
+            return
+        given = {Location(Origin.PARAMETER, each) for each in parameters_of(scope) if each.arg not in ("self", "cls")}
+        if not given.isdisjoint(points.of(node)):
+            for write in points.writes:
+                if write.to in given and not write.attribute and not write.deep:
+                    yield write
 
     def summary(self, function: Function) -> Summary:
         """What a call of `function` does."""

@@ -24,7 +24,7 @@ from perflint.analysis.memory.python import (
     SEE_ALL,
 )
 from perflint.analysis.values.values import Kind
-from perflint.syntax.arguments import bind, defaults_of, parameters_of
+from perflint.syntax.arguments import arguments_of, bind, defaults_of, parameters_of
 from perflint.syntax.walk import FUNCTIONS, Function
 
 VARIABLE = "="  # the cell of a variable of an outer scope
@@ -39,8 +39,8 @@ class Calls(LibraryCalls):
 
     def outside(self, name: str) -> Locations:
         """What a variable of a scope around this one may hold."""
-        place = Location(Origin.OUTER, name)
-        return frozenset({place, *self.cells.held.get((place, VARIABLE), ())})
+        places = [Location(Origin.OUTER, each) for each in (name, *self.sharing.of_variable(name))]
+        return frozenset(places).union(*(self.cells.held.get((each, VARIABLE), ()) for each in places))
 
     def result(self, call: ast.Call) -> Locations:
         """What a call may evaluate to. Its writes and stores are noted."""
@@ -52,7 +52,7 @@ class Calls(LibraryCalls):
         name = self.program.qualified(call.func)
         if name in SEE_ALL:
             self.write(call, [ANYWHERE], deferred=True)
-        if name == "builtins.setattr":
+        if name in ("builtins.setattr", "builtins.object.__setattr__"):
             return self._set_attribute(call)
         operation = torch_ops.of_function(name) if name.startswith("torch.") else None
         if operation is not None:
@@ -87,6 +87,11 @@ class Calls(LibraryCalls):
         bound = {parameters[at]: what for at, what in given.items() if at < len(parameters)}
         return self._instantiated(node, function, bound, deferred=deferred)
 
+    def passed(self, call: ast.Call, function: Function, places: Locations) -> Locations:
+        """What these locations of `function` are here, where `call` runs it."""
+        given = self._bound(call, function)
+        return frozenset().union(*(self._mapped(each, function, given) for each in places if each.is_outside))
+
     # -- functions of this file
 
     def _dispatched(self, call: ast.Call) -> Sequence[Function]:
@@ -115,7 +120,7 @@ class Calls(LibraryCalls):
             own = frozenset({made(call)})
             first = next(iter([*function.args.posonlyargs, *function.args.args]), None)
             self._instantiated(call, function, {**given, **({first: own} if first is not None else {})})
-            for finalizer in self.operators.get("__del__", ()):
+            for finalizer in self.specials.methods.get("__del__", ()):
                 self.run(finalizer, call, {0: own}, deferred=True)
             return own
         return self._instantiated(call, function, given)
@@ -185,7 +190,7 @@ class Calls(LibraryCalls):
         known = {each.memory for each in self.program.summaries(call) if each.target == name}
         effects = known.pop() if len(known) == 1 else None
         if effects is None or self._applies(call):
-            self.program.asked.memory.update({name} & {*self.program.targets(call)})
+            self.program.asked.effects.update({name} & {*self.program.targets(call)})
             return self._unknown(call)
         names = [each.name for each in effects]
         bound = bind(call, names[: names.index("*")])
@@ -195,13 +200,13 @@ class Calls(LibraryCalls):
         given += [(value, extra) for value in bound.rest]
         given += [(each.value, [by_name[each.arg]] if each.arg in by_name else extra) for each in bound.others]
         if bound.is_open:
-            given = [(value, [*effects]) for value in self._expressions(call)]
+            given = [(value, [*effects]) for value in arguments_of(call)]
         returned: Locations = NOWHERE
         for value, done in given:
             places = self.of(value) | (self.items_of(value) if bound.is_open else NOWHERE)
             if any(each.writes for each in done):
                 self.write(call, places, deep=True)
             if any(each.returns for each in done):
-                returned |= self.cells.reach(places) | {each.part(ANY) for each in places if each.is_open}
+                returned |= self.cells.reach(places) | {each.part(ANY) for each in places if each.has_unknown_contents}
         self.cells.store([made(call)], ANY, returned)
         return returned | {made(call)}

@@ -1,10 +1,10 @@
-"""What operations of torch, methods and library functions do to memory, and what code out of sight may do."""
+"""What operations of torch, methods and library functions do to memory, and what unanalysed code may do."""
 
 from __future__ import annotations
 
 import ast
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
@@ -14,6 +14,7 @@ from perflint.analysis.memory.locations import (
     ANY,
     ANYWHERE,
     ELEMENTS,
+    GRADIENTS,
     NOWHERE,
     Cells,
     Location,
@@ -25,20 +26,23 @@ from perflint.analysis.memory.locations import (
 from perflint.analysis.memory.python import (
     CONTAINERS_OF,
     FILLS,
+    GRADING,
     HOLDS,
     NEW,
     PURE_PACKAGES,
     TAKES,
     WRITES_FIRST,
 )
-from perflint.analysis.values.values import Kind
+from perflint.analysis.memory.sharing import Sharing
+from perflint.analysis.memory.special_methods import INDEXING, SpecialMethods
+from perflint.analysis.values.values import Kind, Value
+from perflint.syntax.arguments import arguments_of
 from perflint.syntax.walk import FUNCTIONS, Function
 from perflint.torch_ops import Argument, Operation
 
 PLAIN = frozenset({Kind.NUMBER, Kind.STRING, Kind.NONE, Kind.DEVICE})
 _CONTAINERS = frozenset({Kind.SEQUENCE, Kind.MAPPING})
 ARRAYS = frozenset({Kind.TENSOR, Kind.NUMPY})
-INDEXING = frozenset({"__getitem__", "__iter__", "__next__", "__missing__", "__reversed__"})
 
 
 def is_library(program: Program, node: ast.expr) -> bool:
@@ -46,8 +50,14 @@ def is_library(program: Program, node: ast.expr) -> bool:
     return program.qualified(getattr(node, "func", node)).partition(".")[0] in (*PURE_PACKAGES, "torch")
 
 
+def _is_display(place: Location) -> bool:
+    """Is it a container of Python's own, made here?"""
+    displays = (ast.List, ast.Tuple, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp)
+    return not place.path and isinstance(place.root, displays)
+
+
 def is_decorated(program: Program, function: Function) -> bool:
-    """May a decorator out of sight make something else of the function?"""
+    """May an unanalysed decorator make something else of the function?"""
     return not all(is_library(program, each) for each in getattr(function, "decorator_list", ()))
 
 
@@ -56,37 +66,45 @@ class LibraryCalls(ABC):
 
     def __init__(self, program: Program, graph: Graph, summary_of: Callable[[Function], Summary]) -> None:
         self.program, self.graph, self.summary_of = program, graph, summary_of
+        self.sharing = program.get(Sharing)
         self.cells = Cells()
         self.writes: dict[Write, None] = {}
         self._deferred = {part for node in graph.deferred for part in ast.walk(node)}
-        self.properties: dict[str, list[Function]] = {}
-        self.operators: dict[str, list[Function]] = {}
-        for function in program.of_type(ast.FunctionDef):
-            if function.name.startswith("__") and self.is_run(function.name):
-                self.operators.setdefault(function.name, []).append(function)
-            if any(getattr(each, "id", "") in ("property", "cached_property") for each in function.decorator_list):
-                self.properties.setdefault(function.name, []).append(function)
+        self.specials = program.get(SpecialMethods)
 
     @abstractmethod
     def of(self, node: ast.expr) -> Locations:
         """The locations that `node` may evaluate to; none for numbers and other plain values."""
 
+    @abstractmethod
+    def run(
+        self, function: Function, node: ast.AST, given: Mapping[int, Locations], *, deferred: bool = False
+    ) -> Locations:
+        """What running `function` gives, with these locations for its first parameters; `deferred`: at any time."""
+
     def is_run(self, special: str) -> bool:
         """May an operator run the special methods of this name, of any class of the file?"""
         return True
+
+    @property
+    def indexes(self) -> bool:
+        """May indexing and iterating run a method of a class of the file?"""
+        return any(map(self.is_run, INDEXING & self.specials.methods.keys()))
 
     def items_of(self, node: ast.expr) -> Locations:
         """What iterating over `node` or indexing it may give: the items of a container, views of a tensor."""
         return self._items(self.of(node), node)
 
     def write(
-        self, node: ast.AST, to: Iterable[Location], *,
+        self, node: ast.AST, to: Collection[Location], *,
         deep: bool = False, deferred: bool = False, attribute: str = "",
     ) -> None:  # fmt: skip
         """Note that `node` writes to these locations; `deep`: and to what can be reached from them."""
         deferred |= node in self._deferred
-        shared = (each for place in to for each in self.cells.held.get((place, "data"), ()))
-        for each in self.cells.reach(to) if deep else (*to, *shared):
+        shared = [each for place in to for each in self.cells.held.get((place, "data"), ())]
+        if GRADIENTS in to:
+            shared += [each for (_, name), held in self.cells.held.items() if name == "grad" for each in held]
+        for each in self.cells.reach([*to, *shared]) if deep else (*to, *shared):
             self.writes[Write(node, each, deep, deferred, attribute)] = None
 
     def items_at(self, locations: Locations) -> Locations:
@@ -105,13 +123,14 @@ class LibraryCalls(ABC):
         value = self.program.value(node)
         if value.kind in ARRAYS and value.sure:
             return locations
-        indexes = not self.operators.keys().isdisjoint(INDEXING)
-        items = self.cells.load(locations, ANY if indexes and value.kind not in _CONTAINERS else ELEMENTS)
+        items = self.cells.load(locations, ANY if self.indexes and value.kind not in _CONTAINERS else ELEMENTS)
         return items if value.kind in _CONTAINERS else locations | items
 
     # -- torch's operations
 
     def _operation(self, call: ast.Call, operation: Operation) -> Locations:
+        if operation.does("differentiating"):
+            self._differentiate(call)
         for argument in operation.writes:
             written = self._argument(call, argument)
             self.write(call, written)
@@ -121,6 +140,13 @@ class LibraryCalls(ABC):
         own = frozenset({made(call)})
         self.cells.store(own, ELEMENTS, shared)
         return self._unknown(call) if operation.does("applying") and self._applies(call) else shared | own
+
+    def _differentiate(self, call: ast.Call) -> None:
+        """Gradients change, and what runs with backward passes: hooks, and functions with one of their own."""
+        self.write(call, [ANYWHERE if registers_hooks(self.program) else GRADIENTS], deep=True)
+        for function in self.program.of_type(ast.FunctionDef):
+            if function.name == "backward":
+                self.run(function, call, {})
 
     def _argument(self, call: ast.Call, argument: Argument) -> Locations:
         found = [self.items_at(self.of(each)) if argument.spread else self.of(each)
@@ -134,15 +160,18 @@ class LibraryCalls(ABC):
         return frozenset({made(call)}).union(*map(self.of, tensors))
 
     def _of_module(self, call: ast.Call) -> Locations:
-        """A call of a module, which keeps nothing, but may be built to work in place, here or out of sight."""
+        """A call of a module, which keeps nothing, but may be built to work in place, here or in unanalysed code."""
         value = self.program.value(call.func)
         operation = torch_ops.of_forward(value.name) if value.sure and value.name and not value.items else None
-        made = [each for each in self.program.of_type(ast.Call) if self.program.qualified(each.func) == value.name]
+        builders = [each for each in self.program.of_type(ast.Call) if self.program.qualified(each.func) == value.name]
+        if operation is None or operation.does("tracking"):
+            self.write(call, self.of(call.func), deep=True)
         if registers_hooks(self.program):
             self.write(call, self._given(call), deep=True, deferred=True)
-        elif operation is None or any(each.happens(one) for each in operation.writes for one in made):
+        elif operation is None or any(each.happens(one) for each in operation.writes for one in builders):
             self.write(call, self._given(call), deep=True)
-        return self._kept(call)
+        is_new = operation is not None and not (operation.views or operation.may_return)
+        return frozenset({made(call)}) if is_new and not registers_hooks(self.program) else self._kept(call)
 
     # -- methods
 
@@ -150,12 +179,16 @@ class LibraryCalls(ABC):
         value = self.program.value(func.value)
         receiver = self.of(func.value)
         operation = torch_ops.of_method(func.attr)
-        if value.kind is Kind.OPTIMIZER and func.attr == "step":
-            self.write(call, [*receiver, ANYWHERE], deep=True)
+        if func.attr in GRADING:
+            self.write(call, [GRADIENTS], deep=True)
+        if func.attr == "step" and self._may_step(call, value):
+            self.write(call, [*receiver, *self._given(call), ANYWHERE], deep=True)
             return NOWHERE
         if value.kind in (Kind.SEQUENCE, Kind.MAPPING) or (
             func.attr in FILLS | TAKES | HOLDS and (value.kind is not Kind.TENSOR or operation is None)
         ):
+            if value.kind not in _CONTAINERS and not all(map(_is_display, receiver)):  # its own method may do anything
+                self.write(call, receiver | self._given(call), deep=True)
             return self._of_container(call, func.attr, receiver)
         if operation is not None and value.kind is not Kind.MODULE:
             return self._operation(call, operation)
@@ -163,6 +196,12 @@ class LibraryCalls(ABC):
             self._write_out(call)
             return receiver | {made(call)}
         return self._unknown(call)
+
+    def _may_step(self, call: ast.Call, receiver: Value) -> bool:
+        """May it be an optimizer's step, by itself or by a scaler?"""
+        given = list(map(self.program.value, arguments_of(call)))
+        alone = len(given) < 2 and all(each.kind is Kind.UNKNOWN for each in (receiver, *given))
+        return alone or any(each.kind is Kind.OPTIMIZER for each in (receiver, *given))
 
     def _of_container(self, call: ast.Call, name: str, receiver: Locations) -> Locations:
         """`items.append(x)`, `items.pop()`, `names.items()`."""
@@ -193,6 +232,8 @@ class LibraryCalls(ABC):
         first = self.of(call.args[0]) if call.args else NOWHERE
         if last in WRITES_FIRST or (name.startswith("operator.i") and last not in ("index", "indexOf", "invert")):
             self.write(call, first | self._inside(first))
+            if not name.startswith("numpy."):  # which copies numbers
+                self.cells.store(first, ELEMENTS, frozenset().union(*map(self.of, call.args[1:])))
         if name == "copy.deepcopy" or (name.startswith("builtins.") and last in NEW):
             return frozenset({made(call)})
         if fills_container:
@@ -220,20 +261,21 @@ class LibraryCalls(ABC):
         return own | given
 
     def _unknown(self, call: ast.Call) -> Locations:
-        """Code out of sight: it may write to all that can be reached from what it is given, store and return it."""
+        """Unanalysed code: it may write to all that can be reached from what it is given, store and return it."""
         func = call.func
         given = self._given(call)
         package = self.program.qualified(func).partition(".")[0]
         if package not in (*PURE_PACKAGES, "torch"):  # another file's may keep what it is given, and give it back
-            given |= self.of(func) | (self.of(func.value) if isinstance(func, ast.Attribute) else NOWHERE)
-        keeps = any(self._may_write(each, is_sure=True) for each in self._expressions(call))
+            given |= self.of(func.value if isinstance(func, ast.Attribute) else func)
+        keeps = any(self._may_write(each, is_sure=True) for each in arguments_of(call))
         self.write(call, given, deep=True, deferred=keeps)  # what is given a function may call it at any time
         self.cells.store([*given, made(call)], ANY, given)
-        return self.cells.reach(given) | {made(call)} | frozenset(each.part(ANY) for each in given if each.is_open)
+        unknown = {each.part(ANY) for each in given if each.has_unknown_contents}
+        return self.cells.reach(given) | {made(call)} | unknown
 
     def _applies(self, call: ast.Call) -> bool:
         """Is the call given a function, to apply to its other arguments, that may write to something?"""
-        return any(self._may_write(each) for each in self._expressions(call))
+        return any(self._may_write(each) for each in arguments_of(call))
 
     def _may_write(self, node: ast.expr, *, is_sure: bool = False) -> bool:
         """Is it a function that may write to something, or for sure a function that does?"""
@@ -252,11 +294,7 @@ class LibraryCalls(ABC):
         return value.kind in (Kind.METHOD, Kind.MODULE) and not is_sure
 
     def _given(self, call: ast.Call) -> Locations:
-        return frozenset().union(*map(self.of, self._expressions(call)))
+        return frozenset().union(*map(self.of, arguments_of(call)))
 
     def _inside(self, places: Iterable[Location]) -> Locations:
         return self.cells.load(places, ELEMENTS) | self.cells.load(places, ANY)
-
-    def _expressions(self, call: ast.Call) -> Iterator[ast.expr]:
-        yield from call.args
-        yield from (keyword.value for keyword in call.keywords)

@@ -9,8 +9,9 @@ from collections.abc import Callable, Collection
 from perflint import torch_ops
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.graph import Definition, Graph, Outer, Step, Value, sources_of
-from perflint.analysis.memory.calls import VARIABLE, Calls
-from perflint.analysis.memory.library import ARRAYS, INDEXING, PLAIN, is_library
+from perflint.analysis.memory.calls import VARIABLE
+from perflint.analysis.memory.implicit import ImplicitCalls
+from perflint.analysis.memory.library import ARRAYS, PLAIN
 from perflint.analysis.memory.locations import (
     ANY,
     ANYWHERE,
@@ -25,18 +26,19 @@ from perflint.analysis.memory.locations import (
     made,
 )
 from perflint.analysis.memory.python import OPERATORS
+from perflint.analysis.memory.special_methods import RUNNING
 from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import FUNCTIONS, Function
 
 _MOST_ROUNDS = 12
 
 
-class PointsTo(Calls):
+class PointsTo(ImplicitCalls):
     """The locations and writes of `scope`, by a fixpoint over its statements: what may be, never less.
 
-    Variables are told apart by their SSA values, contents of objects only by object and attribute. It is assumed that
-    two parameters are given different objects, that code out of sight keeps no reference to what it is given but in its
-    result and its other arguments, and that operators and indexing of unknown objects write nothing.
+    Variables are distinguished by SSA values, contents of objects only by object and attribute. It is assumed that
+    two parameters are given different objects, that unanalysed code keeps no reference to what it is given but in its
+    result and its other arguments, and that special methods of classes not analysed write nothing.
     """
 
     def __init__(self, program: Program, graph: Graph, summary_of: Callable[[Function], Summary]) -> None:
@@ -56,12 +58,17 @@ class PointsTo(Calls):
 
     def _is_settled(self) -> bool:
         """Do the rounds come to a fixpoint?"""
-        nodes = [node for node in self.graph.places if type(node) in _EFFECTS]
+        nodes = [
+            (node, _EFFECTS.get(type(node))) for node in self.graph.places if type(node) in _EFFECTS.keys() | RUNNING
+        ]
         for _ in range(_MOST_ROUNDS):
             before = self.cells.size, sum(map(len, self._at.values())), len(self.writes)
             self._current.clear()
-            for node in nodes:
-                _EFFECTS[type(node)](self, node)
+            for node, effect in nodes:
+                if effect is not None:
+                    effect(self, node)
+                if given := self.special(node):
+                    self._at[node] = self._at.get(node, NOWHERE) | given
             for name in self.graph.shared & self._bindings.keys():
                 for value in self._bindings[name]:
                     self.cells.store([_outer(name)], VARIABLE, self._defined(value))
@@ -90,16 +97,20 @@ class PointsTo(Calls):
         found = frozenset().union(*map(self._defined, bindings)) if bindings else NOWHERE
         return found | (self.outside(name) if not bindings or name in self.graph.shared else NOWHERE)
 
+    def returned(self) -> Locations:
+        """What this function may return, or yield, and all that can be reached from that."""
+        return self.cells.reach(self._returns())
+
+    def _returns(self) -> Locations:
+        scope = self.graph.scope
+        given = [scope.body] if isinstance(scope, ast.Lambda) else []
+        leaves = (node for node in self.graph.places if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom))
+        return frozenset().union(*(self.of(each) for each in (*given, *(node.value for node in leaves)) if each))
+
     def summary(self) -> Summary:
         """What a call of this function does to its callers."""
-        scope = self.graph.scope
-        returned = [self.of(scope.body)] if isinstance(scope, ast.Lambda) else []
-        yields = False
-        for node in self.graph.places:
-            if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom) and node.value is not None:
-                returned.append(self.of(node.value))
-            yields |= isinstance(node, ast.Yield | ast.YieldFrom)
-        returns = frozenset().union(*returned)
+        returns = self._returns()
+        yields = any(isinstance(node, ast.Yield | ast.YieldFrom) for node in self.graph.places)
         own = [each for each in returns if not each.is_outside]
         holds = frozenset(each for each in self.cells.reach(own) if each.is_outside)
         keeps = frozenset(
@@ -116,8 +127,8 @@ class PointsTo(Calls):
     def _evaluated(self, node: ast.expr) -> Locations:
         value = self.program.value(node)
         if value.kind in PLAIN - {Kind.NONE} and value.sure:  # None may only have been there first
-            if isinstance(node, ast.Call):
-                self.result(node)
+            if isinstance(node, ast.Call | ast.Attribute):  # which may run a function or a property
+                _EXPRESSIONS[type(node)](self, node)
             return NOWHERE
         method = _EXPRESSIONS.get(type(node))
         return NOWHERE if method is None else method(self, node)
@@ -167,7 +178,8 @@ class PointsTo(Calls):
             own = frozenset({made(node)})
             self.cells.store(own, ANY, [location])
             return own
-        return frozenset({location})
+        shared = self.sharing.of_parameter(node, self.graph.scope) if isinstance(self.graph.scope, FUNCTIONS) else ()
+        return frozenset({location, *shared})
 
     def _part(self, locations: Locations, source: ast.expr, steps: tuple[Step, ...]) -> Locations:
         for position, step in enumerate(steps):
@@ -184,25 +196,25 @@ class PointsTo(Calls):
         base = self.of(node.value)
         value = self.program.value(node.value)
         is_tensor = value.kind in ARRAYS and value.sure
-        found = NOWHERE if is_tensor else self.cells.load(base, node.attr)
-        operation = torch_ops.of_attribute(node.attr) or torch_ops.of_method(node.attr)
-        if operation is not None or node.attr == "__dict__" or is_tensor:
+        names = (node.attr, *self.sharing.of_attribute(node.attr))
+        found = NOWHERE if is_tensor else NOWHERE.union(*(self.cells.load(base, each) for each in names))
+        attribute = torch_ops.of_attribute(node.attr)
+        operation = attribute or torch_ops.of_method(node.attr)
+        if is_tensor or (attribute is not None and not attribute.shares):  # `p.grad = s` gives it another's memory
+            found = found.union(*(self.cells.held.get((each, node.attr), ()) for each in base))
+        if attribute is not None and not attribute.shares:
+            found |= {each.part(node.attr) for each in base}
+        elif operation is not None or node.attr in ("__dict__", "_buffers", "_parameters") or is_tensor:
             found |= base  # a view, or a method bound to it
-        if node.attr == "__dict__":
+        if node.attr in ("__dict__", "_buffers", "_parameters"):
             own = frozenset({made(node)})
             self.cells.store(own, ELEMENTS, self.cells.load(base, ANY))
             found |= own
-        if not self.operators.keys().isdisjoint(("__getattr__", "__getattribute__")):
-            found |= self.cells.load(base, ANY)
-        for function in self.properties.get(node.attr, ()):
-            found |= self.run(function, node, {0: base})
-        return found
+        return found | self.read(node, base, node.attr, value)
 
     def _subscript(self, node: ast.Subscript) -> Locations:
         base = self.of(node.value)
-        for each in self.operators.get("__getitem__", ()):
-            self.run(each, node, {0: base, 1: self.of(node.slice)})
-        if (name := item(node.slice)) != ELEMENTS and self.operators.keys().isdisjoint(INDEXING):
+        if (name := item(node.slice)) != ELEMENTS and not self.indexes:
             return self.cells.load(base, name)
         return (base if isinstance(node.slice, ast.Slice) else NOWHERE) | self.items_of(node.value)
 
@@ -236,26 +248,17 @@ class PointsTo(Calls):
         own = frozenset({made(node)})
         for each in (node.left, node.right):
             self.cells.store(own, ELEMENTS, self.joined(each))
-        word, left, right = OPERATORS[type(node.op)], self.of(node.left), self.of(node.right)
-        ours = [self.run(each, node, {0: left, 1: right}) for each in self.operators.get(f"__{word}__", ())]
-        ours += [self.run(each, node, {0: right, 1: left}) for each in self.operators.get(f"__r{word}__", ())]
-        return own.union(*ours)
+        return own
 
     def joined(self, operand: ast.expr) -> Locations:
         """What the result of an operator may hold of an operand."""
         return self.cells.load(self.of(operand), ELEMENTS)
-
-    def _call(self, node: ast.Call) -> Locations:
-        return self.result(node)
 
     def _lambda(self, node: ast.Lambda) -> Locations:
         self.kept(node, node)
         return frozenset({made(node)})
 
     # -- effects
-
-    def _expression(self, node: ast.expr) -> None:
-        self.of(node)
 
     def _assignment(self, node: ast.Assign | ast.AnnAssign) -> None:
         if node.value is not None:
@@ -276,12 +279,13 @@ class PointsTo(Calls):
         elif isinstance(target, ast.Attribute):
             self.bind_attribute(node, self.of(target.value), target.attr, self._part(self.of(source), source, steps))
         elif isinstance(target, ast.Subscript):
-            base = self.of(target.value)
+            base, value = self.of(target.value), self.program.value(target.value)
             self.write(node, base)
-            if self.program.value(target.value).kind not in ARRAYS:
+            if value.kind not in ARRAYS:
                 values = self._part(self.of(source), source, steps)
                 values |= self.items_at(values) if isinstance(target.slice, ast.Slice) else NOWHERE
                 self.cells.store(base, item(target.slice), values)
+                self._run(node, ("__setitem__",), base, value, self.of(target.slice), values)
 
     def _augmented(self, node: ast.AugAssign) -> None:
         target = node.target
@@ -303,37 +307,23 @@ class PointsTo(Calls):
         else:
             assert isinstance(target, ast.Subscript)
             objects = self.of(target.value) | self.items_of(target.value)
-        for each in self.operators.get(f"__i{OPERATORS[type(node.op)]}__", ()):
-            self.run(each, node, {0: objects, 1: self.of(node.value)})
+        word = OPERATORS[type(node.op)]
+        self._run(node, (f"__i{word}__", f"__{word}__"), objects, value, self.of(node.value))
         self.write(node, objects)
-
-    def _deletion(self, node: ast.Delete) -> None:
-        for target in node.targets:
-            if isinstance(target, ast.Subscript):
-                self.write(node, self.of(target.value))
 
     def _looped(self, node: ast.For | ast.AsyncFor | ast.comprehension) -> None:
         self._store(node, node.target, node.iter, ("each",))
+        if isinstance(node, ast.AsyncFor):
+            self.suspend(node, node.iter)
 
-    def _manager(self, node: ast.withitem) -> None:
-        """What a context manager does when it is left."""
+    def _managed(self, node: ast.withitem) -> None:
         if node.optional_vars is not None:
             self._store(node, node.optional_vars, node.context_expr, ("enter",))
-        if not is_library(self.program, node.context_expr):
-            self.write(node, self.of(node.context_expr), deep=True)
+        self.leave(node)
 
     def _raised(self, node: ast.Raise) -> None:
         if node.exc is not None:
             self.cells.store([made(self.graph.scope)], ANY, self.cells.reach(self.of(node.exc)))
-
-    def _suspended(self, node: ast.Yield | ast.YieldFrom | ast.Await) -> None:
-        """Other code runs here: it may write to all that it was given, and to what lies outside."""
-        given = self.of(node.value) if node.value is not None else NOWHERE
-        roots = {each for bindings in self._bindings.values() for value in bindings for each in self._of_caller(value)}
-        self.write(node, given | roots, deep=True)
-
-    def _of_caller(self, value: Definition) -> Locations:
-        return self._parameter(value.node) if isinstance(value.node, ast.arg) else NOWHERE
 
     def _inner_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         """A function that is more than called may be kept by somebody, and run at any time."""
@@ -374,25 +364,23 @@ _EXPRESSIONS: dict[type[ast.AST], Callable[..., Locations]] = {
     ast.BinOp: PointsTo._arithmetic,
     ast.UnaryOp: lambda self, node: self.of(node.operand) | {made(node)},  # `+x` is `x`
     ast.Compare: lambda self, node: frozenset({made(node)}),
-    ast.Call: PointsTo._call,
+    ast.Call: lambda self, node: self.result(node),
     ast.Lambda: PointsTo._lambda,
 }
-_EFFECTS: dict[type[ast.AST], Callable[..., None]] = {
-    ast.Call: PointsTo._expression,
-    ast.Lambda: PointsTo._expression,
-    ast.BinOp: PointsTo._expression,
+_EFFECTS: dict[type[ast.AST], Callable[..., object]] = {
+    **dict.fromkeys((ast.Call, ast.Lambda, ast.BinOp), PointsTo.of),
     ast.Attribute: lambda self, node: self.of(node) if isinstance(node.ctx, ast.Load) else None,
     ast.Assign: PointsTo._assignment,
     ast.AnnAssign: PointsTo._assignment,
     ast.AugAssign: PointsTo._augmented,
-    ast.Delete: PointsTo._deletion,
+    ast.Delete: PointsTo.delete,
     ast.For: PointsTo._looped,
     ast.AsyncFor: PointsTo._looped,
-    ast.withitem: PointsTo._manager,
+    ast.withitem: PointsTo._managed,
     ast.Raise: PointsTo._raised,
-    ast.Yield: PointsTo._suspended,
-    ast.YieldFrom: PointsTo._suspended,
-    ast.Await: PointsTo._suspended,
+    ast.Yield: lambda self, node: self.suspend(node, node.value),
+    ast.YieldFrom: lambda self, node: self.suspend(node, node.value),
+    ast.Await: lambda self, node: self.suspend(node, node.value),
     ast.FunctionDef: PointsTo._inner_function,
     ast.AsyncFunctionDef: PointsTo._inner_function,
 }

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
+from perflint import torch_ops
+from perflint.analysis.autograd.found import Fate
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.graph import Graph
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.hooks import registers_hooks
-from perflint.analysis.memory.locations import Write, made
-from perflint.analysis.memory.roles import Reading
+from perflint.analysis.memory.locations import Locations, Write, made
+from perflint.analysis.memory.python import OPERATORS
+from perflint.analysis.memory.roles import Consumer, Reading
+from perflint.syntax.walk import Function
 
 
 def shown_writes(
@@ -27,11 +31,78 @@ def shown_writes(
         yield from (Write(copy, each) for each in points.of(source) if each.path)
     by_alias = (write for write in points.writes if write.reaches([made(copy)]))
     yield from (write for write in by_alias if write.deferred or not write.deep)
-    any_counts = backward or _is_carried(memory, copy)
+    readers = [each.node for each in reading.consumers]
+    kept = [each.node for each in reading.consumers if backward and not _is_linear(program, each)]
+    passes = _passes(program, graph, kept)
+    any_counts = _is_carried(memory, copy)
     for write in memory.writes_after(source, copy):
-        if any_counts or _is_read_behind(graph, copy, write, reading):
+        is_any = any_counts or write.deferred or (bool(kept) and write.is_in_sight)
+        if is_any or _is_read_behind(graph, copy, write, [*readers, *passes]):
             yield write
+    for write in memory.writes_by_other_parameters(source):
+        others = [each for each in readers if each is not write.node]
+        if write.deferred or _is_read_behind(graph, copy, write, others):
+            yield replace(write, deferred=True)
     yield from _writes_elsewhere(program, memory, copy, reading)
+    if (function := program.function_of(copy)) is not None:
+        callers = _Callers(memory, reading, bool(kept), {function})
+        yield from callers.writes(function, points.of(source), is_returned=made(copy) in points.returned())
+
+
+@dataclass(frozen=True)
+class _Callers:
+    """The writes of those who call the function of a copy, while they, or the gradients, may read the copy."""
+
+    memory: Memory
+    reading: Reading
+    is_kept: bool  # for gradients
+    seen: set[Function]
+
+    def writes(self, function: Function, places: Locations, *, is_returned: bool) -> Iterator[Write]:
+        """The writes to what is at `places` in `function`, which returns the copy or something computed from it."""
+        memory = self.memory
+        for site in memory.program.call_sites(function) if is_returned or self.is_kept else ():
+            if not isinstance(site, ast.Call):
+                continue
+            points, graph = memory.points_to(site), memory.graph(site)
+            found = points.passed(site, function, places)
+            readers = [each.node for each in self.reading.consumers] if is_returned else []
+            passes = _passes(memory.program, graph, [site]) if self.is_kept else []
+            is_carried = is_returned and _is_carried(memory, site)
+            for write in points.writes:
+                if write.node is site or not write.reaches(found):
+                    continue
+                is_later = not write.deferred and graph.runs_after(write.node, site)
+                is_read = is_carried or _is_read_behind(graph, site, write, readers)
+                if is_returned if write.deferred else is_later and is_read:
+                    yield write
+                elif is_later and _is_read_behind(graph, site, write, passes):
+                    yield replace(write, deferred=True)
+            around = memory.program.function_of(site)
+            if around is not None and around not in self.seen:
+                self.seen.add(around)
+                yield from self.writes(around, found, is_returned=is_returned and made(site) in points.returned())
+
+
+def _is_linear(program: Program, consumer: Consumer) -> bool:
+    """Does autograd keep nothing of the operand of a consumer?"""
+    node = consumer.node
+    if isinstance(node, ast.BinOp | ast.AugAssign):
+        operation = torch_ops.of_method(f"__{OPERATORS[type(node.op)]}__")
+    elif isinstance(node, ast.Call):
+        name = program.qualified(node.func)
+        operation = torch_ops.of_function(name) if name else torch_ops.of_method(getattr(node.func, "attr", ""))
+    elif isinstance(node, ast.Subscript):
+        return consumer.operand is node.value or isinstance(node.ctx, ast.Store)
+    else:
+        return isinstance(node, ast.Compare)
+    return operation is not None and operation.does("linear")
+
+
+def _passes(program: Program, graph: Graph, kept: Iterable[ast.AST]) -> list[ast.AST]:
+    """The calls of a function that run backward through what `kept` gives."""
+    uses = [use for node in kept for use in program.graph_uses(node)]
+    return [use.node for use in uses if use.fate is Fate.DIFFERENTIATED and use.node in graph.places]
 
 
 def _writes_elsewhere(program: Program, memory: Memory, copy: ast.Call, reading: Reading) -> Iterator[Write]:
@@ -58,9 +129,6 @@ def _is_carried(memory: Memory, copy: ast.Call) -> bool:
     )
 
 
-def _is_read_behind(graph: Graph, copy: ast.Call, write: Write, reading: Reading) -> bool:
-    """May the copy be read once the write has run, or by it?"""
-    return write.deferred or any(
-        consumer.node is write.node or graph.reaches(write.node, consumer.node, avoiding=copy)
-        for consumer in reading.consumers
-    )
+def _is_read_behind(graph: Graph, copy: ast.Call, write: Write, readers: Iterable[ast.AST]) -> bool:
+    """May one of `readers` run once the write has run, or be what writes, before the copy is made anew?"""
+    return any(node is write.node or graph.reaches(write.node, node, avoiding=copy) for node in readers)

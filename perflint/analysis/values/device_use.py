@@ -80,7 +80,7 @@ def trains(program: Module) -> bool:
 
 def imported(tree: ast.Module) -> tuple[str, ...]:
     """The dotted names of what a module of a project imports from it as it starts: modules, or what is in them."""
-    names = {name for statement in _started(tree.body) for name in _names(statement)}
+    names = {name for statement in _started(tree.body) for name in _imported_names(statement)}
     return tuple(sorted(name for name in names if name.partition(".")[0] not in ELSEWHERE))
 
 
@@ -92,7 +92,7 @@ def _started(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
                 yield from _started(getattr(statement, block, ()))
 
 
-def _names(statement: ast.stmt) -> Iterator[str]:
+def _imported_names(statement: ast.stmt) -> Iterator[str]:
     if isinstance(statement, ast.Import):
         yield from (alias.name for alias in statement.names)
     elif isinstance(statement, ast.ImportFrom):

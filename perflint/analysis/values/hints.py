@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from perflint import torch_ops
 from perflint.analysis.values.values import LIKELY_LOADER, UNKNOWN, Kind, Place, Value, tensor
-from perflint.syntax.walk import Function, own_nodes, path_of
+from perflint.syntax.walk import Function, own_nodes, path_of, receiver_of, spans_an_axis
 
 _LOADER = re.compile(r"(^|_)(data_?)?(loaders?|dl)$")
 _OF_MODULES = frozenset({"eval", "parameters", "named_parameters", "named_modules", "requires_grad_"})
@@ -56,15 +56,11 @@ def usage(function: Function) -> dict[str, set[str]]:
             if isinstance(node.value, ast.Name):
                 found[node.value.id].add(node.attr)
         elif isinstance(node, ast.Call):
-            if isinstance(node.func, ast.Attribute) and node.func.attr == "size":
-                found[path_of(node.func.value)].add("size()")
-        elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and _takes_slices(node.slice):
+            if (sized := receiver_of(node, "size")) is not None:
+                found[path_of(sized)].add("size()")
+        elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and spans_an_axis(node.slice):
             found[node.value.id].add("[:, ]")
     return found
-
-
-def _takes_slices(index: ast.expr) -> bool:
-    return isinstance(index, ast.Tuple) and any(isinstance(part, ast.Slice) for part in index.elts)
 
 
 def kind_by_usage(name: str, attributes: Set[str]) -> Value:

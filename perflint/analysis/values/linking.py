@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 
+from perflint.analysis.autograd.effects import Effects
+from perflint.analysis.autograd.found import GradMode
 from perflint.analysis.call_graph import CallGraph
 from perflint.analysis.data.starts import Starts
 from perflint.analysis.facts import Program
@@ -19,6 +21,7 @@ from perflint.analysis.values.device_use import imported
 from perflint.analysis.values.queries import Reaching, result_queries, step_queries
 
 _STARTING = ("workers", "multiprocessing", "ProcessPool", "num_proc")  # without one of them, nothing starts processes
+_SWITCHES = ("no_grad", "inference_mode", "set_grad_enabled")
 _DEPTH = 3  # of calls through which an action is followed
 
 
@@ -36,11 +39,15 @@ def links_of(program: Program, context: Context = ALONE) -> Links:
     calls = tuple(sorted(set(_hot_calls(program, reaching))))
     answered = {summary.target for summary in context.summaries}
     needed = (*result_queries(program, reaching), step_queries(program, reaching), _start_queries(program))
-    all_queries = (tuple(sorted({*targets, *answered})) for targets in (*needed, program.asked.memory))
-    unknown, guessed, steps, starts, memory = all_queries
+    all_queries = (tuple(sorted({*targets, *answered})) for targets in (*needed, program.asked.effects))
+    unknown, guessed, steps, starts, effects = all_queries
     imports, says = _membership(program)
-    compiled = program.asked.whether_compiled
-    return Links(calls, functions, bases, summaries, unknown, guessed, steps, starts, memory, imports, says, compiled)
+    return Links(
+        *(calls, functions, bases, summaries, unknown, guessed, steps, starts, effects, imports, says),
+        compile_query=program.asked.whether_compiled,
+        quiet=tuple(sorted(set(_quiet(program, reaching)))),
+        quiet_query=program.asked.whether_quiet,
+    )
 
 
 def _summary(
@@ -54,7 +61,8 @@ def _summary(
         trains and program.get(CallGraph).reaches(function, draws_data),
     )
     if name in context.asked:
-        summary = replace(summary, memory=program.get(Memory).exported(function))
+        differentiates = program.get(Effects).summary(function)
+        summary = replace(summary, memory=program.get(Memory).exported(function), differentiates=differentiates)
     if not program.get(_may_start):
         return summary
     starts = program.get(Starts)
@@ -98,6 +106,15 @@ def _hot_calls(program: Program, reaching: Reaching) -> Iterator[HotCall]:
             keywords = tuple((k.arg, argument_code(program.value(k.value))) for k in node.keywords if k.arg is not None)
             for target in targets:
                 yield HotCall(target, int(heat), positional, keywords)
+
+
+def _quiet(program: Program, reaching: Reaching) -> Iterator[str]:
+    """What is called where gradients are switched off, or may be, by the function around the call."""
+    if program.is_test or not any(word in program.text for word in _SWITCHES):
+        return
+    for node, targets in reaching:
+        if program.grad_mode(node, callers=False) is not GradMode.ON:
+            yield from targets
 
 
 def _overridden(program: Program, node: ast.Call) -> Iterator[str]:

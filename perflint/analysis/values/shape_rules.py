@@ -13,7 +13,7 @@ from perflint.analysis.facts import Program
 from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.shape import NOTHING, Shape, broadcast, known, product
 from perflint.analysis.values.values import Kind, Value
-from perflint.syntax.walk import integer, path_of
+from perflint.syntax.walk import integer, path_of, receiver_of
 
 _WRAPPERS = ("torch.autograd.Variable", "torch.nn.Parameter", "torch.nn.parameter.Parameter")
 _KEEP_RANK = re.compile(
@@ -39,7 +39,7 @@ class ShapeRules(ABC):
 
     @abstractmethod
     def elements(self, node: ast.expr) -> list[ast.expr]:
-        """Tensors of a list, of one shape as far as a concatenation or stack wants it: those in sight."""
+        """Tensors of a list, of one shape as far as a concatenation or stack wants it: those that are known."""
 
     def of_call(self, node: ast.Call) -> Shape:
         """The shape of the result of torch's functions, tensors' methods and modules."""
@@ -174,8 +174,8 @@ class ShapeRules(ABC):
 
 def sized(node: ast.expr) -> ast.expr | None:
     """`x` of `x.shape` or `x.size()`."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size":
-        return node.func.value if not node.args else None
+    if isinstance(node, ast.Call):
+        return receiver_of(node, "size") if not node.args else None
     return node.value if isinstance(node, ast.Attribute) and node.attr == "shape" else None
 
 
@@ -242,7 +242,7 @@ def _topped(shapes: ShapeRules, shape: Shape, call: TorchCall) -> Shape:
 
 
 def _with(position: int, rule: Callable[[Shape, Shape], Shape]) -> _Rule:
-    """The rule for an operation on the tensor and the argument at `position` behind it."""
+    """The rule for an operation on the tensor and the argument at `position` after it."""
 
     def of(shapes: ShapeRules, shape: Shape, call: TorchCall) -> Shape:
         return rule(shape, shapes.shape(call.arguments[position])) if len(call.arguments) > position else NOTHING

@@ -12,7 +12,7 @@ from perflint.analysis.ir.graph import Definition, Value, sources_of
 from perflint.analysis.values.shape import NOTHING, Shape, axes_for, either, known, product
 from perflint.analysis.values.shape_rules import ShapeRules, sized
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import integer, own_nodes, path_of
+from perflint.syntax.walk import elements_of, integer, own_nodes, path_of, receiver_of
 
 _SHOWN = 6  # so many axes of a tensor of unknown rank get a symbol, from either end
 _DEPTH = 48
@@ -173,7 +173,7 @@ class Shapes(ShapeRules):
         )
 
     def _returned(self, node: ast.Call) -> list[ast.expr]:
-        """What a function of this file may return; empty where it is none, or that isn't all in sight."""
+        """What a function of this file may return; empty where it is none, or that isn't all known."""
         callee = self.program.callee(node)
         if not isinstance(callee, ast.FunctionDef) or callee.decorator_list or callee.name == "__init__":
             return []
@@ -184,7 +184,7 @@ class Shapes(ShapeRules):
         return [each for each in returned if each is not None] if None not in returned else []
 
     def elements(self, node: ast.expr) -> list[ast.expr]:
-        """Tensors of a list, of one shape as far as a concatenation or stack wants it: those in sight."""
+        """Tensors of a list, of one shape as far as a concatenation or stack wants it: those that are known."""
         if self._depth > _DEPTH:
             return []  # a list that is made of itself
         self._depth += 1
@@ -207,8 +207,8 @@ class Shapes(ShapeRules):
             uses = self._flow.graph(node).uses if isinstance(definition, Definition) else {}
             for use in uses.get(definition.node, []) if isinstance(definition, Definition) else ():
                 call = self.program.parent(self.program.parent(use) or use)
-                if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "append":
-                    found += call.args[:1] if call.func.value is use else []
+                if isinstance(call, ast.Call) and receiver_of(call, "append") is use:
+                    found += call.args[:1]
         return found
 
     def _attribute(self, node: ast.Attribute) -> Shape:
@@ -235,7 +235,7 @@ class Shapes(ShapeRules):
         shape = self.shape(node.value)
         if self.is_pair(node.value):
             return shape
-        indices = _indices(node)
+        indices = elements_of(node.slice)
         if not all(_is_basic(index) or self._is_number(index) for index in indices):
             return NOTHING
         dots = next((at for at, each in enumerate(indices) if _is(each, ...)), len(indices))
@@ -276,7 +276,7 @@ class Shapes(ShapeRules):
         """The axes that this use needs."""
         parent = self.program.parent(use)
         if isinstance(parent, ast.Subscript) and parent.value is use:
-            return sum(isinstance(each, ast.Slice) or self._is_number(each) for each in _indices(parent))
+            return sum(isinstance(each, ast.Slice) or self._is_number(each) for each in elements_of(parent.slice))
         if not isinstance(parent, ast.Attribute):
             return 0
         around = self.program.parent(parent)
@@ -333,8 +333,8 @@ class Shapes(ShapeRules):
 
 def axis_of(node: ast.expr) -> tuple[ast.expr, int] | None:
     """`x` and the axis of `x.shape[0]`, `x.size(0)`, `x.size()[0]`, `len(x)`."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size" and node.args:
-        axis, tensor = integer(node.args[0]), node.func.value
+    if isinstance(node, ast.Call) and node.args and (sized_by := receiver_of(node, "size")) is not None:
+        axis, tensor = integer(node.args[0]), sized_by
     elif isinstance(node, ast.Subscript) and (of := sized(node.value)) is not None:
         axis, tensor = integer(node.slice), of
     elif isinstance(node, ast.Call) and path_of(node.func) == "len" and len(node.args) == 1:
@@ -346,10 +346,6 @@ def axis_of(node: ast.expr) -> tuple[ast.expr, int] | None:
 
 def _is_parameter(value: Value) -> bool:
     return isinstance(value, Definition) and isinstance(value.node, ast.arg)
-
-
-def _indices(node: ast.Subscript) -> list[ast.expr]:
-    return node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
 
 
 def _is(node: ast.expr, constant: object) -> bool:

@@ -45,6 +45,7 @@ FUNCTIONS = {
     "torch.from_numpy": "tensor factory",
     "torch.frombuffer": "tensor factory",
     "torch.from_dlpack": "tensor factory",
+    "torch.autograd.backward": "none",
     "torch.is_tensor": "bool",
     "torch.numel": "number",
     "torch.unique": "tensor syncs | return_inverse@2:true tuple syncs | return_counts@3:true tuple syncs",
@@ -193,6 +194,10 @@ TRAITS = {
         "move": _MOVES,
         "to_device": "to cuda type type_as",
         "adopting": "set_ swap_tensors",
+        "differentiating": "backward autograd.backward nn.utils.clip_grad_norm nn.utils.clip_grad_norm_"
+        " nn.utils.clip_grad_value_ nn.utils.clip_grads_with_norm_",
+        "linear": "add sub rsub eq ne lt le gt ge cat stack hstack vstack dstack column_stack copy_ neg sum"
+        " logical_and logical_or logical_not bitwise_and bitwise_or bitwise_xor bitwise_not",
         "applying": "apply_ map_ map2_",
         "copying": "clone repeat triu tril fill zero_",
         "to_host": "cpu item numpy tolist",
@@ -230,7 +235,8 @@ TRAITS = {
         "making_reals": f"{_FLOATS} abs norm real imag angle std var view_as_real size numel max min amax amin clamp"
         " relu",
         "combining": "add mul sub",
-        "shaping": "repeat view reshape",
+        "tracking": "BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm LazyBatchNorm1d LazyBatchNorm2d LazyBatchNorm3d"
+        " InstanceNorm1d InstanceNorm2d InstanceNorm3d LazyInstanceNorm1d LazyInstanceNorm2d LazyInstanceNorm3d",
         "narrowing": "half bfloat16",
         "making_longs": "sum prod argmax argmin count_nonzero",
         "same_kind": "sum max min amax amin detach cpu cuda abs squeeze unsqueeze view reshape flatten contiguous clone"
@@ -239,7 +245,7 @@ TRAITS = {
     }.items()
 }
 
-# The parameters behind their tensor of operations along axes of it; those with a colon name axes, with their default.
+# The parameters after their tensor of operations along axes of it; those with a colon name axes, with their default.
 AXES = {
     name: parameters
     for parameters, names in {

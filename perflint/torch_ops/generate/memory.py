@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perflint.torch_ops.generate import by_hand
-from perflint.torch_ops.generate.probe import packet_of
+from perflint.torch_ops.generate.probe import INDICES, packet_of
 from perflint.torch_ops.generate.signatures import Overload, Parameter, of_callable
 from perflint.torch_ops.table import METHODS
 
@@ -24,7 +24,6 @@ _ALL_DTYPES = (
 )
 _INTEGERS = (1, 0, 2)
 _MOST_REQUIRED = 5  # kernels of quantized cells, which trust all that they are given, have more
-_INDICES = frozenset(["index", "indices", "repeats", "target", "targets", "tensor_indices_or_sections"])
 _UNSTUBBED = ("torch.linalg.", "torch.fft.", "torch.special.")  # whose schemas alone tell that there is an `out`
 _KEYS = ("views", "may", "writes")
 
@@ -57,7 +56,7 @@ def of_member(
 ) -> Memory:
     """What is known of the function or method `name`; the overloads of a method begin with self.
 
-    `schemas` are those of the operator behind it, none for what is written in Python.
+    `schemas` are those of its operator, none for what is written in Python.
     """
     if inspect.isfunction(function):  # it need not do what an operator of its name does
         overloads, schemas = of_callable(function), ()
@@ -302,7 +301,7 @@ def _value(torch: Any, name: str, kind: str, shape: tuple[int, ...], dtype: str,
 
 
 def _tensor(torch: Any, name: str, shape: tuple[int, ...], dtype: str, turned: bool) -> Any:
-    if name in _INDICES:
+    if name in INDICES:
         dtype, shape = "int64", shape[-1:]
     made = torch.ones(shape, dtype=getattr(torch, dtype))
     return made.transpose(0, -1) if turned and len(shape) > 1 else made

@@ -26,7 +26,7 @@ _NEUTRAL = frozenset(
     f"aten::{name}"
     for name in ("_to_copy", "alias", "clone", "detach", "empty", "empty_like", "lift_fresh", "scalar_tensor")
 )  # operators which don't keep a function from being pointwise
-_INDICES = frozenset(["index", "indices", "repeats", "target", "targets", "tensor_indices_or_sections"])
+INDICES = frozenset(["index", "indices", "repeats", "target", "targets", "tensor_indices_or_sections"])
 _MASKS = frozenset(["mask", "condition"])
 _TRAIT_TAGS = {"pointwise": "pointwise", "reduction": "reduction", "nondeterministic_seeded": "random"}
 _SYNC_TAGS = ("data_dependent_output", "dynamic_output_shape")
@@ -144,7 +144,7 @@ def _argument(torch: Any, name: str, kind: str, shape: tuple[int, ...], dtype: s
 def _tensor(torch: Any, name: str, shape: tuple[int, ...], dtype: str) -> Any:
     if name in _MASKS:
         return torch.ones(shape, dtype=torch.bool)
-    if name in _INDICES:
+    if name in INDICES:
         return torch.ones(shape[-1:] if name in ("repeats", "index") else shape, dtype=torch.int64)
     values = torch.eye(shape[-1]).expand(shape).contiguous() if len(shape) > 1 else torch.ones(shape)
     return values.to(getattr(torch, dtype))
@@ -172,7 +172,6 @@ def annotated_parameters(function: Callable[..., Any]) -> Iterator[tuple[str, st
 class Operator:
     """One overload of an operator in torch.ops.aten."""
 
-    packet: Any
     overload: Overload
     traits: frozenset[str]
     syncs: bool
@@ -214,4 +213,4 @@ def _operator(torch: Any, packet: Any, schema: Any) -> Operator:
     if seen:
         traits |= seen.traits
     waits = tagged_as_waiting(packet) or (seen is not None and seen.syncs)
-    return Operator(packet, of_schema(schema), frozenset(traits), waits, seen.dtype if seen else None)
+    return Operator(of_schema(schema), frozenset(traits), waits, seen.dtype if seen else None)

@@ -6,8 +6,10 @@ import ast
 
 from perflint import torch_ops
 from perflint.analysis.loops.calls import is_abstract
+from perflint.analysis.memory.python import FILLS, HOLDS, TAKES
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind, Place, Value
+from perflint.syntax.arguments import keyword_of
 from perflint.syntax.walk import FUNCTIONS
 from perflint.transforms.aliases import is_own
 from perflint.transforms.blocked import Blocked
@@ -23,10 +25,8 @@ _BUILTINS = frozenset(
 )
 _ERRORS = ("Error", "Exception", "Warning")
 _OTHER_RESULTS = frozenset({"list", "str", "none", "numpy", "other"})  # than tensors, and what describes them
-_GROWS = frozenset(
-    "append extend insert pop remove clear update add setdefault popitem reverse sort appendleft popleft".split()
-)
-_READS = frozenset("keys items values get index count copy".split())
+_CHANGES = FILLS | TAKES
+_READS = HOLDS | {"index", "count"}
 _COMPUTES = frozenset({"torch.autograd.Variable", "torch.nn.utils.rnn.pad_sequence"})
 _DESCRIBES = frozenset({"torch.is_tensor", "torch.device", "torch.Size", "torch.finfo"})
 _READING = frozenset(  # masks and lengths, whether the device is there, or how large its input is
@@ -36,7 +36,7 @@ _READING = frozenset(  # masks and lengths, whether the device is there, or how 
 ) | {"torch.ctc_loss"}
 _STORAGE = frozenset({"set_", "resize_"})  # they exchange the memory itself
 _LATER = "do that when the loop is over"
-_APART = "do that in a function of its own, in front of this one or behind it"
+_APART = "do that in a function of its own, before this one or after it"
 _BY_HAND = (
     "if it only computes on the device, decorate the function by hand, with `cuda_graph` of perflint.runtime.graphs"
 )
@@ -57,11 +57,11 @@ def entry_of(program: Program, node: ast.Call) -> torch_ops.Operation | None:
         entry = torch_ops.of_method(node.func.attr)
     if entry is None:
         return None
-    named = {each.arg: _kind(program, each.value) for each in node.keywords if each.arg}
-    return entry.select([_kind(program, each) for each in node.args], named)
+    named = {each.arg: _table_kind(program, each.value) for each in node.keywords if each.arg}
+    return entry.select([_table_kind(program, each) for each in node.args], named)
 
 
-def _kind(program: Program, node: ast.expr) -> str:
+def _table_kind(program: Program, node: ast.expr) -> str:
     kinds = {Kind.TENSOR: torch_ops.TENSOR, Kind.NUMBER: torch_ops.NUMBER, Kind.NONE: torch_ops.NONE}
     return kinds.get(program.value(node).kind, torch_ops.OTHER)
 
@@ -154,7 +154,7 @@ def _check_size(program: Program, node: ast.Call) -> None:
 
 def _is_on_device(node: ast.Call) -> bool:
     """Does a call that makes a tensor say where, and is that not the host?"""
-    device = next((keyword.value for keyword in node.keywords if keyword.arg == "device"), None)
+    device = keyword_of(node, "device")
     named = device.args[0] if isinstance(device, ast.Call) and device.args else device
     return device is not None and not (isinstance(named, ast.Constant) and named.value in (None, "cpu"))
 
@@ -163,8 +163,8 @@ def _method(program: Program, node: ast.Call, func: ast.Attribute, region: ast.A
     name, owner = func.attr, program.value(func.value)
     if owner.kind is Kind.STRING:
         return
-    if owner.kind in (Kind.SEQUENCE, Kind.MAPPING) or (owner.is_blank and name in _GROWS):
-        if name not in _READS and not (name in _GROWS and is_own(program, region, func.value)):
+    if owner.kind in (Kind.SEQUENCE, Kind.MAPPING) or (owner.is_blank and name in _CHANGES):
+        if name not in _READS and not (name in _CHANGES and is_own(program, region, func.value)):
             reason = "is changed, which a replay would not do: return it, and let the caller do that"
             raise Blocked(f"{shown(program, func.value)} {reason}", node)
         return

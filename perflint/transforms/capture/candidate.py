@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from perflint.analysis.heat.scale import Heat
-from perflint.analysis.program import Program
+from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.device_use import scripting
 from perflint.syntax.edits import Fix, Safety
 from perflint.syntax.walk import PlainLoop, path_of
@@ -40,7 +40,7 @@ def _in_chunks(program: Program, loop: PlainLoop, end: Exit) -> Fix:
 
 def _whole(program: Program, loop: PlainLoop) -> Fix:
     function = _function(program, loop)
-    quiet = program.without_gradients(function.body[0])
+    quiet = program.grad_mode(function.body[0], callers=False) is GradMode.OFF
     if "create_graph" in program.text and not quiet:
         raise Blocked("this file takes second derivatives, which go through no graph", function)
     Obstacles(program, quiet).check_function(function)

@@ -25,7 +25,7 @@ def handed_over(program: Program, function: Function, takers: frozenset[str]) ->
     """The call of one of `takers` that is given the function, or a module which runs it as its forward."""
     calls = (call for call in program.of_type(ast.Call) if call.args and program.qualified(call.func) in takers)
     for call in calls:
-        if any(_runs(program, value, function) for value in _parts(program.value(call.args[0]))):
+        if any(_runs(program, value, function) for value in _items_of(program.value(call.args[0]))):
             return call
     return None
 
@@ -67,12 +67,12 @@ def _is_called_captured(program: Program, function: Function, seen: set[ast.AST]
     return bool(captured) and all(site in captured or program.function_of(site) in beside for site in sites)
 
 
-def _parts(value: Value) -> Iterator[Value]:
+def _items_of(value: Value) -> Iterator[Value]:
     """A value, or each of several that are given as a tuple."""
     if value.items is None:
         yield value
     for item in value.items or ():
-        yield from _parts(item)
+        yield from _items_of(item)
 
 
 def _runs(program: Program, value: Value, function: Function) -> bool:

@@ -13,7 +13,7 @@ from perflint.analysis.program import Program
 from perflint.analysis.values.dtypes import INTEGER, number_kind
 from perflint.analysis.values.shapes import axis_of
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import PlainLoop, integer, own_nodes, path_of
+from perflint.syntax.walk import PlainLoop, integer, own_nodes, path_of, receiver_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import check_call
 from perflint.transforms.capture.obstacles import VERDICTS, may_read
@@ -79,7 +79,7 @@ def end_of(program: Program, loop: PlainLoop) -> Exit | None:
 
 
 def course_of(program: Program, loop: PlainLoop, end: Exit) -> Course:
-    """How the loop goes; raises Blocked where its steps can't be counted in front of it."""
+    """How the loop goes; raises Blocked where its steps can't be counted before it."""
     others = [each for each in _exits(loop) if each != end]
     places = tuple(dict.fromkeys(each.place for each in (end, *others) if each.place is not None))
     if isinstance(loop, ast.For):
@@ -97,19 +97,19 @@ def course_of(program: Program, loop: PlainLoop, end: Exit) -> Course:
 def _exits(loop: PlainLoop) -> Iterator[Exit]:
     """What ends a loop, where that is a `break` of its own, or its head."""
     if isinstance(loop, ast.While) and not (isinstance(loop.test, ast.Constant) and loop.test.value):
-        for part in _parts(loop.test, ast.And):
+        for part in _operands(loop.test, ast.And):
             yield Exit(part, True, None)
     for statement in loop.body:
-        if isinstance(statement, ast.If) and _leaves(statement):
-            for part in _parts(statement.test, ast.Or):
+        if isinstance(statement, ast.If) and _only_breaks(statement):
+            for part in _operands(statement.test, ast.Or):
                 yield Exit(part, False, statement)
 
 
-def _parts(test: ast.expr, operator: type[ast.boolop]) -> list[ast.expr]:
+def _operands(test: ast.expr, operator: type[ast.boolop]) -> list[ast.expr]:
     return test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, operator) else [test]
 
 
-def _leaves(node: ast.If) -> bool:
+def _only_breaks(node: ast.If) -> bool:
     return len(node.body) == 1 and isinstance(node.body[0], ast.Break) and not node.orelse
 
 
@@ -175,7 +175,7 @@ def _comparison(program: Program, loop: ast.While, count: Exit) -> tuple[ast.exp
         left, operator, right = right, _MIRRORED[operator], left
     if not _stays(program, loop, right):
         raise Blocked(
-            f"{shown(program, right)}, which bounds it, may change from step to step: name it in front of the loop",
+            f"{shown(program, right)}, which bounds it, may change from step to step: name it before the loop",
             right,
         )
     return left, operator, right
@@ -211,7 +211,7 @@ def _induction(program: Program, loop: ast.While, name: str) -> tuple[ast.stmt, 
     """The statement that adds one to the variable in each step, and the number that it starts from, if one is known."""
     graph = program.get(Flow).graph(loop)
     phi = next((each for each in graph.phis.get(graph.regions[loop].header, []) if each.name == name), None)
-    updates = graph.updates(loop, phi) if phi is not None else []
+    updates = graph.back_edge_values(loop, phi) if phi is not None else []
     made = updates[0] if len(updates) == 1 else None
     if phi is None or not isinstance(made, Definition) or made.updates is not phi:
         return None
@@ -221,27 +221,25 @@ def _induction(program: Program, loop: ast.While, name: str) -> tuple[ast.stmt, 
     )
     if not is_one or statement not in loop.body:
         return None
-    starts = [each.source for each in graph.enters(loop, phi) if isinstance(each, Definition) and not each.steps]
-    first = starts[0] if len(starts) == 1 == len(graph.enters(loop, phi)) else None
+    initial = graph.initial_values(loop, phi)
+    first = initial[0].given if len(initial) == 1 and isinstance(initial[0], Definition) else None
     return statement, first if isinstance(first, ast.Constant) and type(first.value) is int else None
 
 
 def _appends(statement: ast.stmt) -> str:
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "append":
-        return path_of(call.func.value)
-    return ""
+    appending = receiver_of(statement.value, "append") if isinstance(statement, ast.Expr) else None
+    return path_of(appending) if appending is not None else ""
 
 
 def check_guarded(program: Program, loop: PlainLoop, course: Course) -> None:
     """Raise Blocked where a test may fail in a step in which the program doesn't get as far as to ask it.
 
-    A step asks all tests, also those that others in front of them keep the program from.
+    A step asks all tests, also those that others before them keep the program from.
     """
     for test in _guarded(loop, course):
         for node in own_nodes(test):
             if _is_perhaps_none(program, node) or any(_reads_number(program, each) for each in _picky(node)):
-                reason = "may fail in steps that the tests in front of it keep it from: write it so that it can't"
+                reason = "may fail in steps that the tests before it keep it from: write it so that it can't"
                 raise Blocked(f"{shown(program, test)} {reason}", test)
 
 
@@ -287,10 +285,10 @@ def tensor_test(program: Program, end: Exit, loop: PlainLoop) -> ast.expr:
 def _as_tensor(program: Program, test: ast.expr, end: Exit, loop: PlainLoop) -> ast.expr:
     if isinstance(test, ast.BoolOp):
         both = "{one} & {other}" if isinstance(test.op, ast.And) else "{one} | {other}"
-        parts = (_part(program, each, end, loop) for each in test.values)
+        parts = (_checked_operand(program, each, end, loop) for each in test.values)
         return functools.reduce(lambda one, other: expression(both, one=one, other=other), parts)
     if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], _COMPARISONS):
-        return _compared(program, test, loop)
+        return _tensor_comparison(program, test, loop)
     function = test.func if isinstance(test, ast.Call) else None
     is_verdict = isinstance(function, ast.Attribute) and function.attr in VERDICTS
     if not is_verdict and not (program.value(test).kind is Kind.TENSOR and program.value(test).dtype == "bool"):
@@ -299,19 +297,19 @@ def _as_tensor(program: Program, test: ast.expr, end: Exit, loop: PlainLoop) -> 
     return test
 
 
-def _part(program: Program, test: ast.expr, end: Exit, loop: PlainLoop) -> ast.expr:
+def _checked_operand(program: Program, test: ast.expr, end: Exit, loop: PlainLoop) -> ast.expr:
     """One of several tests: of a tensor, or of numbers that the host knows, such as which step it is."""
     if may_read(program, test):
         return tensor_test(program, Exit(test, False, end.place), loop)
-    if not isinstance(test, ast.Compare) or not all(_is_plain(each) for each in ast.walk(test)):
+    if not isinstance(test, ast.Compare) or not all(_is_arithmetic(each) for each in ast.walk(test)):
         raise Blocked(
-            f"{shown(program, test)} may be no truth value: write it as a comparison, or test it in front of the loop",
+            f"{shown(program, test)} may be no truth value: write it as a comparison, or test it before the loop",
             test,
         )
     return test
 
 
-def _is_plain(node: ast.AST) -> bool:
+def _is_arithmetic(node: ast.AST) -> bool:
     return isinstance(node, _PLAIN) and not isinstance(node, ast.Is | ast.IsNot | ast.In | ast.NotIn)
 
 
@@ -322,7 +320,7 @@ def _unread(program: Program, node: ast.expr) -> ast.expr:
     return item_of(node) or node
 
 
-def _compared(program: Program, test: ast.Compare, loop: PlainLoop) -> ast.expr:
+def _tensor_comparison(program: Program, test: ast.Compare, loop: PlainLoop) -> ast.expr:
     """The comparison, of the tensor where its number was read."""
     left, right = test.left, test.comparators[0]
     tensor = _number_of(program, left)

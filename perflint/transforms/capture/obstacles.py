@@ -10,9 +10,9 @@ from perflint import torch_ops
 from perflint.analysis.heat.syncs import Sync, syncs
 from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.memory.locations import NOWHERE, Locations
-from perflint.analysis.program import Program
+from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, own_nodes, root_of
+from perflint.syntax.walk import FUNCTIONS, elements_of, own_nodes, receiver_of, root_of
 from perflint.transforms.aliases import is_own
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import MODES, argument_names, called, check_call, entry_of
@@ -109,7 +109,7 @@ class Obstacles:
             self._written(node, node.target, region)
 
     def _is_changed(self, target: ast.expr) -> bool:
-        """Is what `+=` adds to the same object before and behind it, as a number is not?"""
+        """Is what `+=` adds to the same object before and after it, as a number is not?"""
         return isinstance(target, ast.Name) and self.program.value(target).kind is not Kind.NUMBER
 
     def _contexts(self, node: ast.With) -> None:
@@ -151,7 +151,8 @@ class Obstacles:
         if is_own(self.program, region, base, self.owned):
             return
         is_tensor = self.program.value(base).kind is Kind.TENSOR and isinstance(root_of(base), ast.Name)
-        if self.strict or not is_tensor or not (self.quiet or self.program.without_gradients(node)):
+        quiet = self.quiet or self.program.grad_mode(node, callers=False) is GradMode.OFF
+        if self.strict or not is_tensor or not quiet:
             raise Blocked(
                 f"{shown(self.program, base)} is changed in place, which others may see: make a new tensor instead",
                 node,
@@ -191,12 +192,11 @@ def may_read(program: Program, test: ast.expr) -> bool:
         _check_test(program, test)
     except Blocked:
         return True
-    calls = (node.func for node in ast.walk(test) if isinstance(node, ast.Call))
-    return any(isinstance(func, ast.Attribute) and func.attr in {*VERDICTS, "item"} for func in calls)
+    return any(receiver_of(node, *VERDICTS, "item") is not None for node in ast.walk(test))
 
 
 def _check_index(program: Program, node: ast.Subscript) -> None:
-    for part in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
+    for part in elements_of(node.slice):
         bounds = [part.lower, part.upper, part.step] if isinstance(part, ast.Slice) else []
         if any(bound is not None and _is_tensor(program, bound) for bound in bounds):
             raise Blocked(f"{shown(program, node)} {_USES['index']}", node)

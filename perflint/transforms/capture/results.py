@@ -12,7 +12,7 @@ from perflint.analysis.program import Program
 from perflint.analysis.values.operations import TorchCall, operation
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import COMPREHENSIONS, PlainLoop, nodes_of_body, own_nodes, path_of
+from perflint.syntax.walk import COMPREHENSIONS, PlainLoop, elements_of, nodes_of_body, own_nodes, path_of, receiver_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.host_reads import item_of
 from perflint.transforms.names import check_alone
@@ -22,7 +22,7 @@ from perflint.transforms.template import reference
 from perflint.transforms.template import statement as statement_of
 
 _NUMBERS = frozenset({"int", "float"})
-_BESIDE = "what each step gives into a list, and `torch.stack` it behind the loop"
+_BESIDE = "what each step gives into a list, and `torch.stack` it after the loop"
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Collected:
     function: ast.expr | None = None
     dim: str = ""
 
-    def behind(self, results: str, ended: str) -> ast.stmt:
-        """The statement that does behind the loop what it did in each step. The last step of those is `ended`, if any
+    def after_loop(self, results: str, ended: str) -> ast.stmt:
+        """The statement that does after the loop what it did in each step. The last step of those is `ended`, if any
         is, and adds nothing then, if a name is given for that."""
         kept = f"{results}[{ended}.logical_not()]" if ended else results
         if self.how == "append":
@@ -54,7 +54,7 @@ class Collected:
 
 @dataclass(frozen=True)
 class Stacks:
-    """Lists that are stacked along `dim` behind the loop, and nothing else is done with them.
+    """Lists that are stacked along `dim` after the loop, and nothing else is done with them.
 
     `empty` are the statements that make the empty lists; `undone` takes the stacking away.
     """
@@ -88,21 +88,21 @@ def collected(program: Program, loop: PlainLoop, exits: Sequence[ast.If]) -> lis
 
 def lengthened(program: Program, statement: ast.stmt, dim: str) -> str:
     """The tensor that a statement makes longer by one along the dimension; empty if it does not."""
-    found = _grown(program, statement)
+    found = _grown_by_cat(program, statement)
     return found.name if found is not None and found.dim == dim and _is_one_along(program, found.value, dim) else ""
 
 
 def _collected(program: Program, loop: PlainLoop, statement: ast.stmt) -> Collected | None:
     if isinstance(statement, ast.Assign):
-        return _grown(program, statement)
+        return _grown_by_cat(program, statement)
     call = statement.value if isinstance(statement, ast.Expr) else None
-    func = call.func if isinstance(call, ast.Call) and len(call.args) == 1 and not call.keywords else None
-    if not isinstance(call, ast.Call) or not isinstance(func, ast.Attribute) or func.attr != "append":
+    name = receiver_of(call, "append")
+    if not isinstance(call, ast.Call) or len(call.args) != 1 or call.keywords:
         return None
-    if not isinstance(func.value, ast.Name) or not _is_list(program, loop, func.value):
+    if not isinstance(name, ast.Name) or not _is_list(program, loop, name):
         return None
     value, how = _number_of(program, call.args[0])
-    return Collected(func.value.id, value, statement, how)
+    return Collected(name.id, value, statement, how)
 
 
 def _number_of(program: Program, value: ast.expr) -> tuple[ast.expr, str]:
@@ -116,7 +116,7 @@ def _number_of(program: Program, value: ast.expr) -> tuple[ast.expr, str]:
     return (value.args[0], name) if is_number else (value, "append")
 
 
-def _grown(program: Program, statement: ast.stmt) -> Collected | None:
+def _grown_by_cat(program: Program, statement: ast.stmt) -> Collected | None:
     """`name = torch.cat([name, value], dim=1)`"""
     found = operation(program, statement.value) if isinstance(statement, ast.Assign) else None
     if not isinstance(statement, ast.Assign) or found is None or found.name != "cat":
@@ -138,7 +138,7 @@ def _dimension(program: Program, call: ast.Call) -> str:
     return text if text.removeprefix("-").isdigit() else ""
 
 
-def _given(program: Program, name: ast.Name) -> list[Definition] | None:
+def _bindings(program: Program, name: ast.Name) -> list[Definition] | None:
     """The bindings that the name may have its value of; None where there may be others, or it gets but a part."""
     values = program.get(Flow).graph(name).definitions(name)
     found = [each for each in values if isinstance(each, Definition) and each.source is not None and not each.steps]
@@ -151,11 +151,11 @@ def _is_one_along(program: Program, value: ast.expr, dim: str) -> bool:
 
 
 def _is_list(program: Program, loop: PlainLoop, name: ast.Name) -> bool:
-    """Are all that it may be lists that the function has made in front of the loop?"""
+    """Are all that it may be lists that the function has made before the loop?"""
     graph = program.get(Flow).graph(loop)
     return all(
         isinstance(each.source, ast.List | ast.ListComp) and not graph.is_within(each.node, loop)
-        for each in _given(program, name) or [Definition(name.id, node=name)]
+        for each in _bindings(program, name) or [Definition(name.id, node=name)]
     )
 
 
@@ -168,7 +168,7 @@ def _check_reads(program: Program, loop: PlainLoop, each: Collected, tests: Sequ
             raise Blocked(f"`{each.name}` {grows}: give what is read of it a name of its own", node)
 
 
-def _is_always_behind(program: Program, call: ast.Call, loop: PlainLoop, name: str) -> bool:
+def _runs_after(program: Program, call: ast.Call, loop: PlainLoop, name: str) -> bool:
     """Does the call run whenever the loop has, or, if there is a `name`, whenever the list of that name isn't empty?"""
     statement = program.statement_of(call)
     if program.parent(statement) not in list(program.ancestors(loop)) or statement.lineno < loop.lineno:
@@ -183,25 +183,25 @@ def _is_always_behind(program: Program, call: ast.Call, loop: PlainLoop, name: s
     return isinstance(statement, ast.Return | ast.Assign | ast.AnnAssign | ast.Expr)
 
 
-def _joins(program: Program, loop: PlainLoop, each: Collected) -> Iterator[TorchCall]:
-    """The calls behind the loop that put all of the list together, whenever the list isn't empty."""
+def _joining_calls(program: Program, loop: PlainLoop, each: Collected) -> Iterator[TorchCall]:
+    """The calls after the loop that put all of the list together, whenever the list isn't empty."""
     graph = program.get(Flow).graph(loop)
-    for use in (use for made in _lists(program, each) for use in made.uses if not graph.is_within(use, loop)):
+    for use in (use for made in _lists_made(program, each) for use in made.uses if not graph.is_within(use, loop)):
         found = operation(program, program.parent(use) or use)
-        if found is not None and found.tensor is use and _is_always_behind(program, found.call, loop, each.name):
+        if found is not None and found.tensor is use and _runs_after(program, found.call, loop, each.name):
             yield found
 
 
-def _lists(program: Program, each: Collected) -> Sequence[Definition]:
+def _lists_made(program: Program, each: Collected) -> Sequence[Definition]:
     """What makes the list that is added to."""
     call = each.statement.value if isinstance(each.statement, ast.Expr) else None
     name = call.func.value if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
-    return _given(program, name) or () if isinstance(name, ast.Name) else ()
+    return _bindings(program, name) or () if isinstance(name, ast.Name) else ()
 
 
 def _check_forms(program: Program, loop: PlainLoop, each: Collected) -> None:
     """Tensors of a list that is stacked have one form; else a step might give more than another."""
-    for found in _joins(program, loop, each):
+    for found in _joining_calls(program, loop, each):
         dim = _dimension(program, found.call)
         if found.name == "stack" or (found.name == "cat" and _is_one_along(program, each.value, dim)):
             return
@@ -214,7 +214,7 @@ def stacks_of(program: Program, loop: PlainLoop, found: Sequence[Collected]) -> 
     names = {each.name for each in found}
     empty, undone, dims = dict[ast.stmt, None](), list[Operation](), set[str]()
     for each in found:
-        made = _lists(program, each) if each.how == "append" else ()
+        made = _lists_made(program, each) if each.how == "append" else ()
         stack = _stack(program, loop, each, made[0]) if len(made) == 1 else None
         block = program.block_of(loop)
         statement = program.statement_of(made[0].node) if stack is not None else None
@@ -234,22 +234,21 @@ def _only_makes_lists(statement: ast.stmt, names: set[str]) -> bool:
         target, value = statement.target, statement.value
     else:
         return False
-    targets = target.elts if isinstance(target, ast.Tuple) else [target]
-    values = value.elts if isinstance(value, ast.Tuple) else [value]
+    targets, values = elements_of(target), elements_of(value)
     are_new = all(isinstance(each, ast.List) and not each.elts for each in values)
     return are_new and len(targets) == len(values) and {path_of(each) for each in targets} <= names
 
 
 def _stack(program: Program, loop: PlainLoop, each: Collected, made: Definition) -> tuple[Operation, str] | None:
-    """Puts the name in the place of the call that stacks the list behind the loop, and says along which dimension."""
+    """Puts the name in the place of the call that stacks the list after the loop, and says along which dimension."""
     graph = program.get(Flow).graph(loop)
     uses = [use for use in made.uses if program.statement_of(use) is not each.statement]
     is_joined = any(made in phi.operands.values() for phis in graph.phis.values() for phi in phis)
-    found = next(_joins(program, loop, each), None)
+    found = next(_joining_calls(program, loop, each), None)
     if found is None or found.name != "stack" or uses != [found.tensor] or is_joined or each.name in graph.captured:
         return None
     dim = _dimension(program, found.call)
-    if not dim or not _is_always_behind(program, found.call, loop, ""):
+    if not dim or not _runs_after(program, found.call, loop, ""):
         return None
     statement = program.statement_of(found.call)
     targets = statement.targets if isinstance(statement, ast.Assign) and statement.value is found.call else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from perflint.analysis.program import Program
+from perflint.analysis.program import GradMode, Program
 from perflint.syntax.walk import PlainLoop, integer, own_nodes
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.course import Course, Exit, check_guarded, course_of, tensor_test
@@ -28,8 +28,8 @@ from perflint.transforms.template import assignment, expression, plus, reference
 def stepped(program: Program, loop: PlainLoop, end: Exit, name: str) -> tuple[Operation, ...]:
     """What makes the loop a call of the function `name`, graphed_loop; raises Blocked."""
     if loop.orelse:
-        raise Blocked("the loop's `else` runs only if no `break` does: test behind the loop instead", loop.orelse[0])
-    if not _is_quiet(program, loop, set()):
+        raise Blocked("the loop's `else` runs only if no `break` does: test after the loop instead", loop.orelse[0])
+    if program.grad_mode(loop) is not GradMode.OFF:
         raise Blocked(
             "the test is read on the host, and gradients may be recorded: put the loop under `torch.no_grad()`",
             end.test,
@@ -53,16 +53,6 @@ def stepped(program: Program, loop: PlainLoop, end: Exit, name: str) -> tuple[Op
     return tuple(_Rewriting(program, loop, course, found, state, name).operations())
 
 
-def _is_quiet(program: Program, node: ast.AST, seen: set[ast.AST]) -> bool:
-    """Are no gradients recorded there, or wherever this file calls the function around it?"""
-    function = program.function_of(node)
-    if program.without_gradients(node):
-        return True
-    sites = program.call_sites(function) if function is not None and function not in seen else []
-    seen.add(function or node)
-    return bool(sites) and all(_is_quiet(program, site, seen) for site in sites)
-
-
 class _Rewriting:
     """The loop's body becomes a function of one step, at the same place and as deep as it was."""
 
@@ -72,10 +62,10 @@ class _Rewriting:
         self._program, self._loop, self._course, self._found = program, loop, course, found
         self._names, self._name = names, name
         self._state = names.carried
-        names.check_writes_behind()
+        names.check_later_writes()
         self._carried = names.taken.fresh("carried")
         self._late = {each.name for each in found if self._is_late(each)}
-        self._counts = {course.index, course.counter} & names.behind
+        self._counts = {course.index, course.counter} & names.live_out
         self._inside: dict[ast.stmt, tuple[ast.stmt, ...]] = dict.fromkeys(course.exits, ())  # in place of statements
         self._stacks = self._stacked()
         self._values, self._results, self._until = self._outputs()
@@ -117,7 +107,7 @@ class _Rewriting:
         return self._stacks.empty if self._stacks else ()
 
     def _counting(self) -> Iterator[ast.stmt]:
-        """The lines that only count: those behind which a step doesn't look at the count."""
+        """The lines that only count: those after which a step doesn't look at the count."""
         for each in self._course.counting:
             if not self._reads(self._loop.body[self._loop.body.index(each) + 1 :]):
                 yield each
@@ -135,13 +125,13 @@ class _Rewriting:
             return index, []
         if first is None:
             raise Blocked(
-                f"what `{index}` counts from is not known: set it to a number right in front of the loop", self._loop
+                f"what `{index}` counts from is not known: set it to a number right before the loop", self._loop
             )
         number = self._names.taken.fresh("index")
         return number, [assignment(index, expression("{number} + {first}", number=number, first=first))]
 
     def _is_close(self) -> bool:
-        """Does the loop stand right behind something, so that the function needs a blank line in front of it?"""
+        """Does the loop stand right after something, so that the function needs a blank line before it?"""
         block = self._program.block_of(self._loop)
         before = [each for each in block[: block.index(self._loop)] if each not in self._empty()]
         return bool(before) and bool(self._program.source.line_text(self._loop.lineno - 1).strip())
@@ -161,7 +151,7 @@ class _Rewriting:
             most = self._names.taken.fresh("most")
             asked = [assignment(most, steps)]
             entry, steps = expression("{most} > 0", most=most), reference(most)
-        made = [self._assignment(step, steps), *self._behind()]
+        made = [self._assignment(step, steps), *self._results_used()]
         made = [*asked, statement("if {entry}:\n    {*made}", entry=entry, made=made)] if entry is not None else made
         yield apart(made[0])
         yield from made[1:]
@@ -171,7 +161,7 @@ class _Rewriting:
         if self._stacks is not None and self._stacks.dim != "0":
             words["dim"] = expression(self._stacks.dim)
         targets = [reference(each) for each in self._results]
-        if self._names.behind & set(self._state):
+        if self._names.live_out & set(self._state):
             targets = [state, _tuple(self._results)]
         else:
             words["last_state"] = expression("False")
@@ -184,7 +174,7 @@ class _Rewriting:
 
     def _outputs(self) -> tuple[list[ast.expr], list[str], ast.expr]:
         """What a step puts out, what the results of all steps are called, and what tells the end."""
-        names = [self._value(each) for each in self._found]
+        names = [self._output_name(each) for each in self._found]
         values = [reference(name) for name in names]
         test, own = self._test()
         fresh, masked = self._names.taken.fresh, bool(self._late)
@@ -202,12 +192,12 @@ class _Rewriting:
         for other in self._course.exits:
             if other is not self._course.end.place and self._loop.body.index(other) < place:
                 raise Blocked(
-                    f"the last step that is counted adds nothing to `{each.name}`: count behind it", each.statement
+                    f"the last step that is counted adds nothing to `{each.name}`: count after it", each.statement
                 )
         end = self._course.end.place
         return end is not None and self._loop.body.index(end) < place
 
-    def _value(self, each: Collected) -> str:
+    def _output_name(self, each: Collected) -> str:
         """The name of what is put out: its own, if it stays what it is up to the end of the step."""
         rest = self._loop.body[self._loop.body.index(each.statement) + 1 :]
         bound = {
@@ -251,13 +241,13 @@ class _Rewriting:
         is_verdict = isinstance(function, ast.Attribute) and function.attr in VERDICTS
         return expression("{test}.reshape(())", test=test) if self._late and not is_verdict else test
 
-    def _behind(self) -> list[ast.stmt]:
+    def _results_used(self) -> list[ast.stmt]:
         """What is done with the results, where they are not stacked already."""
         if self._stacks is not None:
             return []
         results, ended = self._results, self._results[-1]
         added = [
-            each.behind(result, ended if each.name in self._late else "")
+            each.after_loop(result, ended if each.name in self._late else "")
             for each, result in zip(self._found, results, strict=False)
         ]
         return added + [self._counted(name, results[0]) for name in sorted(self._counts)]

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import integer
+from perflint.syntax.walk import elements_of, integer
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.shown import shown
 from perflint.transforms.template import expression
 from perflint.transforms.vectorize import calls
 from perflint.transforms.vectorize.arithmetic import pointwise, product
 from perflint.transforms.vectorize.axes import measured
-from perflint.transforms.vectorize.indexing import items_of, selected, sliced, split_of
+from perflint.transforms.vectorize.indexing import selected, sliced, split_of
 from perflint.transforms.vectorize.invariants import invariant
 from perflint.transforms.vectorize.layers import chosen, is_last
 from perflint.transforms.vectorize.scope import Scope, counter, tensor
@@ -83,7 +83,7 @@ def _subscript(scope: Scope, node: ast.Subscript) -> Value:
         if index is None or not -len(base.items) <= index < len(base.items):
             raise Blocked("which of the values is meant is no constant", node)
         return base.items[index]
-    if isinstance(base, Layers):  # `h[-1]` behind the loop over layers
+    if isinstance(base, Layers):  # `h[-1]` after the loop over layers
         if base.top is None or not (integer(node.slice) == -1 or is_last(scope, node.slice, base.path)):
             raise Blocked(f"`{ast.unparse(node)}` is not known to be the state of the top layer", node)
         return base.top
@@ -110,11 +110,11 @@ def _state_part(state: State, node: ast.Subscript) -> Batched | State:
     return state.outputs
 
 
-# -- loop-carried shifted inputs: what one step hands on to the next is a step of a given sequence
+# -- loop-carried shifted inputs: the loop-carried value is a step of a given sequence
 
 
 def _shifted_in(scope: Scope, node: ast.Name) -> Batched:
-    """The sequence that `node` walks, one step late: first what it is in front of the loop. Raises Blocked."""
+    """The sequence that `node` walks, one step late: first what it is before the loop. Raises Blocked."""
     given = scope.facts.shifted[node.id]
     steps = replace(scope, values=dict(scope.targets)).lift(given)
     if not isinstance(steps, Batched) or not scope.facts.torch:
@@ -134,7 +134,7 @@ def _is_other_step(scope: Scope, first: ast.expr, given: ast.expr) -> bool:
     """`x[:, 0]` beside `x[:, t]`."""
     if not isinstance(first, ast.Subscript) or not isinstance(given, ast.Subscript):
         return False
-    one, other = items_of(first), items_of(given)
+    one, other = elements_of(first.slice), elements_of(given.slice)
     if not scope.is_same(first.value, given.value) or len(one) != len(other):
         return False
     return all(

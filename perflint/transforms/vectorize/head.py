@@ -34,7 +34,7 @@ def _bind(scope: Scope, target: ast.expr, walked: ast.expr) -> None:
     if name == "builtins.range":
         _assign(scope, target, _counter(scope, call))
     elif name == "builtins.enumerate" and len(call.args) == 1 and not call.keywords:
-        parts = _parts(target, 2)
+        parts = _targets(target, 2)
         sequence = _bind_sequences(scope, parts[1], call.args[0])
         stop = expression("{x}.size({axis})", x=sequence.code, axis=sequence.axis)
         _assign(scope, parts[0], Induction(number(0), stop))
@@ -54,7 +54,7 @@ def _bind_sequences(scope: Scope, target: ast.expr, walked: ast.expr) -> Batched
     sequences = [_sequence(scope, each) for each in walked.args]
     if len({_length(scope, each) for each in walked.args}) != 1 or not _length(scope, walked.args[0]):
         raise Blocked("the sequences are not known to be equally long", walked)
-    for part, sequence in zip(_parts(target, len(sequences)), sequences, strict=True):
+    for part, sequence in zip(_targets(target, len(sequences)), sequences, strict=True):
         _assign(scope, part, sequence)
     return sequences[0]
 
@@ -79,7 +79,7 @@ def _adds_one(node: ast.stmt, name: str) -> bool:
 
 
 def _start(scope: Scope, loop: ast.While, name: ast.Name) -> int | None:
-    """The constant that the counter has in front of the loop."""
+    """The constant that the counter has before the loop."""
     start = scope.start(name)
     if start is None:
         return None
@@ -87,7 +87,7 @@ def _start(scope: Scope, loop: ast.While, name: ast.Name) -> int | None:
     return integer(start) if same_block else None
 
 
-def _parts(target: ast.expr, count: int) -> list[ast.expr]:
+def _targets(target: ast.expr, count: int) -> list[ast.expr]:
     if not isinstance(target, ast.Tuple | ast.List) or len(target.elts) != count:
         raise Blocked("the loop's targets are no plain names", target)
     return target.elts
@@ -117,7 +117,7 @@ def _induction(scope: Scope, first: ast.expr, end: ast.expr) -> Induction:
 
 
 def _check_bound(scope: Scope, node: ast.expr) -> None:
-    """Raise Blocked unless `node` gives the same whenever it is worked out."""
+    """Raise Blocked unless `node` gives the same whenever it is computed."""
     if scope.varies(node):
         raise Blocked("the loop changes what it walks", node)
     check_invariant(scope, node)

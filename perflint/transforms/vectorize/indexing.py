@@ -1,4 +1,4 @@
-"""The batching rules of indexing: a step of a sequence becomes the sequence, other indices move behind time."""
+"""The batching rules of indexing: a step of a sequence becomes the sequence, other indices move after time."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 from perflint import torch_ops
 from perflint.analysis.ir.graph import Definition
-from perflint.analysis.loops.header import called, split_axis, split_base, split_size
+from perflint.analysis.loops.header import split_axis, split_base, split_size
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.values.shapes import Shapes
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import integer
+from perflint.syntax.walk import elements_of, integer, name_called
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.operations import new
 from perflint.transforms.shown import shown
@@ -48,7 +48,7 @@ class Split:
 
 def sliced(scope: Scope, node: ast.Subscript, base: Batched | Invariant) -> Batched:
     """The value of `node`, whose parts vary from step to step; raises Blocked."""
-    items = items_of(node)
+    items = elements_of(node.slice)
     if isinstance(base, Batched):
         return _part_of_step(scope, node, base, items)
     return _step(scope, node, node.value, spread(scope, items, node.value))
@@ -59,11 +59,6 @@ def selected(scope: Scope, node: ast.expr, split: Split, item: ast.expr) -> Batc
     items = [*(new(ast.Slice()) for _ in range(split.axis)), item]
     step = _step(scope, node, split.whole, items)
     return replace(step.with_axes(1, step.code), kept=True) if split.kept else replace(step, of="")
-
-
-def items_of(node: ast.Subscript) -> list[ast.expr]:
-    """The indices, one for each axis."""
-    return node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
 
 
 def spread(scope: Scope, items: list[ast.expr], base: ast.expr) -> list[ast.expr]:
@@ -111,7 +106,7 @@ def _is(item: ast.expr, value: object) -> bool:
     return isinstance(item, ast.Constant) and item.value is value
 
 
-def _is_plain(item: ast.expr) -> bool:
+def _is_basic_index(item: ast.expr) -> bool:
     return isinstance(item, ast.Slice) or integer(item) is not None
 
 
@@ -124,7 +119,7 @@ def _step(scope: Scope, node: ast.expr, whole: ast.expr, items: list[ast.expr]) 
         raise Blocked(f"{shown(scope.program, node)} is not one step of a sequence", node)
     behind = items[axis + 1 :]
     check_invariant(scope, *behind)
-    if not all(_is_plain(item) for item in behind):
+    if not all(_is_basic_index(item) for item in behind):
         raise Blocked(f"{shown(scope.program, node)} picks by more than numbers", node)
     fewer = sum(integer(item) is not None for item in behind) + (0 if steps.kept else 1)
     code = scope.code(whole)
@@ -148,12 +143,12 @@ def _part_of_step(scope: Scope, node: ast.Subscript, base: Batched, items: list[
     """An index into one step: axes from time on stand one further back among all steps."""
     if scope.varies(*items):
         raise Blocked(f"{shown(scope.program, node)} picks something else in each step", node)
-    if any(not (_is_plain(item) or _is(item, ...) or _is(item, None)) for item in items):
+    if any(not (_is_basic_index(item) or _is(item, ...) or _is(item, None)) for item in items):
         raise Blocked(f"{shown(scope.program, node)} picks by more than numbers", node)
     check_invariant(scope, *items)
     parts = [item_code(scope, item) for item in items]
     numbers = [integer(item) is not None for item in items]
-    if not all(_is_plain(item) for item in items):  # `v[..., 0]` and `v[:, None]`: what stands behind time
+    if not all(_is_basic_index(item) for item in items):  # `v[..., 0]` and `v[:, None]`: what stands after time
         front, more = base.in_front(), sum(_is(item, None) for item in items)
         code = indexed(front.code, [ast.Slice(), *parts], whole=True)
         walked = len(items) - more - sum(_is(item, ...) for item in items)
@@ -169,7 +164,7 @@ def _part_of_kept(
     node: ast.Subscript, base: Batched, items: list[ast.expr], parts: list[ast.expr], numbers: list[bool]
 ) -> Batched:
     if len(items) <= base.axis or any(numbers[: base.axis]) or integer(items[base.axis]) not in (0, -1):
-        raise Blocked("an axis in front of time is dropped", node)
+        raise Blocked("an axis before time is dropped", node)
     parts[base.axis] = new(ast.Slice())
     code = indexed(base.code, parts)
     whole = replace(base, code=code).narrowed(len(items)).squeezed()
@@ -180,7 +175,7 @@ def split_of(scope: Scope, node: ast.expr) -> Split | None:
     """What the steps that `node` holds were taken from; None where it is not known to hold any. Raises Blocked."""
     is_given = isinstance(node, ast.Name) and scope.read(node) is None
     call = scope.start(node) if isinstance(node, ast.Name) and is_given else node
-    name = called(call) if call is not None else ""
+    name = name_called(call) if call is not None else ""
     if not isinstance(call, ast.Call) or not torch_ops.does(name, "parting"):
         return None
     whole, axis = split_base(call), split_axis(call)
@@ -197,9 +192,9 @@ def split_of(scope: Scope, node: ast.expr) -> Split | None:
 
 def _are_single(scope: Scope, call: ast.Call, whole: ast.expr, axis: int) -> bool:
     """Is each part one step?"""
-    if called(call) == "split":
+    if name_called(call) == "split":
         return integer(split_size(call)) == 1
-    if called(call) == "unbind":
+    if name_called(call) == "unbind":
         return True
     count = split_size(call)
     is_tensor = scope.program.value(whole).kind is Kind.TENSOR

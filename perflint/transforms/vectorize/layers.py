@@ -33,11 +33,11 @@ _DEPTH = 8
 
 def lift_layers(scope: Scope, node: ast.For, lines: Lines) -> Iterator[Line]:
     """The loop around what `lines` makes of its body; raises Blocked."""
-    if node.orelse or scope.layer is not None or _stored(node) & {*names_in(node.target)}:
+    if node.orelse or scope.layer is not None or _names_stored(node) & {*names_in(node.target)}:
         raise Blocked("there is another loop in it", node)
-    layer = _bound(scope, node)
-    below = _below(scope, node, layer)
-    entries = {name: _entry(scope, name, node) for name in _carried(scope, node)}
+    layer = _bind_targets(scope, node)
+    below = _outputs_below(scope, node, layer)
+    entries = {name: _initial_value(scope, name, node) for name in _loop_carried(scope, node)}
     for name, entry in [*entries.items(), *below.items()]:
         if not is_named(entry.code, name):
             yield Line(node, (assignment(name, entry.code),), last=node.lineno)
@@ -48,7 +48,7 @@ def lift_layers(scope: Scope, node: ast.For, lines: Lines) -> Iterator[Line]:
     axis = next((entry.axis for entry in (*entries.values(), *below.values()) if entry.axis in (0, 1)), None)
     body = [*lines(replace(scope, layer=replace(layer, axis=axis)), node.body)]
     for name, entry in entries.items():
-        body += [Line(node.body[-1], (each,)) for each in _updated(scope, name, entry, node)]
+        body += [Line(node.body[-1], (each,)) for each in _back_edge_value(scope, name, entry, node)]
     if around := sorted(path for path in scope.draft.consumed - consumed if f"[{layer.index or None}]" not in path):
         raise Blocked(f"`{around[0]}` goes around in the loop in it", node)
     loop = new(ast.For(node.target, node.iter, placed(body) or statements("pass"), []))
@@ -56,12 +56,12 @@ def lift_layers(scope: Scope, node: ast.For, lines: Lines) -> Iterator[Line]:
     leave(scope, layer, lambda path: _fills(scope, node, layer, path, below), node)
 
 
-def _bound(scope: Scope, node: ast.For) -> Layer:
+def _bind_targets(scope: Scope, node: ast.For) -> Layer:
     """Give the targets of the loop their values, which are the same in every step; raises Blocked."""
     walked, target = node.iter, node.target
     if scope.varies(walked):
         raise Blocked("there is another loop in it", node)
-    check_invariant(scope, *_walked(scope, walked))
+    check_invariant(scope, *_iterables(scope, walked))
     name = scope.program.qualified(walked.func) if isinstance(walked, ast.Call) else ""
     for part in ast.walk(target):
         if isinstance(part, ast.Name):
@@ -79,37 +79,37 @@ def _bound(scope: Scope, node: ast.For) -> Layer:
     return Layer(counted.id, first, is_above=first > 0)
 
 
-def _walked(scope: Scope, walked: ast.expr) -> Iterator[ast.expr]:
+def _iterables(scope: Scope, walked: ast.expr) -> Iterator[ast.expr]:
     """What a loop walks, which `enumerate` or `zip` may put together."""
     name = scope.program.qualified(walked.func) if isinstance(walked, ast.Call) else ""
     if isinstance(walked, ast.Call) and name in ("builtins.enumerate", "builtins.zip") and not walked.keywords:
         for each in walked.args:
-            yield from _walked(scope, each)
+            yield from _iterables(scope, each)
     else:
         yield walked
 
 
-def _stored(node: ast.For) -> set[str]:
+def _names_stored(node: ast.For) -> set[str]:
     parts = (part for statement in node.body for part in ast.walk(statement))
     return {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
 
 
-def _carried(scope: Scope, node: ast.For) -> list[str]:
-    """The variables that one layer, or what is in front of all, hands to the next, or to what is behind all."""
+def _loop_carried(scope: Scope, node: ast.For) -> list[str]:
+    """The variables that one layer, or what is before all, hands to the next, or to what is after all."""
     inside = {part for statement in node.body for part in ast.walk(statement)}
-    uses = (use for name in _stored(node) for use in scope.uses(name))
+    uses = (use for name in _names_stored(node) for use in scope.uses(name))
     return sorted({use.id for use in uses if (made := scope.flow.definitions(use)) & inside and made - inside})
 
 
-def _entry(scope: Scope, name: str, node: ast.For) -> Batched:
+def _initial_value(scope: Scope, name: str, node: ast.For) -> Batched:
     """What the first layer gets as `name`; raises Blocked."""
     value = tensor(scope.values.get(name, Carried(name)), node.iter)
     if not isinstance(value, Batched):
-        raise Blocked(f"`{name}` is no step of a sequence in front of the loop in it", node)
+        raise Blocked(f"`{name}` is no step of a sequence before the loop in it", node)
     return value
 
 
-def _updated(scope: Scope, name: str, entry: Batched, node: ast.For) -> Iterator[ast.stmt]:
+def _back_edge_value(scope: Scope, name: str, entry: Batched, node: ast.For) -> Iterator[ast.stmt]:
     """What gives `name` the value that the next layer gets; raises Blocked."""
     value = tensor(scope.values.get(name, Carried(name)), node.iter)
     if not isinstance(value, Batched) or value.kept is not entry.kept:
@@ -122,8 +122,8 @@ def _updated(scope: Scope, name: str, entry: Batched, node: ast.For) -> Iterator
     scope.values[name] = entry
 
 
-def _below(scope: Scope, node: ast.For, layer: Layer) -> dict[str, Batched]:
-    """What the layer in front of a loop that begins at the second one put out, by the name that the loop has for it."""
+def _outputs_below(scope: Scope, node: ast.For, layer: Layer) -> dict[str, Batched]:
+    """What the layer before a loop that begins at the second one put out, by the name that the loop has for it."""
     found: dict[str, Batched] = {}
     for part in own_nodes(node) if layer.first else ():
         if isinstance(part, ast.Subscript) and isinstance(part.slice, ast.BinOp):
@@ -148,21 +148,23 @@ def lift_choice(scope: Scope, node: ast.If, lines: Lines) -> Iterator[Line]:
     """`if i > 0: ...` in a loop over layers; raises Blocked."""
     if scope.layer is None or scope.varies(node.test):
         raise Blocked("a test is made in each step", node)
-    test, above = invariant(scope, node.test).code, _above(scope, node.test)
+    test, above = invariant(scope, node.test).code, _answer_above(scope, node.test)
     branches = {True: node.body, False: node.orelse}
     before, axis = dict(scope.values), scope.layer.axis
     written: dict[bool, list[Line]] = {}
     values: dict[bool, dict[str, Value]] = {}
     for answer in _in_order(above):
-        _set(scope, before)
+        _set_values(scope, before)
         written[answer] = [*lines(_inner(scope, axis, is_above=answer is above), branches[answer])]
         values[answer] = dict(scope.values)
         axis = axis if axis is not None else _axis(before, values[answer])
     for answer in (True, False):
         last = (branches[answer][-1].end_lineno if branches[answer] else None) or node.lineno
-        written[answer] += [Line(node, (each,), last=last) for each in _named(values[answer], values[not answer])]
+        written[answer] += [
+            Line(node, (each,), last=last) for each in _named_states(values[answer], values[not answer])
+        ]
     both = {path: _common(value, values[False][path]) for path, value in values[True].items() if path in values[False]}
-    _set(scope, {path: value for path, value in both.items() if value is not None})
+    _set_values(scope, {path: value for path, value in both.items() if value is not None})
     body, orelse = placed(written[True]) or statements("pass"), placed(written[False])
     yield Line(node, (new(ast.If(test, body, orelse)),), last=node.test.end_lineno or node.lineno)
 
@@ -172,7 +174,7 @@ def chosen(scope: Scope, node: ast.IfExp) -> Batched:
     if scope.varies(node.test):
         raise Blocked("a test is made in each step", node)
     hoisted = len(scope.draft.before)
-    test, above = invariant(scope, node.test).code, _above(scope, node.test)
+    test, above = invariant(scope, node.test).code, _answer_above(scope, node.test)
     found: dict[bool, Batched] = {}
     axis = None
     for answer in _in_order(above):
@@ -194,7 +196,7 @@ def _in_order(above: bool | None) -> tuple[bool, bool]:
     return (True, False) if above is not True else (False, True)
 
 
-def _set(scope: Scope, values: dict[str, Value]) -> None:
+def _set_values(scope: Scope, values: dict[str, Value]) -> None:
     scope.values.clear()
     scope.values.update(values)
 
@@ -208,11 +210,11 @@ def _inner(scope: Scope, axis: int | None, *, is_above: bool) -> Scope:
     return replace(scope, layer=replace(layer, is_above=layer.is_above or is_above, axis=known))
 
 
-def _above(scope: Scope, test: ast.expr) -> bool | None:
+def _answer_above(scope: Scope, test: ast.expr) -> bool | None:
     """The answer that tells that the layer is not the first; None where none does."""
     index = scope.layer.index if scope.layer is not None else ""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        inner = _above(scope, test.operand)
+        inner = _answer_above(scope, test.operand)
         return None if inner is None else not inner
     if isinstance(test, ast.Name):
         return True if test.id == index and index else None
@@ -231,7 +233,7 @@ def _axis(before: dict[str, Value], values: dict[str, Value]) -> int | None:
     return next((value.axis for value in found if isinstance(value, Batched)), None)
 
 
-def _named(values: dict[str, Value], others: dict[str, Value]) -> Iterator[ast.stmt]:
+def _named_states(values: dict[str, Value], others: dict[str, Value]) -> Iterator[ast.stmt]:
     """What gives a variable the state that it stands for, where it is no state in the other branch."""
     for path, value in values.items():
         if isinstance(value, State) and value.outputs and value.is_output and isinstance(others.get(path), Batched):
@@ -240,7 +242,7 @@ def _named(values: dict[str, Value], others: dict[str, Value]) -> Iterator[ast.s
 
 
 def _common(one: Value, other: Value) -> Value | None:
-    """What is known behind both branches."""
+    """What is known after both branches."""
     if alike(one, other):
         return one
     if isinstance(one, Batched) and isinstance(other, Batched):
@@ -269,7 +271,7 @@ def _either(one: Batched, other: Batched) -> Batched | None:
 
 
 def is_last(scope: Scope, index: ast.expr, path: str) -> bool:
-    """Is `index` that of the last item of the list that is called `path` in front of the loop?"""
+    """Is `index` that of the last item of the list that is called `path` before the loop?"""
     if not isinstance(index, ast.BinOp) or not isinstance(index.op, ast.Sub) or integer(index.right) != 1:
         return False
     counts = {_number(scope, index.left, _DEPTH), *(_length(scope, start) for start in scope.entering(path))}

@@ -10,6 +10,8 @@ from perflint.analysis.memory.dispatch import Modules, as_built
 from perflint.analysis.memory.hooks import may_be_hooked
 from perflint.analysis.program import Program
 from perflint.analysis.values.values import Kind
+from perflint.syntax.arguments import keyword_of
+from perflint.syntax.walk import is_false
 
 _SIZED = frozenset({"LSTMCell", "GRUCell", "RNNCell", "Linear"})
 _SIZES = frozenset({"input_size", "hidden_size", "in_features", "out_features"})
@@ -24,11 +26,10 @@ class Module:
 
     def argument(self, name: str, position: int) -> ast.expr | None:
         """What it was given for a parameter of its constructor."""
-        for keyword in self.built.keywords:
-            if keyword.arg == name:
-                return keyword.value
+        if (given := keyword_of(self.built, name)) is not None:
+            return given
         if self.name == "RNN" and position > 2:
-            position += 1  # behind nonlinearity
+            position += 1  # after nonlinearity
         return self.built.args[position] if len(self.built.args) > position else None
 
     @property
@@ -41,9 +42,9 @@ class Module:
     @property
     def is_in_place(self) -> bool:
         """May it write to its input?"""
-        keyword = next((each.value for each in self.built.keywords if each.arg == "inplace"), None)
+        keyword = keyword_of(self.built, "inplace")
         given = [each for each in self.built.args if isinstance(each, ast.Constant) and each.value is True]
-        return bool(given) or (keyword is not None and not (isinstance(keyword, ast.Constant) and not keyword.value))
+        return bool(given) or (keyword is not None and not is_false(keyword))
 
     @property
     def is_pointwise(self) -> bool:
@@ -79,7 +80,7 @@ def module_of(program: Program, function: ast.expr) -> Module | None:
 
 
 def module_built(program: Program, node: ast.expr | None) -> Module | None:
-    """The module of torch that the call `node` builds, where all of its arguments are in sight."""
+    """The module of torch that the call `node` builds, where all of its arguments are known."""
     node = as_built(node)
     if not isinstance(node, ast.Call) or any(keyword.arg is None for keyword in node.keywords):
         return None

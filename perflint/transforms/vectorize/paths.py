@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import TypeGuard
 
-from perflint.syntax.walk import PlainLoop, own_nodes, path_of
+from perflint.syntax.walk import PlainLoop, own_nodes, path_of, receiver_of
 
 
 def place_of(node: ast.AST) -> str:
@@ -25,9 +25,10 @@ def root_of(path: str) -> str:
 
 def appended(node: ast.stmt) -> tuple[str, ast.expr] | None:
     """The list that `node` appends to, and what: `outs.append(x)` or `outs += [x]`; None of any other statement."""
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
-        call, path = node.value, path_of(node.value.func.value)
-        if node.value.func.attr == "append" and path and len(call.args) == 1 and not call.keywords:
+    call = node.value if isinstance(node, ast.Expr) else None
+    if (appending := receiver_of(call, "append")) is not None and isinstance(call, ast.Call):
+        path = path_of(appending)
+        if path and len(call.args) == 1 and not call.keywords:
             return path, call.args[0]
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and isinstance(node.value, ast.List):
         path = path_of(node.target)

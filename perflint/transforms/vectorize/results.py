@@ -14,14 +14,14 @@ from perflint.analysis.memory.locations import NOWHERE, Locations
 from perflint.analysis.program import Program
 from perflint.analysis.values.dtypes import FLOAT, INTEGER, assigned, is_wide_integer, number_kind
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, LOOPS, path_of
+from perflint.syntax.walk import FUNCTIONS, LOOPS, elements_of, path_of
 from perflint.transforms.aliases import ELSEWHERE, aliases
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.host_reads import item_of
 from perflint.transforms.operations import Operation, Replace, ReplaceStatements
 from perflint.transforms.template import assignment, expression, reference, statement
 from perflint.transforms.vectorize.axes import joined_axis
-from perflint.transforms.vectorize.indexing import item_code, items_of, ranges, spread
+from perflint.transforms.vectorize.indexing import item_code, ranges, spread
 from perflint.transforms.vectorize.paths import appended
 from perflint.transforms.vectorize.scope import Appended, Line, Scope
 from perflint.transforms.vectorize.values import Batched, indexed, is_full
@@ -39,7 +39,7 @@ def lift_result(scope: Scope, node: ast.stmt) -> ast.stmt | None:
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
         is_list = scope.program.value(node.targets[0].value).kind is Kind.SEQUENCE
         return None if is_list else _slot(scope, node, node.targets[0])
-    if isinstance(node, ast.Assign) and (grown := _grown(scope, node)) is not None:
+    if isinstance(node, ast.Assign) and (grown := _grown_by_cat(scope, node)) is not None:
         return _grow(scope, node, *grown)
     return None
 
@@ -75,7 +75,7 @@ def check_apart(scope: Scope, names: list[str]) -> None:
     points = scope.program.get(Memory).points_to(loop)
     elements = [found[1] for each in scope.draft.lists if (found := appended(each.statement)) is not None]
     bound = ([each for each in scope.graph.bindings[name] if within(each.node, loop)] for name in names)
-    kept = [*map(points.of, elements), *(_held(scope, each) for each in bound)]
+    kept = [*map(points.of, elements), *(_locations(scope, each) for each in bound)]
     for place in {write.to for write in points.writes if not within(write.node, loop)}:
         is_made_here = isinstance(place.root, ast.AST) and within(place.root, loop)
         if is_made_here and sum(place in each for each in kept) > 1:
@@ -106,7 +106,7 @@ def _slot(scope: Scope, node: ast.Assign, target: ast.Subscript) -> ast.stmt:
     _check_only_here(scope, node, path)
     if scope.program.value(target.value).kind is not Kind.TENSOR:
         raise Blocked(f"`{path}` is not known to be a tensor", node)
-    items = spread(scope, items_of(target), target.value)
+    items = spread(scope, elements_of(target.slice), target.value)
     found = ranges(scope, items)
     if len(found) != 1 or sum(map(is_full, items)) != len(items) - 1:
         raise Blocked("what is written to is not one step of a tensor", node)
@@ -167,7 +167,7 @@ def _total(scope: Scope, addend: ast.expr) -> ast.expr:
     return expression(f"{total}.item()" if read else total, x=value.code)
 
 
-def _grown(scope: Scope, node: ast.Assign) -> tuple[ast.Call, ast.expr, int] | None:
+def _grown_by_cat(scope: Scope, node: ast.Assign) -> tuple[ast.Call, ast.expr, int] | None:
     """The cat by which a tensor grows, what it grows by, and the axis."""
     call, path = node.value, path_of(node.targets[0])
     if not isinstance(call, ast.Call) or _joins(scope, call) != "cat" or not call.args:
@@ -187,17 +187,17 @@ def _joins(scope: Scope, call: ast.Call) -> str:
 # -- who else may know it
 
 
-def _held(scope: Scope, values: Iterable[Definition]) -> Locations:
+def _locations(scope: Scope, values: Iterable[Definition]) -> Locations:
     """The locations that variables may hold while they have these values."""
     return NOWHERE.union(*map(scope.program.get(Memory).points_to(scope.facts.loop).held, values))
 
 
 def _is_unshared(scope: Scope, name: str) -> bool:
-    """Is what the variable holds in front of the loop made by the function, and seen in it by no other name?"""
+    """Is what the variable holds before the loop made by the function, and seen in it by no other name?"""
     loop, starts = scope.facts.loop, scope.starts(name)
     if not starts or scope.graph.is_shared(name) or _is_aliased(scope, name):
         return False
-    return ELSEWHERE not in aliases(scope.program, loop, _held(scope, starts))
+    return ELSEWHERE not in aliases(scope.program, loop, _locations(scope, starts))
 
 
 def _is_aliased(scope: Scope, path: str) -> bool:
@@ -209,7 +209,7 @@ def _is_aliased(scope: Scope, path: str) -> bool:
 
 
 def is_own_list(scope: Scope, name: str) -> bool:
-    """Is it a list made in front of the loop, of which nothing but this variable knows?"""
+    """Is it a list made before the loop, of which nothing but this variable knows?"""
     (start, *others) = scope.entering(name)
     is_repeated = isinstance(start, ast.BinOp) and isinstance(start.op, ast.Mult)
     display = start.left if is_repeated and isinstance(start, ast.BinOp) else start
@@ -273,7 +273,7 @@ def _absorbs(program: Program, start: ast.expr, addend: ast.expr) -> bool:
     return not _is_narrow(program, start)
 
 
-# -- one tensor where a list of results would only be stacked behind the loop
+# -- one tensor where a list of results would only be stacked after the loop
 
 
 def stacked(scope: Scope, lines: list[Line]) -> tuple[list[Line], list[Operation]]:

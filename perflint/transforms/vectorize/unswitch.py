@@ -37,7 +37,7 @@ _OPPOSITES |= {opposite: each for each, opposite in _OPPOSITES.items()}
 _ZERO = ast.Constant(0)
 _PLAIN = (ast.Constant, ast.BoolOp, ast.boolop, ast.UnaryOp, ast.Not, ast.Compare, ast.cmpop, ast.expr_context)
 _BY_HAND = (
-    "drawn once a sequence, in front of the loop (a change of training that is yours to make),"
+    "drawn once a sequence, before the loop (a change of training that is yours to make),"
     " each answer is tried by itself"
 )
 
@@ -126,7 +126,7 @@ class Conditional:
 
 
 def _begin(node: ast.If) -> None:
-    """Let an `elif`, and those behind it, be new code: an `if`."""
+    """Let an `elif`, and those after it, be new code: an `if`."""
     standing_for(new(node), node, head=True)
     rest = node.orelse
     if len(rest) == 1 and isinstance(rest[0], ast.If) and rest[0].col_offset == node.col_offset:
@@ -154,16 +154,16 @@ def _negated(test: ast.expr) -> ast.expr:
 
 
 def _unswitched(conditional: Conditional) -> Fix:
-    """The fix that asks in front of the loop, and computes all steps at once for one answer."""
+    """The fix that asks before the loop, and computes all steps at once for one answer."""
     conditional.check_layout()
-    one = _reason(conditional, answer=True)
-    other = _reason(conditional, answer=False) if one is not None else None
+    one = _blocked_because(conditional, answer=True)
+    other = _blocked_because(conditional, answer=False) if one is not None else None
     if one is None or other is None:
         return _with_answer(conditional, answer=one is None)
     raise Blocked(f"{one.reason}; where `{ast.unparse(_negated(conditional.test))}`, {other}", one.node)
 
 
-def _reason(conditional: Conditional, *, answer: bool) -> Blocked | None:
+def _blocked_because(conditional: Conditional, *, answer: bool) -> Blocked | None:
     """What stands in the way of the loop as it is for this answer; None where it can be vectorized."""
     try:
         loop = conditional.answered(answer)
@@ -213,9 +213,9 @@ def _invariant_test(program: Program, loop: PlainLoop, tests: list[ast.If | ast.
     written = {*written_paths(loop)}
     around = [each.test for each in program.ancestors(loop) if isinstance(each, ast.If)]
     for node in tests:
-        if _is_plain(program, node.test, written):
+        if _is_invariant_test(program, node.test, written):
             if any(same_code(each, node.test) or same_code(each, _negated(node.test)) for each in around):
-                raise Blocked("each step asks again what was asked in front of the loop", node)
+                raise Blocked("each step asks again what was asked before the loop", node)
             return node.test
     for node in tests:
         if _is_drawn(program, loop, node.test):
@@ -223,7 +223,7 @@ def _invariant_test(program: Program, loop: PlainLoop, tests: list[ast.If | ast.
     raise Blocked(f"{shown(program, tests[0].test)} may have another answer in each step", tests[0])
 
 
-def _is_plain(program: Program, test: ast.expr, written: set[str]) -> bool:
+def _is_invariant_test(program: Program, test: ast.expr, written: set[str]) -> bool:
     """Is a test the same in every step, and without effect, as that of an object need not be?"""
     for part in ast.walk(test):
         if isinstance(part, ast.Name | ast.Attribute):
@@ -297,13 +297,13 @@ def _in_first_step(program: Program, loop: PlainLoop, test: ast.expr) -> bool | 
     if program.qualified(loop.iter.func) != "builtins.range" or len(stops) != 1 or stops[0] is not loop.iter.args[-1]:
         return None
     is_length = re.search(r"\.-?\d+$", program.get(Shapes).size(stops[0]))  # there is a first step
-    if not is_length or not _are_local(program, loop, _measured(stops[0])):  # which leaves it as it is
+    if not is_length or not _are_local(program, loop, _names_of_sizes(stops[0])):  # which leaves it as it is
         return None
     tells_zero = isinstance(test.ops[0], ast.Eq | ast.NotEq | ast.Gt)
     return isinstance(test.ops[0], ast.Eq) if tells_zero else None
 
 
-def _measured(stop: ast.expr) -> set[str]:
+def _names_of_sizes(stop: ast.expr) -> set[str]:
     """The variables that tell how long a sequence is."""
     paths = {path_of(part) for part in ast.walk(stop) if isinstance(part, ast.Name | ast.Attribute)}
     return {re.sub(r"\.(size|shape)$", "", path) for path in paths} - {"len"}

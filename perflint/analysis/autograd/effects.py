@@ -1,0 +1,212 @@
+"""The effects of running code, in all that it calls in the file and, by their summaries, in others."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+
+from perflint import torch_ops
+from perflint.analysis.autograd.found import Effect, GradMode
+from perflint.analysis.autograd.mode import GradModes
+from perflint.analysis.call_graph import CallGraph
+from perflint.analysis.facts import Program
+from perflint.analysis.links import Likelihood
+from perflint.analysis.memory.dispatch import Modules
+from perflint.analysis.values.call_targets import targets_of
+from perflint.analysis.values.methods import MODULE_SELF
+from perflint.analysis.values.values import UNKNOWN, Kind, Value
+from perflint.syntax.scopes import local_names
+from perflint.syntax.walk import Function, own_nodes, path_of
+
+_BACKWARD = frozenset({"backward", "manual_backward"})  # of tensors, and of accelerators, fabrics and their like
+_TAKING = re.compile(
+    r"^torch\.(autograd\.(grad|backward|functional\.\w+)"
+    r"|(func|autograd\.forward_ad)\.(grad\w*|vjp|jvp|jac\w+|hessian|linearize)"
+    r"|(autograd\.)?enable_grad)$"
+)
+_SETTING = frozenset({"torch.set_grad_enabled", "torch.autograd.set_grad_enabled", "requires_grad_"})
+_SPELLED = frozenset({"autograd.grad", "autograd.backward"})  # of a package that is imported by another name
+_NAMED = re.compile(
+    r"attack|advers|perturb|pgd|fgsm|salien|attribut|explain|cam$|backprop|(^|_)(train_|fit|learn|optimi|minimi)", re.I
+)
+_OWN_PARTS = frozenset({"zero_grad", "parameters", "state_dict", "load_state_dict", "named_parameters", "modules"})
+_OPTIMIZER = re.compile(r"optimi[sz]er|(^|[._])optim$")
+_LOSS = re.compile(r"loss|criteri|metric", re.IGNORECASE)
+# nothing in these differentiates by itself
+_KNOWN = (
+    "torch.",
+    "torchvision.",
+    "torchaudio.",
+    "torch_geometric.",
+    "dgl.",
+    "timm.",
+    "transformers.",
+)
+
+
+def runs_backward(program: Program, node: ast.Call) -> bool:
+    """Is it `loss.backward()`, `torch.autograd.backward(loss)`, `accelerator.backward(loss)` or the like?"""
+    if program.qualified(node.func) == "torch.autograd.backward":
+        return True
+    func = node.func
+    if not isinstance(func, ast.Attribute) or func.attr not in _BACKWARD:
+        return False
+    return program.value(func.value).kind is not Kind.LIBRARY
+
+
+def trains(program: Program, node: ast.Call) -> bool:
+    """Is it `loss.backward()`, `optimizer.step()`, `optimizer.zero_grad()`, or what stands in their place?"""
+    if runs_backward(program, node):
+        return True
+    if not isinstance(node.func, ast.Attribute):
+        return False
+    name, owner = node.func.attr, program.value(node.func.value)
+    if name == "step":
+        return owner.kind is Kind.OPTIMIZER
+    return name == "zero_grad"
+
+
+def differentiates(program: Program, node: ast.Call) -> bool:
+    """Does the call train, take gradients or ask for some to be recorded, as far as its name tells?"""
+    name = program.qualified(node.func)
+    if trains(program, node) or _TAKING.search(name) or path_of(node.func) in _SPELLED:
+        return True
+    last = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    given = node.args[0] if node.args else next((each.value for each in node.keywords), None)
+    if name in _SETTING or last == "requires_grad_":
+        return not (isinstance(given, ast.Constant) and given.value is False)
+    return last == "retain_grad" or any(each.arg == "requires_grad" and _is_on(each.value) for each in node.keywords)
+
+
+def runs_module(program: Program, node: ast.Call) -> bool:
+    """Is it a call of a module, or of a method that may compute with it?"""
+    callee = program.value(node.func)
+    if callee.kind in (Kind.MODULE, Kind.TENSOR):  # a tensor can't be called: a model too
+        return True
+    is_method = callee.owner is not None and callee.owner.kind is Kind.MODULE
+    return is_method and getattr(node.func, "attr", "") not in MODULE_SELF | _OWN_PARTS
+
+
+def _is_on(node: ast.expr) -> bool:
+    return not (isinstance(node, ast.Constant) and node.value is False)
+
+
+class ModuleCalls(CallGraph):
+    """The call graph with every `forward` that the call of a module may run, if only by what callers hand over."""
+
+    def callees(self, call: ast.Call) -> Sequence[Function]:
+        """The functions of this file that a call may run."""
+        return super().callees(call) or self.program.get(Modules).forwards(call) or self._of_parameter(call)
+
+    def targets(self, call: ast.Call) -> Sequence[str]:
+        """What a call may reach in other files; of a parameter, by what the known callers give for it."""
+        handed = [tuple(targets_of(each, ())) for each in self._handed(call)]
+        return self.program.targets(call) or (sorted({name for each in handed for name in each}) if all(handed) else ())
+
+    def _of_parameter(self, call: ast.Call) -> Sequence[Function]:
+        """The `forward`s of the modules that the known callers give the parameter which is called; all or none."""
+        nodes = [each.node for each in self._handed(call)]
+        classes = [node.body if isinstance(node, ast.ClassDef) else [] for node in nodes]
+        forwards = [next((each for each in body if getattr(each, "name", "") == "forward"), None) for body in classes]
+        found = [each for each in forwards if isinstance(each, ast.FunctionDef)]
+        return found if len(found) == len(forwards) else ()
+
+    def _handed(self, call: ast.Call) -> list[Value]:
+        """What the known callers give for the parameter that is called."""
+        function = self.program.function_of(call)
+        if function is None or not isinstance(call.func, ast.Name) or call.func.id not in local_names(function):
+            return []
+        sites = [each for each in self.program.call_sites(function) if isinstance(each, ast.Call)]
+        given = [self.program.arguments(site, function).get(call.func.id) for site in sites]
+        return [self.program.value(each) if each is not None else UNKNOWN for each in given]
+
+
+class Effects:
+    """The effects of the code of one program."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._graph, self._modes = program.get(ModuleCalls), program.get(GradModes)
+
+    def of(self, root: ast.AST, effect: Effect) -> list[ast.AST]:
+        """The nodes that have `effect`, of those that running `root` may reach in this file."""
+        if effect is Effect.RUNS_MODULE or effect is Effect.RECORDS:
+            recorded = effect is Effect.RECORDS
+            nodes = self._reached(root, inside=False, recorded=recorded)
+            runs = [each for each in nodes if isinstance(each, ast.Call) and self._runs_model(each)]
+            return [each for each in runs if not (recorded and self._may_be_quiet_itself(each))]
+        has = {Effect.TRAINS: self._trains, Effect.DIFFERENTIATES: self._differentiates, Effect.UNSEEN: self._is_unseen}
+        return list(filter(has[effect], self._reached(root)))
+
+    def summary(self, function: Function) -> Likelihood:
+        """Whether a call of `function` differentiates: POSSIBLE where it runs modules that are not known."""
+        if self.of(function, Effect.DIFFERENTIATES):
+            return Likelihood.CERTAIN
+        return Likelihood.POSSIBLE if self.of(function, Effect.UNSEEN) else Likelihood.NO
+
+    def _reached(self, root: ast.AST, *, inside: bool = True, recorded: bool = False) -> Iterator[ast.AST]:
+        """What running `root` may run, in functions too, and with `inside` in modules.
+
+        With `recorded`, only what runs where gradients are, as far as is known, recorded.
+        """
+        pending, seen = [root], {root}
+        for each in pending:
+            for node in own_nodes(each):
+                if recorded and isinstance(node, ast.Call) and self._is_quiet(node):
+                    continue
+                yield node
+                if isinstance(node, ast.Call) and (inside or not runs_module(self._program, node)):
+                    new = [callee for callee in self._graph.callees(node) if callee not in seen]
+                    pending += new
+                    seen.update(new)
+
+    def _is_quiet(self, node: ast.AST) -> bool:
+        return self._modes.of(node, callers=False) is not GradMode.ON
+
+    def _runs_model(self, node: ast.Call) -> bool:
+        callee = self._program.value(node.func)
+        is_loss = torch_ops.class_kind(callee.name) == "loss" or _LOSS.search(path_of(node.func) + callee.name)
+        return runs_module(self._program, node) and not is_loss
+
+    def _may_be_quiet_itself(self, node: ast.Call) -> bool:
+        """Is it an unanalysed method, which may switch gradients off, as `model.generate` does?"""
+        return self._program.value(node.func).kind is Kind.METHOD and not self._graph.callees(node)
+
+    def _trains(self, node: ast.AST) -> bool:
+        if not isinstance(node, ast.Call):
+            return False
+        return trains(self._program, node) or any(each.trains for each in self._program.summaries(node))
+
+    def _differentiates(self, node: ast.AST) -> bool:
+        if isinstance(node, ast.Assign):
+            return _is_on(node.value) and any(getattr(each, "attr", "") == "requires_grad" for each in node.targets)
+        if not isinstance(node, ast.Call):
+            return False
+        if self._trains(node) or differentiates(self._program, node):
+            return True
+        return not self._graph.callees(node) and self._may_elsewhere(node)
+
+    def _may_elsewhere(self, node: ast.Call) -> bool:
+        """May a call of what is not in this file differentiate, by its summary, its name, or an optimizer given?"""
+        program = self._program
+        name = program.qualified(node.func)
+        if name.startswith(_KNOWN) and not name.startswith("torch.utils."):
+            return False
+        given = [*node.args, *(each.value for each in node.keywords)]
+        if any(program.value(each).kind is Kind.OPTIMIZER or _OPTIMIZER.search(path_of(each)) for each in given):
+            return True
+        known = program.differentiates_elsewhere(self._graph.targets(node))
+        last = path_of(node.func).rpartition(".")[2] or getattr(node.func, "attr", "")
+        return known is Likelihood.CERTAIN if known is not None else _NAMED.search(last) is not None
+
+    def _is_unseen(self, node: ast.AST) -> bool:
+        """Does a call run a module, or a part of one, that neither this file nor torch defines?"""
+        if not isinstance(node, ast.Call) or self._graph.callees(node):
+            return False
+        callee = self._program.value(node.func)
+        owner = callee.owner if callee.kind is Kind.METHOD and callee.owner is not None else callee
+        is_open = callee.kind is Kind.UNKNOWN and not isinstance(node.func, ast.Name)
+        if owner.name.startswith(_KNOWN) or not (is_open or runs_module(self._program, node)):
+            return False
+        return self._program.differentiates_elsewhere(self._graph.targets(node)) is not Likelihood.NO

@@ -1,0 +1,47 @@
+"""What the analysis of gradients finds: modes, effects, and the ends of a graph."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from enum import Enum
+
+
+class GradMode(Enum):
+    """Whether operations are recorded for a backward pass; UNKNOWN where it depends on a value, or on the caller."""
+
+    ON = "on"
+    OFF = "off"
+    UNKNOWN = "unknown"
+
+
+class Effect(Enum):
+    """What running code does, by itself or in the functions and modules that it calls.
+
+    TRAINS: runs a backward pass, steps an optimizer or sets gradients to zero. DIFFERENTIATES: trains, takes gradients
+    or asks for some to be recorded. RUNS_MODULE: calls a module, other than a loss. RECORDS: does so where no known
+    code switches gradients off. UNSEEN: runs a module, or in a module anything, of which the code is not known.
+    """
+
+    TRAINS = "trains"
+    DIFFERENTIATES = "differentiates"
+    RUNS_MODULE = "runs a module"
+    RECORDS = "records"
+    UNSEEN = "unseen"
+
+
+class Fate(Enum):
+    """What becomes of a graph."""
+
+    DIFFERENTIATED = "differentiated"
+    KEPT = "kept"  # in an attribute, a variable of another scope, or what a caller owns
+    RETURNED = "returned"  # to callers that are not known
+    LOST = "lost"  # not analysed
+
+
+@dataclass(frozen=True)
+class GraphUse:
+    """The place where a graph is differentiated, or may live on for somebody else to do so."""
+
+    node: ast.AST
+    fate: Fate

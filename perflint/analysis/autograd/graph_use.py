@@ -1,0 +1,184 @@
+"""Follows the autograd graph of what code computes to what differentiates it, or may keep it for that."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+
+from perflint import torch_ops
+from perflint.analysis.autograd.effects import Effects, differentiates, runs_module
+from perflint.analysis.autograd.found import Effect, Fate, GradMode, GraphUse
+from perflint.analysis.autograd.mode import GradModes
+from perflint.analysis.facts import Program
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.values.values import Kind, Value
+from perflint.syntax.arguments import parameters_of
+from perflint.syntax.walk import Function, own_nodes, root_of
+
+_DEPTH = 6  # of calls in calls
+_HARMLESS = frozenset({Kind.NONE, Kind.NUMBER, Kind.STRING, Kind.NUMPY, Kind.DEVICE})
+_CUTTING = frozenset({"detach", "data", "grad"})
+_KEEPING = frozenset({"append", "extend", "insert", "appendleft", "add", "setdefault", "update"})
+_STOPS = (ast.Compare, ast.Expr, ast.FormattedValue, ast.Assert, ast.While, ast.If, ast.Raise, ast.Slice)
+
+Calls = tuple[ast.Call, ...]  # that led into a function
+
+
+class GraphUses:
+    """What becomes of the graphs in one program."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def of(self, place: ast.AST) -> list[GraphUse]:
+        """Who differentiates, or may, what `place` computes with gradients: an expression, statements, a function."""
+        walk = _Walk(self.program)
+        if isinstance(place, ast.expr):
+            walk.follow(place, ())
+            return walk.found
+        for node in own_nodes(place):
+            if isinstance(node, ast.Call) and walk.may_start(node):
+                walk.follow(node, ())
+        return walk.found
+
+
+class _Walk:
+    """One walk along graphs: `found` are their ends."""
+
+    def __init__(self, program: Program) -> None:
+        self.program, self.found = program, list[GraphUse]()
+        self._flow, self._modes = program.get(Flow), program.get(GradModes)
+        self._seen: set[tuple[ast.AST, Calls]] = set()
+
+    def may_start(self, call: ast.Call) -> bool:
+        """May a graph begin with the call: does it run a module, or what is not known?"""
+        if runs_module(self.program, call) or self.program.get(Effects).of(call, Effect.RUNS_MODULE):
+            return True
+        return self.program.value(call.func).kind is Kind.UNKNOWN and self.program.callee(call) is None
+
+    def follow(self, node: ast.expr, calls: Calls) -> None:
+        """Go on from `node`, whose value has a graph."""
+        if (node, calls) not in self._seen and not self._is_harmless(node):
+            self._seen.add((node, calls))
+            parent = self.program.parent(node)
+            if parent is not None:
+                self._step(parent, node, calls)
+
+    def _end(self, node: ast.AST, fate: Fate) -> None:
+        self.found.append(GraphUse(node, fate))
+
+    def _is_harmless(self, node: ast.expr) -> bool:
+        """Has its value no graph: is it a number, of integers, or computed without gradients?"""
+        if isinstance(node, ast.Call) and self._modes.of(node, callers=False) is GradMode.OFF:
+            return True
+        return _has_none(self.program.value(node))
+
+    def _step(self, parent: ast.AST, node: ast.expr, calls: Calls) -> None:
+        if isinstance(parent, ast.Call | ast.keyword):
+            self._argument(parent, node, calls)
+        elif isinstance(parent, ast.Attribute):
+            self._attribute(parent, calls)
+        elif isinstance(parent, ast.Return | ast.Yield | ast.YieldFrom | ast.Lambda):
+            self._returned(parent, calls)
+        elif isinstance(parent, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr):
+            for target in parent.targets if isinstance(parent, ast.Assign) else [parent.target]:
+                self._bound(target, calls)
+            if isinstance(parent, ast.NamedExpr):
+                self.follow(parent, calls)
+        elif isinstance(parent, ast.For | ast.AsyncFor | ast.comprehension):
+            self._bound(parent.target, calls)
+        elif isinstance(parent, ast.withitem):
+            self._bound(parent.optional_vars, calls) if parent.optional_vars is not None else None
+        elif isinstance(parent, ast.Subscript) and node is parent.slice:
+            pass  # an index
+        elif isinstance(parent, ast.IfExp) and node is parent.test:
+            pass
+        elif isinstance(parent, ast.expr) and not isinstance(parent, _STOPS):
+            self.follow(parent, calls)
+        elif not isinstance(parent, _STOPS):
+            self._end(parent, Fate.LOST)
+
+    def _attribute(self, parent: ast.Attribute, calls: Calls) -> None:
+        call = self.program.parent(parent)
+        entry = torch_ops.of_attribute(parent.attr)
+        if parent.attr in _CUTTING or torch_ops.does(parent.attr, "to_host") or (entry and entry.is_metadata):
+            return
+        if not isinstance(call, ast.Call) or call.func is not parent:
+            self.follow(parent, calls)
+        elif differentiates(self.program, call):
+            self._end(call, Fate.DIFFERENTIATED)
+        else:
+            self.follow(call, calls)
+
+    def _argument(self, parent: ast.Call | ast.keyword, node: ast.expr, calls: Calls) -> None:
+        call = parent if isinstance(parent, ast.Call) else self.program.parent(parent)
+        if not isinstance(call, ast.Call):
+            return  # of a class
+        callee = self.program.callee(call)
+        if callee is not None:
+            self._into(callee, call, node, calls)
+        elif differentiates(self.program, call) or self.program.get(Effects).of(call, Effect.DIFFERENTIATES):
+            self._end(call, Fate.DIFFERENTIATED)
+        elif isinstance(call.func, ast.Attribute) and call.func.attr in _KEEPING:
+            self._stored(call.func.value, calls)
+        self.follow(call, calls)
+
+    def _into(self, callee: Function, call: ast.Call, node: ast.expr, calls: Calls) -> None:
+        given = self.program.arguments(call, callee).given
+        name = next((name for name, each in given.items() if each is node), None)
+        parameter = next((each for each in parameters_of(callee) if each.arg == name), None)
+        if parameter is None or call in calls or len(calls) >= _DEPTH:
+            self._end(call, Fate.LOST)
+            return
+        graph = self._flow.graph_of(callee)
+        self._uses([*graph.uses.get(parameter, ()), *graph.captured.get(parameter.arg, ())], (*calls, call))
+
+    def _uses(self, uses: Iterable[ast.Name], calls: Calls) -> None:
+        for use in uses:
+            self.follow(use, calls)
+
+    def _bound(self, target: ast.expr, calls: Calls) -> None:
+        """Go on with what is bound to `target`, whole or in parts."""
+        if isinstance(target, ast.Tuple | ast.List):
+            for each in target.elts:
+                self._bound(each, calls)
+        elif isinstance(target, ast.Starred):
+            self._bound(target.value, calls)
+        elif isinstance(target, ast.Name):
+            graph = self._flow.graph(target)
+            if target.id in graph.shared:
+                self._end(target, Fate.KEPT)
+            self._uses([*graph.uses.get(target, ()), *graph.captured.get(target.id, ())], calls)
+        else:
+            self._stored(target, calls)
+
+    def _stored(self, target: ast.expr, calls: Calls) -> None:
+        """Go on with all that may find it in the container, or object, that `target` is a part of."""
+        root = root_of(target)
+        definitions = self._flow.definitions(root) if isinstance(root, ast.Name) else ()
+        is_outer = isinstance(target, ast.Attribute) or any(isinstance(each, ast.arg) for each in definitions)
+        if not isinstance(root, ast.Name) or not definitions or is_outer:
+            self._end(target, Fate.KEPT)
+            return
+        graph = self._flow.graph(root)
+        for each in definitions:
+            self._uses([use for use in graph.uses.get(each, ()) if use is not root], calls)
+        self._uses(graph.captured.get(root.id, ()), calls)
+
+    def _returned(self, node: ast.AST, calls: Calls) -> None:
+        """Go on after the call that led here, or else each in this file."""
+        function = node if isinstance(node, ast.Lambda) else self.program.function_of(node)
+        sites: Sequence[ast.AST] = self.program.call_sites(function) if function is not None else ()
+        for site in sites:
+            if not isinstance(site, ast.Call) or self.program.callee(site) is not function:
+                self._end(site, Fate.LOST)
+            elif not calls or site is calls[-1]:
+                self.follow(site, calls[:-1])
+        if not sites and not calls:
+            self._end(node, Fate.RETURNED)
+
+
+def _has_none(value: Value) -> bool:
+    """Is it known to hold no tensor, or none that could have a graph?"""
+    is_plain = value.kind in _HARMLESS or value.dtype in ("int", "bool")
+    return is_plain or (bool(value.items) and all(map(_has_none, value.items or ())))

@@ -1,0 +1,56 @@
+"""Tells which context managers may end an exception that leaves their block, so that what follows the block runs."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from perflint.analysis.facts import Program
+from perflint.analysis.memory.python import PURE_PACKAGES
+from perflint.analysis.values.values import Kind
+from perflint.syntax.walk import own_nodes
+
+_SWALLOW = frozenset({"suppress", "ExitStack", "AsyncExitStack"})  # of contextlib, by their purpose
+_PASSES = frozenset({"__exit__", "__aexit__"})
+
+
+def may_swallow(program: Program, manager: ast.expr) -> bool:
+    """May an exception in the block of `manager` end there? Of those not analysed, any may end it."""
+    called = manager.func if isinstance(manager, ast.Call) else manager
+    value = program.value(called)
+    if value.kind is Kind.LIBRARY:
+        package, _, name = value.name.rpartition(".")
+        return name in _SWALLOW or package.partition(".")[0] not in (*PURE_PACKAGES, "torch")
+    if isinstance(value.node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return _may_catch(program, value.node)
+    built = program.value(manager).node
+    return not isinstance(built, ast.ClassDef) or any(
+        isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each.name in _PASSES and _may_be_true(each)
+        for each in _bodies(program, built)
+    )
+
+
+def _bodies(program: Program, node: ast.ClassDef) -> Iterable[ast.stmt]:
+    """What the class and its bases in the file define."""
+    bases = program.base_names(node)
+    for each in program.of_type(ast.ClassDef):
+        if each is node or f"@{each.name}" in bases:
+            yield from each.body
+
+
+def _may_catch(program: Program, function: ast.AST) -> bool:
+    """Does a generator, of which a manager is made, yield where an exception may be handled?"""
+    yields = (node for node in own_nodes(function) if isinstance(node, ast.Yield))
+    return any(
+        bool(getattr(around, "handlers", ()))
+        or any(may_swallow(program, each.context_expr) for each in getattr(around, "items", ()))
+        for node in yields
+        for around in program.ancestors(node)
+        if around is not function
+    )
+
+
+def _may_be_true(function: ast.AST) -> bool:
+    """May it return something true?"""
+    given = (node.value for node in own_nodes(function) if isinstance(node, ast.Return) and node.value is not None)
+    return any(not isinstance(each, ast.Constant) or bool(each.value) for each in given)

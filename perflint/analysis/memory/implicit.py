@@ -1,0 +1,179 @@
+"""What nodes do to memory by code that no call shows: special methods, properties, descriptors."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from perflint.analysis.ir.graph import Outer
+from perflint.analysis.ir.graph import Value as IRValue
+from perflint.analysis.memory.calls import Calls
+from perflint.analysis.memory.library import is_library
+from perflint.analysis.memory.locations import ANY, ELEMENTS, NOWHERE, Location, Locations, Origin
+from perflint.analysis.memory.special_methods import ITERATION, Names, run_by
+from perflint.analysis.values.values import UNKNOWN, Kind, Value
+from perflint.syntax.arguments import arguments_of, parameters_of
+from perflint.syntax.walk import FUNCTIONS, Function
+
+_COPIES = frozenset({"copy.copy", "copy.deepcopy"})
+_NEW = (ast.List, ast.Tuple, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Compare)
+_REPLACES = frozenset("load_state_dict to cuda cpu half float double bfloat16 type _apply apply".split())  # of modules
+
+
+class ImplicitCalls(Calls):
+    """The memory of one function, and what runs in it without a call. An object is of a class of the file if it may be.
+
+    Tensors, numbers and what libraries make are of none; what is not known, such as a parameter, may be of any.
+    """
+
+    def special(self, node: ast.AST) -> Locations:
+        """What the special methods give that a node may run, whose effects are noted."""
+        if not self.specials.methods:
+            return NOWHERE
+        if isinstance(node, ast.Call):
+            self._run_by_library(node)
+            return NOWHERE
+        found: Locations = NOWHERE
+        for names, operand, others in run_by(node):
+            given = self.of(operand)
+            results = self._run(node, names, given, self.program.value(operand), *map(self.of, others))
+            if names is ITERATION:
+                self.cells.store(given, ELEMENTS, results)
+            elif isinstance(node, ast.withitem):
+                self.cells.store(given, ANY, results)
+            found |= results
+        return found
+
+    def _run(self, node: ast.AST, names: Names, places: Locations, value: Value, *others: Locations) -> Locations:
+        """Run the methods called `names` of what may be at `places`, and is known as `value`."""
+        methods = (each for name in names if self.is_run(name) for each in self.specials.methods.get(name, ()))
+        return self._run_of(node, methods, places, value, *others)
+
+    def _run_of(
+        self, node: ast.AST, methods: Iterable[Function], places: Locations, value: Value, *others: Locations
+    ) -> Locations:
+        found: Locations = NOWHERE
+        for method in methods:
+            of_class = frozenset(each for each in places if self._may_be_of(each, value, method))
+            if of_class and method is not self.graph.scope:  # which does the same to the object inside as to its own
+                found |= self.run(method, node, {0: of_class, **dict(enumerate(others, 1))})
+        return found
+
+    def _may_be_of(self, place: Location, value: Value, method: Function) -> bool:
+        """May what is at `place`, and is known as `value`, be an instance of the class of `method`?"""
+        if not self.specials.is_of(value, method):
+            return False
+        root = place.root
+        if place.is_outside or (isinstance(value.node, ast.ClassDef) and value.sure):
+            return True
+        if isinstance(root, ast.Call):
+            made = self.program.value(root)
+            is_new = is_library(self.program, root) and self.program.qualified(root.func) not in _COPIES
+            return self.specials.is_of(made, method) and not is_new
+        return not isinstance(root, (*_NEW, *FUNCTIONS, ast.ClassDef))
+
+    def _run_by_library(self, call: ast.Call) -> None:
+        """Unanalysed code may run the special methods of what it is given, and of the items of that."""
+        if self._callee(call) is not None or self._dispatched(call):
+            return
+        names = self.specials.by_library(self.program.qualified(call.func))
+        for each in arguments_of(call):
+            places, value = self.of(each), self.program.value(each)
+            is_object = value.sure and value.kind is Kind.INSTANCE
+            self._run(call, (*names, "__call__") if is_object else names, places, value)
+            if value.kind is not Kind.TENSOR:
+                self._run(call, names, self.cells.load(places, ELEMENTS), value.item or UNKNOWN)
+
+    # -- attributes
+
+    def read(self, node: ast.AST, base: Locations, name: str, value: Value) -> Locations:
+        """What reading an attribute runs: a property, `__getattr__`, a descriptor; gives what they return."""
+        found = self._run_of(node, self.specials.getters.get(name, ()), base, value)
+        found |= self._run(node, ("__getattr__", "__getattribute__"), base, value)
+        if name in self.specials.described:
+            found |= self._described(node, "__get__", base)
+        return found
+
+    def bind_attribute(self, node: ast.AST, objects: Locations, name: str, values: Locations) -> None:
+        """`object.name = value`, by a setter, `__setattr__` or a descriptor where its class has one."""
+        super().bind_attribute(node, objects, name, values)
+        names = self.specials.setters if name == ANY else (name,)
+        for each in names:
+            self._run_of(node, self.specials.setters.get(each, ()), objects, UNKNOWN, values)
+        self._run(node, ("__setattr__",), objects, UNKNOWN, NOWHERE, values)
+        if name in self.specials.described or name == ANY:
+            self._described(node, "__set__", objects, values)
+
+    def delete(self, node: ast.Delete) -> None:
+        """`del object.name`, `del items[0]`."""
+        for target in node.targets:
+            if isinstance(target, ast.Subscript):
+                self.write(node, self.of(target.value))
+            elif isinstance(target, ast.Attribute):
+                places, value = self.of(target.value), self.program.value(target.value)
+                self.write(node, places, attribute=target.attr)
+                self._run_of(node, self.specials.deleters.get(target.attr, ()), places, value)
+                self._run(node, ("__delattr__",), places, value)
+                if target.attr in self.specials.described:
+                    self._described(node, "__delete__", places)
+
+    def _described(self, node: ast.AST, name: str, base: Locations, *others: Locations) -> Locations:
+        """Run the descriptors of the program, one of which the attribute may be."""
+        found: Locations = NOWHERE
+        for method in self.specials.methods.get(name, ()) if self.is_run(name) else ():
+            if method is not self.graph.scope:
+                found |= self.run(method, node, {0: NOWHERE, **dict(enumerate((base, *others), 1))})
+        return found
+
+    # -- code of others
+
+    def leave(self, node: ast.withitem) -> None:
+        """What a context manager does when it is left."""
+        if isinstance(self.program.parent(node), ast.AsyncWith):
+            self.suspend(node, node.context_expr)
+        elif not is_library(self.program, node.context_expr):
+            self.write(node, self.of(node.context_expr), deep=True)
+
+    def suspend(self, node: ast.AST, given: ast.expr | None) -> None:
+        """Other code runs here: it may write to all that it was given, and to what lies outside."""
+        scope = self.graph.scope
+        parameters = parameters_of(scope) if isinstance(scope, FUNCTIONS) else []
+        places = self.globals_read().union(Location(Origin.PARAMETER, each) for each in parameters)
+        self.write(node, places | (self.of(given) if given is not None else NOWHERE), deep=True)
+
+    def globals_read(self) -> Locations:
+        """The data of scopes around this one that it reads."""
+        names = {each.name for name, each in self.graph.values.items() if self._is_data_outside(name, each)}
+        return frozenset().union(*map(self.outside, names))
+
+    def _is_data_outside(self, name: ast.AST, value: IRValue) -> bool:
+        kinds = (Kind.LIBRARY, Kind.FUNCTION, Kind.CLASS)
+        return isinstance(value, Outer) and self.program.value(name).kind not in kinds
+
+    # -- methods of base classes
+
+    def result(self, call: ast.Call) -> Locations:
+        """What a call may evaluate to. Its writes and stores are noted."""
+        func = call.func
+        if self.program.qualified(func) == "builtins.super":
+            return self._object
+        base = getattr(getattr(func, "value", None), "func", None)
+        if isinstance(func, ast.Attribute) and base is not None and self.program.qualified(base) == "builtins.super":
+            return self._of_base(call, func.attr)
+        return super().result(call)
+
+    @property
+    def _object(self) -> Locations:
+        """The object whose method this function is."""
+        scope = self.graph.scope
+        parameters = parameters_of(scope) if isinstance(scope, FUNCTIONS) else []
+        return frozenset(Location(Origin.PARAMETER, each) for each in parameters[:1])
+
+    def _of_base(self, call: ast.Call, name: str) -> Locations:
+        """`super().method(x)`: of a base in the file, of a library's class, or of one not analysed."""
+        scope = self.graph.scope
+        known = self.specials.inherited(scope, name) if isinstance(scope, FUNCTIONS) else []
+        if known:
+            return frozenset().union(*(self._called(call, each) for each in known))
+        is_quiet = name.startswith("__") or (self.specials.is_of_library(scope) and name not in _REPLACES)
+        return self._kept(call) if is_quiet else super().result(call)

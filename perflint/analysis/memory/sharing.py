@@ -1,0 +1,237 @@
+"""Finds names of different functions for one storage: parameters, attributes and variables of the module."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from itertools import product
+
+from perflint import torch_ops
+from perflint.analysis.facts import Program
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition, Outer, Step, Value, sources_of
+from perflint.analysis.memory.locations import ELEMENTS, Location, Locations, Origin
+from perflint.analysis.memory.python import VIEWS
+from perflint.analysis.values.values import Kind
+from perflint.syntax.arguments import arguments_of, parameters_of
+from perflint.syntax.walk import FUNCTIONS, Function
+
+_ANY = "?"  # some part
+_EACH = "[each]"  # some item
+_MOST = 100  # nodes on the way to where a value comes from
+_LONGEST = 4
+_PLAIN = frozenset({Kind.NUMBER, Kind.STRING, Kind.NONE, Kind.DEVICE, Kind.LIBRARY, Kind.FUNCTION, Kind.CLASS})
+_NAMED = frozenset({"register_buffer", "register_parameter", "setattr"})  # whose last two arguments are name and value
+
+Path = tuple[str, ...]  # ".name" for an attribute, "[0]" for an item
+Part = tuple[ast.AST | str, Path]  # a part of what a node gives, or of a variable of a scope around
+
+
+class Sharing:
+    """The storage that names of one program share, as its own calls and assignments give it to them.
+
+    It is told by definitions alone, and not by effects, so that every points-to analysis may start from it. Nothing is
+    known of the calls of other files.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._program, self._flow = program, program.get(Flow)
+        self._parameters: dict[Function, Mapping[ast.AST | str, set[Location]]] = {}
+
+    def of_parameter(self, node: ast.arg, function: Function) -> Locations:
+        """What a parameter of `function` may refer to by another name, as the calls in sight give it."""
+        if function not in self._parameters:
+            self._parameters[function] = self._given(function)
+        return frozenset(self._parameters[function].get(node, ()))
+
+    def has_all_callers(self, function: Function) -> bool:
+        """Are all calls of `function` in sight, so that they tell what its parameters share?"""
+        sites = self._program.call_sites(function)
+        is_called = bool(sites) and all(isinstance(each, ast.Call) for each in sites)
+        is_private = getattr(function, "name", "_").startswith("_") or self._program.function_of(function) is not None
+        return is_called and (is_private or self._program.is_script)
+
+    def of_attribute(self, name: str) -> frozenset[str]:
+        """The other attributes under which objects may hold what they hold as `name`."""
+        return self._attributes.get(name, frozenset())
+
+    def of_variable(self, name: str) -> frozenset[str]:
+        """The other variables of the module that may share the storage of `name`."""
+        return self._variables.get(name, frozenset())
+
+    @cached_property
+    def _attributes(self) -> Mapping[str, frozenset[str]]:
+        holders: defaultdict[Part, set[str]] = defaultdict(set)
+        for attribute, value in self._stores():
+            for root, path in self._roots([(value, ())]):
+                if _ANY not in path:  # objects that are made of the same seldom share a tensor
+                    holders[root, path].add(attribute)
+                    if path and path[-1].startswith("."):
+                        holders[root, path].add(path[-1][1:])
+        return _grouped(holders.values())
+
+    def _stores(self) -> Iterator[tuple[str, ast.expr]]:
+        for node in self._program.of_type(ast.Assign):
+            yield from ((each.attr, node.value) for each in node.targets if isinstance(each, ast.Attribute))
+        for call in self._program.of_type(ast.Call):
+            name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+            word = call.args[-2] if name in _NAMED and len(call.args) > 1 else None
+            if isinstance(word, ast.Constant) and isinstance(word.value, str):
+                yield word.value, call.args[-1]
+
+    @cached_property
+    def _variables(self) -> Mapping[str, frozenset[str]]:
+        holders: defaultdict[Part, set[str]] = defaultdict(set)
+        for name, bindings in self._flow.graph_of(self._program.tree).bindings.items():
+            for root, path in self._roots(part for each in bindings for part in self._bound(each, ())):
+                holders[root, path] |= {name, root} if isinstance(root, str) else {name}
+        return _grouped(holders.values())
+
+    def _given(self, function: Function) -> Mapping[ast.AST | str, set[Location]]:
+        """What each parameter may be, besides itself: part of another one, or of a variable of a scope around."""
+        found: defaultdict[ast.AST | str, set[Location]] = defaultdict(set)
+        for site in self._program.call_sites(function):
+            if not isinstance(site, ast.Call) or self._program.callee(site) is not function:
+                continue
+            given = {
+                Location(Origin.PARAMETER, each): set(self._roots([(value, ())]))
+                for each, value in self._arguments(site, function)
+            }
+            around = {each: set(self._roots(parts)) for each, parts in self._around(site, function)} if given else {}
+            for one, (other, others) in product(given, (given | around).items()):
+                for (root, path), (base, prefix) in product(given[one], others if one is not other else ()):
+                    if root == base and len(prefix) <= len(path) and all(map(_may_be_one, path, prefix)):
+                        found[one.root].add(_part(other, path[len(prefix) :]))
+            for one, parts in given.items():
+                outer = [(Location(Origin.OUTER, root), path) for root, path in parts if isinstance(root, str)]
+                found[one.root].update(_part(place, path) for place, path in outer)
+        return found
+
+    def _arguments(self, site: ast.Call, function: Function) -> Iterator[tuple[ast.arg, ast.expr]]:
+        """What `site` gives to which parameter, if that may be a tensor or hold one."""
+        by_name = {each.arg: each for each in parameters_of(function)}
+        for name, value in self._program.arguments(site, function).given.items():
+            if self._program.value(value).kind not in _PLAIN:
+                yield by_name[name], value
+        is_new = self._program.value(site.func).kind is Kind.CLASS
+        if by_name and not is_new and self._program.is_bound(site, function):
+            is_named = isinstance(site.func, ast.Attribute) and site.func.attr == getattr(function, "name", "")
+            receiver = site.func.value if is_named and isinstance(site.func, ast.Attribute) else site.func
+            yield next(iter(by_name.values())), receiver
+
+    def _around(self, site: ast.Call, function: Function) -> Iterator[tuple[Location, list[Part]]]:
+        """The variables of the function around `site` that `function`, inside of it, may read."""
+        graph = self._flow.graph(site)
+        if function in graph.inner and isinstance(graph.scope, FUNCTIONS):
+            for name in graph.captured.keys() & graph.bindings.keys():
+                yield Location(Origin.OUTER, name), [p for each in graph.bindings[name] for p in self._bound(each, ())]
+
+    # -- where values come from
+
+    def _roots(self, parts: Iterable[Part]) -> Iterator[Part]:
+        """The parameters, variables of scopes around and new values that hold the storage of `parts`."""
+        pending = [*parts]
+        seen = set(pending)
+        while pending:
+            root, path = pending.pop()
+            sources = None if isinstance(root, str) else self._sources(root, path)
+            if sources is None:
+                yield root, path
+            for source, steps in sources or ():
+                each = source, (*steps[:_LONGEST], _ANY) if len(steps) > _LONGEST else steps
+                if each not in seen and len(seen) < _MOST:
+                    seen.add(each)
+                    pending.append(each)
+
+    def _sources(self, node: ast.AST, path: Path) -> list[Part] | None:
+        """What else holds the storage of this part of `node`; None where nothing does."""
+        match node:
+            case ast.Name():
+                value = self._flow.graph(node).read(node)
+                return [*self._of_value(value, path)] if value is not None and isinstance(node.ctx, ast.Load) else None
+            case ast.Attribute():
+                attribute = torch_ops.of_attribute(node.attr)
+                return [(node.value, path if attribute is not None and attribute.shares else (f".{node.attr}", *path))]
+            case ast.Subscript():
+                return [(node.value, path if isinstance(node.slice, ast.Slice) else (_item(node.slice), *path))]
+            case ast.IfExp():
+                return [(node.body, path), (node.orelse, path)]
+            case ast.BoolOp():
+                return [(each, path) for each in node.values]
+            case ast.NamedExpr() | ast.Starred():
+                return [(node.value, path)]
+            case ast.Tuple() | ast.List():
+                elements = enumerate(node.elts)
+                return [(each, path[1:]) for at, each in elements if not path or _may_be_one(f"[{at}]", path[0])]
+            case ast.Call():
+                return self._of_call(node, path)
+        return None
+
+    def _of_value(self, value: Value, path: Path) -> Iterator[Part]:
+        pending, seen = [value], set[Value]()
+        while pending:
+            new = {*sources_of(pending.pop())} - seen
+            seen |= new
+            for each in new:
+                if isinstance(each, Outer) or (isinstance(each, Definition) and self._is_of_module(each)):
+                    yield each.name, path
+                elif isinstance(each, Definition) and each.updates is not None:
+                    pending.append(each.updates)
+                elif isinstance(each, Definition):
+                    yield from self._bound(each, path)
+
+    def _is_of_module(self, definition: Definition) -> bool:
+        return not isinstance(definition.node, ast.arg) and self._program.function_of(definition.node) is None
+
+    def _bound(self, definition: Definition, path: Path) -> Iterator[Part]:
+        if definition.source is None or definition.updates is not None:
+            yield definition.node, path
+        else:
+            yield definition.source, (*map(_step, definition.steps), *path)
+
+    def _of_call(self, call: ast.Call, path: Path) -> list[Part] | None:
+        """The arguments that a call may return, or show."""
+        name = self._program.qualified(call.func)
+        if self._program.value(call.func).kind is Kind.CLASS:  # an object may keep what it is made of
+            return [(each, (_ANY,)) for each in arguments_of(call) if self._program.value(each).kind not in _PLAIN]
+        if name.rpartition(".")[2] in VIEWS and not name.startswith("torch."):
+            return [(each, path) for each in call.args[:1]]
+        method = call.func.attr if isinstance(call.func, ast.Attribute) and not name else ""
+        operation = torch_ops.of_method(method) if method else torch_ops.of_function(name)
+        if operation is None or self._program.callee(call) is not None:
+            return None
+        shared = (*operation.views, *operation.may_return)
+        return [(each, path) for argument in shared for each in argument.of(call)] or None
+
+
+def _step(step: Step) -> str:
+    return f"[{step}]" if isinstance(step, int) else _EACH if step == "each" else _ANY
+
+
+def _item(index: ast.expr) -> str:
+    is_one = isinstance(index, ast.Constant) and isinstance(index.value, str | int)
+    return f"[{index.value!r}]" if is_one and isinstance(index, ast.Constant) else _EACH
+
+
+def _may_be_one(one: str, other: str) -> bool:
+    if one.startswith("[") and other.startswith("["):
+        return one == other or _EACH in (one, other)
+    return one == other or _ANY in (one, other)
+
+
+def _part(place: Location, path: Path) -> Location:
+    """The part of `place` at the end of `path`."""
+    for step in path:
+        place = place.part(step[1:] if step.startswith(".") else ELEMENTS)
+    return place
+
+
+def _grouped(groups: Iterable[set[str]]) -> Mapping[str, frozenset[str]]:
+    """For each name the others of its groups, and of the groups of these."""
+    whole: dict[str, set[str]] = {}
+    for group in groups:
+        merged = group.union(*(whole.get(name, ()) for name in group))
+        whole.update(dict.fromkeys(merged, merged))
+    return {name: frozenset(merged - {name}) for name, merged in whole.items() if len(merged) > 1}

@@ -1,0 +1,112 @@
+"""The host waits for the copy of each batch, although the batch lies in pinned memory.
+
+## What it does
+
+Reports `.to(device)` and `.cuda()` without `non_blocking=True` of what a loop takes out of a loader with
+`pin_memory`: the batch, or parts of it. Left alone are batches that are converted first or on the way, as that makes
+another tensor in memory that is not pinned, loaders that a framework prepares, and programs for Apple's GPUs.
+
+## Why it is slow
+
+A copy from pinned memory could run beside the host's work, which queues the next operations meanwhile. Without the
+keyword the host waits until all of it has arrived.
+
+## Example
+
+```python
+loader = DataLoader(dataset, batch_size=64, num_workers=4, pin_memory=True)
+for images, labels in loader:
+    output = model(images.to(device))
+```
+
+## Use instead
+
+```python
+for images, labels in loader:
+    output = model(images.to(device, non_blocking=True))
+```
+
+## Fix safety
+
+`exact`: the device runs the copy before what is queued behind it, and torch keeps the pinned memory until then. There
+is no fix where the batch may be written to on the host afterwards, where a `collate_fn`, or a loader that is not
+torch's own, makes it, for the `.to` of other classes may not take the keyword, or where the loop comes by way of
+another file.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from perflint import api
+from perflint.api import Blocked, Finding, Fix, LoaderCall, Move, Options, Program, Rule, Safety, State
+
+_OWN = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"})
+
+
+class BlockingCopy(Rule):
+    """Copies of pinned batches to the device, at the method's name."""
+
+    group = "sync"
+    triggers = (".to(", ".cuda(")
+
+    def check(self, program: Program, options: Options) -> Iterator[Finding]:
+        """Yield each copy of a batch, or of a part of one, which pins none of its time."""
+        if program.is_test or "pin_memory" not in program.text or ".prepare(" in program.text or "mps" in program.text:
+            return
+        loops = {
+            loop: loader
+            for loader in api.loaders(program)
+            if loader.pinned.state is State.ON
+            for loop in api.walks(program, loader)
+        }
+        for call in program.of_type(ast.Call) if loops else ():
+            move = api.move(program, call)
+            origins = api.origins(program, _batch(move.tensor)) if move is not None else []
+            if move is None or not origins or not all(each in loops for each in origins) or not _waits(move):
+                continue
+            fixes, blocked = api.tried(_fix, program, move, [loops[each] for each in origins if each in loops])
+            message = "the host waits until the batch is copied, though it lies in pinned memory"
+            yield self.finding(api.call_span(program, call), message, kind="batch", fixes=fixes, blocked=blocked)
+
+
+def _batch(tensor: ast.expr) -> ast.expr:
+    """What the tensor is a part of."""
+    while isinstance(tensor, ast.Subscript | ast.Attribute):
+        tensor = tensor.value
+    return tensor
+
+
+def _waits(move: Move) -> bool:
+    """Is nothing said of waiting, and nothing but the place changed, of what is no result of a call?"""
+    is_plain = isinstance(_batch(move.tensor), ast.Name) and not move.casts and move.like is None
+    return is_plain and not any(each.arg in ("non_blocking", None) for each in move.call.keywords)
+
+
+def _is_given(program: Program, node: ast.AST, batch: ast.expr) -> bool:
+    """Is the batch on the host itself, by its name, an argument of the call?"""
+    flow, call = api.flow(program), node if isinstance(node, ast.Call) else None
+    given = [*call.args, *(each.value for each in call.keywords)] if call is not None else []
+    roots = [root for each in given if isinstance(root := _batch(each), ast.Name)]
+    own = flow.definitions(batch) if isinstance(batch, ast.Name) else frozenset()
+    return any(own & flow.definitions(each) for each in roots)
+
+
+def _fix(program: Program, move: Move, loaders: list[LoaderCall]) -> Fix:
+    """The keyword; raises Blocked."""
+    for loader in loaders:
+        if program.qualified(loader.call.func) not in _OWN:
+            raise Blocked("the loader isn't torch's own: its batches may be of a class of their own", loader.call)
+        if (makes := loader.argument("collate_fn")) is not None:
+            raise Blocked("the `.to` of what `collate_fn` makes may not take the keyword", makes)
+        size = loader.argument("batch_size")
+        if isinstance(size, ast.Constant) and size.value is None:
+            raise Blocked("without batches, items are what the dataset makes of them", loader.call)
+    for write in api.written_after(program, move.tensor, move.call):
+        if write.is_in_sight or _is_given(program, write.node, _batch(move.tensor)):
+            raise Blocked("the batch may be written to on the host while it is copied", write.node)
+    if not api.takes_keywords(move.call) or not move.is_certain or len(move.call.args) > 1:
+        raise Blocked("the call's arguments leave no room for a keyword")
+    keyword = ("non_blocking", api.expression("True"))
+    return Fix("add non_blocking=True", Safety.EXACT, api.rewrite(program, api.AddKeywords(move.call, (keyword,))))
