@@ -15,7 +15,7 @@ from typing import Any
 from perflint.cli.session import configured
 from perflint.documents.disk import write_text
 from perflint.engine.errors import UserError
-from perflint.project.figures import FOLDER, VERDICTS
+from perflint.project.figures import FOLDER, VERDICTS, made
 from perflint.shim.plan import project_of
 from perflint.shim.planning import Project
 from perflint.verify import verdicts
@@ -33,7 +33,7 @@ from perflint.verify.verdict import Verdict
 
 REPORT = "report.html"
 _LAUNCHER = ("torchrun", "torch.distributed.run")  # a command, and the module that it is
-_LEAVING = 2.0  # seconds to end what runs, and to write the report
+_LEAVING = 3.0  # seconds to end what runs, and to write the report
 _ASKED = ("warm_up", "window", "pairs", "rounds", "horizon")
 
 
@@ -68,7 +68,7 @@ class Session:
             variants = self._variants(course, project, budget, tell)
             examination = Examination(course, variants, budget, guardian.folder, tell, monitor, asked)
             verdict = replace(examination.verdict(), spent=course.ledger.spent)
-        verdicts.add(self._folder / VERDICTS, verdict)
+        verdicts.add(made(self._root) / VERDICTS, verdict)
         write_text(self.report, page(verdict))
         return verdict
 

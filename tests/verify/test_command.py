@@ -46,6 +46,7 @@ def test_a_lifted_loop_is_verified_from_first_look_to_report(tmp_path: Path) -> 
         assert side.timeline is not None and side.timeline.lanes == (HOST, LOADER)
         assert side.timeline.share(HOST) + side.timeline.share(LOADER) == pytest.approx(1)
     assert "<html" in (tmp_path / ".perflint" / "report.html").read_text(encoding="utf-8")
+    assert (tmp_path / ".perflint" / ".gitignore").read_text() == "*\n"
 
 
 def test_where_there_is_no_fix_nothing_is_run(tmp_path: Path) -> None:
