@@ -15,7 +15,7 @@ class Share(float, Enum):
     RACE = 0.5  # what is kept for races, at most, while results are compared
     FURTHER = 0.05  # a run of the original beyond the steps that are compared, from there on
     SEEDS = 0.25  # runs of one variant with several seeds
-    LEAVING = 0.04  # what comes after the last run, at most
+    LEAVING = 0.06  # what comes after the last run, at most
 
 
 @dataclass(frozen=True)

@@ -104,8 +104,8 @@ class Protocol:
     """A measurement: `pairs` of windows of `window` steps, after `warm_up` steps, in each of `rounds`.
 
     Without a `unit` whole runs are timed, one a round. `horizon` steps are compared. A program is given up that takes
-    `patience` seconds to a step that it has leave for; all of it may take `seconds`. After the first round, `observed`
-    steps are observed.
+    `patience` seconds to a step that it has leave for; all of it may take `seconds`. In the first round, starts are
+    timed one by one if it `times_starts`, and `observed` steps are observed after it.
     """
 
     unit: str = ""
@@ -117,6 +117,7 @@ class Protocol:
     patience: float = 60.0
     observed: int = 0
     seconds: float = math.inf
+    times_starts: bool = True
 
     @property
     def shorter(self) -> Protocol:
@@ -142,7 +143,9 @@ class Schedule:
         chosen = replace(_chosen(self.look, variants, budget), **self.asked)  # type: ignore[arg-type]
         steps = max(chosen.horizon, chosen.warm_up + chosen.pairs * chosen.window)
         longest = self.look.until(steps) if chosen.unit else self.look.seconds
-        return replace(chosen, patience=patience(longest), seconds=budget)
+        starts = chosen.rounds * variants * self.look.until(chosen.warm_up) if chosen.unit else 0.0
+        is_tight = starts > _FOR_STARTS * budget
+        return replace(chosen, patience=patience(longest), seconds=budget, times_starts=not is_tight)
 
     def recordings(self, seconds: float) -> Protocol:
         """That of recordings that take about so many seconds in all: of slow steps, fewer are compared."""

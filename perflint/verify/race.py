@@ -325,7 +325,8 @@ def _warm_up(
     lanes: list[_Lane], stack: ExitStack, begin: Begin, group: Sequence[Variant], protocol: Protocol, number: int
 ) -> None:
     """Add warm lanes, started side by side, but in the first round one by one where the start is timed."""
-    first = [variant for variant in group if number == 0 and variant.name in _SHOWN]
+    is_timed = number == 0 and protocol.times_starts
+    first = [variant for variant in group if is_timed and variant.name in _SHOWN]
     rest = [variant for variant in group if variant not in first]
     for some in [*([variant] for variant in first), rest]:
         begun = [_Lane(variant, stack.enter_context(begin(variant)), protocol) for variant in some]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
 from perflint.verify import libraries
+from perflint.verify.forks import SERVER, Popen
 from perflint.verify.messages import Kind, Program
 from tests import forks
 
@@ -67,6 +69,13 @@ def test_a_program_that_changes_its_environment_imports_after_that(
 def test_a_program_that_is_no_file_of_its_own_starts_by_itself(folder: Path) -> None:
     assert found(folder, "", name="missing.py") is None
     assert found(folder, "", Kind.MODULE, "vision") is None
+
+
+def test_without_a_server_a_program_starts_by_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(SERVER, str(tmp_path / "gone"))
+    with Popen([sys.executable, "-c", "print('started')"], stdout=PIPE, text=True) as process:
+        assert process.communicate()[0] == "started\n"
+    assert process.returncode == 0
 
 
 def test_a_process_with_threads_is_none_to_fork_from() -> None:

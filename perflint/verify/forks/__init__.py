@@ -13,6 +13,7 @@ import atexit
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -50,20 +51,28 @@ class Popen(subprocess.Popen[Any]):
         executable, preexec, _, fds, cwd, env, _, _, shell, stdin, _, _, stdout, _, stderr, *identity = others
         environment, folder = {**(os.environ if env is None else env)}, os.path.realpath(cwd or ".")
         plain = not (executable or preexec or fds or shell) and not isinstance(args, str | os.PathLike)
-        place = ""
         if plain and _can_be_forked([*map(os.fspath, args)], folder, environment):
-            place = address(environment, self._libraries)
-        if not place:
+            order = [*map(os.fspath, args)][1:], folder, environment, identity[5]
+            pipes = [usual if pipe == -1 else pipe for usual, pipe in enumerate((stdin, stdout, stderr))]
+            if place := address(environment, self._libraries):
+                self._order(place, json.dumps(order).encode(), pipes)
+        if self._status is None:
             super()._execute_child(args, *others)  # type: ignore[misc]
             return
-        order = [*map(os.fspath, args)][1:], folder, environment, identity[5]
-        self._status = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._status.connect(place)
-        pipes = [usual if pipe == -1 else pipe for usual, pipe in enumerate((stdin, stdout, stderr))]
-        socket.send_fds(self._status, [json.dumps(order).encode()], pipes)
-        self.pid = int(self._status.recv(64))
         self._child_created = True
         self._close_pipe_fds(*others[9:15])  # type: ignore[attr-defined]
+
+    def _order(self, place: str, order: bytes, pipes: Sequence[int]) -> None:
+        """Have a process forked, unless the server is gone by now."""
+        status = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            status.connect(place)
+            socket.send_fds(status, [order], pipes)
+            self.pid = int(status.recv(64))
+        except (OSError, ValueError):
+            status.close()
+        else:
+            self._status = status
 
     def _internal_poll(self, *given: Any, **more: Any) -> int | None:
         if self._status is None:
@@ -81,7 +90,7 @@ class Popen(subprocess.Popen[Any]):
         assert self._status is not None
         self._status.settimeout(timeout)
         try:
-            self.returncode = int(self._status.recv(64))
+            self.returncode = int(self._status.recv(64) or -signal.SIGKILL)  # nobody is left to tell
         except (BlockingIOError, TimeoutError):
             return None
         self._status.close()
@@ -142,6 +151,7 @@ class _Server:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            start_new_session=True,  # an interrupt is for those who use it
         )
         atexit.register(self._end)
 
