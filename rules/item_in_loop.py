@@ -35,22 +35,43 @@ for images, labels in loader:
 total = float(total)
 ```
 
-Values that control flow, output or host arithmetic need in every iteration have no such form: report every few steps,
-pass the detached tensor to meters, choose with `torch.where`.
+What is only put out needs no wait, either:
+
+```python
+    later(lambda loss, step=step: print(f"{step}: {loss.item():.4f}"), loss)
+```
+
+Values that control flow or host arithmetic need in every iteration have no such form: report every few steps, pass the
+detached tensor to meters, choose with `torch.where`.
 
 ## Fix safety
 
-A sum is kept on the device and read once behind the loop, where the variable becomes the Python number that it was,
+A sum is kept on the device and read once after the loop, where the variable becomes the Python number that it was,
 also after zero iterations. Floats are added in 64 bits, as Python does: `exact`. It is `rounding` if the program
 mentions a device without 64-bit floats, or any accelerator, if the value is divided before it is added,
 or if it is added to a float tensor. It is `behaviour` if the value may be an integer that would become a float, and
 where a sum of integers that don't just count something might pass 2**63, which a Python number may.
-What is appended to an empty list is cloned and read in one go behind the loop: `exact`; the values stay in the device's
+What is appended to an empty list is cloned and read in one go after the loop: `exact`; the values stay in the device's
 memory until then. Reads below a periodic guard are converted there. There is no fix if the variable escapes before the
 loop ends, an attribute also through a hook that the file registers, if another read of the same value remains in the
 same iteration, or if the value may be complex in a file that computes with complex numbers. The fix assumes that
 what has `.item()` and was computed from device tensors is a tensor, that all additions to one variable come from one
 device, and that no code outside of the file reads an attribute before the loop ends, or after an error.
+
+What goes to `print`, `sys.stdout.write`, `logging`, a bar of tqdm or a scalar of a summary writer, and nowhere else, is
+handed to `perflint.runtime.reports.later`: `exact`, and a candidate that waits for `--unsafe`, because the program then
+depends on perflint-torch. The statement stays as it is, in a lambda or a function called `report`: its tensors are
+copied to the host without waiting, and it runs as soon as they have arrived, in order, at most 32 reports behind.
+Numbers, strings and what is read of other objects are bound when it is deferred. Before anything else is written to
+the same stream, log, bar or writer, before another program starts, before an exception ends the program, and at exit,
+all that is outstanding is reported; what can't be copied, or be watched for other output, is reported at once. Other
+statements that print in every iteration of the loop, and would wait for their turn, are deferred with it. A clock that
+the loop reads no longer waits for the device, so that a step seems as long as it takes to launch; a bar shows the
+loss of a step that is a little behind its count. There is no fix where the result of the call is used, where what it
+raises is caught in the function, where something else is computed of the value, where a tensor is shown that tells its
+device or its graph, where the loop flushes a stream in every iteration, where the file calls `os._exit` or `os.kill`,
+or compiles with torch.jit, and where another read of the value remains. It assumes that nothing writes to a file
+descriptor behind Python's back, and that threads which print are not waited for.
 
 ## Measured
 
@@ -58,6 +79,7 @@ One H200, torch 2.11.0, 2026-11-21, before and after `perflint fix`, bitwise the
 pairs; `tests/gpu/measure.py`): 64 small training steps that read the loss, the accuracy and each of 18 gradient norms,
 151.5 ms to 137.0 ms (1.10x); 100 evaluation batches that read the loss and the hits, 15.0 ms to 15.3 ms (0.98x, which
 is within the noise of that run). Where launching kernels takes longer than running them, a wait costs little.
+Deferred reports were not measured yet.
 """
 
 from __future__ import annotations

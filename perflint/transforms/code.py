@@ -69,6 +69,8 @@ class Coder:
                 setattr(marked, name, [ast.Pass()])
         (written,) = cst.parse_module(_text(marked) + "\n").body
         found = written.with_changes(leading_lines=()).visit(_Filling(self))
+        if isinstance(found, cst.FunctionDef) and any(note_of(node).rows):
+            found = _signed_in_rows(found, note_of(node).rows, self.indent)
         assert isinstance(found, cst.SimpleStatementLine | cst.BaseCompoundStatement)
         return found
 
@@ -194,7 +196,7 @@ class _Filling(cst.CSTTransformer):
 
 
 def _handed(argument: cst.Arg) -> tuple[str, str]:
-    """By which stars and keyword an argument is handed over."""
+    """By which stars and keyword an argument is passed."""
     return argument.star, argument.keyword.value if argument.keyword is not None else ""
 
 
@@ -221,6 +223,17 @@ def _in_rows(node: cst.BaseExpression, rows: tuple[int, ...], indent: str) -> cs
     if isinstance(node, cst.Call):
         return node.with_changes(args=laid, whitespace_before_args=row)
     return node.with_changes(elements=laid, lpar=[cst.LeftParen(row)], rpar=[cst.RightParen()])
+
+
+def _signed_in_rows(node: cst.FunctionDef, rows: tuple[int, ...], indent: str) -> cst.FunctionDef:
+    """A function with its parameters on lines of so many each."""
+    params = node.params.params
+    ends = set(itertools.accumulate(rows))
+    row, blank = _line_break(indent), cst.SimpleWhitespace(" ")
+    commas = [cst.Comma(whitespace_after=row if at in ends else blank) for at in range(1, len(params))]
+    last = cst.Comma(whitespace_after=_line_break(""))
+    laid = [each.with_changes(comma=comma) for each, comma in zip(params, [*commas, last], strict=True)]
+    return node.with_changes(params=node.params.with_changes(params=laid), whitespace_before_params=row)
 
 
 def fitted(line: cst.SimpleStatementLine, column: int, indent: str) -> cst.SimpleStatementLine:

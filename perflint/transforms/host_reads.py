@@ -6,14 +6,16 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from perflint.analysis.heat.syncs import Sync
+from perflint.analysis.heat.syncs import Sync, syncs
 from perflint.analysis.program import Program
+from perflint.analysis.values.values import Kind
 from perflint.syntax.walk import receiver_of
 from perflint.transforms.operations import Replace
 from perflint.transforms.template import expression
 
 _LINKS = frozenset({"detach", "cpu", "item", "numpy"})
 _CONVERSIONS = ("float", "int")
+_READS = frozenset({"item", "cpu", "numpy", *_CONVERSIONS})
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Read:
     converts_to: str
 
     def replaced(self, suffix: str) -> Replace:
-        """Puts the tensor itself, with `suffix` behind it, in the place of its value."""
+        """Puts the tensor itself, with `suffix` after it, in the place of its value."""
         return Replace(self.top, expression(f"{{base}}{suffix}", base=self.base))
 
 
@@ -36,7 +38,7 @@ def read_of(program: Program, sync: Sync) -> Read:
     while (above := _above(program, top)) is not None:
         top = above
     base, links = top, list[str]()
-    while (link := _link(program, base)) is not None:
+    while (link := link_of(program, base)) is not None:
         links.append(link[0])
         base = link[1]
     converts_to = next((name for name in ("int", "float") if name in links), "")  # float(int(x)) cuts, too
@@ -48,7 +50,7 @@ def item_of(node: ast.AST) -> ast.expr | None:
     return receiver_of(node, "item")
 
 
-def _link(program: Program, node: ast.AST | None) -> tuple[str, ast.expr] | None:
+def link_of(program: Program, node: ast.AST | None) -> tuple[str, ast.expr] | None:
     """What `node` does to the value of what it is a link behind, and that; None where it is no link."""
     if isinstance(node, ast.Attribute) and node.attr == "data":
         return node.attr, node.value
@@ -64,7 +66,7 @@ def _above(program: Program, node: ast.expr) -> ast.expr | None:
     """The call that is a link behind `node`."""
     parent = program.parent(node)
     call = program.parent(parent) if isinstance(parent, ast.Attribute) else parent
-    link = _link(program, call)
+    link = link_of(program, call)
     return call if isinstance(call, ast.Call) and link is not None and link[1] is node else None
 
 
@@ -76,3 +78,40 @@ def way_to(program: Program, start: ast.expr, end: ast.expr) -> Iterator[tuple[a
         assert parent is not None
         yield parent, child
         child = parent
+
+
+def reads_device(program: Program, node: ast.AST) -> bool:
+    """Does it read a tensor, by `.item()` or the like, or by showing one?"""
+    implicit = program.get(implicit_reads)
+    return any(
+        isinstance(each, ast.expr) and (each in implicit or tensor_read(program, each) is not None)
+        for each in ast.walk(node)
+    )
+
+
+def tensor_read(program: Program, node: ast.expr) -> ast.expr | None:
+    """The tensor that `node` reads, by `.item()` or the like; None where it is no read."""
+    base, reads = node, False
+    while True:
+        func = base.func if isinstance(base, ast.Call) and not base.args else None
+        if isinstance(func, ast.Attribute) and func.attr == "tolist":
+            base, reads = func.value, True
+            continue
+        link = link_of(program, base)
+        if link is None or (link[0] in _CONVERSIONS and program.value(link[1]).kind is not Kind.TENSOR):
+            return base if reads else None
+        base, reads = link[1], reads or link[0] in _READS
+
+
+def _reads_of(program: Program) -> list[Sync]:
+    return list(syncs(program))
+
+
+def implicit_reads(program: Program) -> set[ast.expr]:
+    """The tensors that are read by showing them, and the like."""
+    return {sync.tensor for sync in program.get(_reads_of) if not sync.explicit}
+
+
+def waiting_reads(program: Program) -> set[ast.expr]:
+    """All that reads a tensor, by a method, or else."""
+    return {sync.node for sync in program.get(_reads_of)}

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import ast
+import itertools
+import keyword
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from perflint.analysis.program import Program
+from perflint.analysis.values.values import Kind
 from perflint.syntax.scopes import bound_names, local_names
-from perflint.syntax.walk import FUNCTIONS, PlainLoop
+from perflint.syntax.walk import FUNCTIONS, PlainLoop, path_of
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.template import reference
+
+_CLOCKS = frozenset(f"time.{name}" for name in ("time", "perf_counter", "monotonic", "process_time"))
+_SPEAKING = 3  # letters of a name
 
 
 @dataclass(frozen=True)
@@ -76,3 +83,54 @@ def check_alone(program: Program, statement: ast.stmt) -> None:
     behind = program.text[end : source.line_end(statement.end_lineno or statement.lineno)]
     if before.strip() or behind.lstrip()[:1] == ";":
         raise Blocked("it shares a line with something else", statement)
+
+
+def subject_of(program: Program, node: ast.expr) -> ast.Name | None:
+    """The variable of which a call computes something: `loss` of `loss.mean()` and of `np.mean(loss)`."""
+    if isinstance(node, ast.Call):
+        name = program.qualified(node.func)
+        if not name:
+            return subject_of(program, node.func.value) if _is_method_of_tensor(node.func, program) else None
+        return subject_of(program, node.args[0]) if node.args and name != "builtins.len" else None
+    return node if isinstance(node, ast.Name) else None
+
+
+def _is_method_of_tensor(node: ast.expr, program: Program) -> TypeGuard[ast.Attribute]:
+    return isinstance(node, ast.Attribute) and program.value(node.value).kind is Kind.TENSOR
+
+
+def name_for(program: Program, node: ast.expr) -> str:
+    """A name for the value of `node`."""
+    name = _name_for(program, node)
+    return name if name.isidentifier() and not keyword.iskeyword(name) else "value"
+
+
+def _name_for(program: Program, node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    if isinstance(node, ast.Subscript):
+        key = node.slice.value if isinstance(node.slice, ast.Constant) else None
+        return key if isinstance(key, str) else _name_for(program, node.value)
+    if isinstance(node, ast.Name):
+        return node.id
+    if asks_clock(program, node):
+        return "elapsed"
+    if isinstance(node, ast.Call):
+        if program.qualified(node.func) == "builtins.len" and node.args:
+            return "batches" if program.value(node.args[0]).kind is Kind.LOADER else "length"
+        func = node.func
+        owner = func.value if _is_method_of_tensor(func, program) and path_of(func) else func
+        return _name_for(program, owner).removeprefix("get_")
+    names = [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
+    shared = (_shared(names).strip("_"), _shared([name[::-1] for name in names])[::-1].strip("_"))
+    return next((each for each in shared if len(each) >= _SPEAKING), "value")
+
+
+def _shared(names: list[str]) -> str:
+    """What all begin with."""
+    alike = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*names, strict=False))
+    return "".join(letters[0] for letters in alike)
+
+
+def asks_clock(program: Program, node: ast.AST) -> bool:
+    return any(isinstance(each, ast.Call) and program.qualified(each.func) in _CLOCKS for each in ast.walk(node))

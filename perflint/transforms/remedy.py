@@ -11,6 +11,8 @@ from perflint.syntax.edits import Fix
 from perflint.transforms.accumulate import accumulation
 from perflint.transforms.advice import advice
 from perflint.transforms.blocked import Blocked
+from perflint.transforms.deferral import deferral
+from perflint.transforms.rewrite import Rewrite
 
 
 @dataclass(frozen=True)
@@ -31,19 +33,47 @@ def remedies(program: Program) -> list[tuple[Sync, tuple[Fix, ...], str]]:
 
 def _remedy(program: Program, sync: Sync, found: list[Sync]) -> tuple[tuple[Fix, ...], str]:
     try:
-        fix = accumulation(program, sync)
-        _check_repeats(program, sync, found)
+        return (_fix(program, sync, [other for other in found if is_repeated(program, sync, other)]),), ""
     except Blocked as reason:
         return (), str(reason) or advice(program, sync)
-    return (fix,), ""
 
 
-def _check_repeats(program: Program, sync: Sync, found: list[Sync]) -> None:
-    """Raise Blocked where the same value is read once more in each iteration, so that nothing would be won."""
-    for other in found:
-        if is_repeated(program, sync, other):
-            try:
-                accumulation(program, other)
-            except Blocked:
-                line = program.source.position(other.start)[0]
-                raise Blocked(f"line {line} reads the same value in every iteration") from None
+def _fix(program: Program, sync: Sync, repeats: list[Sync]) -> Fix:
+    """The fix of a read, with those that read the value once more in each iteration: else nothing would be won.
+
+    Raises Blocked.
+    """
+    fix = _accumulation(program, sync)
+    reported = [other for other in repeats if not _is_accumulated(program, other)]
+    if fix is None:
+        return deferral(program, [sync, *reported])
+    return _together(fix, deferral(program, reported)) if reported else fix
+
+
+def _is_accumulated(program: Program, repeat: Sync) -> bool:
+    """Is a value that is read once more added up or collected, rather than reported? Raises Blocked."""
+    try:
+        is_accumulated = _accumulation(program, repeat) is not None
+        if not is_accumulated:
+            deferral(program, [repeat])
+    except Blocked:
+        line = program.source.position(repeat.start)[0]
+        raise Blocked(f"line {line} reads the same value in every iteration") from None
+    return is_accumulated
+
+
+def _accumulation(program: Program, sync: Sync) -> Fix | None:
+    """The fix of a value that is added up or collected; None where it is neither. Raises Blocked."""
+    try:
+        return accumulation(program, sync)
+    except Blocked as reason:
+        if str(reason):
+            raise
+    return None
+
+
+def _together(one: Fix, other: Fix) -> Fix:
+    """Both fixes as one."""
+    assert isinstance(one.change, Rewrite) and isinstance(other.change, Rewrite)
+    change = Rewrite(one.change.source, (*one.change.operations, *other.change.operations))
+    return Fix(f"{one.title}; {other.title}", one.safety, change, other.requires)

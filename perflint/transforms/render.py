@@ -190,7 +190,8 @@ class _Rendering(cst.CSTTransformer):
         written = self._coder.expression(new)
         if isinstance(old, cst.Attribute) and isinstance(written, cst.Attribute):
             written = written.with_changes(dot=old.dot)
-        if old.lpar and not isinstance(old, cst.Tuple | cst.GeneratorExp):
+        needs_none = isinstance(written, cst.Name) and "#" not in self._trees.module.code_for_node(old)
+        if old.lpar and not isinstance(old, cst.Tuple | cst.GeneratorExp) and not needs_none:
             return written.with_changes(lpar=old.lpar, rpar=old.rpar)
         is_open = isinstance(self._trees.parents.get(old), _OPEN) or isinstance(written, _CLOSED)
         if not is_open:

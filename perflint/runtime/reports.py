@@ -1,0 +1,271 @@
+"""Reports values of the device without waiting for them: in order, as soon as they have arrived on the host."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+_MOST = 32  # reports that may be outstanding
+_PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.Size, torch.dtype, torch.device)
+_PLAIN_MODULES = ("datetime", "decimal", "fractions", "numpy")  # what is hashable there doesn't change
+_STREAM = ("write", "writelines", "flush", "close", "getvalue")
+_BAR = ("display", "close", "reset", "set_postfix", "set_postfix_str", "set_description", "set_description_str")
+_WRITER = ("flush", "close")  # and all that adds
+
+
+def later(function: Callable[..., object], *values: Any) -> None:
+    """Call `function(*values)` as soon as the values of device tensors have arrived on the host, without waiting.
+
+    Meant for output: for `print`, `logging`, progress bars and summary writers. `values` are tensors, and lists, tuples
+    and dictionaries of such; the function is given copies on the host, detached, of what they hold now. Numbers,
+    strings and the like come as defaults of its parameters, `lambda loss, step=step: print(step, loss.item())`; lists,
+    tuples, dictionaries and arrays among them are copied. Functions are called in the order of the calls of `later`, at
+    most 32 calls behind, all of them before anything else is written to `sys.stdout`, `sys.stderr`, a log, or the bar
+    or writer that one of them uses; before a process is started or forked, before an exception ends the program, and at
+    exit; not where `os._exit` or a signal ends it. `sys.stdout`, `sys.stderr` and the time of log records are those of
+    the call of `later`. What a function raises is raised where it runs.
+
+    The function is called at once, behind all that are outstanding, where no value is on a device, where one is of a
+    type that may change and isn't known here, in other threads than the main one, and while a CUDA graph is captured or
+    a function traced.
+    """
+    _reports.add(function, values)
+
+
+def flush() -> None:
+    """Wait for all that is outstanding, and report it."""
+    _reports.flush()
+
+
+class _Unknown(Exception):
+    """A value that may change, and can't be copied."""
+
+
+@dataclass
+class _Report:
+    """A call to be made when the `copies` have arrived, as if it were made at `time`, with these streams."""
+
+    function: Callable[..., object]
+    name: str  # of the function that reports
+    values: tuple[Any, ...] = ()
+    copies: list[torch.cuda.Event] = field(default_factory=list)
+    time: float = field(default_factory=time.time)
+    streams: tuple[Any, Any] = field(default_factory=lambda: (sys.stdout, sys.stderr))
+
+    def take(self, values: tuple[Any, ...]) -> None:
+        """Copy the values, and the defaults of the function; raises _Unknown."""
+        devices = set[torch.device]()
+        self.values = tuple([_snapshot(each, devices) for each in values])
+        defaults = getattr(self.function, "__defaults__", None) or ()
+        kept = tuple([_snapshot(each, None) for each in defaults])
+        if any(one is not other for one, other in zip(defaults, kept, strict=True)):
+            made = self.function
+            assert isinstance(made, FunctionType)  # which have defaults
+            self.function = FunctionType(made.__code__, made.__globals__, made.__name__, kept, made.__closure__)
+        self.copies = [_recorded(device) for device in devices]
+
+    def run(self) -> None:
+        """Call the function."""
+        streams = sys.stdout, sys.stderr
+        sys.stdout, sys.stderr = self.streams
+        try:
+            self.function(*self.values)
+        finally:
+            sys.stdout, sys.stderr = streams
+
+    def sign(self, record: logging.LogRecord) -> None:
+        """Let a record be of the time and the function that reported it."""
+        record.relativeCreated += 1000 * (self.time - record.created)
+        record.created, record.msecs = self.time, int(self.time % 1 * 1000) + 0.0
+        if record.funcName == getattr(self.function, "__name__", ""):
+            record.funcName = self.name
+
+
+class _Reports:
+    """What is outstanding in this process, the oldest first, and what sees to it that nothing overtakes it."""
+
+    def __init__(self) -> None:
+        self._queue = deque[_Report]()
+        self._running: _Report | None = None
+        self._thread = threading.main_thread()
+
+    def add(self, function: Callable[..., object], values: tuple[Any, ...]) -> None:
+        """Report when the values have arrived; see `later`."""
+        if self._running or not self._is_here() or torch._C._is_tracing():
+            function(*values)
+            return
+        report = _Report(function, sys._getframe(2).f_code.co_name)
+        try:
+            report.take(values)
+            can_wait = bool(report.copies or self._queue) and self._watches(report)
+        except _Unknown:
+            can_wait = False
+        if can_wait:
+            self._queue.append(report)
+            self.flush(_MOST)
+        else:
+            self.flush()
+            function(*values)
+
+    def flush(self, most: int = 0) -> None:
+        """Run what has arrived, and wait for the oldest until no more than `most` are outstanding."""
+        while self._queue and not self._running and self._is_here():
+            report = self._queue[0]
+            if report.copies and torch.cuda.is_current_stream_capturing():
+                return  # nothing may be waited for
+            if len(self._queue) > most:
+                for copy in report.copies:
+                    copy.synchronize()
+            elif not all(map(_is_done, report.copies)):
+                return
+            self._queue.popleft()
+            self._running = report
+            try:
+                report.run()
+            finally:
+                self._running = None
+
+    def _is_here(self) -> bool:
+        """Are we in the thread whose reports wait?"""
+        return threading.current_thread() is self._thread
+
+    def finish(self) -> None:
+        """Run all, whatever some of them raise."""
+        try:
+            self.flush()
+        finally:
+            if self._queue:
+                self.finish()
+
+    def drop(self) -> None:
+        """Forget what another process reports."""
+        self._queue.clear()
+        self._thread = threading.main_thread()
+
+    def before(self, event: str, _: object) -> None:
+        """Report before other programs write anything."""
+        if self._queue and event in _STARTS:
+            self.flush()
+
+    # -- who writes where reports go
+
+    def _watches(self, report: _Report) -> bool:
+        """Can all that the report may write to be kept from being written to before it is?"""
+        defaults = getattr(report.function, "__defaults__", None) or ()
+        guarded = [*((each, _STREAM) for each in report.streams), *((each, _guarded(each)) for each in defaults)]
+        if not getattr(logging.getLogRecordFactory(), "reports_first", False):
+            logging.setLogRecordFactory(self._records(logging.getLogRecordFactory()))
+        return all(self._guards(owner, names) for owner, names in guarded)
+
+    def _guards(self, owner: Any, names: tuple[str, ...]) -> bool:
+        """Let the methods of an object report what is outstanding first, where it allows that."""
+        for name in names:
+            method = getattr(owner, name, None)
+            if method is not None and not getattr(method, "reports_first", False):
+                try:
+                    setattr(owner, name, self._first(method))
+                except (AttributeError, TypeError):
+                    return False
+        return True
+
+    def _first(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        queue, flush = self._queue, self.flush
+
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            if queue:
+                flush()
+            return method(*args, **kwargs)
+
+        guarded.reports_first = True  # type: ignore[attr-defined]
+        return guarded
+
+    def _records(self, factory: Callable[..., logging.LogRecord]) -> Callable[..., logging.LogRecord]:
+        make = self._first(factory)
+
+        def signed(*args: Any, **kwargs: Any) -> logging.LogRecord:
+            record: logging.LogRecord = make(*args, **kwargs)
+            if self._running:
+                self._running.sign(record)
+            return record
+
+        signed.reports_first = True  # type: ignore[attr-defined]
+        return signed
+
+
+def _snapshot(value: Any, devices: set[torch.device] | None) -> Any:
+    """`value` as it is now, on the host, where tensors may be in it; raises _Unknown.
+
+    Without `devices`, to which those of tensors are added, it may hold none: a copy is printed in another way.
+    """
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind in (Tensor, Parameter) and devices is not None:
+        return _copied(value, devices)
+    if kind in (list, tuple):
+        return kind([_snapshot(each, devices) for each in value])
+    if kind is dict:
+        return {key: _snapshot(each, devices) for key, each in value.items()}
+    if kind.__module__ == "numpy" and kind.__name__ == "ndarray" and not value.dtype.hasobject:
+        return value.copy()
+    is_plain = kind.__module__ in _PLAIN_MODULES and kind.__hash__ is not None
+    if is_plain or isinstance(value, PurePath | logging.Logger) or _guarded(value):
+        return value
+    raise _Unknown
+
+
+def _copied(tensor: Tensor, devices: set[torch.device]) -> Tensor:
+    """A copy on the host, which the device may still have to make."""
+    tensor = tensor.detach()
+    if tensor.layout is not torch.strided:
+        raise _Unknown
+    if tensor.device.type == "cpu":
+        return tensor.clone()
+    if not tensor.is_cuda or torch.cuda.is_current_stream_capturing():
+        raise _Unknown
+    devices.add(tensor.device)
+    return tensor.to("cpu", non_blocking=True)  # into pinned memory
+
+
+def _is_done(event: torch.cuda.Event) -> bool:
+    return bool(event.query())  # type: ignore[no-untyped-call]
+
+
+def _recorded(device: torch.device) -> torch.cuda.Event:
+    """An event behind all that the device has to do by now."""
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record(torch.cuda.current_stream(device))
+    return event
+
+
+def _guarded(value: object) -> tuple[str, ...]:
+    """The methods of a progress bar, or a summary writer, that show what it was told; none for other objects."""
+    for base in type(value).__mro__:
+        package = base.__module__.partition(".")[0]
+        if package == "tqdm":
+            return _BAR
+        if package == "tensorboardX" or base.__module__.startswith("torch.utils.tensorboard"):
+            return (*(name for name in dir(value) if name.startswith("add_")), *_WRITER)
+    return ()
+
+
+_STARTS = frozenset({"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.kill"})
+_reports = _Reports()
+atexit.register(_reports.finish)
+sys.addaudithook(_reports.before)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_reports.flush, after_in_child=_reports.drop)

@@ -1,0 +1,168 @@
+"""Defers output that reads the device until what it shows has arrived, so that the program doesn't wait for it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from perflint.analysis.heat.hot_syncs import is_deferred
+from perflint.analysis.heat.scale import Heat
+from perflint.analysis.heat.syncs import Sync
+from perflint.analysis.program import Program
+from perflint.analysis.values.device_use import scripting
+from perflint.syntax.edits import Fix, Safety
+from perflint.syntax.walk import FUNCTIONS, own_nodes
+from perflint.transforms.blocked import Blocked
+from perflint.transforms.capture.candidate import DISTRIBUTION
+from perflint.transforms.capture.captured import COMPILERS, handed_over
+from perflint.transforms.host_reads import reads_device
+from perflint.transforms.imports import importing
+from perflint.transforms.names import check_alone, taken_around
+from perflint.transforms.operations import Operation, ReplaceStatements, apart, in_rows, new
+from perflint.transforms.output import is_output, writes_streams
+from perflint.transforms.report_body import ReportBody
+from perflint.transforms.rewrite import rewrite
+from perflint.transforms.shown import shown
+from perflint.transforms.template import statement, statements
+
+RUNTIME = "perflint.runtime.reports"
+_NAME = "report"
+_WIDTH = 100  # of a line, from which on the deferred statement is a function of its own
+_INDENT = 4
+_ENDS = frozenset({"os._exit", "os.abort", "os.kill", "os.killpg"})
+_LETS_THROUGH = frozenset({"builtins.KeyboardInterrupt", "builtins.SystemExit", "builtins.GeneratorExit"})
+
+
+def deferral(program: Program, syncs: Sequence[Sync]) -> Fix:
+    """The fix of reads whose values are only printed, logged, or shown by a progress bar or a summary writer.
+
+    Raises Blocked.
+    """
+    statements = list(dict.fromkeys(_output(program, sync) for sync in syncs))
+    statements += [each for old in statements for each in _others(program, old) if each not in statements]
+    name, imported = importing(program, RUNTIME, "later")
+    operations = [*imported, *(each for old in dict.fromkeys(statements) for each in _deferred(program, old, name))]
+    title = "report it when the value has arrived, and don't wait for that"
+    return Fix(title, Safety.EXACT, rewrite(program, *operations), DISTRIBUTION)
+
+
+def _output(program: Program, sync: Sync) -> ast.Expr:
+    """The statement that puts out what is read."""
+    old = program.statement_of(sync.node)
+    if not isinstance(old, ast.Expr) or not isinstance(old.value, ast.Call) or not is_output(program, old.value):
+        raise Blocked("")
+    return old
+
+
+def _deferred(program: Program, old: ast.Expr, later: str) -> list[Operation]:
+    """What defers the statement `old`, a call: as a lambda where that fits on its line, else as a function."""
+    assert isinstance(old.value, ast.Call)
+    _check_place(program, old)
+    body, call = ReportBody(program, old.value), old.value
+    parameters, given = _parameters(body), [*body.tensors.values()]
+    tail = "".join(f", {ast.unparse(each)}" for each in given)
+    shorter = sum(len(program.segment(each.old)) - len(ast.unparse(each.new)) for each in body.changes)
+    length = old.col_offset + len(f"{later}(lambda {ast.unparse(parameters)}: {program.segment(call)}{tail})") - shorter
+    if length <= _WIDTH and old.lineno == old.end_lineno:
+        made = new(ast.Lambda(parameters, call))
+        run = statement("{later}({made}, {*given})", later=later, made=made, given=given)
+        return [*body.changes, ReplaceStatements((old,), (run,))]
+    name = _name(program, old)
+    template = "def f():\n    {old}\n{later}({name}, {*given})"
+    function, run = statements(template, old=old, later=later, name=name, given=given)
+    assert isinstance(function, ast.FunctionDef)
+    function.name, function.args = name, parameters
+    if old.col_offset + len(f"def {name}({ast.unparse(parameters)}):") > _WIDTH:
+        function = in_rows(function, *_rows(body, _WIDTH - old.col_offset - _INDENT))
+    function = function if _stands_apart(program, old) else apart(function)
+    return [*body.changes, ReplaceStatements((old,), (function, apart(run)))]
+
+
+def _name(program: Program, statement: ast.stmt) -> str:
+    """What to call the function of a report: as those of others, if there are some."""
+    taken = taken_around(program, statement)
+    functions = [each for each in program.of_type(ast.FunctionDef) if each.name == _NAME]
+    is_ours = bool(functions) and all(is_deferred(program, each.body[0]) for each in functions)
+    return _NAME if is_ours else taken.fresh(_NAME)
+
+
+def _stands_apart(program: Program, statement: ast.stmt) -> bool:
+    """Is there nothing directly above it, but comments, or is it the first of its block?"""
+    lines = program.text.splitlines()[: statement.lineno - 1]
+    while lines and lines[-1].lstrip().startswith("#"):
+        lines.pop()
+    return program.block_of(statement)[0] is statement or not lines or not lines[-1].strip()
+
+
+def _rows(body: ReportBody, width: int) -> Iterator[int]:
+    """How many parameters stand on each line: the tensors, then what is bound."""
+    bound = [f"{name}={ast.unparse(value)}, " for name, value in body.bound.items()]
+    for group in ([f"{name}, " for name in body.tensors], bound):
+        count, length = 0, 0
+        for each in group:
+            if count and length + len(each) > width:
+                yield count
+                count, length = 0, 0
+            count, length = count + 1, length + len(each)
+        if count:
+            yield count
+
+
+def _parameters(body: ReportBody) -> ast.arguments:
+    """The tensors, and what is bound now: as defaults."""
+    names = [*body.tensors, *body.bound]
+    arguments = [new(ast.arg(name)) for name in names]
+    return new(ast.arguments([], arguments, None, [], [], None, list(body.bound.values())))
+
+
+def _check_place(program: Program, statement: ast.stmt) -> None:
+    """Raise Blocked where it matters that the statement runs at once."""
+    check_alone(program, statement)
+    child: ast.AST = statement
+    for parent in program.ancestors(statement):
+        if isinstance(parent, ast.ClassDef):
+            raise Blocked("it runs while a class is made", statement)
+        if isinstance(parent, FUNCTIONS):
+            break
+        if isinstance(parent, ast.Try) and child in parent.body:
+            for handler in parent.handlers:
+                if not _lets_through(program, handler):
+                    raise Blocked("what it raises is caught here, and would be raised later", handler)
+        if isinstance(parent, ast.With | ast.AsyncWith):
+            for item in parent.items:
+                manager = item.context_expr
+                if isinstance(manager, ast.Call) and program.qualified(manager.func) == "contextlib.suppress":
+                    raise Blocked("what it raises is caught here, and would be raised later", manager)
+        child = parent
+    for call in program.of_type(ast.Call):
+        if program.qualified(call.func) in _ENDS:
+            raise Blocked(f"{shown(program, call)} ends the program without what is still to be reported", call)
+    compiler = scripting(program)
+    if compiler is not None or program.is_compiled_elsewhere:
+        raise Blocked("torch.jit compiles, and would have to compile what reports", compiler)
+    function = program.function_of(statement)
+    compiled = handed_over(program, function, COMPILERS) if function and "compile" in program.text else None
+    if compiled is not None:
+        raise Blocked("it is compiled: report outside of that", compiled)
+
+
+def _lets_through(program: Program, handler: ast.ExceptHandler) -> bool:
+    """Does it catch nothing that a report raises?"""
+    if handler.type is None:
+        return False
+    caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return all(program.qualified(each) in _LETS_THROUGH for each in caught)
+
+
+def _others(program: Program, statement: ast.stmt) -> Iterator[ast.Expr]:
+    """What else the loop writes in every iteration, without reading the device: it has to wait for its turn, too."""
+    loop = program.hot_loop(statement)
+    for node in own_nodes(program.function_of(statement) or program.tree):
+        if not isinstance(node, ast.Call) or not writes_streams(program, node):
+            continue
+        other = program.statement_of(node)
+        is_there = other is not statement and program.heat(node) is not Heat.ONCE and program.hot_loop(node) is loop
+        if is_there and not reads_device(program, other):
+            if not isinstance(other, ast.Expr) or other.value is not node or not is_output(program, node):
+                raise Blocked("it writes in every iteration, too, and has to wait for what was printed before", node)
+            yield other

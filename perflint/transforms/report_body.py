@@ -1,0 +1,348 @@
+"""What a deferred statement is given: tensors to be copied, and values that are bound when it is deferred."""
+
+from __future__ import annotations
+
+import ast
+import re
+import string
+from collections.abc import Iterator
+
+from perflint.analysis.ir.flow import Flow
+from perflint.analysis.ir.graph import Definition
+from perflint.analysis.memory.aliases import Memory
+from perflint.analysis.memory.python import PURE_PACKAGES
+from perflint.analysis.program import GradMode, Program
+from perflint.analysis.values.operations import operation
+from perflint.syntax.walk import COMPREHENSIONS, path_of
+from perflint.transforms.blocked import Blocked
+from perflint.transforms.host_reads import implicit_reads, link_of, reads_device, tensor_read, waiting_reads
+from perflint.transforms.names import Taken, asks_clock, name_for, names_in, subject_of
+from perflint.transforms.operations import Replace, located, new
+from perflint.transforms.output import STREAMS, is_leveled, is_log, writes_streams
+from perflint.transforms.shown import shown
+from perflint.transforms.template import reference
+
+_STRUCTURE = (*(ast.JoinedStr, ast.BinOp, ast.UnaryOp, ast.Tuple, ast.List, ast.Dict, ast.Starred),)
+_PURE = frozenset(
+    f"builtins.{name}" for name in "round str int float abs max min sum format bool tuple list dict divmod".split()
+)
+_NUMERIC = re.compile(r".*[eEfFgGdn%]$")
+_CODES = re.compile(r"%(?:\([^)]*\))?[-#0 +]*\d*(?:\.\d+)?([a-zA-Z%])")
+_NUMBERS = frozenset("diouxXeEfFgG")
+
+
+class ReportBody:
+    """The parameters of the function that `call` becomes, and what changes in it.
+
+    `tensors` are copied, by name; `bound` is what else the call reads that may be another thing later: numbers, strings
+    and the like, which the runtime makes sure of.
+    """
+
+    def __init__(self, program: Program, call: ast.Call) -> None:
+        self.program, self.call = program, call
+        self.tensors: dict[str, ast.expr] = {}
+        self.bound: dict[str, ast.expr] = {}
+        self.changes: list[Replace] = []
+        self._copied: list[ast.expr] = []  # of the program: what `tensors` are given
+        self._evaluated: list[ast.expr] = []  # and what is bound
+        self._taken = Taken({*names_in(call)})
+        self._given: dict[str, str] = {}  # the names of what was evaluated, by its code
+        self._local: set[str] = set()
+        self._is_chosen = False  # is the part looked at one that may not be evaluated, or several times?
+        self._implicit = program.get(implicit_reads)
+        for node in ast.walk(call):
+            if isinstance(node, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr | ast.Lambda):
+                raise Blocked("it does more than to put something out", node)
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if owner is not None and not writes_streams(program, call) and not is_log(program, owner):
+            self._bind(owner)
+        self._arguments(call)
+        for name in self.tensors.keys() & self.bound.keys():
+            raise Blocked(f"`{name}` is shown as a tensor, too, which tells its device")
+        self._check_order()
+
+    # -- the parts of the call
+
+    def _arguments(self, call: ast.Call) -> None:
+        codes = _codes(call.args[0]) if call.args and is_leveled(call) else []
+        for number, argument in enumerate(call.args):
+            self._part(argument, is_number=0 < number <= len(codes) and codes[number - 1] in _NUMBERS)
+        for each in call.keywords:
+            self._part(each.value)
+
+    def _part(self, node: ast.expr, *, is_number: bool = False) -> None:
+        """Note what `node` reads; `is_number`: it is shown in the format of a number."""
+        base = self._base(node)
+        if base is not None:
+            if not is_number and self._keeps_graph(node):
+                raise Blocked(f"{shown(self.program, node)} is shown as a tensor, which may tell its graph: detach it")
+            self._tensor(base)
+        elif isinstance(node, ast.Constant):
+            return
+        elif self._is_tensor(node):
+            if not is_number:
+                raise Blocked(f"{shown(self.program, node)} is shown as a tensor, which tells its device: use .item()")
+            self._tensor(node)
+        elif isinstance(node, ast.Name):
+            self._bind(node)
+        elif isinstance(node, ast.JoinedStr):
+            self._formatted(node)
+        elif isinstance(node, ast.IfExp | ast.BoolOp) and self._reads(node):
+            self._chosen(node)
+        elif self._is_structure(node):
+            self._structure(node)
+        elif isinstance(node, COMPREHENSIONS) and self._reads(node):
+            self._comprehension(node)
+        elif self._reads(node):
+            raise Blocked(f"{shown(self.program, node)} computes with the value")
+        else:
+            self._bind(node)
+
+    def _structure(self, node: ast.expr) -> None:
+        if isinstance(node, ast.Call):
+            numbers = _fields(node)
+            for number, argument in enumerate(node.args):
+                self._part(argument, is_number=str(number) in numbers)
+            for each in node.keywords:
+                self._part(each.value, is_number=each.arg in numbers)
+            return
+        codes = _codes(node.left) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) else []
+        if codes and isinstance(node, ast.BinOp):
+            parts = node.right.elts if isinstance(node.right, ast.Tuple) else [node.right]
+            for part, code in zip(parts, [*codes, *("s" for _ in parts)], strict=False):
+                self._part(part, is_number=code in _NUMBERS)
+            return
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                self._part(child)
+
+    def _chosen(self, node: ast.IfExp | ast.BoolOp) -> None:
+        """What is evaluated in any case, and what only now and then."""
+        always, sometimes = (
+            (node.test, [node.body, node.orelse]) if isinstance(node, ast.IfExp) else (node.values[0], node.values[1:])
+        )
+        self._part(always)
+        before, self._is_chosen = self._is_chosen, True
+        for each in sometimes:
+            self._part(each)
+        self._is_chosen = before
+
+    def _formatted(self, node: ast.JoinedStr) -> None:
+        for value in node.values:
+            if isinstance(value, ast.FormattedValue):
+                parts = value.format_spec.values if isinstance(value.format_spec, ast.JoinedStr) else []
+                last = parts[-1] if parts else None
+                form = last.value if isinstance(last, ast.Constant) else ""
+                is_number = value.conversion == -1 and isinstance(form, str) and bool(_NUMERIC.match(form))
+                self._part(value.value, is_number=is_number)
+                if isinstance(value.format_spec, ast.JoinedStr):
+                    self._formatted(value.format_spec)
+
+    def _comprehension(self, node: ast.expr) -> None:
+        """`{name: value.item() for name, value in losses.items()}`: a copy of `losses` takes its place."""
+        assert isinstance(node, COMPREHENSIONS)
+        first = node.generators[0]
+        over = first.iter
+        if isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute) and not over.args:
+            over = over.func.value if over.func.attr in ("items", "values") else over
+        if len(node.generators) > 1 or first.ifs or not isinstance(over, ast.Name):
+            raise Blocked(f"{shown(self.program, node)} computes with the value")
+        self._tensor(over)
+        before, self._is_chosen = self._is_chosen, True
+        self._local |= {each.id for each in ast.walk(first.target) if isinstance(each, ast.Name)}
+        for part in (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,):
+            self._part(part)
+        self._is_chosen = before
+
+    def _is_structure(self, node: ast.expr) -> bool:
+        """Is it made of its parts by Python alone, whenever that happens?"""
+        if isinstance(node, ast.BinOp) and asks_clock(self.program, node):
+            return self._reads(node)
+        if isinstance(node, ast.Call):
+            func = node.func
+            is_format = isinstance(func, ast.Attribute) and isinstance(func.value, ast.Constant)
+            name = self.program.qualified(func)
+            return (is_format or name in _PURE or name.startswith("math.")) and self._reads(node)
+        return isinstance(node, _STRUCTURE)
+
+    # -- reads
+
+    def _keeps_graph(self, node: ast.expr) -> bool:
+        """Is what was read still a tensor, which may require gradients?"""
+        links = list[str]()
+        while (link := link_of(self.program, node)) is not None:
+            links.append(link[0])
+            node = link[1]
+        is_tensor = bool(links) and not {"item", "numpy", "float", "int"} & {*links}
+        quiet = self.program.grad_mode(node, callers=False) is GradMode.OFF
+        return is_tensor and not {"detach", "data"} & {*links} and not quiet
+
+    def _base(self, node: ast.expr) -> ast.expr | None:
+        return tensor_read(self.program, node)
+
+    def _is_tensor(self, node: ast.expr) -> bool:
+        return node in self._implicit or (self.program.value(node).on_device and self.program.value(node).sure)
+
+    def _reads(self, node: ast.AST) -> bool:
+        """Is a tensor read in it?"""
+        return reads_device(self.program, node) or any(
+            isinstance(each, ast.expr) and self._is_tensor(each) for each in ast.walk(node)
+        )
+
+    # -- parameters
+
+    def _tensor(self, node: ast.expr) -> None:
+        """Let `node` be a parameter that is given a copy of the tensor."""
+        if isinstance(node, ast.Name):
+            if node.id not in self._local:
+                self._check_bound(node)
+                self.tensors[node.id] = node
+                self._copied.append(node)
+        elif not self.program.get(waiting_reads).isdisjoint(ast.walk(node)):
+            raise Blocked(f"{shown(self.program, node)} is computed of a value that is read")
+        else:
+            self.tensors[self._replaced(node)] = _again(node)
+            self._copied.append(node)
+
+    def _bind(self, node: ast.expr) -> None:
+        """Let `node` be a parameter whose default is its value now."""
+        if isinstance(node, ast.Name):
+            if node.id not in self._local and not self._is_fixed(node):
+                self._check_bound(node)
+                self.bound[node.id] = node
+        elif isinstance(node, ast.GeneratorExp):
+            raise Blocked(f"{shown(self.program, node)} can't be looked at twice")
+        elif self.program.qualified(node) not in STREAMS and not self._is_setting(node):
+            if self._local & {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}:
+                raise Blocked(f"{shown(self.program, node)} is another one for each of the values")
+            self.bound[self._replaced(node)] = _again(node)
+            self._evaluated.append(node)
+
+    def _check_bound(self, name: ast.Name) -> None:
+        """Raise Blocked where the variable may have no value, which doesn't matter where nobody looks at it."""
+        values = self.program.get(Flow).graph(name).definitions(name)
+        if self._is_chosen and not all(isinstance(each, Definition) for each in values):
+            raise Blocked(f"`{name.id}` is looked at only now and then")
+
+    def _replaced(self, node: ast.expr) -> str:
+        """The name of the parameter that stands in the place of `node` from now on."""
+        if self._is_chosen:
+            raise Blocked(f"{shown(self.program, node)} is evaluated only now and then")
+        code = ast.dump(node)
+        name = self._given.get(code, "") if path_of(node) else ""
+        if not name:
+            name = self._given[code] = self._fresh(node)
+        if any(isinstance(each, ast.JoinedStr) for each in self.program.ancestors(node)):
+            _check_in_string(self.program, node)
+        self.changes.append(Replace(node, located(reference(name), node)))
+        return name
+
+    def _fresh(self, node: ast.expr) -> str:
+        root = subject_of(self.program, node)
+        if root is not None and _count(root, node) == _count(root, self.call):
+            return root.id
+        return self._taken.fresh(name_for(self.program, node))
+
+    def _check_order(self) -> None:
+        """Raise Blocked where what is bound may change a tensor before that is copied, which it may follow."""
+        effects = [each for value in self._evaluated for each in ast.walk(value) if self._may_do_more(each)]
+        if not effects:
+            return
+        points = self.program.get(Memory).points_to(self.call)
+        for tensor in self._copied:
+            if any(map(self._may_do_more, ast.walk(tensor))):
+                raise Blocked(f"{shown(self.program, tensor)} would run behind other calls", effects[0])
+            places = points.of(tensor)
+            if not points.is_known or any(each.node in effects and each.reaches(places) for each in points.writes):
+                raise Blocked(f"it may change {shown(self.program, tensor)}", effects[0])
+
+    def _may_do_more(self, node: ast.AST) -> bool:
+        """Is it a call of more than torch's operations, and what Python's libraries compute?"""
+        if not isinstance(node, ast.Call) or operation(self.program, node) is not None:
+            return False
+        return self.program.qualified(node.func).partition(".")[0] not in PURE_PACKAGES
+
+    # -- what stays the same
+
+    def _is_fixed(self, name: ast.Name) -> bool:
+        """Is it imported, or one of Python's names?"""
+        flow = self.program.get(Flow)
+        bindings = flow.graph(name).bindings.get(name.id) or flow.graph_of(self.program.tree).bindings.get(name.id, [])
+        return bool(self.program.qualified(name)) and all(isinstance(each.node, ast.alias) for each in bindings)
+
+    def _is_setting(self, node: ast.expr) -> bool:
+        """Is it an attribute of what `parse_args` gave, which nobody in this file writes to, or could let others?"""
+        if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
+            return False
+        name, flow = node.value, self.program.get(Flow)
+        graph = flow.graph_of(self.program.tree)
+        if graph is not flow.graph(name) and name.id in flow.graph(name).bindings:
+            return False
+        bindings = graph.bindings.get(name.id, [])
+        source = bindings[0].given if len(bindings) == 1 else None
+        func = source.func if isinstance(source, ast.Call) else None
+        if not isinstance(func, ast.Attribute) or func.attr != "parse_args":
+            return False
+        return all(
+            self._only_asks(each) or each is bindings[0].node
+            for each in self.program.of_type(ast.Name)
+            if each.id == name.id
+        )
+
+    def _only_asks(self, name: ast.Name) -> bool:
+        around = self.program.parent(name)
+        if isinstance(around, ast.Attribute) and isinstance(around.ctx, ast.Load):
+            call = self.program.parent(around)
+            return not (isinstance(call, ast.Call) and call.func is around) and not around.attr.startswith("__")
+        return isinstance(around, ast.Call) and self.program.qualified(around.func) == "builtins.print"
+
+
+def _again(node: ast.expr) -> ast.expr:
+    """The code of `node` once more, as new code."""
+    made = ast.parse(ast.unparse(node), mode="eval").body
+    for each in ast.walk(made):
+        new(each)
+    return made
+
+
+def _check_in_string(program: Program, node: ast.expr) -> None:
+    """Raise Blocked where an f-string shows the code of what is replaced, or where its place is not known."""
+    text = program.segment(node)
+    try:
+        is_there = ast.dump(ast.parse(f"({text})", mode="eval").body) == ast.dump(node)
+    except SyntaxError:
+        is_there = False
+    if not is_there or program.text[program.span(node)[1] :].lstrip()[:1] == "=":
+        raise Blocked(f"`{ast.unparse(node)}` is evaluated inside a string")
+
+
+def _codes(node: ast.expr) -> list[str]:
+    """The letters of the conversions in a template for `%`."""
+    template = node.value if isinstance(node, ast.Constant) else None
+    return [code for code in _CODES.findall(template) if code != "%"] if isinstance(template, str) else []
+
+
+def _fields(call: ast.Call) -> set[str]:
+    """The arguments that a `"...".format(...)` shows as numbers."""
+    func = call.func
+    if not isinstance(func, ast.Attribute) or func.attr != "format" or not isinstance(func.value, ast.Constant):
+        return set()
+    return set(_numbered(str(func.value.value)))
+
+
+def _numbered(template: str) -> Iterator[str]:
+    count = 0
+    try:
+        for _, name, form, conversion in string.Formatter().parse(template):
+            if name is None:
+                continue
+            if not name:
+                name, count = str(count), count + 1
+            if form and _NUMERIC.match(form) and not conversion:
+                yield name
+    except ValueError:
+        return
+
+
+def _count(name: ast.Name, root: ast.AST) -> int:
+    return sum(isinstance(each, ast.Name) and each.id == name.id for each in ast.walk(root))

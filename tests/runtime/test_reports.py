@@ -1,0 +1,318 @@
+"""Reports say the same, in the same order, and are never lost; the device's part is played by the host."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from perflint.runtime import reports  # noqa: E402
+from perflint.runtime.reports import flush, later  # noqa: E402
+
+
+class Copying:
+    """An event of a device that is done when somebody waits for it."""
+
+    def __init__(self) -> None:
+        self.is_done, self.waits = False, 0
+
+    def query(self) -> bool:
+        return self.is_done
+
+    def synchronize(self) -> None:
+        self.is_done, self.waits = True, self.waits + 1
+
+
+class Device:
+    """Lets tensors on the host count as those of a device."""
+
+    def __init__(self) -> None:
+        self.events: list[Copying] = []
+
+    def copied(self, tensor: Any, devices: set[Any]) -> Any:
+        devices.add(tensor.device)
+        return tensor.detach().clone()
+
+    def recorded(self, _: object) -> Copying:
+        self.events.append(Copying())
+        return self.events[-1]
+
+
+SCRIPT = """
+import os, sys, torch
+from perflint.runtime import reports
+from perflint.runtime.reports import later
+from tests.runtime.test_reports import Device
+
+device = Device()
+reports._copied, reports._recorded = device.copied, device.recorded
+torch.cuda.is_current_stream_capturing = lambda: False
+loss = torch.zeros(())
+
+
+def say(step):
+    loss.add_(1)
+    later(lambda loss, step=step: print("step", step, loss.item()), loss)
+
+
+say(0)
+say(1)
+"""
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
+    made = Device()
+    monkeypatch.setattr(reports, "_copied", made.copied)
+    monkeypatch.setattr(reports, "_recorded", made.recorded)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    yield made
+    flush()
+
+
+def ran(behind: str) -> subprocess.CompletedProcess[str]:
+    """A program that reports two steps, and goes on so."""
+    return subprocess.run(
+        [sys.executable, "-u", "-c", SCRIPT + behind],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+
+
+STEPS = "step 0 1.0\nstep 1 2.0\n"
+
+
+def test_nothing_is_waited_for_and_values_are_those_of_the_call(device: Device) -> None:
+    said, loss = list[tuple[int, float]](), torch.zeros(())
+    for step in range(5):
+        loss += 1
+        later(lambda loss, step=step: said.append((step, loss.item())), loss)
+    assert said == [] and not any(event.waits for event in device.events)
+    flush()
+    assert said == [(0, 1.0), (1, 2.0), (2, 3.0), (3, 4.0), (4, 5.0)]
+
+
+def test_what_has_arrived_is_reported_by_the_next_call(device: Device) -> None:
+    said, loss = list[int](), torch.zeros(())
+    for step in range(3):
+        later(lambda loss, step=step: said.append(step), loss)
+        device.events[0].is_done = True
+    assert said == [0]
+
+
+def test_reports_wait_for_those_before_them(device: Device) -> None:
+    said, loss = list[int](), torch.zeros(())
+    for step in range(3):
+        later(lambda loss, step=step: said.append(step), loss)
+    device.events[1].is_done = True
+    later(lambda step=3: said.append(step))
+    assert said == []
+    flush()
+    assert said == [0, 1, 2, 3]
+
+
+def test_no_more_than_so_many_are_outstanding(device: Device) -> None:
+    said, loss = list[int](), torch.zeros(())
+    for step in range(100):
+        later(lambda loss, step=step: said.append(step), loss)
+    assert said == [*range(68)]
+
+
+def test_without_a_device_it_is_called_at_once() -> None:
+    said, loss = list[float](), torch.ones((), requires_grad=True)
+    later(lambda loss: said.append(loss), loss)
+    assert said == [loss] and said[0] is loss
+
+
+def test_other_output_does_not_overtake(device: Device, capsys: pytest.CaptureFixture[str]) -> None:
+    loss = torch.ones(())
+    later(lambda loss: print(loss.item()), loss)
+    print("behind")
+    later(lambda loss: print(loss.item()), loss)
+    sys.stdout.writelines(["behind\n"])
+    later(lambda loss: print(loss.item(), file=sys.stderr), loss)
+    print("behind", file=sys.stderr)
+    assert capsys.readouterr() == ("1.0\nbehind\n1.0\nbehind\n", "1.0\nbehind\n")
+
+
+def test_flushing_a_stream_reports(device: Device, capsys: pytest.CaptureFixture[str]) -> None:
+    later(lambda loss: print(loss.item(), end=""), torch.ones(()))
+    sys.stdout.flush()
+    assert capsys.readouterr().out == "1.0"
+
+
+def test_output_goes_where_it_went_when_it_was_reported(device: Device) -> None:
+    loss = torch.ones(())
+    with contextlib.redirect_stdout(io.StringIO()) as first:
+        later(lambda loss: print(loss.item()), loss)
+    with contextlib.redirect_stdout(io.StringIO()) as second:
+        later(lambda loss: print(loss.item() + 1), loss)
+        flush()
+    assert (first.getvalue(), second.getvalue()) == ("1.0\n", "2.0\n")
+
+
+def test_a_stream_tells_what_was_reported_to_it(device: Device, tmp_path: Path) -> None:
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        later(lambda loss: print(loss.item()), torch.ones(()))
+    assert said.getvalue() == "1.0\n"
+    with (tmp_path / "log").open("w") as file, contextlib.redirect_stdout(file):
+        later(lambda loss: print(loss.item()), torch.ones(()))
+    assert (tmp_path / "log").read_text() == "1.0\n"
+
+
+def test_logs_keep_their_order_time_and_function(device: Device) -> None:
+    records = list[logging.LogRecord]()
+    log = logging.Logger("test")
+    log.addHandler(type("Kept", (logging.Handler,), {"emit": lambda _, record: records.append(record)})())
+    later(lambda loss: log.info("%f", loss.item()), torch.ones(()))
+    log.info("behind")
+    assert [record.getMessage() for record in records] == ["1.000000", "behind"]
+    assert records[0].funcName == records[1].funcName
+    assert records[0].created <= records[1].created
+
+
+def test_containers_are_copied_with_their_tensors(device: Device) -> None:
+    said, losses, names = list[object](), {"a": torch.ones(()), "b": [torch.zeros(())]}, ["x"]
+    later(lambda losses, names=names: said.append((losses["a"].item(), losses["b"][0].item(), names)), losses)
+    losses["a"].add_(1)
+    losses["b"] = []
+    names.append("y")
+    flush()
+    assert said == [(1.0, 0.0, ["x"])]
+
+
+def test_values_that_may_change_are_reported_at_once(device: Device) -> None:
+    class Meter:
+        average = 1
+
+    said, loss, meter = list[float](), torch.ones(()), Meter()
+    later(lambda loss: said.append(loss.item()), loss)
+    later(lambda loss, meter=meter: said.append(meter.average + loss.item()), loss)
+    assert said == [1.0, 2.0]
+
+
+def test_tensors_to_be_shown_as_they_are_are_reported_at_once(device: Device) -> None:
+    said, shown = list[str](), torch.ones((), requires_grad=True)
+    later(lambda loss, shown=shown: said.append(str(shown)), torch.ones(()))
+    assert said == [str(shown)]
+
+
+def test_what_can_not_be_watched_is_written_to_at_once(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slotted:
+        __slots__ = ("said",)
+
+        def __init__(self) -> None:
+            self.said = ""
+
+        def write(self, text: str) -> None:
+            self.said += text
+
+    stream = Slotted()
+    monkeypatch.setattr(sys, "stdout", stream)
+    later(lambda loss: print(loss.item()), torch.ones(()))
+    assert stream.said == "1.0\n"
+
+
+def test_what_a_report_raises_is_raised_and_the_others_still_run(device: Device) -> None:
+    said, loss = list[float](), torch.ones(())
+    later(lambda loss: 1 / 0, loss)
+    later(lambda loss: said.append(loss.item()), loss)
+    with pytest.raises(ZeroDivisionError):
+        flush()
+    flush()
+    assert said == [1.0]
+
+
+def test_a_report_may_report(device: Device) -> None:
+    said, loss = list[int](), torch.ones(())
+
+    def outer(loss: Any) -> None:
+        later(lambda loss: said.append(1), loss)
+        said.append(2)
+
+    later(outer, loss)
+    flush()
+    assert said == [1, 2]
+
+
+def test_other_threads_report_at_once_and_leave_the_rest_alone(device: Device) -> None:
+    said, loss = list[int](), torch.ones(())
+    later(lambda loss: said.append(1), loss)
+    thread = threading.Thread(target=lambda: later(lambda loss: said.append(2), loss))
+    thread.start()
+    thread.join()
+    assert said == [2]
+    flush()
+    assert said == [2, 1]
+
+
+def test_a_progress_bar_shows_what_it_was_told(device: Device) -> None:
+    bars = pytest.importorskip("tqdm")
+    file = io.StringIO()
+    with bars.tqdm(range(3), file=file, mininterval=1000) as bar:
+        for step in bar:
+            later(lambda loss, bar=bar: bar.set_postfix(loss=loss.item()), torch.tensor(float(step)))
+    assert "loss=2" in file.getvalue().split("\r")[-1]
+
+
+def test_a_summary_writer_keeps_the_order_of_its_events(device: Device, tmp_path: Path) -> None:
+    tensorboard = pytest.importorskip("torch.utils.tensorboard")
+    with tensorboard.SummaryWriter(str(tmp_path)) as writer:
+        added = list[str]()
+        write = writer.file_writer.add_summary
+
+        def add(summary: Any, *rest: Any) -> None:
+            added.append(summary.value[0].tag)
+            write(summary, *rest)
+
+        writer.file_writer.add_summary = add
+        later(lambda loss, writer=writer: writer.add_scalar("loss", loss.item(), 0), torch.ones(()))
+        writer.add_scalar("rate", 0.1, 0)
+        later(lambda loss, writer=writer: writer.add_scalar("last", loss.item(), 0), torch.ones(()))
+    assert added == ["loss", "rate", "last"]
+
+
+def test_all_is_reported_at_exit() -> None:
+    assert ran("").stdout == STEPS
+    assert ran("sys.exit(3)").stdout == STEPS
+
+
+def test_all_is_reported_before_an_error_is_shown() -> None:
+    found = ran("sys.stderr = sys.stdout\nraise ValueError('it failed')")
+    assert found.stdout.startswith(f"{STEPS}Traceback") and found.returncode == 1
+
+
+def test_an_error_at_exit_loses_nothing() -> None:
+    found = ran("later(lambda loss: 1 / 0, loss)\nsay(2)")
+    assert found.stdout == f"{STEPS}step 2 3.0\n" and "ZeroDivisionError" in found.stderr
+
+
+def test_all_is_reported_before_other_programs_write() -> None:
+    assert ran("os.system('echo behind')").stdout == f"{STEPS}behind\n"
+    assert ran("import subprocess\nsubprocess.run(['echo', 'behind'])").stdout == f"{STEPS}behind\n"
+    assert ran("os.execvp('echo', ['echo', 'behind'])").stdout == f"{STEPS}behind\n"
+
+
+def test_a_forked_process_reports_what_is_its_own() -> None:
+    forked = "child = os.fork()\nif child:\n    os.waitpid(child, 0)\nelse:\n    say(2)\nprint('end')"
+    assert ran(forked).stdout == f"{STEPS}step 2 3.0\nend\nend\n"
+
+
+def test_a_forked_process_does_not_repeat_what_a_thread_left_outstanding() -> None:
+    forked = (
+        "import threading\ndef fork():\n    child = os.fork()\n    if not child:\n        sys.exit()\n"
+        "    os.waitpid(child, 0)\nthread = threading.Thread(target=fork)\nthread.start()\nthread.join()"
+    )
+    assert ran(forked).stdout == STEPS
