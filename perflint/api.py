@@ -20,8 +20,8 @@ What is offered, by the question that a rule asks:
   gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`; `shown_writes` asks the alias
   analysis for each `Write` that a view in the place of a copy would show.
 - *What of gradients?* `Program.grad_mode` gives a `GradMode`, `Program.effects` the nodes that have an `Effect`, in
-  what is called, too, `Program.training_modes` which modules train, and `Program.graph_uses` each `GraphUse`: who
-  differentiates what is computed, or keeps it, which is its `Fate`.
+  what is called, too, `Program.training_modes` which modules train, `Program.is_frozen` whether one never does, and
+  `Program.graph_uses` each `GraphUse`: who differentiates what is computed, or keeps it, which is its `Fate`.
 - *How large is it?* `shapes` gives the `Shapes`, each a `Shape`, and how many axes a tensor has at least.
 - *How often does it run?* `Program.heat` gives a `Heat`, `Program.loop_kind` a `LoopKind`; `runs_often` leaves out what
   is kept, `makes_rare` tells what makes code rare; `loops_around` gives the loops, callers' too.
@@ -267,7 +267,7 @@ def tried(make: Callable[Given, Fix], *given: Given.args, **named: Given.kwargs)
 
 
 def joined_behind(program: Program, growing: TorchCall) -> Fix:
-    """The fix for a tensor that grows by `name = torch.cat([name, part])` in a loop: a list, joined behind the loop.
+    """The fix for a tensor that grows by `name = torch.cat([name, part])` in a loop: a list, joined after the loop.
 
     Raises Blocked where the loop needs the tensor as it grows, others may look at it, or a part may change meanwhile.
     """
@@ -306,7 +306,7 @@ def head_span(program: Program, node: ast.stmt) -> tuple[int, int]:
 
 
 def call_span(program: Program, call: ast.Call) -> tuple[int, int]:
-    """A call from its function's name, which in a chain may be lines behind the beginning, to its end."""
+    """A call from its function's name, which in a chain may be lines after the beginning, to its end."""
     end = program.span(call)[1]
     if isinstance(call.func, ast.Attribute) and not program.qualified(call.func):
         return program.span(call.func)[1] - len(call.func.attr), end

@@ -6,7 +6,7 @@ Reports `out = torch.cat([out, part])`, and the like with `hstack`, `vstack`, `d
 iteration of a loop reads back what the one before has put together. *collected*: nothing else in the loop reads it.
 *fed-back* is advice: a loop that generates step by step hands what it has so far to the model, in the end a small
 buffer of tokens; in other loops such growth is what the computation is (dense blocks), and is left alone. So is what
-each iteration makes anew, a list that is joined behind the loop, what grows once an epoch, loops over the layers or
+each iteration makes anew, a list that is joined after the loop, what grows once an epoch, loops over the layers or
 branches of a model, loops of a few iterations, and tests.
 
 ## Why it is slow
@@ -37,7 +37,7 @@ A buffer of tokens is allocated once for all steps, and filled: `tokens[:, step]
 
 ## Fix safety
 
-`exact`: the parts go into a list, also the tensor that the loop starts with, and are joined once behind the loop, after
+`exact`: the parts go into a list, also the tensor that the loop starts with, and are joined once after the loop, after
 no iteration, too. Where a part is an index or a slice of another tensor, all of that stays in memory until then:
 `behaviour`. It is assumed that all parts are of one type, and that modules give new tensors. There is no fix for
 attributes, where others may look at the variable, or know a part or the first tensor, where the loop leaves with it,

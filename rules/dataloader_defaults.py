@@ -42,15 +42,15 @@ walks a loader and another, where `iter(loader)` stands apart from the first `ne
 generator, too. A plain `for` does both at once. A loader that leaves the file is taken to be walked so there.
 It is `behaviour`, too, where nothing shows that workers read the same: where a dataset holds a model, or a stream that
 it reads on in; where a loop changes what the dataset holds by another name, its methods, or a setting of torch; where
-reading prints, writes files or asks for its process or the environment; where code out of sight is given, in a loop
-behind the loader, what items are made of; and where `worker_init_fn` does more than seed.
+reading prints, writes files or asks for its process or the environment; where unanalysed code is given, in a loop
+after the loader, what items are made of; and where `worker_init_fn` does more than seed.
 
 Workers are not added (and the reason is given) where they would fail or read something else: lambdas and local
 functions or classes, which cannot be pickled; a dataset that uses the GPU, keeps an open file, or changes as it is
 read; a number that comes from a variable; whatever `__getitem__` or `collate_fn` leave behind in their own object, in
 what that holds, or in the module, which would stay in the workers. Neither keyword is added to a DataLoader that is
 imported by way of another module of the project: its constructor may be another one. Neither option is added where
-items are handed out uncollated (`batch_size=None`, or a `collate_fn` that passes them on), unless the file shows that
+items are returned uncollated (`batch_size=None`, or a `collate_fn` that passes them on), unless the file shows that
 the dataset makes each of them anew: what a loop writes to them in place is written to the dataset. Nor are workers
 added where reading an item does no work that they could take over, as of a `TensorDataset`, a list, or a class that
 only indexes what it holds: passing a batch between processes takes longer than that. Where nothing but workers is
@@ -99,7 +99,7 @@ from perflint.api import (
 _OPTIONS = ("num_workers", "pin_memory")
 _AHEAD = 2  # batches that each worker keeps ready unless it is told otherwise
 _IN_MEMORY = "its items lie in memory, where workers are mostly slower: `perflint run --tune-loader` measures it"
-_OWN_ITEMS = "its items are handed out as they are, and what is written to them in place would no longer be kept"
+_OWN_ITEMS = "its items are returned as they are, and what is written to them in place would no longer be kept"
 
 
 class DataloaderDefaults(Rule):
@@ -188,7 +188,7 @@ def _stays_on_host(program: Program, loader: LoaderCall) -> bool:
 
 
 def _batches_stay_on_host(program: Program, loader: LoaderCall) -> bool:
-    """Is this loader read where it is built, its batches only handed to their own methods and torch's functions?"""
+    """Is this loader read where it is built, its batches only passed to their own methods and torch's functions?"""
     loops = [loop for loop in program.of_type(ast.For) if program.value(loop.iter).node is loader.call]
     around = program.function_of(loader.call)
     if around is None or not loops or any(program.function_of(loop) is not around for loop in loops):
@@ -259,7 +259,7 @@ def _obstacle(program: Program, loader: LoaderCall, setting: Setting) -> str:
     if not loader.certain and setting.value is None:
         return "the class comes by way of another file, which may have given it other parameters"
     if setting.state is State.OFF and not isinstance(setting.value, ast.Constant):
-        where = f"`{program.segment(setting.value)}`" if setting.value is not None else "the arguments behind `**`"
+        where = f"`{program.segment(setting.value)}`" if setting.value is not None else "the arguments after `**`"
         return f"it comes from {where}: change it there"
     return ""
 

@@ -60,10 +60,10 @@ long as the loop goes, that inputs of an RNN with `batch_first` have an axis for
 registers hooks, builds the parts of a module otherwise in a subclass, or calls it under autocast on a CPU, where Cells
 and the RNN compute in other types. Where a proof fails, the message names the line and the reason.
 
-Where a test whose answer is the same in every step stands in the way, it is asked in front of the loop, even if no step
+Where a test whose answer is the same in every step stands in the way, it is asked before the loop, even if no step
 is taken then, and the loop is rewritten for the answer that allows it. Where a test tells the first step (`t == 0`) of
 those along an axis, the first step is taken by itself and the others at once. A test that is drawn anew in each step
-(`random.random() < ratio`) stays: only you may decide to draw it once for a whole sequence, in front of the loop.
+(`random.random() < ratio`) stays: only you may decide to draw it once for a whole sequence, before the loop.
 
 *mixed* loops and recurrences are tried at once first; where both ways are open, `perflint verify` races them. They and
 the other kinds are captured as CUDA graphs by `perflint.runtime.graphs`: `exact` where no gradients are recorded, else
@@ -79,7 +79,7 @@ place. What a step writes to in place is copied first, so that what is past the 
 no one else.
 It assumes that no other file compiles the function (by torch.jit none that the run doesn't see) or takes second
 derivatives of it, and that steps past the end can't fail on the device, as a draw from no chances does, or a place
-behind the end of a table. Where it is called with other shapes or numbers each time, or something does need the host
+after the end of a table. Where it is called with other shapes or numbers each time, or something does need the host
 after all, the function stays eager, and a warning says why. Where gradients are recorded, a parameter that is used
 outside of the function as well, or in several calls of it before one `backward`, has its gradients added up in another
 order. A loop that is captured already isn't reported.

@@ -2,10 +2,10 @@
 
 ## What it does
 
-Reports loops over batches that run a model in evaluation mode, set there or by all callers in sight, where gradients
+Reports loops over batches that run a model in evaluation mode, set there or by all known callers, where gradients
 are recorded. Left alone are loops that train or differentiate, themselves or in what they call or run (adversarial
 examples and forces, too), loops of functions that somebody calls without gradients, hooks that a framework calls so
-(`validation_step`), models that were frozen there, and tests.
+(`validation_step`), models that the file may freeze, and tests.
 
 ## Why it is slow
 
@@ -33,11 +33,11 @@ def evaluate(model, loader):
 
 ## Fix safety
 
-`exact` where the code of all that is run is in sight, in other files of the project, too, or torch's; `rounding` where
-a transformer may take its fast path without gradients. `behaviour` where it isn't in sight: a `forward` that
+`exact` where the code of all that is run is known, in other files of the project, too, or torch's; `rounding` where
+a transformer may take its fast path without gradients. `behaviour` where it isn't known: a `forward` that
 differentiates fails below `torch.no_grad()`. A function that does nothing but evaluate is decorated; in others the loop
 goes below a `with`. There is no fix where somebody may back-propagate, or keeps, what is computed. It is assumed that
-functions that are not in sight don't differentiate, unless they are called so, and that nobody out of sight
+functions that are not known don't differentiate, unless they are called so, and that no unknown caller
 back-propagates what a function returns that is called here.
 """
 
@@ -56,7 +56,7 @@ _WHY = {
     Fate.DIFFERENTIATED: "what it computes is back-propagated",
     Fate.KEPT: "others may back-propagate `{}`",
     Fate.RETURNED: "what it returns may be back-propagated in another file",
-    Fate.LOST: "it isn't in sight what becomes of `{}`",
+    Fate.LOST: "it isn't known what becomes of `{}`",
 }
 
 
@@ -88,6 +88,8 @@ def _evaluates(program: Program, loop: ast.For) -> bool:
     modes, runs = program.training_modes(loop), program.effects(loop, Effect.RUNS_MODULE)
     paths = {api.path_of(each.func) for each in runs if isinstance(each, ast.Call)}
     if False not in modes.values() or any(modes.get(path) for path in paths):
+        return False
+    if any(program.is_frozen(each.func) for each in runs if isinstance(each, ast.Call)):
         return False
     is_recorded = bool(runs) and runs == program.effects(loop, Effect.RECORDS)
     return is_recorded and not program.effects(loop, Effect.DIFFERENTIATES)

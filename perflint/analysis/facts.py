@@ -1,4 +1,4 @@
-"""What is known about one file: its names, values, loops and heat, each worked out by a pass when first asked for."""
+"""What is known about one file: its names, values, loops and heat, each computed by a pass when first asked for."""
 
 from __future__ import annotations
 
@@ -69,6 +69,9 @@ class AutogradPass(Protocol):
     def training_modes(self, node: ast.AST) -> dict[str, bool]:
         """Whether each module whose mode is known is in training mode when `node` runs."""
 
+    def is_frozen(self, module: ast.AST) -> bool:
+        """May the file have switched off the gradients of `module`?"""
+
     def graph_uses(self, place: ast.AST) -> list[GraphUse]:
         """Who differentiates, or may, what `place` computes."""
 
@@ -123,7 +126,7 @@ class Program(Module):
         return Program(self.text, context)
 
     def get(self, work_out: Callable[[Program], Fact]) -> Fact:
-        """What the pass `work_out` finds in this program, worked out when it is first asked for."""
+        """What the pass `work_out` finds in this program, computed when it is first asked for."""
         if work_out not in self._known:
             self._known[work_out] = work_out(self)
         fact: Fact = self._known[work_out]
@@ -141,7 +144,7 @@ class Program(Module):
         """Do its tensors all live on the host: by what the programs say that it is part of, or else by what it says?
 
         That is a script, with all that it imports, which trains or evaluates and never speaks of a device. A file that
-        is handed model, optimizer and data, and builds none of them, can't tell by itself: others may have moved those.
+        is passed model, optimizer and data, and builds none of them, can't tell by itself: others may have moved those.
         """
         on_host = self._context.on_host
         return self.says.stays_on_host if on_host is None else on_host
@@ -249,7 +252,7 @@ class Program(Module):
         return info.owner if info is not None else None
 
     def base_names(self, node: ast.ClassDef) -> tuple[str, ...]:
-        """The qualified names of the bases of a class; of one that this file defines, its name behind an @."""
+        """The qualified names of the bases of a class; of one that this file defines, its name after an @."""
         info = self._facts.classes.get(node)
         return (*info.base_names, *(f"@{base.node.name}" for base in info.bases)) if info is not None else ()
 
@@ -299,7 +302,7 @@ class Program(Module):
     # -- gradients
 
     def grad_mode(self, node: ast.AST, *, callers: bool = True) -> GradMode:
-        """Whether gradients are recorded where `node` runs: by its function, and with `callers` by those in sight.
+        """Whether gradients are recorded where `node` runs: by its function, and with `callers` by known ones.
 
         UNKNOWN where callers disagree, or a framework, another file or a value may switch them off.
         """
@@ -312,6 +315,10 @@ class Program(Module):
     def training_modes(self, node: ast.AST) -> dict[str, bool]:
         """Whether each module whose mode is known, by its path, is in training mode when `node` runs."""
         return self.get(Program.autograd).training_modes(node)
+
+    def is_frozen(self, module: ast.AST) -> bool:
+        """May the file have switched off the gradients of the parameters of `module`, by its last name?"""
+        return self.get(Program.autograd).is_frozen(module)
 
     def graph_uses(self, place: ast.AST) -> list[GraphUse]:
         """Who differentiates, or may, what an expression, statement or function computes with gradients.

@@ -52,7 +52,7 @@ class HotCall:
 class ParameterEffect:
     """What a function does with what it is given for a parameter: write to it, return it or a part of it.
 
-    The name of `*args` and `**kwargs` has its stars, and a "*" alone stands in front of those given by keyword alone.
+    The name of `*args` and `**kwargs` has its stars, and a "*" alone stands before those given by keyword alone.
     """
 
     name: str

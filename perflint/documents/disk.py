@@ -70,7 +70,7 @@ def write_text(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def _replacing(target: Path, data: bytes, mode: int = 0o666) -> Iterator[Path]:
-    """A file beside `target` that holds `data`, and takes its place behind the block."""
+    """A file beside `target` that holds `data`, and takes its place after the block."""
     temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}.tmp")
     try:
         temporary.touch(mode)

@@ -108,7 +108,7 @@ def _blank(text: str, value: str) -> str:
 
 
 def _statement_end(source: str, start: int) -> int:
-    """Behind the line break that ends the logical line at `start`."""
+    """After the line break that ends the logical line at `start`."""
     depth = 0
     for token in _TOKEN.finditer(source, start):
         if token.lastgroup == "open":

@@ -21,7 +21,7 @@ _MARKER = "# %% perflint cell "
 
 
 class LostCell(ValueError):
-    """A changed program whose text can no longer be told apart by cell, and why."""
+    """A changed program whose text can no longer be distinguished by cell, and why."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Notebook:
-    """A notebook as a program: `text` holds `cells` in order, each behind a line that begins with `marker`.
+    """A notebook as a program: `text` holds `cells` in order, each after a line that begins with `marker`.
 
     `skipped` says why there is no program, `problem` which cells were left out because they are not valid Python.
     """
@@ -68,7 +68,7 @@ class Notebook:
         return cell, min(max(offset - cell.start, 0), len(cell.source))
 
     def within_cell(self, edit: Edit) -> Edit:
-        """`edit` so that it leaves the line break alone which the program, and not the notebook, has behind a cell."""
+        """`edit` so that it leaves the line break alone which the program, and not the notebook, has after a cell."""
         if not self.cells or not edit.text.endswith("\n"):
             return edit
         cell = self.locate(edit.end)[0]

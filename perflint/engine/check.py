@@ -62,7 +62,7 @@ def check_text(
 def _examine(
     text: str, rules: Sequence[Rule], options: Mapping[str, Options], context: Context
 ) -> tuple[tuple[Finding, ...], Program]:
-    """The findings, and the program, of which nothing is worked out where the screen tells that there are none."""
+    """The findings, and the program, of which nothing is computed where the screen tells that there are none."""
     if "\0" in text:
         raise SyntaxError("source code cannot contain null bytes")  # some Pythons raise ValueError
     with warnings.catch_warnings():

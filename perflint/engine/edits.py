@@ -40,7 +40,7 @@ def _fitted(text: str, edit: Edit) -> str:
 
 
 def _newline_before(text: str, offset: int) -> str:
-    """What ends the line in front of the one at `offset`: the cells of a notebook may differ in that."""
+    """What ends the line before the one at `offset`: the cells of a notebook may differ in that."""
     end = 1 + max(text.rfind("\n", 0, offset), text.rfind("\r", 0, offset))
     if end:
         return "\r\n" if text.endswith("\r\n", 0, end) else text[end - 1]

@@ -26,7 +26,7 @@ def objects(result: RunResult) -> Iterator[dict[str, Any]]:
     """The objects that stand for the findings and problems of `result`.
 
     Lines and columns count characters from 1; `start` and `end` of an edit are offsets from 0 into the file or, in a
-    notebook, into the source of the cell that the edit names. `end_column` is the first column behind the finding.
+    notebook, into the source of the cell that the edit names. `end_column` is the first column after the finding.
     """
     return map(_finding, entries(result))
 

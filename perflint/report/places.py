@@ -16,7 +16,7 @@ UNREADABLE = "unreadable-file"  # stands where a rule's name would, for a file t
 
 
 def entries(result: RunResult) -> Iterator[Diagnostic]:
-    """The findings by path and place, with an error in front of those of a file that could not be checked."""
+    """The findings by path and place, with an error before those of a file that could not be checked."""
     for file in result.files:
         if file.problem:
             start = Position(None, 0, file.problem.line or 1, 1)

@@ -21,7 +21,7 @@ from perflint.runtime.watch import Facts
 class Manner(NamedTuple):
     """How a loop is cut up: steps a graph, the dimension that outputs are stacked on, whether steps use their index.
 
-    `keeps`: the state behind the last step is asked for, so that the state behind each step, which may be the last
+    `keeps`: the state after the last step is asked for, so that the state after each step, which may be the last
     one, is kept in memory of its own.
     """
 
@@ -33,7 +33,7 @@ class Manner(NamedTuple):
 
 @dataclass(frozen=True)
 class _Steps:
-    """What a run of steps puts out, stacked; the test of each of them; the state behind each, or the last one alone."""
+    """What a run of steps puts out, stacked; the test of each of them; the state after each, or the last one alone."""
 
     outputs: list[Tensor]
     structure: Hashable
@@ -50,7 +50,7 @@ class _Chunk:
     verdicts: Tensor | None
 
     def replay(self) -> None:
-        """Launch the steps, and behind them the copy of their tests to the host."""
+        """Launch the steps, and after them the copy of their tests to the host."""
         self.graph.replay()
         if self.verdicts is not None and self.steps.tests is not None:
             self.verdicts.copy_(self.steps.tests, non_blocking=True)
@@ -89,10 +89,10 @@ class LoopReplay(Capture):
     def run(
         self, step: Step, until: Until | None, first: int, count: int, result: Result
     ) -> tuple[int, list[Tensor], bool]:
-        """Replay `count` steps from `first`; return how many the loop takes, the state behind them, and its end.
+        """Replay `count` steps from `first`; return how many the loop takes, the state after them, and its end.
 
         The state's tensors are in the graph's memory: `owned` makes a state of the caller's from them. Where no last
-        state is asked for, it is the one behind the graph, with which the loop goes on unless it has ended.
+        state is asked for, it is the one after the graph, with which the loop goes on unless it has ended.
         """
         key = (first if self._manner.counts else 0, count)
         if key not in self._chunks:

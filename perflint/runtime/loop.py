@@ -56,7 +56,7 @@ def graphed_loop(
 ) -> Any:
     """Run `step` up to `steps` times, as CUDA graphs of `chunk` steps each; return the last state and all outputs.
 
-    `step(t, state)` returns `(state, output)`; the loop ends behind the first step for which `until(output)`, a
+    `step(t, state)` returns `(state, output)`; the loop ends after the first step for which `until(output)`, a
     boolean tensor of one element, is true. It means the same as
 
         outputs = []
@@ -71,9 +71,9 @@ def graphed_loop(
     `chunk - 1` more steps are computed and dropped. They must not fail on the device, as an index that grows too
     large would, or a draw from no chances. State and outputs are tensors or nested lists, tuples or dicts of them;
     each output leaf is stacked along `dim`. What the test needs must be among the outputs. The state must keep its
-    shapes: a cache that grows has to be allocated at full length and written in place (what lies behind the last
+    shapes: a cache that grows has to be allocated at full length and written in place (what lies after the last
     step's slot is undefined, then). `step` and `until` may be local functions. With `last_state=False` the outputs
-    alone are returned: the state behind each step, any of which may be the last, then needs no memory of its own,
+    alone are returned: the state after each step, any of which may be the last, then needs no memory of its own,
     and its writing there no time.
 
     The graphs are kept for the code of `step` and `until`, under the same conditions as those of `cuda_graph`, and

@@ -139,7 +139,7 @@ def host_rng() -> tuple[Any, ...]:
 
 @contextmanager
 def _same_random_numbers() -> Iterator[Callable[[], bool]]:
-    """Put the generators back behind the block; what is yielded tells whether they have moved so far."""
+    """Put the generators back after the block; what is yielded tells whether they have moved so far."""
     numpy = sys.modules.get("numpy.random")
     torch_state, python_state = torch.get_rng_state(), random.getstate()
     numpy_state = numpy.get_state() if numpy else None

@@ -37,7 +37,7 @@ class Facts:
 
 
 def observe(walk: Walk, again: Callable[[], Walk], run: Callable[[], Any]) -> tuple[Any, Facts]:
-    """Run eagerly; return the result and what was written. `again` walks once more behind the run.
+    """Run eagerly; return the result and what was written. `again` walks once more after the run.
 
     Raises CannotCapture, with the result as its second argument, if a replay would not do all that the run did.
     """

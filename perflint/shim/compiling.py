@@ -39,7 +39,7 @@ def _probe(counter: str, number: int) -> ast.stmt:
 
 
 def _insert(tree: ast.Module, inserted: Sequence[tuple[ast.stmt, int, int]]) -> None:
-    """Put statements in front of those that begin at lines of the patched text."""
+    """Put statements before those that begin at lines of the patched text."""
     at: dict[int, list[ast.stmt]] = {}
     for statement, line, _ in inserted:
         at.setdefault(line, []).append(statement)

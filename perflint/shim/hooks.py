@@ -53,7 +53,7 @@ class _Watched:
 
 
 class Finder:
-    """Asks the finders behind it in `sys.meta_path`, and shows `swap` each spec that they find.
+    """Asks the finders after it in `sys.meta_path`, and shows `swap` each spec that they find.
 
     `watched` holds, by module names, what to call once that module has been loaded.
     """

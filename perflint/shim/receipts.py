@@ -1,7 +1,7 @@
 """Caches the plan of a command line, for as long as the inputs of the plan are unchanged.
 
 A program then starts without reading the command line, settings or rules. What the words up to a program's name ask
-for does not depend on those behind it.
+for does not depend on those after it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from perflint.shim import plan
 from perflint.shim.plan import Plan
 from perflint.shim.running import Program, folder_of
 
-_MOST_WORDS = 16  # in front of the program's own; longer command lines are not cached
+_MOST_WORDS = 16  # before the program's own; longer command lines are not cached
 _MARKS = (".git", ".gitignore", "pyvenv.cfg")  # files that decide which files around them belong to a project
 _TICK_NS = 50_000_000  # a file changed twice within this time may keep its time stamp
 _SECOND_NS = 1_000_000_000

@@ -16,7 +16,7 @@ Argument = TypeVar("Argument")
 class Bound:
     """The arguments of one call.
 
-    `given` maps each parameter that is given in plain sight to its expression, in the order of the parameters. `rest`
+    `given` maps each parameter that is given directly to its expression, in the order of the parameters. `rest`
     and `others` are the positional arguments and the keywords that none of the parameters takes. `is_open`: a `*` or
     `**` stands in the call, so that a parameter which isn't in `given` may be given all the same.
     """

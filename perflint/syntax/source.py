@@ -31,7 +31,7 @@ class Source:
         return self._starts[line - 1]
 
     def line_end(self, line: int) -> int:
-        """The offset behind the line break of `line`."""
+        """The offset after the line break of `line`."""
         return self._starts[line] if line < len(self._starts) else len(self.text)
 
     def line_text(self, line: int) -> str:

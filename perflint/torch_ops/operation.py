@@ -135,8 +135,8 @@ class Operation:
         syncs: whether the host waits for the device because the result depends on values there.
         traits: those of TRAITS that hold, to be asked for by `does`.
         dim: where the number of an axis goes; None if nowhere.
-        axes: the parameters behind the tensor of an operation along axes of it, in order: those that name axes end
-            with a colon, behind which the default stands where there is one.
+        axes: the parameters after the tensor of an operation along axes of it, in order: those that name axes end
+            with a colon, after which the default stands where there is one.
         views: the arguments whose memory the result always shows; written `out` and `self` are among them.
         may_return: the arguments whose memory the result may show or that it may be, depending on their layout, type
             or place, as of `contiguous` and `to`.

@@ -1,4 +1,4 @@
-"""Keeps on the device what a loop adds up, or collects, and reads it behind the loop, where it becomes what it was."""
+"""Keeps on the device what a loop adds up, or collects, and reads it after the loop, where it becomes what it was."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _sum(program: Program, read: Read, statement: ast.stmt, path: str, added: as
     conversion = "{path} if isinstance({path}, int) else float({path})" if keeps_integer else f"{convert}({{path}})"
     behind = InsertAfter(found.loop, (statement_of(f"{{path}} = {conversion}", path=path),))
     change = rewrite(program, read.replaced(suffix), *inside, behind)
-    return Fix(f"add `{path}` up on the device and read it once, behind the loop", safety, change)
+    return Fix(f"add `{path}` up on the device and read it once, after the loop", safety, change)
 
 
 def _kind_of_sum(program: Program, read: Read, starts: Sequence[int | float]) -> str:
@@ -277,7 +277,7 @@ def _collection(program: Program, read: Read, statement: ast.stmt, name: ast.exp
     path = path_of(name)
     if not read.is_scalar:
         raise Blocked(
-            "a whole tensor is collected in every iteration: copy all behind the loop, if the device's memory allows"
+            "a whole tensor is collected in every iteration: copy all after the loop, if the device's memory allows"
         )
     if not read.converts_to and _differs(program, read.base):
         raise Blocked("its type or shape may differ between iterations")
@@ -298,7 +298,7 @@ def _collection(program: Program, read: Read, statement: ast.stmt, name: ast.exp
     kept = ".detach()" if _is_new(program, read.base) else ".detach().clone()"
     kept += _shape_of_one(program, read.base)
     change = rewrite(program, read.replaced(kept), InsertAfter(found.loop, (behind,)))
-    return Fix(f"collect `{path}` on the device and read it once, behind the loop", Safety.EXACT, change)
+    return Fix(f"collect `{path}` on the device and read it once, after the loop", Safety.EXACT, change)
 
 
 def _shape_of_one(program: Program, node: ast.expr) -> str:

@@ -91,4 +91,4 @@ def _check_exits(program: Program, loop: Loop, scope: ast.AST, path: str) -> Non
     left = graph.raises_to(loop)
     read = (graph.places[node][0] in left for node in occurrences(scope, path) if node in graph.places)
     if left and ("." in path or any(read)):
-        raise Blocked(f"an exception may leave the loop, and `{path}` is read behind it")
+        raise Blocked(f"an exception may leave the loop, and `{path}` is read after it")

@@ -21,7 +21,7 @@ _COMPUTING = frozenset({"torch", "numpy", "cupy", "scipy"})  # their log() repor
 _TO_TEXT = frozenset({"builtins.str", "builtins.repr", "builtins.format"})
 _HOST = "the iteration uses the value on the host: keep it a tensor as long as possible"
 _DECIDES = "it decides what runs next: test every few steps, or use torch.where"
-_PRINTED = "it is printed in every iteration: print every few steps, or behind the loop"
+_PRINTED = "it is printed in every iteration: print every few steps, or after the loop"
 _TEXT = "it becomes text in every iteration: keep it a tensor as long as possible"
 _COMBINED = "a tensor is computed of it: with a tensor in its place, that stays on the device"
 _INDEX = "a Python index has to be known on the host: keep the sizes there from the start"
@@ -93,7 +93,7 @@ def _of_call(program: Program, sync: Sync, call: ast.Call, argument: ast.AST) ->
     if head in ("math", "cmath"):
         return _of_math(program, call)
     if _reports(program, call):
-        return "it is reported in every iteration: report every few steps, or behind the loop"
+        return "it is reported in every iteration: report every few steps, or after the loop"
     if qualified in _TO_TEXT or (name == "format" and _owner(program, call) is Kind.STRING):
         return _of_text(program, call)
     if head == "builtins":

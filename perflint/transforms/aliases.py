@@ -41,7 +41,7 @@ def is_made_in(graph: Graph, region: ast.AST, place: Location) -> bool:
 
 
 def written_names(program: Program, part: ast.AST) -> Iterator[ast.Name]:
-    """The names by which statements in `part` write in place to tensors, or to parts of them, in plain sight."""
+    """The names by which statements in `part` write in place to tensors, or to parts of them, directly."""
     points = program.get(Memory).points_to(part)
     nodes = set(own_nodes(part))
     for write in points.writes:
@@ -50,7 +50,7 @@ def written_names(program: Program, part: ast.AST) -> Iterator[ast.Name]:
 
 
 def names_of(program: Program, points: PointsTo, write: Write, *, called: bool = False) -> Iterator[ast.Name]:
-    """The names by which a statement writes to a tensor in plain sight; if `called`, also those that calls are given.
+    """The names by which a statement writes to a tensor directly; if `called`, also those that calls are given.
 
     Methods that tensors don't have, such as `append`, are left out.
     """
@@ -94,7 +94,7 @@ def check_aliases(program: Program, loop: PlainLoop) -> None:
     memory = program.get(Memory)
     points, graph = memory.points_to(loop), memory.graph(loop)
     if not points.is_known:
-        raise Blocked("the function around the loop is too large for its aliases to be told apart", loop)
+        raise Blocked("the function around the loop is too large for its aliases to be distinguished", loop)
     held = frozenset().union(*points.cells.held.values())
     kept = {place for place in held if is_made_in(graph, loop, place)}
     for write in points.writes:
@@ -124,7 +124,7 @@ def steps_optimizer(program: Program, node: ast.AST) -> bool:
 
 
 def _is_seen(program: Program, points: PointsTo, graph: Graph, loop: PlainLoop, write: Write) -> bool:
-    """Is it a write to a container, or in plain sight: to a variable that the step finds as it is?"""
+    """Is it a write to a container, or a direct one: to a variable that the step finds as it is?"""
     if not isinstance(write.node, ast.stmt | ast.expr) or _fills(program, write.node) or _is_container(write.to):
         return True
     for name in names_of(program, points, write, called=True):

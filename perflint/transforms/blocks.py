@@ -103,7 +103,7 @@ class Block:
         return lines, count
 
     def _split(self, first: Any, changes: Changes) -> None:
-        """Divide what stands above the first line between it and the new statement that is put in front of it."""
+        """Divide what stands above the first line between it and the new statement that is put before it."""
         new = [*changes.before, *(changes.replaced.new if changes.replaced else ())]
         lines = list(self._leading(first))
         if not is_new(new[0]) and self._trees.line(new[0]) is first:
@@ -166,7 +166,7 @@ class Block:
         return lines
 
     def _whole(self, new: Sequence[ast.stmt]) -> set[ast.stmt]:
-        """The statements of the program behind another one on its line, where `new` has all of that line."""
+        """The statements of the program after another one on its line, where `new` has all of that line."""
         old = [each for each in new if not is_new(each)]
         lines = [self._trees.line(each) for each in old]
         return {

@@ -196,7 +196,7 @@ class _Filling(cst.CSTTransformer):
 
 
 def _handed(argument: cst.Arg) -> tuple[str, str]:
-    """By which stars and keyword an argument is handed over."""
+    """By which stars and keyword an argument is passed."""
     return argument.star, argument.keyword.value if argument.keyword is not None else ""
 
 

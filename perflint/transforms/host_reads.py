@@ -28,7 +28,7 @@ class Read:
     converts_to: str
 
     def replaced(self, suffix: str) -> Replace:
-        """Puts the tensor itself, with `suffix` behind it, in the place of its value."""
+        """Puts the tensor itself, with `suffix` after it, in the place of its value."""
         return Replace(self.top, expression(f"{{base}}{suffix}", base=self.base))
 
 

@@ -29,7 +29,7 @@ def importing(program: Program, module: str, name: str) -> tuple[str, tuple[Oper
 
 
 def _placed(program: Program, new: ast.stmt, module: str) -> Operation:
-    """Beside the imports of torch, in the order of names; else behind the imports at the top, or what precedes them."""
+    """Beside the imports of torch, in the order of names; else after the imports at the top, or what precedes them."""
     head: list[ast.stmt] = []
     for each in program.tree.body:
         if not (isinstance(each, _Import) or _is_docstring(program, each)):

@@ -1,4 +1,4 @@
-"""Turns a tensor that grows by concatenation in a loop into a list that is joined behind the loop."""
+"""Turns a tensor that grows by concatenation in a loop into a list that is joined after the loop."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def joined_behind(program: Program, growing: TorchCall) -> Fix:
     )
     safety = Safety.BEHAVIOUR if any(isinstance(each, ast.Subscript) for each in update.parts) else Safety.EXACT
     proviso = " (it keeps alive what they are parts of)" if safety is Safety.BEHAVIOUR else ""
-    return Fix(f"collect the parts of `{update.name}` in a list and join it behind the loop{proviso}", safety, change)
+    return Fix(f"collect the parts of `{update.name}` in a list and join it after the loop{proviso}", safety, change)
 
 
 def _update(program: Program, join: ast.Call) -> _Update:
@@ -97,7 +97,7 @@ def _update(program: Program, join: ast.Call) -> _Update:
 
 
 def _first(program: Program, statement: ast.Assign, name: str) -> tuple[ast.expr | None, ast.stmt]:
-    """What the first iteration sets the name to, if that is told apart by `is None`, and the whole statement."""
+    """What the first iteration sets the name to, if that is distinguished by `is None`, and the whole statement."""
     value = statement.value
     if isinstance(value, ast.IfExp):
         return _chosen(value.test, value.body, value.orelse, name), statement
@@ -116,7 +116,7 @@ def _chosen(test: ast.expr, body: ast.expr, orelse: ast.expr, name: str) -> ast.
     is_test = isinstance(test, ast.Compare) and path_of(test.left) == name and len(test.ops) == 1
     if isinstance(test, ast.Compare) and is_test and getattr(test.comparators[0], "value", name) is None:
         return body if isinstance(test.ops[0], ast.Is) else orelse
-    raise Blocked("the first iteration is told apart by another test than `is None`", test)
+    raise Blocked("the first iteration is distinguished by another test than `is None`", test)
 
 
 def _check_plain(program: Program, statement: ast.stmt, loop: Loop) -> None:
@@ -136,7 +136,7 @@ def _check_plain(program: Program, statement: ast.stmt, loop: Loop) -> None:
 
 
 def _check_same_each_time(program: Program, join: ast.Call, loop: Loop) -> None:
-    """Raise Blocked unless the axis, and what else `join` is told, is the same in each iteration and behind them."""
+    """Raise Blocked unless the axis, and what else `join` is told, is the same in each iteration and after them."""
     stored = {each.id for each in own_nodes(loop) if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)}
     for given in (*join.args[1:], *(each.value for each in join.keywords)):
         number = given.operand if isinstance(given, ast.UnaryOp) else given
@@ -147,7 +147,7 @@ def _check_same_each_time(program: Program, join: ast.Call, loop: Loop) -> None:
 
 
 def _start(program: Program, update: _Update, loop: PlainLoop, kept: str) -> InsertBefore | ReplaceStatements:
-    """Makes the list: in place of the value that the variable starts with, or in front of the loop."""
+    """Makes the list: in place of the value that the variable starts with, or before the loop."""
 
     def starts(value: Value) -> bool:
         return value.kind is Kind.NONE if update.starts is not None else value.kind is not Kind.NONE

@@ -44,9 +44,9 @@ def _behind(
     above: cst.BaseParenthesizableWhitespace,
     first: cst.BaseParenthesizableWhitespace | None = None,
 ) -> list[Any]:
-    """The items `front` with `fresh` ones behind: on lines of their own if a line break is `above` the last one.
+    """The items `front` with `fresh` ones after: on lines of their own if a line break is `above` the last one.
 
-    `first` is what stands in front of the first of them, where that is something else than between them.
+    `first` is what stands before the first of them, where that is something else than between them.
     """
     *kept, last = front
     is_broken = isinstance(above, cst.ParenthesizedWhitespace)
@@ -55,7 +55,7 @@ def _behind(
     has_comma = isinstance(last.comma, cst.Comma)
     tail = last.comma.whitespace_after if has_comma else getattr(last, "whitespace_after_arg", _NOTHING)
     if is_broken and isinstance(tail, cst.ParenthesizedWhitespace):
-        first = first.with_changes(first_line=tail.first_line)  # a comment behind an item stays there
+        first = first.with_changes(first_line=tail.first_line)  # a comment after an item stays there
         tail = tail.with_changes(first_line=cst.TrailingWhitespace())
     *more, final = _parted(fresh, between)
     final = final.with_changes(comma=cst.Comma(whitespace_after=tail)) if has_comma else _last(final)
@@ -75,7 +75,7 @@ def _last(item: Any) -> Any:
 
 
 def _inline(trees: Trees, call: cst.Call, at: int, given: Given) -> cst.BaseParenthesizableWhitespace:
-    """What stands in front of the keywords behind the argument number `at`: a new line where they would not fit."""
+    """What stands before the keywords after the argument number `at`: a new line where they would not fit."""
     text, start, end = trees.text, trees.spans[call.args[at]][1], trees.spans[call][1]
     column = start - text.rfind("\n", 0, start)
     rest = len(text[start:end].partition("\n")[0])

@@ -37,7 +37,7 @@ class ReplaceStatements:
 
 @dataclass(frozen=True)
 class InsertBefore:
-    """Statements stand in front of another one."""
+    """Statements stand before another one."""
 
     statement: ast.stmt
     new: tuple[ast.stmt, ...]
@@ -45,7 +45,7 @@ class InsertBefore:
 
 @dataclass(frozen=True)
 class InsertAfter:
-    """Statements stand behind another one."""
+    """Statements stand after another one."""
 
     statement: ast.stmt
     new: tuple[ast.stmt, ...]
@@ -88,7 +88,7 @@ class Note:
     the comments to another one.
 
     It stands for the program up to the line `last`, whose comments it has: those on `lines`, where some are told. The
-    one at the end goes behind it where it stands `alone` for that.
+    one at the end goes after it where it stands `alone` for that.
     """
 
     is_new: bool = False
@@ -181,7 +181,7 @@ def without_comments(statement: Node) -> Node:
 def standing_for(statement: Node, old: ast.stmt, *, head: bool = False, last: int = 0, alone: bool = True) -> Node:
     """Let the new `statement` have the comments of `old`, or of its head, or up to the line `last`.
 
-    The one at the end goes behind it where it stands `alone` for that.
+    The one at the end goes after it where it stands `alone` for that.
     """
     return _noted(statement, last=last or (_head_end(old) if head else old.end_lineno), alone=alone)
 

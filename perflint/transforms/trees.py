@@ -26,14 +26,14 @@ Line = cst.SimpleStatementLine | cst.BaseCompoundStatement
 class Trees:
     """The libcst module of a text, and its nodes by their places in it.
 
-    The module is that of the text with `\\n` at the ends of lines and without form feeds in front of them; `spans` are
+    The module is that of the text with `\\n` at the ends of lines and without form feeds before them; `spans` are
     of characters of that. Raises Unrenderable where libcst cannot parse it.
     """
 
     def __init__(self, text: str) -> None:
         self._source = Source(text)
         self._gone = [at for match in _FOREIGN.finditer(text) for at in range(*match.span())]
-        # Where each would stand in the text without, doubled: what stands there now is behind a form feed, before a \r.
+        # Where each would stand in the text without, doubled: what stands there now is after a form feed, before a \r.
         self._seams = [2 * (at - number) + (text[at] == "\r") for number, at in enumerate(self._gone)]
         self.text = _FOREIGN.sub("", text).replace("\r", "\n")
         try:

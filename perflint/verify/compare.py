@@ -261,7 +261,7 @@ def _saved(before: Path, after: Path) -> Iterator[Difference | str]:
             owner = "the original" if keys & old["tensors"].keys() else "the patched program"
             yield f"only {owner} saves {', '.join(sorted(key.lstrip('.') for key in keys)[:3])} to {new['name']}"
         if old["step"] != new["step"]:
-            yield f"{new['name']} is saved behind step {new['step']}, and not {old['step']}"
+            yield f"{new['name']} is saved after step {new['step']}, and not {old['step']}"
         for key in old["tensors"].keys() & new["tensors"].keys():
             name = f"{key.lstrip('.')} of {new['name']}"
             found = differing(new["step"], name, old["tensors"][key], new["tensors"][key], None)

@@ -114,7 +114,7 @@ def _group(difference: Difference) -> str:
 
 
 def _drift(difference: Difference, own: Mapping[str, float] | None) -> float:
-    """The relative error that may accumulate behind the steps that double precision decides."""
+    """The relative error that may accumulate after the steps that double precision decides."""
     if own is None:
         return 0.0
     if difference.name.startswith(DERIVED):

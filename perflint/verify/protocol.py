@@ -190,7 +190,7 @@ def patience(seconds: float) -> float:
 
 def _chosen(look: Look, variants: int, budget: float) -> Protocol:
     steps = look.steps
-    horizon = min(_HORIZON, len(steps) + look.is_whole)  # where that is all, what comes behind the steps, too
+    horizon = min(_HORIZON, len(steps) + look.is_whole)  # where that is all, what comes after the steps, too
     if not steps or (look.is_whole and len(steps) < _WHOLE):
         rounds = max(_FEWEST_ROUNDS, min(_ROUNDS, int(budget / max(look.seconds * variants, 1e-9))))
         return Protocol("", 0, 1, 1, rounds, horizon)

@@ -34,7 +34,7 @@ _GLANCE = 0.05  # seconds between two looks at whether a process has ended
 
 
 class Fault(Exception):
-    """A variant of a program failed; `words` say how, behind its name."""
+    """A variant of a program failed; `words` say how, after its name."""
 
     def __init__(self, variant: str, words: str) -> None:
         super().__init__(f"{subject(variant)} {words}")
@@ -185,7 +185,7 @@ class Running:
         return ProgramEnded(self._variant, f"{ending(code, errors)}{self._place(', ')}", code, errors)
 
     def _place(self, comma: str = " ") -> str:
-        return f"{comma}behind step {self._step}" if self._step else ""
+        return f"{comma}after step {self._step}" if self._step else ""
 
     def _arrivals(self) -> list[Arrival] | None:
         """The arrivals of all ranks, once all are there."""

@@ -50,7 +50,7 @@ def hunks(path: str, before: str, after: str, alone: Mapping[str, str]) -> Itera
 
 
 def _touched(old: Sequence[str], new: Sequence[str]) -> frozenset[int]:
-    """The lines of `old`, from 0, that are changed, or in front of which something is added."""
+    """The lines of `old`, from 0, that are changed, or before which something is added."""
     opcodes = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     changed = (range(start, max(stop, start + 1)) for kind, start, stop, _, _ in opcodes if kind != "equal")
     return frozenset(line for lines in changed for line in lines)

@@ -124,7 +124,7 @@ class Reach:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was not compared, in sentences without full stops."""
-        end = f"is used behind step {self.steps} only: a larger --horizon looks further"
+        end = f"is used after step {self.steps} only: a larger --horizon looks further"
         notes = [f"what {place} computes {end}" for place in self.unseen]
         if self.elsewhere:
             more = f" and {len(self.elsewhere) - 1} more" if len(self.elsewhere) > 1 else ""

@@ -15,7 +15,7 @@ mappings, into the functions of the file and back to their callers. There are tw
 An axis counts as repeated by a view only where its size is proved to be 1, or where it is new. A real tiling or
 interleaving is left alone, and so are tensors that are written to, reshaped by `.view()` or `.reshape()`, fed to a
 convolution, a recurrent, linear or embedding layer (which would copy the view again), returned to code in other files,
-or handed to anything unknown; one-time setup; arrays, lists and strings; einops. An attribute is followed through its
+or passed to anything unknown; one-time setup; arrays, lists and strings; einops. An attribute is followed through its
 class. What is expanded in one statement and moved or cast in another is reported where it is expanded.
 
 It assumes that a count of 1 in `repeat` stands for an axis that exists (see below for the fix), that no count is
@@ -50,8 +50,8 @@ return torch.cat([context, states], dim=2)
 ## Fix safety
 
 `exact`: the copy becomes `expand`, a view of the same shape and values; where the one reader writes into another tensor
-in place, whose shape holds anyway, the repeating is dropped. A move or cast behind it, in the same expression, is put
-in front of it. Results and gradients are bitwise the same. A tensor that is an attribute, in a file that registers
+in place, whose shape holds anyway, the repeating is dropped. A move or cast after it, in the same expression, is put
+before it. Results and gradients are bitwise the same. A tensor that is an attribute, in a file that registers
 hooks, is left alone: they may write to it. It is assumed that no hook of another file does.
 
 `rounding` where a sum may be taken in another order: the gradient of `torch.cat([x] * n)` and `torch.stack([x] * n)`,
@@ -66,11 +66,11 @@ another shape and `expand(-1, n, -1)` raises. What counts is what made the tenso
 
 Not fixed where code that perflint can't look into may write to the tensor while the copy is in use, where other files
 may get hold of the copy, returned or in an attribute, where it is moved or cast before something else than an
-elementwise operation reads it (then the move or cast belongs in front of the repeating), where the size of the axis is
+elementwise operation reads it (then the move or cast belongs before the repeating), where the size of the axis is
 only suggested by a tensor that the copy meets, where the counts are kept in a list, where the number of axes can't be
 told and `expand` needs it, where a comment stands in the way, where the axis is one element of a slice, `x[:1]`, which
-may find none, and next to a tensor that is transposed, or may be and whose sum is read by `.view()`: there the view would
-give the result another layout in memory.
+may find none, and next to a tensor that is transposed, or may be where a `.view()` reads the result: there the view
+would give the result another layout in memory.
 
 Two parameters are taken to be different tensors where all callers are in sight and give different ones. Where others
 may call, a copy of one parameter stays if the function writes to another one before it reads the copy.

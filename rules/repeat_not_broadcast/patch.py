@@ -46,14 +46,14 @@ def patch(program: Program, shapes: Shapes, copy: Copy, reading: Reading, repeat
     if lays_out_differently(program, copy, reading):
         return Patch(
             blocked="next to a transposed tensor, the result would be laid out in memory in another way, "
-            "which `.view()` behind it may not take"
+            "which `.view()` after it may not take"
         )
     if is_caught(program, copy):
         return Patch(blocked="a negative count raises an error here, which is handled; a view has another use for it")
     if reading.shown:
         return Patch(blocked="other files may get hold of it, and write to it or reshape it")
     if reading.converted and any(consumer.role is not Role.ELEMENTWISE for consumer in reading.consumers):
-        return Patch(blocked="a move or cast behind it writes it out all the same: move or cast it before, then repeat")
+        return Patch(blocked="a move or cast after it writes it out all the same: move or cast it before, then repeat")
     if not repeated.sure:
         return Patch(blocked="whether the tensor lacks these axes, or has them with size 1, is not known here")
     safety = _safety(program, shapes, copy, reading, repeated)
@@ -141,7 +141,7 @@ def _safety(program: Program, shapes: Shapes, copy: Copy, reading: Reading, repe
 
 
 def _safety_of_cast(program: Program, copy: Copy, cast: ast.Call) -> Safety:
-    """The gradient of the repeating is summed behind the cast, which may be to a narrower type."""
+    """The gradient of the repeating is summed after the cast, which may be to a narrower type."""
     if not may_have_gradient(program, copy):
         return Safety.EXACT
     return Safety.BEHAVIOUR if _may_narrow(program, cast, _method(cast)) else Safety.ROUNDING
@@ -162,7 +162,7 @@ def _is_device(program: Program, node: ast.expr) -> bool:
 
 
 def _rewritten(program: Program, copy: Copy, cast: ast.Call | None, rank: int | None) -> tuple[Operations, str]:
-    """What makes it `expand`, behind the cast, or what blocks that."""
+    """What makes it `expand`, after the cast, or what blocks that."""
     if copy.counts is None:
         return (), "the counts are in a list"
     if cast is not None and _comments_behind(program, copy.call, cast):
@@ -213,7 +213,7 @@ def _spelled(program: Program, copy: Copy, source: ast.expr, rank: int | None) -
 
 
 def _put_in_front(call: ast.Call, cast: ast.Call) -> Operations:
-    """The move or cast, which stands behind it, goes in front of the method that `call` calls."""
+    """The move or cast, which stands after it, goes before the method that `call` calls."""
     source = _receiver(call)
     return Replace(source, _as_cast(source, cast)), *_without(cast)
 

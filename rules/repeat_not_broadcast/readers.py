@@ -132,7 +132,7 @@ def is_worth_it(program: Program, shapes: Shapes, copy: Copy, reading: Reading) 
 
 
 def _is_real(program: Program, copy: Copy, reading: Reading) -> bool:
-    """Does the move or cast behind an expansion copy for sure?
+    """Does the move or cast after an expansion copy for sure?
 
     To where the tensor is already, or to the type that it has, it does nothing.
     """

@@ -1,6 +1,6 @@
 """What a generated program is put together from: aliases, effects on them and places for these, read from catalogues.
 
-A catalogue is a text. Lines in front of the first heading are parts of one line each, named by themselves; behind a
+A catalogue is a text. Lines before the first heading are parts of one line each, named by themselves; after a
 heading `== name` stands one part of several lines. What a part needs at module level stands above a line `--`, and what
 a place runs later below a line `-- late`. Placeholders: `SRC` is what an alias is made of, `DST` the alias, a line
 `HERE` where statements go, and `EFFECT` where an expression has to.
@@ -105,5 +105,5 @@ def filled(code: str, **values: str) -> str:
 
 
 def indented(code: str, margin: str) -> str:
-    """`code` with the margin in front of each line that is not empty."""
+    """`code` with the margin before each line that is not empty."""
     return "\n".join(margin + line if line else line for line in code.split("\n"))

@@ -1,4 +1,4 @@
-"""The IR: which values reach which names, what loops carry, and what runs behind what."""
+"""The IR: which values reach which names, what loops carry, and what runs after what."""
 
 from __future__ import annotations
 

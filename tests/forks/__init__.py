@@ -1,6 +1,6 @@
 """Runs Python programs as forks of a process that has imported torch, for an import takes two seconds of a core.
 
-A fork has no module loaded that a new interpreter would not have, but is handed those that are there as it imports
+A fork has no module loaded that a new interpreter would not have, but is passed those that are there as it imports
 them. It has arguments, environment (also for those who look from outside), working folder, pipes and session of its
 own, and ends as Python does; its seed of hashes is 0. What can't be had so is a new process: options of the
 interpreter, variables that it or a library reads as it starts, folders and archives, and modules that stand before

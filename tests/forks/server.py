@@ -29,7 +29,7 @@ _IMPORTED = ("numpy", "torch", "torch._dynamo")  # the last by whoever makes an 
 
 
 class Order(NamedTuple):
-    """What a fork shall be: arguments behind the interpreter, folder, environment, and whether it leads a session."""
+    """What a fork shall be: arguments after the interpreter, folder, environment, and whether it leads a session."""
 
     arguments: Sequence[str]
     folder: str

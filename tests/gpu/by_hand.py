@@ -42,7 +42,7 @@ def capture(function: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> Call
 def capture_until(
     model: LstmDecoder, inputs: tuple[Tensor, Tensor, Tensor], steps: int, end: int
 ) -> Callable[[], Tensor]:
-    """The greedy decoder in chunks; the tokens behind the first step at which all rows are at their end are cut off."""
+    """The greedy decoder in chunks; the tokens after the first step at which all rows are at their end are cut off."""
     token, h, c = (tensor.clone() for tensor in inputs)
 
     def chunk() -> tuple[Tensor, Tensor]:

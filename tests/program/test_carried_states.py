@@ -1,4 +1,4 @@
-"""What shows that a loop carries a state through time, where neither an RNN nor a given sequence is in sight."""
+"""What shows that a loop carries a state through time, where neither an RNN nor a given sequence is known."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def describe(value: Value) -> str:
 
 
 def expectations(program: Program, function: str) -> list[tuple[ast.Call, str]]:
-    """The calls of `function`, each with the comment behind it."""
+    """The calls of `function`, each with the comment after it."""
     calls = [node for node in program.of_type(ast.Call) if isinstance(node.func, ast.Name) and node.func.id == function]
     comments = [re.search(r"#\s*(.+?)\s*$", program.source.line_text(node.lineno)) for node in calls]
     return [(node, comment[1] if comment else "no comment") for node, comment in zip(calls, comments, strict=True)]

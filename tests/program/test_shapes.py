@@ -11,7 +11,7 @@ from perflint.analysis.values.shapes import Shapes
 
 
 def rank_at_probe(body: str) -> int | None:
-    """How many axes what is handed to `probe` has, in a function of `x` with this body."""
+    """How many axes what is passed to `probe` has, in a function of `x` with this body."""
     lines = "".join(f"    {line}\n" for line in body.splitlines())
     program = Program(f"import torch\n\ndef run(x: torch.Tensor):\n{lines}")
     probe = next(call for call in program.of_type(ast.Call) if getattr(call.func, "id", "") == "probe")

@@ -50,7 +50,7 @@ def run():
         outs.append(encoder(x[:, t]) + x[:, t + 1].mean())
     return torch.stack(outs, 1), x
 """,
-    "what is flattened behind its first axis has no batch": """
+    "what is flattened after its first axis has no batch": """
 encoder = nn.Sequential(nn.Conv1d(2, 3, 2), nn.Flatten(), nn.Linear(5, 2))
 def run():
     x = torch.randn(4, 2, 6)

@@ -21,7 +21,7 @@ for t in range(seq_len):
     a, b = nb, na
     outs.append(nb)
 """),
-    "names handed on": stack(
+    "names passed on": stack(
         """
 a, b = torch.zeros(batch, 5), torch.zeros(batch, 5)
 for t in range(seq_len):
@@ -32,7 +32,7 @@ for t in range(seq_len):
 """,
         gives="joined, a, b, na, nb",
     ),
-    "c handed on, read behind": stack(
+    "c passed on, read after": stack(
         """
 a, b = torch.zeros(batch, 5), torch.zeros(batch, 5)
 for t in range(seq_len):
@@ -161,7 +161,7 @@ for t in range(seq_len):
         gives="joined, h",
         built="self.cell = nn.GRUCell(4, 5)",
     ),
-    "handed on, read before": stack(
+    "passed on, read before": stack(
         """
 for t in range(seq_len):
     outs.append(h)
@@ -172,7 +172,7 @@ for t in range(seq_len):
         gives="joined, h",
         built="self.cell = nn.GRUCell(4, 5)",
     ),
-    "handed on, gate": stack(
+    "passed on, gate": stack(
         """
 for t in range(seq_len):
     new = self.cell(x[:, t], h)

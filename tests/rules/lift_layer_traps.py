@@ -241,7 +241,7 @@ for t in range(seq_len):
         last = inp
     outs.append(inp)
 """),
-    "set in layers, read behind with a start": stack(
+    "set in layers, read after with a start": stack(
         """
 last = torch.zeros(batch, 5)
 for t in range(seq_len):

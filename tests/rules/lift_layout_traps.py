@@ -11,7 +11,7 @@ def run():
         outs.append(x[:, t].squeeze(1) * 2)
     return torch.stack(outs, 1)
 """,
-    "an axis of another size is not squeezed, from behind": """
+    "an axis of another size is not squeezed, from after": """
 def run():
     x = torch.randn(5, 3, 1, 4)
     y = torch.randn(5, 4)

@@ -235,7 +235,7 @@ for t in range(seq_len):
 """,
         gives="joined, h",
     ),
-    "last layer read behind": stack(
+    "last layer read after": stack(
         """
 for t in range(seq_len):
     inp = x[:, t]

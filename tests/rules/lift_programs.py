@@ -43,7 +43,7 @@ class Writer:
     arguments: dict[str, tuple[Shape, bool]] = field(default_factory=dict)
     modules: list[str] = field(default_factory=list)
     before: list[str] = field(default_factory=list)
-    start: list[str] = field(default_factory=list)  # right in front of the loop, in an outer one too
+    start: list[str] = field(default_factory=list)  # right before the loop, in an outer one too
     body: list[str] = field(default_factory=list)
     last: list[str] = field(default_factory=list)  # the end of the body
     behind: list[str] = field(default_factory=list)

@@ -76,7 +76,7 @@ _IN_PLACE = ["{0} *= 2", "{0}.relu_()", "F.relu({0}, inplace=True)", "{0}[:1] = 
 
 
 def listed(writer: Writer) -> None:
-    """A list, which is joined behind the loop, or read as it is."""
+    """A list, which is joined after the loop, or read as it is."""
     choose, value, name = writer.choose, writer.choose(writer.values), writer.name("r")
     writer.before.append(f"{name} = []")
     writer.body.append(choose([f"{name}.append({value.text})", f"{name} += [{value.text}]"]))
@@ -135,8 +135,8 @@ def growing(writer: Writer) -> None:
     writer.results.append(name)
 
 
-def read_behind(writer: Writer) -> None:
-    """A name that is read behind the loop."""
+def live_out(writer: Writer) -> None:
+    """A name that is read after the loop."""
     if found := [each for each in writer.floats() if each.text.isidentifier()]:
         writer.results.append(writer.choose(found).text)
     else:
@@ -144,4 +144,4 @@ def read_behind(writer: Writer) -> None:
 
 
 STATES: list[Callable[[Writer], None]] = [rnn, cell]
-RESULTS: list[Callable[[Writer], None]] = [listed, listed, listed, summed, slotted, growing, read_behind]
+RESULTS: list[Callable[[Writer], None]] = [listed, listed, listed, summed, slotted, growing, live_out]

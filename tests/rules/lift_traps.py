@@ -314,7 +314,7 @@ def run():
         loss = loss + crit(x[:, t], y[:, t])
     return loss
 """,
-    "what is handed on is read again in the step itself": """
+    "what is passed on is read again in the step itself": """
 def run():
     x = torch.randn(2, 6, 3)
     B, T, D = x.shape
@@ -339,7 +339,7 @@ def run():
             hidden.append(state[0])
     return torch.stack(hidden, 1).sum(), hidden[0].dtype == torch.float32
 """,
-    "what the first step is handed broadcasts": """
+    "what the first step is passed broadcasts": """
 def run():
     x = torch.randn(2, 6, 3)
     w = torch.randn(2, 3)

@@ -36,7 +36,7 @@ class Decoder(nn.Module):
             {choice}
         return torch.stack(logits, dim=1)
 """
-DRAWN = "is drawn anew in each step; drawn once a sequence, in front of the loop"
+DRAWN = "is drawn anew in each step; drawn once a sequence, before the loop"
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ MUTANTS: dict[str, tuple[object, str, object]] = {
     "what is stacked stands along another axis": (results, "_joined", other_way_round),
     "what is stacked shares its memory": (results, "_apart", shared),
     "what a step left is read as what the next one leaves": (expressions, "earlier", not_late),
-    "each layer gets what the lowest gets": (layers, "_updated", from_the_bottom),
+    "each layer gets what the lowest gets": (layers, "_back_edge_value", from_the_bottom),
 }
 
 

@@ -1,4 +1,4 @@
-"""The shim as a context manager: what is imported inside is patched, and behind it everything is as before."""
+"""The shim as a context manager: what is imported inside is patched, and after it everything is as before."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DataLoader.__init__ = init
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A project whose modules can be imported, and are forgotten behind the test."""
+    """A project whose modules can be imported, and are forgotten after the test."""
     project(tmp_path, "decoders.py")
     monkeypatch.syspath_prepend(str(tmp_path))
     yield tmp_path
@@ -75,7 +75,7 @@ def test_everything_is_as_before_behind_the_block(folder: Path) -> None:
 
 
 def test_what_others_changed_meanwhile_is_left_to_them(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", "before")  # and back, behind the test
+    monkeypatch.setenv("PYTHONPATH", "before")  # and back, after the test
     with installed(folder):
         os.environ["PYTHONPATH"] = "elsewhere"
     assert os.environ["PYTHONPATH"] == "elsewhere"
@@ -86,7 +86,7 @@ def test_what_others_have_wrapped_does_nothing_more_behind_the_block(
 ) -> None:
     project(folder, "reads.py")
     (folder / "wraps.py").write_text(WRAPPER)
-    monkeypatch.setattr(DataLoader, "__init__", DataLoader.__init__)  # and back, behind the test
+    monkeypatch.setattr(DataLoader, "__init__", DataLoader.__init__)  # and back, after the test
     with installed(folder, unsafe=True):
         importlib.import_module("wraps")
     faults: list[str] = []

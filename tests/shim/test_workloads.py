@@ -10,7 +10,7 @@ from tests.shim.runs import patched, python
 
 WORKLOADS = Path(__file__).parents[2] / "fixtures" / "workloads"
 EFFECTS = {
-    "chatty": "item-in-loop: collect `losses` on the device and read it once, behind the loop (20 times)",
+    "chatty": "item-in-loop: collect `losses` on the device and read it once, after the loop (20 times)",
     "images": "loader: n",  # workers, or no cores for any
     "seq2seq": "decode-loop: compute all steps at once (60 times)",
     "unguarded": "missing-main-guard: move what runs under a main guard (1 time)",

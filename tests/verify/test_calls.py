@@ -1,4 +1,4 @@
-"""Calls of functions with fixes are told apart by how many others they are in: a step is a call that is in none."""
+"""Calls of functions with fixes are distinguished by how many others they are in: a step is a call that is in none."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from tests.verify.verdicts import fix
 FIXES = [fix(number) for number in range(3)]
 A, B, C = (each.name for each in FIXES)
 LONG = 1e6  # seconds
-HUNG = "hangs behind step 31: it came to no step for 60 s"
+HUNG = "hangs after step 31: it came to no step for 60 s"
 Speed = Callable[[frozenset[str]], float]
 
 

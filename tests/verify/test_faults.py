@@ -97,7 +97,7 @@ def test_what_fails_in_a_later_round_is_left_out_of_all(tmp_path: Path) -> None:
 
 
 def test_what_hangs_is_not_waited_for_twice(tmp_path: Path) -> None:
-    hung = "hangs behind step 4"
+    hung = "hangs after step 4"
     race, begun = raced(
         tmp_path, lambda name, step, _: NoProgress(name, hung) if name == "bad" and step > 4 else None, "bad", "fine"
     )

@@ -1,4 +1,4 @@
-"""A patch that is another program behind the first steps is rejected for the fixes that make it so."""
+"""A patch that is another program after the first steps is rejected for the fixes that make it so."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ SYNC = Event(CPU, "cudaStreamSynchronize", 9, 5000, 700)
 
 
 def kernels(lag: int) -> list[Event]:
-    """One behind each launch, the second one as soon as may be, by a clock that is so far ahead."""
+    """One after each launch, the second one as soon as may be, by a clock that is so far ahead."""
     delays = (1, 0, 1, 4)
     return [
         Event(CUDA, "add", each.correlation, each.start + delay + lag, 500)

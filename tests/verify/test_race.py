@@ -28,7 +28,7 @@ def test_a_race_times_pairs_of_windows_and_observes_what_follows_them(tmp_path: 
     assert not found.apart
     (printed,) = found.printed
     assert printed.keys() == {ORIGINAL, AGAIN}
-    assert [len(text.splitlines()) for text in printed.values()] == [5, 5]  # the sixth comes behind the last window
+    assert [len(text.splitlines()) for text in printed.values()] == [5, 5]  # the sixth comes after the last window
     (timeline,) = [start.timeline for start in found.starts if start.variant == ORIGINAL]
     assert timeline is not None
     assert len(timeline.steps) == 2  # the first one is not shown

@@ -76,7 +76,7 @@ def test_memory_is_told_in_bytes_whatever_the_system_counts_in(
 
 def test_a_program_that_ends_says_how(tmp_path: Path) -> None:
     with course("fails.py") as races, races.running(original(tmp_path), OPTIMIZER) as running:
-        with pytest.raises(ProgramEnded, match=r": RuntimeError: out of data, behind step 3$") as ended:
+        with pytest.raises(ProgramEnded, match=r": RuntimeError: out of data, after step 3$") as ended:
             running.advance(9, PATIENCE)
         assert ended.value.code == 1
         assert ended.value.errors.splitlines()[-1] == "RuntimeError: out of data"
@@ -122,7 +122,7 @@ def test_a_program_that_ends_while_it_is_paused_says_how(tmp_path: Path, monkeyp
 def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
     with course("hangs.py") as races, races.running(original(tmp_path), OPTIMIZER) as running:
         running.advance(1, PATIENCE)
-        with pytest.raises(NoProgress, match="the original hangs behind step 1: it came to no step for 1 s"):
+        with pytest.raises(NoProgress, match="the original hangs after step 1: it came to no step for 1 s"):
             running.advance(2, 1.0)
         assert processes.memory(running.folder) > 2**29  # with the child's
         folder = running.folder

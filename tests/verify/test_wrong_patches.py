@@ -101,9 +101,9 @@ DECODING = {
     ),
 }
 
-# each at a step behind the fourth, where the first comparison ends; the first epoch ends behind the twelfth
+# each at a step after the fourth, where the first comparison ends; the first epoch ends after the twelfth
 LATER = {
-    "a number behind the loop": (
+    "a number after the loop": (
         "+= loss.item()",
         "+= 2 * loss.item()",
         "at step 15 output 0 differs by 1 of ",

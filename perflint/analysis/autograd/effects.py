@@ -100,19 +100,19 @@ class ModuleCalls(CallGraph):
         return super().callees(call) or self.program.get(Modules).forwards(call) or self._of_parameter(call)
 
     def targets(self, call: ast.Call) -> Sequence[str]:
-        """What a call may reach in other files; of a parameter, by what the callers in sight give for it."""
+        """What a call may reach in other files; of a parameter, by what the known callers give for it."""
         handed = [tuple(targets_of(each, ())) for each in self._handed(call)]
         return self.program.targets(call) or (sorted({name for each in handed for name in each}) if all(handed) else ())
 
     def _of_parameter(self, call: ast.Call) -> Sequence[Function]:
-        """The `forward`s of the modules that the callers in sight give the parameter which is called; all or none."""
+        """The `forward`s of the modules that the known callers give the parameter which is called; all or none."""
         classes = [getattr(each.node, "body", ()) for each in self._handed(call)]
         forwards = [next((each for each in body if getattr(each, "name", "") == "forward"), None) for body in classes]
         found = [each for each in forwards if isinstance(each, ast.FunctionDef)]
         return found if len(found) == len(forwards) else ()
 
     def _handed(self, call: ast.Call) -> list[Value]:
-        """What the callers in sight give for the parameter that is called."""
+        """What the known callers give for the parameter that is called."""
         function = self.program.function_of(call)
         if function is None or not isinstance(call.func, ast.Name) or call.func.id not in local_names(function):
             return []
@@ -139,7 +139,7 @@ class Effects:
         return list(filter(has[effect], self._reached(root)))
 
     def summary(self, function: Function) -> Likelihood:
-        """Whether a call of `function` differentiates: POSSIBLE where it runs modules that are not in sight."""
+        """Whether a call of `function` differentiates: POSSIBLE where it runs modules that are not known."""
         if self.of(function, Effect.DIFFERENTIATES):
             return Likelihood.CERTAIN
         return Likelihood.POSSIBLE if self.of(function, Effect.UNSEEN) else Likelihood.NO
@@ -169,7 +169,7 @@ class Effects:
         return runs_module(self._program, node) and not is_loss
 
     def _may_be_quiet_itself(self, node: ast.Call) -> bool:
-        """Is it a method out of sight, which may switch gradients off, as `model.generate` does?"""
+        """Is it an unanalysed method, which may switch gradients off, as `model.generate` does?"""
         return self._program.value(node.func).kind is Kind.METHOD and not self._graph.callees(node)
 
     def _trains(self, node: ast.AST) -> bool:

@@ -19,8 +19,8 @@ class Effect(Enum):
     """What running code does, by itself or in the functions and modules that it calls.
 
     TRAINS: runs a backward pass, steps an optimizer or sets gradients to zero. DIFFERENTIATES: trains, takes gradients
-    or asks for some to be recorded. RUNS_MODULE: calls a module, other than a loss. RECORDS: does so where no code in
-    sight switches gradients off. UNSEEN: runs a module, or in a module anything, of which the code is not in sight.
+    or asks for some to be recorded. RUNS_MODULE: calls a module, other than a loss. RECORDS: does so where no known
+    code switches gradients off. UNSEEN: runs a module, or in a module anything, of which the code is not known.
     """
 
     TRAINS = "trains"
@@ -35,8 +35,8 @@ class Fate(Enum):
 
     DIFFERENTIATED = "differentiated"
     KEPT = "kept"  # in an attribute, a variable of another scope, or what a caller owns
-    RETURNED = "returned"  # to callers that are not in sight
-    LOST = "lost"  # out of sight
+    RETURNED = "returned"  # to callers that are not known
+    LOST = "lost"  # not analysed
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ class _Walk:
         self._seen: set[tuple[ast.AST, Calls]] = set()
 
     def may_start(self, call: ast.Call) -> bool:
-        """May a graph begin with the call: does it run a module, or what is not in sight?"""
+        """May a graph begin with the call: does it run a module, or what is not known?"""
         if runs_module(self.program, call) or self.program.get(Effects).of(call, Effect.RUNS_MODULE):
             return True
         return self.program.value(call.func).kind is Kind.UNKNOWN and self.program.callee(call) is None
@@ -166,7 +166,7 @@ class _Walk:
         self._uses(graph.captured.get(root.id, ()), calls)
 
     def _returned(self, node: ast.AST, calls: Calls) -> None:
-        """Go on behind the call that led here, or else each in this file."""
+        """Go on after the call that led here, or else each in this file."""
         function = node if isinstance(node, ast.Lambda) else self.program.function_of(node)
         sites: Sequence[ast.AST] = self.program.call_sites(function) if function is not None else ()
         for site in sites:

@@ -17,7 +17,7 @@ from perflint.syntax.walk import FUNCTIONS, Function, own_nodes, path_of
 _OFF = frozenset(f"torch.{name}" for name in "no_grad inference_mode autograd.no_grad autograd.inference_mode".split())
 _ON = frozenset({"torch.enable_grad", "torch.autograd.enable_grad"})
 _SET = frozenset({"torch.set_grad_enabled", "torch.autograd.set_grad_enabled"})
-_TELLING = re.compile(r"grad|eval|infer|freeze|frozen", re.IGNORECASE)  # names of contexts and decorators out of sight
+_TELLING = re.compile(r"grad|eval|infer|freeze|frozen", re.IGNORECASE)  # names of contexts and decorators not analysed
 _HOOK = re.compile(r"^(on_|(val|valid|validation|test|predict|prediction|eval|evaluation)_(step|epoch|loop|batch))")
 
 
@@ -29,7 +29,7 @@ class GradModes:
         self._switches, self._is_old = "set_grad_enabled" in program.text, "volatile=" in program.text
 
     def of(self, node: ast.AST, *, callers: bool = True) -> GradMode:
-        """The mode in which `node` runs; with `callers`, as far as those in sight and the framework agree on it."""
+        """The mode in which `node` runs; with `callers`, as far as known callers and the framework agree on it."""
         mode, function = self._local(node), self._program.function_of(node)
         if mode is None and callers and function is not None:
             modes = set(self._of_callers(function)) or {GradMode.ON}
@@ -62,7 +62,7 @@ class GradModes:
                     yield mode or self._of_uncalled(None)
 
     def _of_uncalled(self, function: Function | None) -> GradMode:
-        """The mode where nothing in sight sets one: a switch that is never switched back holds for all that follows."""
+        """The mode where nothing known sets one: a switch that is never switched back holds for all that follows."""
         is_quiet = self._is_switched_off or (function is not None and self._may_be_quiet(function))
         return GradMode.UNKNOWN if is_quiet else GradMode.ON
 
@@ -113,7 +113,7 @@ class GradModes:
         return (GradMode.ON if literal else GradMode.OFF) if isinstance(literal, bool) else GradMode.UNKNOWN
 
     def _switched(self, scope: Function | ast.Module) -> GradMode | None:
-        """The mode that `scope` sets by a call, for all that runs behind it, and so for all of it."""
+        """The mode that `scope` sets by a call, for all that runs after it, and so for all of it."""
         calls = (each for each in own_nodes(scope) if isinstance(each, ast.Call)) if self._switches else ()
         statements = (each for each in calls if isinstance(self._program.parent(each), ast.Expr))
         modes = {self._set(each) for each in statements if self._program.qualified(each.func) in _SET}

@@ -1,4 +1,4 @@
-"""Analyses the dataset behind a loader: whether workers can read it, and would read the same."""
+"""Analyses the dataset of a loader: whether workers can read it, and would read the same."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Datasets:
             others = (perhaps, self._start_effect(callbacks["worker_init_fn"]), self._weights(dataset))
             unproved = next(filter(None, (self._isolation.unproved(loader, items), *others)), "")
             if not (obstacle or unproved or may_draw) and (functions or tensors):  # it would be exact
-                unproved = self._isolation.out_of_sight(loader, items, functions)
+                unproved = self._isolation.unanalysed_writes(loader, items, functions)
         in_memory = dataset is not None and callbacks["collate_fn"] is None and self._is_in_memory(dataset)
         return replace(source, may_draw=may_draw, obstacle=obstacle, unproved=unproved, is_in_memory=in_memory)
 
@@ -201,7 +201,7 @@ class Datasets:
         return Source(may_draw, self._argument_obstacle(origin), _is_iterable(name))
 
     def _made_elsewhere(self, tensor: ast.expr) -> Iterator[ast.Call]:
-        """The calls of code out of sight that may have made the tensor, here or on the device."""
+        """The calls of unanalysed code that may have made the tensor, here or on the device."""
         if not self._program.value(tensor).sure or self._program.value(tensor).kind is not Kind.TENSOR:
             for origin in self._origins.of(tensor):
                 name = self._program.qualified(origin.func) if isinstance(origin, ast.Call) else ""
@@ -221,7 +221,7 @@ class Datasets:
                     yield Source()
 
     def _elements(self, argument: ast.expr) -> Iterator[ast.expr | None]:
-        """The datasets that are given, one or a list of them; None for what is not in sight."""
+        """The datasets that are given, one or a list of them; None for what is not known."""
         if isinstance(argument, ast.List | ast.Tuple):
             yield from argument.elts
             return
@@ -314,7 +314,7 @@ class Datasets:
                 return f"{node.name} keeps an open file in self.{target.attr}, which workers cannot share"
         return ""
 
-    # -- what is handed over
+    # -- what is passed
 
     def _argument_obstacle(self, call: ast.Call) -> str:
         for argument in arguments_of(call):

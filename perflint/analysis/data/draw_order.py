@@ -114,7 +114,7 @@ class DrawOrder:
         )
 
     def _iterated(self, node: ast.expr) -> Iterator[ast.AST | str]:
-        """The calls that build the loaders which `node` may be, or hold, and names where those are not in sight."""
+        """The calls that build the loaders which `node` may be, or hold, and names where those are not known."""
         for held in (False, True):
             for origin, _, is_last in self._iteration.reached(node, held=held):
                 if origin in self._loaders.by_call:
@@ -123,7 +123,7 @@ class DrawOrder:
                     yield _last_name_of(origin)
 
     def _known_names(self, call: ast.Call) -> Iterator[str]:
-        """The names by which code out of sight knows a loader: of its variable, or of the function that returns it."""
+        """The names by which unanalysed code knows a loader: of its variable, or of the function that returns it."""
         statement = self._program.statement_of(call)
         function = self._program.function_of(call)
         if isinstance(statement, ast.Assign):

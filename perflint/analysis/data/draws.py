@@ -64,7 +64,7 @@ class Draws:
     def may_run(self, function: Function) -> bool:
         """May running the body of `function` draw random numbers?"""
         if function not in self._known:
-            self._known[function] = True  # while it is being worked out, for transforms that run one another
+            self._known[function] = True  # while it is being computed, for transforms that run one another
             calls = (call for each in self._callees.reached([function]) for call in self._callees.calls(each))
             self._known[function] = any(map(self._may_draw, calls))
         return self._known[function]

@@ -1,4 +1,4 @@
-"""The effects of functions as far as code in sight shows them: what they write to, read on in, and hand out."""
+"""The effects of functions as far as analysed code shows them: what they write to, read on in, and hand out."""
 
 from __future__ import annotations
 
@@ -142,17 +142,17 @@ class DatasetPointsTo(_NewBatches):
             given |= self.of(call.func.value if isinstance(call.func, ast.Attribute) else call.func)
         self.write(call, given, deep=True, deferred=self._applies(call))
         self.cells.store([made(call)], ANY, given)
-        return self.cells.reach(given) | {made(call)} | {each.part(ANY) for each in given if each.is_open}
+        return self.cells.reach(given) | {made(call)} | {each.part(ANY) for each in given if each.has_unknown_contents}
 
 
 class PossibleEffects(Memory):
-    """What one program's functions may do to datasets, with all that code out of sight may do."""
+    """What one program's functions may do to datasets, with all that unanalysed code may do."""
 
     analysis = DatasetPointsTo
 
 
 class Effects(Memory):
-    """The effects of one program's functions in sight, by points-to analysis."""
+    """The effects of one program's functions, as far as they are known, by points-to analysis."""
 
     analysis = OptimisticPointsTo
 

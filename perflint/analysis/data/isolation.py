@@ -107,8 +107,8 @@ class Isolation:
                     perhaps = perhaps or reason
         return "", perhaps
 
-    def out_of_sight(self, loader: LoaderCall, items: Items, entries: Collection[Function]) -> str:
-        """What code out of sight may change of what items are made of, as batches are read or by reading them."""
+    def unanalysed_writes(self, loader: LoaderCall, items: Items, entries: Collection[Function]) -> str:
+        """What unanalysed code may change of what items are made of, as batches are read or by reading them."""
         return next(filter(None, (self._may_be_written(loader, items), *map(self._may_leave_behind, entries))), "")
 
     def _may_be_written(self, loader: LoaderCall, items: Items) -> str:
@@ -125,7 +125,7 @@ class Isolation:
         return ""
 
     def _may_leave_behind(self, function: Function) -> str:
-        """What running `function` in a worker may change beside its arguments, if code out of sight does."""
+        """What running `function` in a worker may change beside its arguments, if unanalysed code does."""
         for write in sorted(self._possible.summary(function).writes, key=_order):
             is_argument = write.to.origin is Origin.PARAMETER and not self._effects.is_self(function, write.to)
             if not write.attribute and not is_argument:
@@ -184,7 +184,7 @@ class Isolation:
         return all(self._program.value(each).kind not in _NO_OBJECT for each in self._origins_of_root(place))
 
     def _origins_of_root(self, place: Location) -> Iterator[ast.AST]:
-        """Where the root of a location was made, as far as that is in sight."""
+        """Where the root of a location was made, as far as that is known."""
         if isinstance(place.root, ast.AST):
             yield from self._origins.of(place.root)
         for definition in self._program.get(Flow).graph_of(self._program.tree).bindings.get(str(place.root), ()):

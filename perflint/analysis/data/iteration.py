@@ -89,7 +89,7 @@ class Iteration:
 
     @cached_property
     def _put_in(self) -> dict[ast.AST, list[ast.expr]]:
-        """What is put into each container behind its making, by where it is made."""
+        """What is put into each container after its making, by where it is made."""
         put: defaultdict[ast.AST, list[ast.expr]] = defaultdict(list)
         for assignment in self._program.of_type(ast.Assign):
             for target in assignment.targets:

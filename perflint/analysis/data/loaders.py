@@ -55,7 +55,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class LoaderCall:
-    """A call that builds a loader; `offset` counts the positional arguments in front of the dataset.
+    """A call that builds a loader; `offset` counts the positional arguments before the dataset.
 
     `certain` is False where the class comes by way of another file, which may have changed its parameters.
     """
@@ -121,7 +121,7 @@ class Loaders:
     # -- which calls
 
     def _offset(self, call: ast.Call) -> int | None:
-        """How many positional arguments stand in front of the dataset; None where the call builds no loader."""
+        """How many positional arguments stand before the dataset; None where the call builds no loader."""
         program, function = self._program, call.func
         value = program.value(function)
         if value.kind is Kind.LIBRARY:
@@ -243,7 +243,7 @@ class Loaders:
 
 
 def _given(call: ast.Call, name: str, offset: int) -> ast.expr | None:
-    """The expression in `call` for a parameter of DataLoader, which `offset` other arguments stand in front of."""
+    """The expression in `call` for a parameter of DataLoader, which comes after `offset` other arguments."""
     return bind(call, (*("",) * offset, *_PARAMETERS)).get(name)
 
 

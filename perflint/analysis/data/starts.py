@@ -183,7 +183,7 @@ class Starts:
 
     def _in_function(self, function: Function) -> Reason | None:
         if function not in self._functions:
-            self._functions[function] = None  # while it is being worked out: functions may call each other
+            self._functions[function] = None  # while it is being computed: functions may call each other
             self._functions[function] = self._reason_in(body_of(function))
         return self._functions[function]
 
@@ -219,7 +219,7 @@ class Starts:
         return isinstance(call.func, ast.Attribute) and call.func.attr == "Process" and value.kind is Kind.METHOD
 
     def _handed_over(self, call: ast.Call) -> Reason | None:
-        """What code out of sight starts that is given a function, a loader, or options that say how many workers."""
+        """What unanalysed code starts that is given a function, a loader, or options that say how many workers."""
         for function in self._functions_run(call):
             reason = self._in_function(function)
             if reason is not None:

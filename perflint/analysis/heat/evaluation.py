@@ -19,7 +19,7 @@ _PASSES_ON = re.compile(r"builtins\.enumerate$|tqdm")
 
 
 def evaluates(program: Program, loop: Loop, nodes: Sequence[ast.AST]) -> bool:
-    """Does each iteration run a model on a batch, by the name of it, or on one of many that it counts or walks through?
+    """Does each iteration run a model on a batch, by the name of it, or on one of many that it counts or iterates over?
 
     What counts batches may as well draw a picture: so its results have to come to the host each time.
     """
@@ -54,7 +54,7 @@ def _fetches(program: Program, node: ast.AST) -> bool:
 
 
 def _passed_on(program: Program, iterated: ast.expr) -> ast.expr:
-    """What is walked through behind `enumerate` and a bar of progress."""
+    """What is iterated over inside of `enumerate` and a bar of progress."""
     while isinstance(iterated, ast.Call) and iterated.args and _PASSES_ON.match(program.qualified(iterated.func)):
         iterated = iterated.args[0]
     return iterated
@@ -79,7 +79,7 @@ def _divides(bound: ast.expr) -> bool:
 
 
 def _takes_item(program: Program, node: ast.AST, target: ast.expr) -> bool:
-    """Is it a call with what a loop walks through itself, unless that is a number?"""
+    """Is it a call with what a loop iterates over itself, unless that is a number?"""
     if not (isinstance(node, ast.Call) and isinstance(target, ast.Name)):
         return False
     given = [each for each in node.args if isinstance(each, ast.Name) and each.id == target.id]

@@ -41,7 +41,7 @@ class Heats:
 
     def _climb(self, node: ast.AST) -> tuple[Heat, ast.AST | None]:
         program = self._program
-        escaping: type[ast.AST] | None = None  # a break or return right behind: this loop ends in the same iteration
+        escaping: type[ast.AST] | None = None  # a break or return right after: this loop ends in the same iteration
         switches: list[Switch] = []
         child = node
         for parent in program.ancestors(node):
@@ -80,7 +80,7 @@ class Heats:
         return child is not first or not any(each is node for each in ast.walk(first.iter))
 
     def _heat_behind(self, switches: Sequence[Switch], function: Function) -> Heat:
-        """How often what is behind all these switches runs, in a function that is hot by its calls in this file."""
+        """How often what all these switches guard runs, in a function that is hot by its calls in this file."""
         heat = self.function_heat(function)
         sites = self._program.call_sites(function)
         if not switches or heat <= self._heat_of_itself(function):

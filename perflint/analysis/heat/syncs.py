@@ -63,7 +63,7 @@ def _is_read(value: Value, *, explicit: bool) -> bool:
 
 
 def storage_of(node: ast.expr) -> ast.expr:
-    """The expression behind `.detach().cpu().numpy()` and the like: what is read, by whichever way."""
+    """What `.detach().cpu().numpy()` and the like are called on: what is read, by whichever way."""
     while True:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _keeps_value(node.func.attr):
             node = node.func.value

@@ -113,7 +113,7 @@ class Building(ABC):
             target = final.entry
         if target is not self._exit:
             self._edge(self._block, target)
-        self._enter(self._new())  # what stands behind can't be reached
+        self._enter(self._new())  # what stands after can't be reached
 
     def _split(self) -> None:
         """Within `try`: begin a block, so that its handlers also find what holds at this point."""

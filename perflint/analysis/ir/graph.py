@@ -17,7 +17,7 @@ Step = int | Literal["each", "enter", "part"]
 
 @dataclass(eq=False, slots=True)
 class Block:
-    """Nodes that run one after the other; control enters at the first and leaves behind the last."""
+    """Nodes that run one after the other; control enters at the first and leaves after the last."""
 
     index: int
     predecessors: list[Block] = field(default_factory=list, repr=False)
@@ -48,7 +48,7 @@ class Definition(Value):
 
     @property
     def given(self) -> ast.expr | None:
-        """What gives the variable all of its value; None where that is part of something, or not in sight."""
+        """What gives the variable all of its value; None where that is part of something, or not known."""
         return self.source if not self.steps and self.updates is None else None
 
 

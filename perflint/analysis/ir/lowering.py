@@ -139,7 +139,7 @@ class _Lowering(Expressions):
         self._otherwise(None if endless else decided, node.orelse, after)
 
     def _otherwise(self, decided: Block | None, statements: Sequence[ast.stmt], after: Block) -> None:
-        """The `else` of a loop, and what stands behind it; `decided`: where the loop is left when it is done."""
+        """The `else` of a loop, and what stands after it; `decided`: where the loop is left when it is done."""
         block = self._new()
         if decided is not None:
             self._edge(decided, block)

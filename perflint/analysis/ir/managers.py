@@ -15,7 +15,7 @@ _PASSES = frozenset({"__exit__", "__aexit__"})
 
 
 def may_swallow(program: Program, manager: ast.expr) -> bool:
-    """May an exception in the block of `manager` end there? Of those out of sight, any may end it."""
+    """May an exception in the block of `manager` end there? Of those not analysed, any may end it."""
     called = manager.func if isinstance(manager, ast.Call) else manager
     value = program.value(called)
     if value.kind is Kind.LIBRARY:

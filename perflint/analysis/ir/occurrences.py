@@ -92,7 +92,7 @@ def _seen_through_object(program: Program, root: str, attribute: str, within: as
         if not isinstance(node, ast.Call):
             continue
         if any(path_of(argument) == root for argument in arguments_of(node)):
-            return f"`{root}` is handed to a call that may look at `{root}.{attribute}`"
+            return f"`{root}` is passed to a call that may look at `{root}.{attribute}`"
         if isinstance(node.func, ast.Attribute) and path_of(node.func.value) == root:
             if program.value(node.func).kind in (Kind.MODULE, Kind.OPTIMIZER, Kind.LIBRARY):
                 continue

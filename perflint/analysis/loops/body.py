@@ -133,7 +133,7 @@ class Body(Expressions):
         return self._state(value, self.graph.places[at][0])
 
     def _state(self, value: Value, at: Block) -> State:
-        """Where what a variable holds in a block comes from; a loop inside has run at least once behind it."""
+        """Where what a variable holds in a block comes from; a loop inside has run at least once after it."""
         found = self._known(value)
         inner = self.inner.get(value.block) if isinstance(value, Phi) else None
         if inner is None or at in inner.blocks or not isinstance(value, Phi):

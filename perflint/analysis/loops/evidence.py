@@ -23,7 +23,7 @@ _DEPTH = 2  # functions through which a list of results is passed
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of `loop`, each worked out once, when it is asked for.
+    """What is known of `loop`, each computed once, when it is asked for.
 
     `states`: the loop-carried values that are computed from loop-carried ones, by name.
     """
@@ -102,7 +102,7 @@ class Evidence:
 
     @cached_property
     def has_carrier(self) -> bool:
-        """Is a state handed to what is certainly a model?"""
+        """Is a state passed to what is certainly a model?"""
         return any(not call.sort.unsure and call.trace.carried & set(self.states) for call in self.models)
 
     def hands_back(self, name: str) -> bool:
@@ -161,7 +161,7 @@ class Evidence:
 
     @cached_property
     def is_collected(self) -> bool:
-        """Do the steps' results become one tensor: by slots, yields, a growing cat, or a stack behind the loop?"""
+        """Do the steps' results become one tensor: by slots, yields, a growing cat, or a stack after the loop?"""
         varying = [each for each in self.flow.collected if each.trace.varies]
         if any(each.how in ("slot", "cat", "yield") for each in varying):
             return True
@@ -184,7 +184,7 @@ class Evidence:
 
     @cached_property
     def is_prepended(self) -> bool:
-        """Was what it walks through built from its end to its beginning, as returns are?"""
+        """Was what it iterates over built from its end to its beginning, as returns are?"""
         bases = {each.base for each in self.flow.slices}
         values = [value for base in bases for value in assigned_values(self.scope, base)]
         names = bases | {part.id for value in values for part in ast.walk(value) if isinstance(part, ast.Name)}
@@ -192,12 +192,12 @@ class Evidence:
 
     @cached_property
     def is_named_time(self) -> bool:
-        """Does the program call what it walks through time, or build it from its end?"""
+        """Does the program call what it iterates over time, or build it from its end?"""
         return self.counts_time or self.is_prepended
 
     @cached_property
     def spans_sequence(self) -> bool:
-        """Does the loop run over the whole of an axis of what it walks through, backwards over it, or over time?"""
+        """Does the loop run over the whole of an axis of what it iterates over, backwards over it, or over time?"""
         if self.is_named_time or self._runs_backwards:
             return True
         axes = {each.axis for each in self.flow.slices if each.axis is not None}
@@ -220,7 +220,7 @@ class Evidence:
 
     @cached_property
     def walks_tensors(self) -> bool:
-        """Is one of the sequences that it walks through certainly a tensor?"""
+        """Is one of the sequences that it iterates over certainly a tensor?"""
         return any(each.is_tensor for each in self.flow.slices)
 
     @cached_property
@@ -234,7 +234,7 @@ class Evidence:
 
     @cached_property
     def walks_columns(self) -> bool:
-        """Does it walk the axis behind the batch's?"""
+        """Does it walk the axis after the batch's?"""
         return any(each.axis == 1 for each in self.flow.slices)
 
     # -- what speaks against
@@ -255,12 +255,12 @@ class Evidence:
         """Does it stride over several steps at a time, other than to take single ones of them?"""
         if not self.header.strides:
             return False
-        hands_on_its_place = any(call.trace.is_index for call in self.flow.calls)
-        return self.flow.chunks or hands_on_its_place or not self.counts_time
+        passes_its_place_on = any(call.trace.is_index for call in self.flow.calls)
+        return self.flow.chunks or passes_its_place_on or not self.counts_time
 
     @cached_property
     def names_another_axis(self) -> bool:
-        """Does the program call what it counts or walks through batches, iterations or layers?"""
+        """Does the program call what it counts or iterates over batches, iterations or layers?"""
         return naming.names_another_axis(self.header, self.flow)
 
     def is_on_host(self, end: Trace) -> bool:
@@ -285,7 +285,7 @@ def _joins(program: Program, scope: ast.AST, name: str, depth: int) -> bool:
 
 
 def _prepended(node: ast.AST) -> str:
-    """The list that `node` puts something in front of, by `insert(0, x)` or `appendleft(x)`."""
+    """The list to whose front `node` adds something, by `insert(0, x)` or `appendleft(x)`."""
     if not isinstance(node, ast.Call) or not node.args:
         return ""
     prepended = receiver_of(node, "appendleft", *(["insert"] if integer(node.args[0]) == 0 else []))

@@ -69,7 +69,7 @@ def _fills_array(program: Program, node: ast.Assign) -> bool:
 
 
 def solves(loop: Loop) -> bool:
-    """Does it walk through, or read, what is named after the times or noise levels of a solver?"""
+    """Does it iterate over, or read, what is named after the times or noise levels of a solver?"""
     walked = [] if isinstance(loop, ast.While) else _sequences(loop.iter)
     read = [
         each.value for each in nodes_of_body(loop) if isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Load)
@@ -78,7 +78,7 @@ def solves(loop: Loop) -> bool:
 
 
 def _sequences(node: ast.expr) -> list[ast.expr]:
-    """What `zip(x[1:], enumerate(y))` walks through: x and y; not the bound of a range."""
+    """What `zip(x[1:], enumerate(y))` iterates over: x and y; not the bound of a range."""
     if isinstance(node, ast.Call):
         owner = [node.func.value] if isinstance(node.func, ast.Attribute) else []
         given = [] if name_called(node) in RANGES else [*owner, *node.args]

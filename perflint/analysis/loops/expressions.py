@@ -344,7 +344,7 @@ class Expressions(ABC):
             given = self.program.arguments(node, callee).given.items()
             self.flow.members |= any(self.trace(each).is_index and calls_one_of(callee, name) for name, each in given)
         if "checkpoint" in name_called(node) and node.args and self.trace(node.args[0]).slices:
-            self.flow.members = True  # the layer is handed to torch.utils.checkpoint
+            self.flow.members = True  # the layer is passed to torch.utils.checkpoint
         if isinstance(node.func, ast.Attribute):
             value, root, name = self.program.value(node.func.value), whole_of(node.func.value), name_called(node)
             is_object = value.kind in (Kind.MODULE, Kind.INSTANCE) or root in map(path_of, self.header.members)
@@ -362,7 +362,7 @@ class Expressions(ABC):
         if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant | ast.Name):
             key = value.slice
             is_fixed = isinstance(key.value, int) if isinstance(key, ast.Constant) else not self.trace(key).slices
-            return self._direct(value.value, trace) if is_fixed else []  # where the loop walks through keys
+            return self._direct(value.value, trace) if is_fixed else []  # where the loop iterates over keys
         path = path_of(value)
         return [path] if path in trace.carried and self._state_of(value).carried else []
 

@@ -86,7 +86,7 @@ class State(NamedTuple):
 
 @dataclass
 class Known:
-    """What was worked out in one round over the body."""
+    """What was computed in one round over the body."""
 
     states: dict[Value, State] = field(default_factory=dict)
     traces: dict[ast.expr, Trace] = field(default_factory=dict)
@@ -134,7 +134,7 @@ class CallSort:
 
 @dataclass(frozen=True)
 class Call:
-    """A call in the body; `direct` are the carried names that it is handed as they are, and at which position."""
+    """A call in the body; `direct` are the carried names that it is passed as they are, and at which position."""
 
     node: ast.Call
     sort: CallSort

@@ -19,7 +19,7 @@ _TRAINING = ("backward(", ".zero_grad(", ".step(")
 
 
 class Loops:
-    """The kinds of a program's loops, each worked out when it is asked for."""
+    """The kinds of a program's loops, each computed when it is asked for."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -31,7 +31,7 @@ class Loops:
     def kind(self, loop: Loop) -> LoopKind:
         """What one iteration of `loop` is."""
         if loop not in self._kinds:
-            self._kinds[loop] = LoopKind.OTHER  # while it is being worked out: functions may call each other
+            self._kinds[loop] = LoopKind.OTHER  # while it is being computed: functions may call each other
             self._kinds[loop] = self._classify(loop)
         return self._kinds[loop]
 

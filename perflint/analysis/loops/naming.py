@@ -25,7 +25,7 @@ def counts_time(header: Header) -> bool:
 
 
 def names_another_axis(header: Header, flow: LoopFlow) -> bool:
-    """Does the program call what it counts or walks through batches, iterations or layers?"""
+    """Does the program call what it counts or iterates over batches, iterations or layers?"""
 
     lists = {each.base.rpartition(".")[2] for each in flow.slices if not each.is_tensor and _is_name(each.base)}
     return any_of(_counted(header) | _walked(header) | lists, OTHER_AXES)
@@ -43,7 +43,7 @@ def _counted(header: Header) -> set[str]:
 
 
 def _walked(header: Header) -> set[str]:
-    """The names of the elements that are walked through, and of what they are elements of."""
+    """The names of the elements that are iterated over, and of what they are elements of."""
     targets = (*(each.target for each in header.elements), *header.members)
     names = {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
     return names | {each.base.rpartition(".")[2] for each in header.elements if _is_name(each.base)}

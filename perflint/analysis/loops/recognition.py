@@ -192,7 +192,7 @@ def _quoted(names: Iterable[str]) -> str:
 
 
 def _only_repeats(loop: Evidence) -> bool:
-    """Does it walk through nothing itself, and carry nothing but what loops over time inside of it give?"""
+    """Does it iterate over nothing itself, and carry nothing but what loops over time inside of it give?"""
     nodes = list(nodes_of_body(loop.loop))
     loops = [node for node in nodes if isinstance(node, PlainLoop)]
     inside = {id(part) for each in loops if loop.program.time_loop(each) is not None for part in ast.walk(each)}

@@ -21,7 +21,7 @@ _DEEPEST = 24  # of calls in calls; behind that, a function is as good as unknow
 
 
 class Memory:
-    """The points-to analyses of the scopes of one program, each worked out when it is first asked for."""
+    """The points-to analyses of the scopes of one program, each computed when it is first asked for."""
 
     analysis: ClassVar[type[PointsTo]] = PointsTo
 

@@ -207,6 +207,6 @@ class Calls(LibraryCalls):
             if any(each.writes for each in done):
                 self.write(call, places, deep=True)
             if any(each.returns for each in done):
-                returned |= self.cells.reach(places) | {each.part(ANY) for each in places if each.is_open}
+                returned |= self.cells.reach(places) | {each.part(ANY) for each in places if each.has_unknown_contents}
         self.cells.store([made(call)], ANY, returned)
         return returned | {made(call)}

@@ -13,7 +13,7 @@ from perflint.analysis.memory.dispatch import Modules
 from perflint.analysis.memory.following import Follower, Trace
 from perflint.analysis.memory.roles import (
     WRAPPERS,
-    OutOfSight,
+    NotAnalysed,
     Reading,
     Role,
     converts,
@@ -38,40 +38,40 @@ _SCATTERING = ("masked_", "scatter", "gather", "bmm", "matmul", "index_")  # wit
 def reading(program: Program, node: ast.expr) -> Reading | None:
     """All that becomes of the tensor `node`: through names, branches, views, containers and the file's functions.
 
-    None where that isn't all in sight, or the tensor is written to.
+    None where that isn't all known, or the tensor is written to.
     """
     walk = _Follower(program)
     try:
         walk.follow(node, Trace())
-    except OutOfSight:
+    except NotAnalysed:
         return None
     return Reading(tuple(walk.consumers), walk.measured, walk.converted, walk.shown, walk.unfinished)
 
 
 class _Follower(Follower):
-    """One walk from a tensor to what reads it. Its steps raise OutOfSight where they can't tell."""
+    """One walk from a tensor to what reads it. Its steps raise NotAnalysed where they can't tell."""
 
     def step(self, parent: ast.AST, node: ast.expr, trace: Trace) -> None:
         """Go on from `node`, as a part of `parent`."""
         step = _STEPS.get(type(parent)) or (_OF_CONTAINERS if trace.inside else _OF_TENSORS).get(type(parent))
         if step is None:
-            raise OutOfSight
+            raise NotAnalysed
         step(self, parent, node, trace)
 
     def _argument(self, parent: ast.Call | ast.keyword, node: ast.expr, trace: Trace) -> None:
         call = parent if isinstance(parent, ast.Call) else self.program.parent(parent)
         keyword = parent.arg if isinstance(parent, ast.keyword) else ""
         if not isinstance(call, ast.Call) or node is call.func or keyword is None:
-            raise OutOfSight
+            raise NotAnalysed
         callee, function = self.program.callee(call), self.program.value(call.func)
         if callee is not None and (function.sure or trace.inside):
             self.into(callee, call, node, trace)
         elif trace.inside:
             if keyword:
-                raise OutOfSight
+                raise NotAnalysed
             self._container_given(call, node, trace)
         elif keyword == "out":
-            raise OutOfSight
+            raise NotAnalysed
         elif candidates := self.program.get(Modules).forwards(call):
             for each in candidates:
                 self.into(each, call, node, trace)
@@ -111,7 +111,7 @@ class _Follower(Follower):
             self.follow(call, trace)
         elif name.startswith("torch.") and (is_view(short) or parts):
             if node is not call.args[0]:
-                raise OutOfSight
+                raise NotAnalysed
             self.follow(call, trace.into(None, call) if parts else trace)
         elif name in _EXTREMA and call.args[1:] and all(self._is_tensor(each) for each in call.args):
             self.consume(call, node, Role.ELEMENTWISE)
@@ -126,12 +126,12 @@ class _Follower(Follower):
     def _attribute(self, parent: ast.Attribute, node: ast.expr, trace: Trace) -> None:
         call, name = self.program.parent(parent), parent.attr
         if not isinstance(parent.ctx, ast.Load):
-            raise OutOfSight
+            raise NotAnalysed
         if measures(name):
             self.measured |= name == "shape" or torch_ops.canonical(f"torch.Tensor.{name}") in ("size", "numel")
         elif not isinstance(call, ast.Call) or call.func is not parent:
             if name not in ("T", "mT", "data"):
-                raise OutOfSight
+                raise NotAnalysed
             self.follow(parent, trace)
         elif is_view(name) or converts(name):
             self.converted |= converts(name)
@@ -145,7 +145,7 @@ class _Follower(Follower):
         if node is not parent.value:
             self._index(parent, node)
         elif not isinstance(parent.ctx, ast.Load):
-            raise OutOfSight
+            raise NotAnalysed
         elif any(map(self._is_tensor, elements_of(parent.slice))):
             self.consume(parent, node, Role.READ)
         else:
@@ -156,12 +156,12 @@ class _Follower(Follower):
         kind = self.program.value(parent.value).kind
         several = kind is Kind.UNKNOWN and isinstance(parent.slice, ast.Tuple)
         if (kind is not Kind.TENSOR and not several) or isinstance(parent.ctx, ast.Del):
-            raise OutOfSight
+            raise NotAnalysed
         self.consume(parent, node, Role.READ)
 
     def _operand(self, parent: ast.BinOp | ast.UnaryOp, node: ast.expr, trace: Trace) -> None:
         if isinstance(parent.op, ast.Not):
-            raise OutOfSight
+            raise NotAnalysed
         if isinstance(parent.op, ast.UAdd):  # which gives the tensor itself
             self.follow(parent, trace)
             return
@@ -171,12 +171,12 @@ class _Follower(Follower):
         if all(isinstance(op, ast.Is | ast.IsNot) for op in parent.ops):
             return
         if any(isinstance(op, ast.In | ast.NotIn) for op in parent.ops) or len(parent.ops) > 1:
-            raise OutOfSight
+            raise NotAnalysed
         self.consume(parent, node, Role.ELEMENTWISE)
 
     def _augmented(self, parent: ast.AugAssign, node: ast.expr, trace: Trace) -> None:
         if node is not parent.value or not self._is_tensor(parent.target) or isinstance(parent.op, ast.MatMult):
-            raise OutOfSight
+            raise NotAnalysed
         self.consume(parent, node, Role.ELEMENTWISE, in_place=True)
 
     # -- what is done to a container that holds it
@@ -193,19 +193,19 @@ class _Follower(Follower):
         elif isinstance(func, ast.Attribute) and func.attr in _GROWING:
             self.put(func.value, node, None, trace.out() if func.attr == "extend" else trace)
         elif name not in {*_ONLY_LOOK, "builtins.range"}:
-            raise OutOfSight
+            raise NotAnalysed
 
     def _method_of_container(self, parent: ast.Attribute, node: ast.expr, trace: Trace) -> None:
-        """Only what puts more into it is known to leave the tensor where it is, unless that goes in front of it."""
+        """Only what puts more into it is known to leave the tensor where it is, unless that goes before it."""
         call = self.program.parent(parent)
         shifts = parent.attr == "insert" and trace.inside[0] is not None
         if shifts or parent.attr not in _GROWING or not isinstance(call, ast.Call) or call.func is not parent:
-            raise OutOfSight
+            raise NotAnalysed
 
     def _item(self, parent: ast.Subscript, node: ast.expr, trace: Trace) -> None:
         key, index = trace.inside[0], parent.slice
         if node is not parent.value:
-            raise OutOfSight
+            raise NotAnalysed
         if not isinstance(parent.ctx, ast.Load):
             return  # another item is put into it, or taken away
         if isinstance(index, ast.Slice):
@@ -215,7 +215,7 @@ class _Follower(Follower):
 
     def _iterated(self, parent: ast.For | ast.comprehension, node: ast.expr, trace: Trace) -> None:
         if node is not parent.iter or isinstance(trace.inside[0], str):
-            raise OutOfSight
+            raise NotAnalysed
         self.assigned(parent.target, node, trace.out())
 
     # -- what is done to either
@@ -228,14 +228,14 @@ class _Follower(Follower):
 
     def _chosen(self, parent: ast.IfExp, node: ast.expr, trace: Trace) -> None:
         if node is parent.test:
-            raise OutOfSight
+            raise NotAnalysed
         self.follow(parent, trace)
 
     def _collected(self, parent: ast.Tuple | ast.List, node: ast.expr, trace: Trace) -> None:
         around = self.program.parent(parent)
         if isinstance(around, ast.Subscript) and parent is around.slice:
             if trace.inside:
-                raise OutOfSight
+                raise NotAnalysed
             self._index(around, node)
             return
         position = parent.elts.index(node)
@@ -245,7 +245,7 @@ class _Follower(Follower):
     def _entry(self, parent: ast.Dict, node: ast.expr, trace: Trace) -> None:
         key = next((key for key, value in zip(parent.keys, parent.values, strict=True) if value is node), None)
         if not isinstance(key, ast.Constant) or not isinstance(key.value, int | str):
-            raise OutOfSight
+            raise NotAnalysed
         self.follow(parent, trace.into(key.value, node))
 
 

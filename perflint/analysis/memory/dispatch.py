@@ -23,7 +23,7 @@ _HARMLESS = frozenset({"parameters", "named_parameters", "state_dict", "zero_gra
 _ADD_ONE = {"append": 0, "insert": 1}
 _WALKS = frozenset("len enumerate zip reversed range list tuple".split())
 
-Expressions = list[ast.expr | None]  # None stands for one that is not in sight
+Expressions = list[ast.expr | None]  # None stands for one that is not known
 
 
 class Modules:
@@ -36,7 +36,7 @@ class Modules:
     def forwards(self, call: ast.Call) -> tuple[ast.FunctionDef, ...]:
         """Each `forward` of this file that `layer(...)`, `self.layers[i](...)` or `getattr(self, name)(...)` may run.
 
-        Empty where one of them is out of sight.
+        Empty where one of them is not analysed.
         """
         found: dict[ast.FunctionDef, None] = {}
         for built in self.builders(call.func):

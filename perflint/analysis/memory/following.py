@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.flow import Flow
 from perflint.analysis.memory.library import is_decorated
-from perflint.analysis.memory.roles import Consumer, OutOfSight, Role
+from perflint.analysis.memory.roles import Consumer, NotAnalysed, Role
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import parameters_of
 from perflint.syntax.walk import FUNCTIONS, Function, own_nodes, path_of
@@ -36,7 +36,7 @@ class Trace:
     def into(self, key: Key, node: ast.expr) -> Trace:
         """Put `node` into a container, at `key`."""
         if len(self.inside) >= _NESTED:
-            raise OutOfSight
+            raise NotAnalysed
         return replace(self, inside=(key, *self.inside), tensor=self.tensor if self.inside else node)
 
     def out(self) -> Trace:
@@ -49,7 +49,7 @@ class Trace:
 
 
 class Follower(ABC):
-    """One walk from a tensor to what reads it. Its steps raise OutOfSight where they can't tell."""
+    """One walk from a tensor to what reads it. Its steps raise NotAnalysed where they can't tell."""
 
     def __init__(self, program: Program) -> None:
         self.program, self.flow = program, program.get(Flow)
@@ -80,13 +80,13 @@ class Follower(ABC):
             graph = self.flow.graph(target)
             around = (each for each in self.program.ancestors(target) if isinstance(each, (*FUNCTIONS, ast.ClassDef)))
             if target.id in graph.shared or isinstance(next(around, None), ast.ClassDef):
-                raise OutOfSight
+                raise NotAnalysed
             self._uses(graph.uses.get(target, []), trace)
             self._uses(graph.captured.get(target.id, []), replace(trace, calls=()))
         elif isinstance(target, ast.Tuple | ast.List) and trace.inside:
             key = trace.inside[0]
             if any(isinstance(each, ast.Starred) for each in target.elts) or isinstance(key, str):
-                raise OutOfSight
+                raise NotAnalysed
             for position, each in enumerate(target.elts):
                 if key is None or key == position:
                     self.assigned(each, value, trace.out())
@@ -95,7 +95,7 @@ class Follower(ABC):
         elif isinstance(target, ast.Attribute):
             self._kept(target, trace)
         else:
-            raise OutOfSight
+            raise NotAnalysed
 
     def _uses(self, uses: Iterable[ast.Name], trace: Trace) -> None:
         for use in uses:
@@ -109,7 +109,7 @@ class Follower(ABC):
             key = target.slice.value if isinstance(target.slice, ast.Constant) else None
             self.put(target.value, value, key if isinstance(key, int | str) else None, trace)
         else:
-            raise OutOfSight
+            raise NotAnalysed
 
     def _kept(self, target: ast.Attribute, trace: Trace) -> None:
         """Go on with an attribute of the object itself, which all methods of its class may read, and other files.
@@ -120,7 +120,7 @@ class Follower(ABC):
         owner = self.program.class_of(function) if function is not None else None
         path = f"self.{target.attr}"
         if owner is None or path_of(target) != path:
-            raise OutOfSight
+            raise NotAnalysed
         inside = set(ast.walk(owner.node))
         for use in self.program.of_type(ast.Attribute):
             parent = self.program.parent(use)
@@ -128,17 +128,17 @@ class Follower(ABC):
             if use.attr != target.attr or use is target or (empties and isinstance(use.ctx, ast.Store)):
                 continue
             if use not in inside or path_of(use) != path or not isinstance(use.ctx, ast.Load):
-                raise OutOfSight
+                raise NotAnalysed
             self.follow(use, replace(trace, calls=()))
         self.shown = self.unfinished = True
 
     def put(self, container: ast.expr, node: ast.expr, key: Key, trace: Trace) -> None:
         """Go on with a variable that holds a container into which `node` is put: all its other uses may take it out."""
         if not isinstance(container, ast.Name):
-            raise OutOfSight
+            raise NotAnalysed
         graph, definitions = self.flow.graph(container), self.flow.definitions(container)
         if not definitions or graph.is_shared(container.id) or not all(map(self._is_made_here, definitions)):
-            raise OutOfSight
+            raise NotAnalysed
         for definition in definitions:
             self._uses([use for use in graph.uses.get(definition, []) if use is not container], trace.into(key, node))
 
@@ -162,28 +162,28 @@ class Follower(ABC):
         parameter = next((each for each in parameters_of(callee) if each.arg == name), None)
         graph = self.flow.graph_of(callee)
         if parameter is None or len(trace.calls) >= _DEPTH or call in trace.calls:
-            raise OutOfSight
+            raise NotAnalysed
         if parameter.arg in graph.shared or isinstance(callee, ast.Lambda) or is_decorated(self.program, callee):
-            raise OutOfSight
+            raise NotAnalysed
         self._uses(graph.uses.get(parameter, []), replace(trace, calls=(*trace.calls, call)))
         self._uses(graph.captured.get(parameter.arg, []), replace(trace, calls=()))
 
     def returned(self, parent: ast.Return, node: ast.expr, trace: Trace) -> None:
-        """Go on behind the calls of the function: the one that led here, else each in this file."""
+        """Go on after the calls of the function: the one that led here, else each in this file."""
         if trace.calls:
             self.follow(trace.calls[-1], replace(trace, calls=trace.calls[:-1]))
             return
         function = self.program.function_of(node)
         sites = self.program.call_sites(function) if function is not None else []
         if not isinstance(function, ast.FunctionDef) or function.decorator_list or not sites:
-            raise OutOfSight
+            raise NotAnalysed
         if any(isinstance(each, ast.Yield | ast.YieldFrom) for each in own_nodes(function)):
-            raise OutOfSight
+            raise NotAnalysed
         for site in sites:
             # `self.forward(x)` stands next to the calls of the module itself, which are elsewhere
             aside = isinstance(site, ast.Call) and getattr(site.func, "attr", "") == "forward"
             if not isinstance(site, ast.Call) or self.program.callee(site) is not function or aside:
-                raise OutOfSight
+                raise NotAnalysed
             self.follow(site, trace)
         is_inner = any(isinstance(each, FUNCTIONS) for each in self.program.ancestors(function))
         self.shown |= not (function.name.startswith("_") or is_inner)

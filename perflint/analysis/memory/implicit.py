@@ -23,7 +23,7 @@ _REPLACES = frozenset("load_state_dict to cuda cpu half float double bfloat16 ty
 class ImplicitCalls(Calls):
     """The memory of one function, and what runs in it without a call. An object is of a class of the file if it may be.
 
-    Tensors, numbers and what libraries make are of none; what is not in sight, such as a parameter, may be of any.
+    Tensors, numbers and what libraries make are of none; what is not known, such as a parameter, may be of any.
     """
 
     def special(self, node: ast.AST) -> Locations:
@@ -73,7 +73,7 @@ class ImplicitCalls(Calls):
         return not isinstance(root, (*_NEW, *FUNCTIONS, ast.ClassDef))
 
     def _run_by_library(self, call: ast.Call) -> None:
-        """Code out of sight may run the special methods of what it is given, and of the items of that."""
+        """Unanalysed code may run the special methods of what it is given, and of the items of that."""
         if self._callee(call) is not None or self._dispatched(call):
             return
         names = self.specials.by_library(self.program.qualified(call.func))
@@ -170,7 +170,7 @@ class ImplicitCalls(Calls):
         return frozenset(Location(Origin.PARAMETER, each) for each in parameters[:1])
 
     def _of_base(self, call: ast.Call, name: str) -> Locations:
-        """`super().method(x)`: of a base in the file, of a library's class, or of one out of sight."""
+        """`super().method(x)`: of a base in the file, of a library's class, or of one not analysed."""
         scope = self.graph.scope
         known = self.specials.inherited(scope, name) if isinstance(scope, FUNCTIONS) else []
         if known:

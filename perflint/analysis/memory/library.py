@@ -1,4 +1,4 @@
-"""What operations of torch, methods and library functions do to memory, and what code out of sight may do."""
+"""What operations of torch, methods and library functions do to memory, and what unanalysed code may do."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _is_display(place: Location) -> bool:
 
 
 def is_decorated(program: Program, function: Function) -> bool:
-    """May a decorator out of sight make something else of the function?"""
+    """May an unanalysed decorator make something else of the function?"""
     return not all(is_library(program, each) for each in getattr(function, "decorator_list", ()))
 
 
@@ -160,7 +160,7 @@ class LibraryCalls(ABC):
         return frozenset({made(call)}).union(*map(self.of, tensors))
 
     def _of_module(self, call: ast.Call) -> Locations:
-        """A call of a module, which keeps nothing, but may be built to work in place, here or out of sight."""
+        """A call of a module, which keeps nothing, but may be built to work in place, here or in unanalysed code."""
         value = self.program.value(call.func)
         operation = torch_ops.of_forward(value.name) if value.sure and value.name and not value.items else None
         builders = [each for each in self.program.of_type(ast.Call) if self.program.qualified(each.func) == value.name]
@@ -261,7 +261,7 @@ class LibraryCalls(ABC):
         return own | given
 
     def _unknown(self, call: ast.Call) -> Locations:
-        """Code out of sight: it may write to all that can be reached from what it is given, store and return it."""
+        """Unanalysed code: it may write to all that can be reached from what it is given, store and return it."""
         func = call.func
         given = self._given(call)
         package = self.program.qualified(func).partition(".")[0]
@@ -270,7 +270,8 @@ class LibraryCalls(ABC):
         keeps = any(self._may_write(each, is_sure=True) for each in arguments_of(call))
         self.write(call, given, deep=True, deferred=keeps)  # what is given a function may call it at any time
         self.cells.store([*given, made(call)], ANY, given)
-        return self.cells.reach(given) | {made(call)} | frozenset(each.part(ANY) for each in given if each.is_open)
+        unknown = {each.part(ANY) for each in given if each.has_unknown_contents}
+        return self.cells.reach(given) | {made(call)} | unknown
 
     def _applies(self, call: ast.Call) -> bool:
         """Is the call given a function, to apply to its other arguments, that may write to something?"""

@@ -40,12 +40,12 @@ class Location(NamedTuple):
         return self.origin is not Origin.MADE
 
     @property
-    def is_open(self) -> bool:
+    def has_unknown_contents(self) -> bool:
         """May it hold what this function has not put there: is it outside, or made by another function?"""
         return self.is_outside or isinstance(self.root, ast.Call | ast.Attribute | ast.BinOp)
 
     def part(self, name: str) -> Location:
-        """The location of an attribute or of the items, of an object that is open."""
+        """The location of an attribute or of the items, of an object with unknown contents."""
         if self.origin is Origin.ANYWHERE or self.path[-1:] == (ANY,):
             return self
         is_deep = len(self.path) >= _DEEPEST or (self.path and self.path[-1].startswith("["))
@@ -98,7 +98,7 @@ def made(node: ast.AST) -> Location:
 class Write:
     """A write to `to` by `node`.
 
-    `deep`: by code that is not in sight, also to all that can be reached from there. `deferred`: at any time after, as
+    `deep`: by code that is not known, also to all that can be reached from there. `deferred`: at any time after, as
     by a function that somebody keeps. `attribute`: only this attribute of an object is bound anew.
     """
 
@@ -138,7 +138,7 @@ class Summary:
 
 
 class TooManyFacts(Exception):
-    """A function is too large for all that it may do to be told apart."""
+    """A function is too large for all that it may do to be distinguished."""
 
 
 @dataclass(slots=True)
@@ -173,7 +173,7 @@ class Cells:
             for one in self.names.get(each, ()):
                 if ANY in (name, one) or _may_be_one(name, one):
                     found |= self.held[each, one]
-            if each.is_open:
+            if each.has_unknown_contents:
                 found.add(each.part(name))
         return frozenset(found)
 

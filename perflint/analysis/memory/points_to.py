@@ -36,9 +36,9 @@ _MOST_ROUNDS = 12
 class PointsTo(ImplicitCalls):
     """The locations and writes of `scope`, by a fixpoint over its statements: what may be, never less.
 
-    Variables are told apart by their SSA values, contents of objects only by object and attribute. It is assumed that
-    two parameters are given different objects, that code out of sight keeps no reference to what it is given but in its
-    result and its other arguments, and that special methods of classes out of sight write nothing.
+    Variables are distinguished by SSA values, contents of objects only by object and attribute. It is assumed that
+    two parameters are given different objects, that unanalysed code keeps no reference to what it is given but in its
+    result and its other arguments, and that special methods of classes not analysed write nothing.
     """
 
     def __init__(self, program: Program, graph: Graph, summary_of: Callable[[Function], Summary]) -> None:

@@ -46,7 +46,7 @@ class Reading:
     unfinished: bool = False
 
 
-class OutOfSight(Exception):
+class NotAnalysed(Exception):
     """Something happens to the tensor of which too little is known."""
 
 
@@ -94,12 +94,12 @@ def role_of_method(name: str, *, receiver: bool) -> Role:
     """What the tensor's method `name` does with the tensor itself, or with an argument."""
     entry = torch_ops.of_method(name)
     if entry is None or name in _COPIES or (receiver and entry.in_place):
-        raise OutOfSight
+        raise NotAnalysed
     if not receiver and entry.name == "copy_":
         return Role.READ
     role = _role(entry) or (Role.REDUCTION if receiver and entry.does("reduction") else None)
     if role is None:
-        raise OutOfSight
+        raise NotAnalysed
     return role
 
 
@@ -110,18 +110,18 @@ def role_of_function(name: str, call: ast.Call, node: ast.expr, keyword: str) ->
     if name in _DISTRIBUTIONS:
         return Role.READ, False
     if entry is None or short in _COPIES or any(each.arg in ("out", "inplace") for each in call.keywords):
-        raise OutOfSight
+        raise NotAnalysed
     if short == "scaled_dot_product_attention" and (keyword == "attn_mask" or call.args[3:4] == [node]):
         return Role.READ, False
     if any(each.happens(call) and node in each.of(call) for each in entry.writes):
-        raise OutOfSight
+        raise NotAnalysed
     if entry.in_place and not entry.does("matmul"):
         return Role.ELEMENTWISE, True
     role = Role.ELEMENTWISE if name == "torch.where" and len(call.args) > 1 else _role(entry)
     if role is None and (entry.does("reduction") or entry.does("distance")):
         role = Role.REDUCTION
     if role is None and not entry.does("like"):
-        raise OutOfSight
+        raise NotAnalysed
     return None if role is None else (role, False)
 
 
@@ -133,5 +133,5 @@ def role_of_module(module: Value) -> Role | None:
     if operation is not None and operation.does("pointwise") and not operation.writes:
         return Role.ELEMENTWISE
     if operation is None or not (operation.shares and operation.does("same_shape") and module.sure):
-        raise OutOfSight
+        raise NotAnalysed
     return None

@@ -124,7 +124,7 @@ class SpecialMethods:
         return bool(names) and all(each.startswith("@") or each.partition(".")[0] in known for each in bases)
 
     def by_library(self, name: str) -> Names:
-        """What a function of a library, or out of sight, may run of an object that it is given."""
+        """What a function of a library, or an unanalysed one, may run of an object that it is given."""
         package, _, last = name.rpartition(".")
         if package == "builtins" and (last in _BY_LIBRARY or last in _ASKS):
             return _BY_LIBRARY.get(last, ())

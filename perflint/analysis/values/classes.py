@@ -48,7 +48,7 @@ class Frame:
         self.rooted.add(path.partition(".")[0])
 
     def forget(self, root: str) -> None:
-        """Drop what is known of the attributes of `root`: it is another object now, or was changed out of sight."""
+        """Drop what is known of the attributes of `root`: it is another object now, or was changed by unknown code."""
         if root in self.rooted:
             for path in [path for path in self.env if path.startswith(f"{root}.")]:
                 del self.env[path]

@@ -276,7 +276,7 @@ class Executor(Evaluator):
             handler(self, statement)
 
     def _branch(self, statements: list[ast.stmt], env: dict[str, Value]) -> dict[str, Value] | None:
-        """Run a block from `env`; the environment behind it, or None if control never gets there."""
+        """Run a block from `env`; the environment after it, or None if control never gets there."""
         self.frame.env, self.frame.dead = env, False
         self._block(statements)
         result = None if self.frame.dead else self.frame.env
@@ -298,7 +298,7 @@ class Executor(Evaluator):
             self.frame.env.update(moved_by_choice(node, before, then, other))
 
     def _run_loop(self, node: ast.For | ast.AsyncFor | ast.While) -> None:
-        """A `break` leaves what is known there to what stands behind the loop, so that the block's end stays alive."""
+        """A `break` leaves what is known there to what stands after the loop, so that the block's end stays alive."""
         iterated = UNKNOWN if isinstance(node, ast.While) else self.evaluate(node.iter)
         before = self.frame.env
         known_exit = self._loop_exits.get(node)

@@ -35,7 +35,7 @@ class TorchCall(NamedTuple):
         return self.does.name
 
     def bound(self, *parameters: str) -> Bound:
-        """The arguments by the names of the parameters behind the tensor."""
+        """The arguments by the names of the parameters after the tensor."""
         is_function = self.tensor is not None and self.tensor in self.call.args
         return bind(self.call, ("input", *parameters) if is_function else parameters)
 

@@ -1,4 +1,4 @@
-"""Refines the values of names by a test that passed or failed, and joins them behind one that moves a tensor."""
+"""Refines the values of names by a test that passed or failed, and joins them after one that moves a tensor."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from perflint.syntax.walk import path_of
 
 
 def refined(evaluator: Evaluator, test: ast.expr, outcome: bool) -> dict[str, Value]:
-    """What is known of names and paths behind `test`, given its outcome."""
+    """What is known of names and paths after `test`, given its outcome."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return refined(evaluator, test.operand, not outcome)
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And if outcome else ast.Or):

@@ -39,7 +39,7 @@ class ShapeRules(ABC):
 
     @abstractmethod
     def elements(self, node: ast.expr) -> list[ast.expr]:
-        """Tensors of a list, of one shape as far as a concatenation or stack wants it: those in sight."""
+        """Tensors of a list, of one shape as far as a concatenation or stack wants it: those that are known."""
 
     def of_call(self, node: ast.Call) -> Shape:
         """The shape of the result of torch's functions, tensors' methods and modules."""
@@ -242,7 +242,7 @@ def _topped(shapes: ShapeRules, shape: Shape, call: TorchCall) -> Shape:
 
 
 def _with(position: int, rule: Callable[[Shape, Shape], Shape]) -> _Rule:
-    """The rule for an operation on the tensor and the argument at `position` behind it."""
+    """The rule for an operation on the tensor and the argument at `position` after it."""
 
     def of(shapes: ShapeRules, shape: Shape, call: TorchCall) -> Shape:
         return rule(shape, shapes.shape(call.arguments[position])) if len(call.arguments) > position else NOTHING

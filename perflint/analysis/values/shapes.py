@@ -173,7 +173,7 @@ class Shapes(ShapeRules):
         )
 
     def _returned(self, node: ast.Call) -> list[ast.expr]:
-        """What a function of this file may return; empty where it is none, or that isn't all in sight."""
+        """What a function of this file may return; empty where it is none, or that isn't all known."""
         callee = self.program.callee(node)
         if not isinstance(callee, ast.FunctionDef) or callee.decorator_list or callee.name == "__init__":
             return []
@@ -184,7 +184,7 @@ class Shapes(ShapeRules):
         return [each for each in returned if each is not None] if None not in returned else []
 
     def elements(self, node: ast.expr) -> list[ast.expr]:
-        """Tensors of a list, of one shape as far as a concatenation or stack wants it: those in sight."""
+        """Tensors of a list, of one shape as far as a concatenation or stack wants it: those that are known."""
         if self._depth > _DEPTH:
             return []  # a list that is made of itself
         self._depth += 1

@@ -246,7 +246,7 @@ TRAITS = {
     }.items()
 }
 
-# The parameters behind their tensor of operations along axes of it; those with a colon name axes, with their default.
+# The parameters after their tensor of operations along axes of it; those with a colon name axes, with their default.
 AXES = {
     name: parameters
     for parameters, names in {

@@ -46,7 +46,7 @@ _MODULES = ("rnn", "rnn-cell", "loss", "dropout", "container", "module")
 
 
 def classes(torch: Any) -> dict[str, str]:
-    """Kinds by qualified name; for a module's class, what its instances return behind it."""
+    """Kinds by qualified name; for a module's class, what its instances return after it."""
     bases = [(getattr(importlib.import_module(module), name), kind) for module, name, kind in _BASES]
     found = {f"torch.{name}": "tensor-type" for name in _tensor_types(torch)}
     found["torch.Tensor"] = found["torch.autograd.Variable"] = "tensor-type"

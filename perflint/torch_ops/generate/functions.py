@@ -46,7 +46,7 @@ _ALIAS = re.compile(r"^\s*Alias (?:for|of) :(?:func|meth|attr):`~?(?:torch\.)?(?
 
 @dataclass(frozen=True)
 class _Member:
-    """A function or a method, what is behind it and what calls it."""
+    """A function or a method, what implements it and what calls it."""
 
     function: Any
     operator: str  # a name in torch.ops.aten, where there is one of it
@@ -162,7 +162,7 @@ def _public_functions(module: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _operator_names(method: str) -> tuple[str, ...]:
-    """What the operator behind a method may be called: that of __add__ is add, that of __and__ keeps its name."""
+    """What the operator of a method may be called: that of __add__ is add, that of __and__ keeps its name."""
     if not method.startswith("__"):
         return (method,)
     bare = method.strip("_")

@@ -56,7 +56,7 @@ def of_member(
 ) -> Memory:
     """What is known of the function or method `name`; the overloads of a method begin with self.
 
-    `schemas` are those of the operator behind it, none for what is written in Python.
+    `schemas` are those of its operator, none for what is written in Python.
     """
     if inspect.isfunction(function):  # it need not do what an operator of its name does
         overloads, schemas = of_callable(function), ()

@@ -36,7 +36,7 @@ _READING = frozenset(  # masks and lengths, whether the device is there, or how 
 ) | {"torch.ctc_loss"}
 _STORAGE = frozenset({"set_", "resize_"})  # they exchange the memory itself
 _LATER = "do that when the loop is over"
-_APART = "do that in a function of its own, in front of this one or behind it"
+_APART = "do that in a function of its own, before this one or after it"
 _BY_HAND = (
     "if it only computes on the device, decorate the function by hand, with `cuda_graph` of perflint.runtime.graphs"
 )

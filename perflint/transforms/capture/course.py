@@ -79,7 +79,7 @@ def end_of(program: Program, loop: PlainLoop) -> Exit | None:
 
 
 def course_of(program: Program, loop: PlainLoop, end: Exit) -> Course:
-    """How the loop goes; raises Blocked where its steps can't be counted in front of it."""
+    """How the loop goes; raises Blocked where its steps can't be counted before it."""
     others = [each for each in _exits(loop) if each != end]
     places = tuple(dict.fromkeys(each.place for each in (end, *others) if each.place is not None))
     if isinstance(loop, ast.For):
@@ -175,7 +175,7 @@ def _comparison(program: Program, loop: ast.While, count: Exit) -> tuple[ast.exp
         left, operator, right = right, _MIRRORED[operator], left
     if not _stays(program, loop, right):
         raise Blocked(
-            f"{shown(program, right)}, which bounds it, may change from step to step: name it in front of the loop",
+            f"{shown(program, right)}, which bounds it, may change from step to step: name it before the loop",
             right,
         )
     return left, operator, right
@@ -234,12 +234,12 @@ def _appends(statement: ast.stmt) -> str:
 def check_guarded(program: Program, loop: PlainLoop, course: Course) -> None:
     """Raise Blocked where a test may fail in a step in which the program doesn't get as far as to ask it.
 
-    A step asks all tests, also those that others in front of them keep the program from.
+    A step asks all tests, also those that others before them keep the program from.
     """
     for test in _guarded(loop, course):
         for node in own_nodes(test):
             if _is_perhaps_none(program, node) or any(_reads_number(program, each) for each in _picky(node)):
-                reason = "may fail in steps that the tests in front of it keep it from: write it so that it can't"
+                reason = "may fail in steps that the tests before it keep it from: write it so that it can't"
                 raise Blocked(f"{shown(program, test)} {reason}", test)
 
 
@@ -303,7 +303,7 @@ def _checked_operand(program: Program, test: ast.expr, end: Exit, loop: PlainLoo
         return tensor_test(program, Exit(test, False, end.place), loop)
     if not isinstance(test, ast.Compare) or not all(_is_arithmetic(each) for each in ast.walk(test)):
         raise Blocked(
-            f"{shown(program, test)} may be no truth value: write it as a comparison, or test it in front of the loop",
+            f"{shown(program, test)} may be no truth value: write it as a comparison, or test it before the loop",
             test,
         )
     return test

@@ -109,7 +109,7 @@ class Obstacles:
             self._written(node, node.target, region)
 
     def _is_changed(self, target: ast.expr) -> bool:
-        """Is what `+=` adds to the same object before and behind it, as a number is not?"""
+        """Is what `+=` adds to the same object before and after it, as a number is not?"""
         return isinstance(target, ast.Name) and self.program.value(target).kind is not Kind.NUMBER
 
     def _contexts(self, node: ast.With) -> None:

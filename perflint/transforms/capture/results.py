@@ -22,7 +22,7 @@ from perflint.transforms.template import reference
 from perflint.transforms.template import statement as statement_of
 
 _NUMBERS = frozenset({"int", "float"})
-_BESIDE = "what each step gives into a list, and `torch.stack` it behind the loop"
+_BESIDE = "what each step gives into a list, and `torch.stack` it after the loop"
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Collected:
     dim: str = ""
 
     def after_loop(self, results: str, ended: str) -> ast.stmt:
-        """The statement that does behind the loop what it did in each step. The last step of those is `ended`, if any
+        """The statement that does after the loop what it did in each step. The last step of those is `ended`, if any
         is, and adds nothing then, if a name is given for that."""
         kept = f"{results}[{ended}.logical_not()]" if ended else results
         if self.how == "append":
@@ -54,7 +54,7 @@ class Collected:
 
 @dataclass(frozen=True)
 class Stacks:
-    """Lists that are stacked along `dim` behind the loop, and nothing else is done with them.
+    """Lists that are stacked along `dim` after the loop, and nothing else is done with them.
 
     `empty` are the statements that make the empty lists; `undone` takes the stacking away.
     """
@@ -151,7 +151,7 @@ def _is_one_along(program: Program, value: ast.expr, dim: str) -> bool:
 
 
 def _is_list(program: Program, loop: PlainLoop, name: ast.Name) -> bool:
-    """Are all that it may be lists that the function has made in front of the loop?"""
+    """Are all that it may be lists that the function has made before the loop?"""
     graph = program.get(Flow).graph(loop)
     return all(
         isinstance(each.source, ast.List | ast.ListComp) and not graph.is_within(each.node, loop)
@@ -184,7 +184,7 @@ def _runs_after(program: Program, call: ast.Call, loop: PlainLoop, name: str) ->
 
 
 def _joining_calls(program: Program, loop: PlainLoop, each: Collected) -> Iterator[TorchCall]:
-    """The calls behind the loop that put all of the list together, whenever the list isn't empty."""
+    """The calls after the loop that put all of the list together, whenever the list isn't empty."""
     graph = program.get(Flow).graph(loop)
     for use in (use for made in _lists_made(program, each) for use in made.uses if not graph.is_within(use, loop)):
         found = operation(program, program.parent(use) or use)
@@ -240,7 +240,7 @@ def _only_makes_lists(statement: ast.stmt, names: set[str]) -> bool:
 
 
 def _stack(program: Program, loop: PlainLoop, each: Collected, made: Definition) -> tuple[Operation, str] | None:
-    """Puts the name in the place of the call that stacks the list behind the loop, and says along which dimension."""
+    """Puts the name in the place of the call that stacks the list after the loop, and says along which dimension."""
     graph = program.get(Flow).graph(loop)
     uses = [use for use in made.uses if program.statement_of(use) is not each.statement]
     is_joined = any(made in phi.operands.values() for phis in graph.phis.values() for phi in phis)

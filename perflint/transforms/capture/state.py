@@ -1,4 +1,4 @@
-"""The state of a loop: what a step finds as the one before left it, what it writes to, and what is read behind."""
+"""The state of a loop: what a step finds as the one before left it, what it writes to, and what is read after it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SKIPPED = "by what the test skips in the last step: set it before the test"
 _ONLY_LOCAL = "and not handed from step to step: append it to a list that is stacked"
 _ROWS = 2  # axes of a tensor of which steps fill the columns, such as tokens
 _LISTED = "append to a list, and stack that"
-_COPY = "made by `.clone()` in front of the loop"
+_COPY = "made by `.clone()` before the loop"
 
 
 class State:
@@ -80,7 +80,7 @@ class State:
             raise Blocked("no step needs what the one before computed, as far as names tell", loop)
         for name, entering in exposed.items():
             if any(isinstance(each, Outer) for value in entering for each in sources_of(value)):
-                raise Blocked(f"`{name}` may not be set in front of the loop: give it a value there in any case", loop)
+                raise Blocked(f"`{name}` may not be set before the loop: give it a value there in any case", loop)
             if any(self._program.value(node).kind is Kind.NUMBER for node in _names_in(loop) if node.id == name):
                 reason = "is counted on the host, and a replay would not count: use the number of the step"
                 raise Blocked(f"`{name}` {reason}", _first_mention(body, name))
@@ -177,12 +177,12 @@ class State:
                 raise Blocked(f"`{name.id}`, {reason}: {_LISTED}", name)
 
     def check_collected(self) -> None:
-        """Raise Blocked where a step finds what it collects under another name, which is filled behind the loop."""
+        """Raise Blocked where a step finds what it collects under another name, which is filled after the loop."""
         points = self._program.get(Memory).points_to(self._loop)
         lists = {place for place in self.memory_of([*self._collected]) if not place.is_outside}
         for node in _names_in(self._loop):
             if node.id not in self._collected and not lists.isdisjoint(points.cells.reach(points.of(node))):
-                raise Blocked(f"`{node.id}` may hold what the steps collect: read it behind the loop", node)
+                raise Blocked(f"`{node.id}` may hold what the steps collect: read it after the loop", node)
 
     def check_later_writes(self) -> None:
         """Raise Blocked if what the loop leaves by two names, or collects, is written to later.
@@ -201,7 +201,7 @@ class State:
                     raise Blocked(f"`{name.id}` may be written to in place when the loop is over, and {shared}", name)
 
     def check_skipped(self) -> None:
-        """Raise Blocked where what the last step skips, behind the test, leaves more than values that nobody reads."""
+        """Raise Blocked where what the last step skips, after the test, leaves more than values that nobody reads."""
         program, course = self._program, self._course
         seen = {*self._collected, *(node.id for node in _names_in(course.end.test))}
         for late in course.late(self._loop):
@@ -209,18 +209,18 @@ class State:
                 continue
             for node in own_nodes(late):
                 if isinstance(node, ast.Name) and node.id == course.index:
-                    raise Blocked(f"`{node.id}` may be too large behind the test: use it before the test", node)
+                    raise Blocked(f"`{node.id}` may be too large after the test: use it before the test", node)
                 if isinstance(node, ast.Call) and program.get(CallGraph).has(node, _draws):
                     reason = "draws random numbers, which the last step doesn't: draw them before the test"
                     raise Blocked(f"{shown(program, node)} {reason}", node)
             for name in self.written[late]:
                 if (aliases(program, name, self.memory_of([name.id])) | {name.id}) & seen:
-                    reason = "behind the test, which the last step doesn't: do that before the test"
+                    reason = "after the test, which the last step doesn't: do that before the test"
                     raise Blocked(f"`{name.id}` is written to in place {reason}", name)
 
 
 def _draws(program: Program, call: ast.Call) -> bool:
-    """May a call of what is out of sight draw random numbers?"""
+    """May a call of what is not analysed draw random numbers?"""
     value = program.value(call.func)
     if value.kind is Kind.MODULE and program.callee(call) is None:
         kind = torch_ops.class_kind(value.name) if value.name else None

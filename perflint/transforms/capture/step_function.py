@@ -28,7 +28,7 @@ from perflint.transforms.template import assignment, expression, plus, reference
 def stepped(program: Program, loop: PlainLoop, end: Exit, name: str) -> tuple[Operation, ...]:
     """What makes the loop a call of the function `name`, graphed_loop; raises Blocked."""
     if loop.orelse:
-        raise Blocked("the loop's `else` runs only if no `break` does: test behind the loop instead", loop.orelse[0])
+        raise Blocked("the loop's `else` runs only if no `break` does: test after the loop instead", loop.orelse[0])
     if program.grad_mode(loop) is not GradMode.OFF:
         raise Blocked(
             "the test is read on the host, and gradients may be recorded: put the loop under `torch.no_grad()`",
@@ -107,7 +107,7 @@ class _Rewriting:
         return self._stacks.empty if self._stacks else ()
 
     def _counting(self) -> Iterator[ast.stmt]:
-        """The lines that only count: those behind which a step doesn't look at the count."""
+        """The lines that only count: those after which a step doesn't look at the count."""
         for each in self._course.counting:
             if not self._reads(self._loop.body[self._loop.body.index(each) + 1 :]):
                 yield each
@@ -125,13 +125,13 @@ class _Rewriting:
             return index, []
         if first is None:
             raise Blocked(
-                f"what `{index}` counts from is not known: set it to a number right in front of the loop", self._loop
+                f"what `{index}` counts from is not known: set it to a number right before the loop", self._loop
             )
         number = self._names.taken.fresh("index")
         return number, [assignment(index, expression("{number} + {first}", number=number, first=first))]
 
     def _is_close(self) -> bool:
-        """Does the loop stand right behind something, so that the function needs a blank line in front of it?"""
+        """Does the loop stand right after something, so that the function needs a blank line before it?"""
         block = self._program.block_of(self._loop)
         before = [each for each in block[: block.index(self._loop)] if each not in self._empty()]
         return bool(before) and bool(self._program.source.line_text(self._loop.lineno - 1).strip())
@@ -192,7 +192,7 @@ class _Rewriting:
         for other in self._course.exits:
             if other is not self._course.end.place and self._loop.body.index(other) < place:
                 raise Blocked(
-                    f"the last step that is counted adds nothing to `{each.name}`: count behind it", each.statement
+                    f"the last step that is counted adds nothing to `{each.name}`: count after it", each.statement
                 )
         end = self._course.end.place
         return end is not None and self._loop.body.index(end) < place

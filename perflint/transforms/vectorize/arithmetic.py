@@ -50,8 +50,8 @@ def _broadcast(values: Operands, node: ast.expr) -> Operands:
         steps = _batched(values)
     if len({value.of for value in steps}) == 1 and steps[0].of and len(steps) == len(values):
         return [value.at(steps[0].axis) for value in steps]
-    axis, rank, behind = steps[0].axis, steps[0].rank, steps[0].behind
-    if rank is None or len({value.rank for value in steps}) > 1:  # in front of all axes time needs fewer facts
+    axis, rank, behind = steps[0].axis, steps[0].rank, steps[0].axes_after
+    if rank is None or len({value.rank for value in steps}) > 1:  # as the first axis, time needs fewer facts
         if len(steps) > 1 or steps[0].kept:
             raise Blocked("it is not known how many axes the operands have", node)
         axis, rank, behind = 0, None, steps[0].least
@@ -103,7 +103,7 @@ def einsum(scope: Scope, formula: str, values: Operands, node: ast.Call) -> Batc
     inputs, arrow, output = formula.replace(" ", "").partition("->")
     letters = inputs.split(",")
     if not arrow or "." in formula or len(letters) != len(values):
-        raise Blocked("which axes are summed is not in sight", node)
+        raise Blocked("which axes are summed is not known", node)
     if not _batched(values):
         raise Blocked("no step of a sequence is multiplied", node)
     time = next(letter for letter in string.ascii_letters[19:] + string.ascii_letters if letter not in formula)

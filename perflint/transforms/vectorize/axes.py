@@ -1,4 +1,4 @@
-"""The batching rules of operations along axes of one tensor: behind the time axis, their numbers are higher by one."""
+"""The batching rules of operations along axes of one tensor: after the time axis, their numbers are higher by one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Operation:
 
     @property
     def sizes(self) -> list[ast.expr]:
-        """What is given behind the tensor, one by one or as one tuple."""
+        """What is given after the tensor, one by one or as one tuple."""
         given = self.operands[1:]
         return given[0].elts if len(given) == 1 and isinstance(given[0], ast.Tuple | ast.List) else given
 
@@ -49,7 +49,7 @@ class Operation:
         return scope.code(self.node, {self.operands[0]: value.code})
 
     def told(self, scope: Scope, value: Batched, arguments: list[ast.expr], named: dict[str, ast.expr]) -> ast.expr:
-        """The call, of `value` in the place of the tensor, with these arguments behind it."""
+        """The call, of `value` in the place of the tensor, with these arguments after it."""
         words = [new(ast.keyword(name, given)) for name, given in named.items()]
         if isinstance(self.node.func, ast.Attribute) and self.is_method:
             return new(ast.Call(new(ast.Attribute(value.code, self.node.func.attr, ast.Load())), arguments, words))
@@ -169,7 +169,7 @@ def _placed(call: _Call, value: Batched) -> tuple[Batched, int]:
         value = value.loosened()
     value = value.narrowed(least)
     if all(axis < 0 for axis in axes):
-        stays = value.behind >= least
+        stays = value.axes_after >= least
     else:
         stays = value.kept and all(axis >= 0 and axis != value.axis for axis in axes)
     return (value, 0) if stays and fewer is not None else (value.in_front(), 1)
@@ -186,7 +186,7 @@ def _told(scope: Scope, call: _Call, value: Batched, shift: int) -> ast.expr:
 
 
 def shifted(axis: int, shift: int) -> int:
-    """The number of an axis behind `shift` axes more."""
+    """The number of an axis after `shift` axes more."""
     return axis if axis < 0 else axis + shift
 
 
@@ -244,21 +244,21 @@ _RULES["squeeze"] = _squeezed
 def _permuted(operation: Operation, value: Batched) -> Batched:
     axes = _constants(operation.sizes, operation.node)
     if operation.node.keywords:
-        raise Blocked("the new order of the axes is not in sight", operation.node)
+        raise Blocked("the new order of the axes is not known", operation.node)
     order = [number(shifted(axis, 1)) for axis in axes]
     code = expression("{x}.permute(0, {*order})", x=value.code, order=order)
     return value.narrowed(len(axes), len(axes)).with_axes(0, code)
 
 
 def _widened(scope: Scope, operation: Operation, value: Batched) -> Batched:
-    """`x.expand(2, -1)` and `x.repeat(1, 3)`: new axes come behind time."""
+    """`x.expand(2, -1)` and `x.repeat(1, 3)`: new axes come after time."""
     sizes, node, is_view = operation.sizes, operation.node, operation.does.does("view")
     if value.rank is None or len(sizes) < value.rank or node.keywords:
         raise Blocked("it is not known how many axes a step has", node)
     if any(isinstance(size, ast.Starred) for size in sizes) or scope.varies(*sizes):
         raise Blocked("the new shape is not known to be the same in each step", node)
     if len(sizes) == 1 and integer(sizes[0]) is None:
-        raise Blocked("the new shape is not in sight", node)
+        raise Blocked("the new shape is not known", node)
     more = len(sizes) - value.rank
     shape = [number(-1 if is_view else 1), *(invariant(scope, size).code for size in sizes)]
     template = "{x}" + ".unsqueeze(1)" * more + ".{name}({*shape})"
@@ -273,7 +273,7 @@ def reshaped(scope: Scope, operation: Operation, value: Batched) -> Batched:
     if not sizes or not all(isinstance(length, Invariant) for length in lengths):
         raise Blocked("the new shape is not known to be the same in each step", node)
     if rank == 1 and integer(sizes[0]) is None:
-        raise Blocked("the new shape is not in sight", node)
+        raise Blocked("the new shape is not known", node)
     is_front = value.kept and value.axis == 0
     whole = value.code if is_front else value.in_front().code
     ones = [integer(size) == 1 for size in sizes]
@@ -290,10 +290,10 @@ def reshaped(scope: Scope, operation: Operation, value: Batched) -> Batched:
     return Batched(code, one or 0, rank, rank, kept=one is not None, own=value.own)
 
 
-def with_axes_behind(value: Batched, count: int, node: ast.AST) -> Batched:
-    """`value` so that at least `count` axes are behind the time axis; raises Blocked."""
+def with_axes_after(value: Batched, count: int, node: ast.AST) -> Batched:
+    """`value` so that at least `count` axes are after the time axis; raises Blocked."""
     value = value.narrowed(count)  # or the step itself would fail
-    if value.behind >= count:
+    if value.axes_after >= count:
         return value
     if value.kept:
         raise Blocked(f"`{written(value)}` is not known to have an axis for features", node)
@@ -327,7 +327,7 @@ def joined(scope: Scope, node: ast.Call, *, is_stack: bool) -> Batched:
     parts = node.args[0] if node.args else None
     axis = joined_axis(node)
     if not isinstance(parts, ast.List | ast.Tuple) or axis is None:
-        raise Blocked("what is concatenated is not in sight", node)
+        raise Blocked("what is concatenated is not known", node)
     steps = _repeated(scope, [scope.tensor(part) for part in parts.elts], node, 0 if is_stack else 1)
     if is_stack:
         steps = [value.in_front() for value in steps]
@@ -344,7 +344,7 @@ def joined(scope: Scope, node: ast.Call, *, is_stack: bool) -> Batched:
 
 def _aligned(steps: list[Batched], axis: int, node: ast.Call) -> tuple[list[Batched], int]:
     """The steps with time along the same axis, and where the one is that they are joined along."""
-    if axis < 0 and min(value.behind for value in steps) >= -axis:
+    if axis < 0 and min(value.axes_after for value in steps) >= -axis:
         return [value if value.kept else value.at(steps[0].axis) for value in steps], axis
     if steps[0].kept:
         if axis == steps[0].axis or axis < 0:
@@ -352,7 +352,7 @@ def _aligned(steps: list[Batched], axis: int, node: ast.Call) -> tuple[list[Batc
         return steps, axis
     steps = [value.at(0) for value in steps]
     if axis < 0:
-        with_axes_behind(steps[0], -axis, node)
+        with_axes_after(steps[0], -axis, node)
     return steps, shifted(axis, 1)
 
 

@@ -118,7 +118,7 @@ def _bind(scope: Scope, target: ast.expr, value: Value, node: ast.stmt) -> Itera
 def _bind_steps(scope: Scope, variable: str, step: Batched | Invariant) -> Iterator[ast.stmt]:
     """Let the variable hold what a step computes, in all steps."""
     name = scope.local(variable)
-    if name in scope.facts.shifted and name in scope.draft.shifted and name not in scope.facts.read_behind:
+    if name in scope.facts.shifted and name in scope.draft.shifted and name not in scope.facts.live_out:
         scope.values[variable] = step
         return
     for path, other in scope.values.items():
@@ -155,28 +155,28 @@ def _bind_state(scope: Scope, target: ast.expr, value: State | Parts | Layers, n
     """Let `target` stand for the state that an RNN left, or for a list of those of its layers."""
     name = place_of(target)
     if value == Parts(()) and isinstance(target, ast.Name):
-        value = Layers(reference(name), is_kept=_is_handed_behind(scope, name))
+        value = Layers(reference(name), is_kept=_reaches_live_out(scope, name))
         if value.is_kept:
             yield assignment(name, expression("[]"))
     elif not name or not (is_of(value, name) or (isinstance(target, ast.Name) and may_be_named(value))):
         raise Blocked("a state is loop-carried under another name", node)
     elif scope.callee is None and is_of(value, name) and not (isinstance(value, State) and value.is_output):
         scope.draft.final.add(name)
-    if isinstance(value, Layers) and not is_named(value.code, name) and name in scope.facts.read_behind:
+    if isinstance(value, Layers) and not is_named(value.code, name) and name in scope.facts.live_out:
         yield assignment(name, value.code)
     scope.values[name] = value
 
 
-def _is_handed_behind(scope: Scope, name: str) -> bool:
-    """Does code behind the loop read the variable, or one that the loop gives its value?"""
+def _reaches_live_out(scope: Scope, name: str) -> bool:
+    """Does code after the loop read the variable, or one that the loop gives its value?"""
     reads = (use for use in scope.uses(name, inside=True) if isinstance(use.ctx, ast.Load))
     statements = (scope.program.statement_of(use) for use in reads)
     targets = (target for each in statements if isinstance(each, ast.Assign) for target in each.targets)
     given = (part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name))
-    return not scope.facts.read_behind.isdisjoint({name, *given})
+    return not scope.facts.live_out.isdisjoint({name, *given})
 
 
-# -- the order of statements: what reads a Cell's state as the step before left it goes behind the call of the Cell
+# -- the order of statements: what reads a Cell's state as the step before left it goes after the call of the Cell
 
 
 def _in_order(scope: Scope, body: list[ast.stmt]) -> Order:
@@ -204,7 +204,7 @@ def _states(scope: Scope, node: ast.stmt) -> list[str]:
 
 
 def _behind(body: list[ast.stmt], update: ast.stmt, name: str) -> Order:
-    """The statements with those that read `name` behind the Cell, `update`, where this changes nothing else."""
+    """The statements with those that read `name` after the Cell, `update`, where this changes nothing else."""
     place = body.index(update)
     stay: list[ast.stmt] = []
     moved: list[ast.stmt] = []

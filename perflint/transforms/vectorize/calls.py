@@ -17,7 +17,7 @@ from perflint.transforms.shown import shown
 from perflint.transforms.template import expression
 from perflint.transforms.vectorize import batches, inline
 from perflint.transforms.vectorize.arithmetic import einsum, pointwise, product
-from perflint.transforms.vectorize.axes import Operation, along_axes, joined, measured, reshaped, with_axes_behind
+from perflint.transforms.vectorize.axes import Operation, along_axes, joined, measured, reshaped, with_axes_after
 from perflint.transforms.vectorize.indexing import Split, selected
 from perflint.transforms.vectorize.invariants import called_module, called_operation, check_invariant, invariant
 from perflint.transforms.vectorize.modules import Module, module_built
@@ -82,7 +82,7 @@ def _check(scope: Scope, operation: Operation) -> None:
     if operation.does.in_place:
         raise Blocked(f"`{operation.name}` changes a tensor in place", node)
     if not operation.operands:
-        raise Blocked(f"{shown(scope.program, node)} has no tensor in sight", node)
+        raise Blocked(f"{shown(scope.program, node)} has no known tensor", node)
     for keyword in node.keywords:
         if scope.varies(keyword.value):
             raise Blocked(f"`{keyword.arg}` is another one in each step", node)
@@ -160,14 +160,14 @@ def _measured(scope: Scope, operation: Operation) -> Value:
 
 def _multiplied(scope: Scope, operation: Operation) -> Value:
     if len(operation.operands) != 2 or operation.node.keywords:
-        raise Blocked("the factors are not in sight", operation.node)
+        raise Blocked("the factors are not known", operation.node)
     return product([scope.tensor(each) for each in operation.operands], operation.name, operation.node)
 
 
 def _summed_by_letters(scope: Scope, operation: Operation) -> Value:
     formula, *factors = operation.operands
     if not isinstance(formula, ast.Constant) or not isinstance(formula.value, str):
-        raise Blocked("which axes are summed is not in sight", operation.node)
+        raise Blocked("which axes are summed is not known", operation.node)
     return einsum(scope, formula.value, [scope.tensor(each) for each in factors], operation.node)
 
 
@@ -184,7 +184,7 @@ def _linear(scope: Scope, operation: Operation) -> Value:
     value = _steps(scope, operation)
     if len(operation.operands) < 2 or scope.rank(operation.operands[1]) != 2:
         raise Blocked("the weight is not known to be a matrix", operation.node)
-    value = with_axes_behind(value, 1, operation.node)
+    value = with_axes_after(value, 1, operation.node)
     return value.computed(operation.written(scope, value), fresh=True)
 
 
@@ -193,8 +193,8 @@ def _normalized(scope: Scope, operation: Operation) -> Value:
     value = _steps(scope, operation)
     shape = operation.operands[1] if len(operation.operands) > 1 else None
     if not isinstance(shape, ast.Tuple | ast.List) or any(isinstance(each, ast.Starred) for each in shape.elts):
-        raise Blocked("how many axes are normalized is not in sight", operation.node)
-    value = with_axes_behind(value, len(shape.elts), operation.node)
+        raise Blocked("how many axes are normalized is not known", operation.node)
+    value = with_axes_after(value, len(shape.elts), operation.node)
     return value.computed(operation.written(scope, value))
 
 
@@ -253,7 +253,7 @@ def _of_module(scope: Scope, node: ast.Call, module: Module) -> Batched:
         code = _with_input(scope, node, value)
         return value.with_axes(1, code).computed(code, dense=True, fresh=True)
     if module.reads_last_axis(scope.program):
-        value = with_axes_behind(value, 1, node)
+        value = with_axes_after(value, 1, node)
         is_linear = module.name == "Linear"
         return value.computed(_with_input(scope, node, value), dense=is_linear, fresh=is_linear)
     if module.name in ("Softmax", "LogSoftmax"):
@@ -289,7 +289,7 @@ def _sequential(scope: Scope, node: ast.Call, module: Module, value: Batched) ->
     by_itself = (part.is_pointwise or part.is_dropout or part.reads_last_axis(scope.program) for part in known)
     if len(known) < len(parts) or any(part.is_in_place for part in known) or not all(by_itself):
         raise Blocked(f"`{called}` holds modules for which there is no rule", node)
-    value = with_axes_behind(value, 1, node)
+    value = with_axes_after(value, 1, node)
     return value.computed(_with_input(scope, node, value))
 
 
@@ -298,13 +298,13 @@ def _softmax(scope: Scope, module: Module, value: Batched, node: ast.Call) -> Ba
     if axis is None or not scope.facts.torch:
         raise Blocked(f"it is not known along which axis {shown(scope.program, node.func)} works", node)
     if axis < 0:
-        value = with_axes_behind(value, -axis, node)
+        value = with_axes_after(value, -axis, node)
         return value.computed(_with_input(scope, node, value))
     if value.kept and axis == value.axis:
         raise Blocked("a softmax works along the axis for time", node)
     value = value.narrowed(axis + 1)
     if (rank := value.rank) is not None:
-        value, along = with_axes_behind(value, rank - axis, node), axis - rank
+        value, along = with_axes_after(value, rank - axis, node), axis - rank
     else:
         value, along = (value, axis) if value.kept else (value.at(0), axis + 1)
     function = "softmax" if module.name == "Softmax" else "log_softmax"

@@ -83,7 +83,7 @@ def _subscript(scope: Scope, node: ast.Subscript) -> Value:
         if index is None or not -len(base.items) <= index < len(base.items):
             raise Blocked("which of the values is meant is no constant", node)
         return base.items[index]
-    if isinstance(base, Layers):  # `h[-1]` behind the loop over layers
+    if isinstance(base, Layers):  # `h[-1]` after the loop over layers
         if base.top is None or not (integer(node.slice) == -1 or is_last(scope, node.slice, base.path)):
             raise Blocked(f"`{ast.unparse(node)}` is not known to be the state of the top layer", node)
         return base.top
@@ -114,7 +114,7 @@ def _state_part(state: State, node: ast.Subscript) -> Batched | State:
 
 
 def _shifted_in(scope: Scope, node: ast.Name) -> Batched:
-    """The sequence that `node` walks, one step late: first what it is in front of the loop. Raises Blocked."""
+    """The sequence that `node` walks, one step late: first what it is before the loop. Raises Blocked."""
     given = scope.facts.shifted[node.id]
     steps = replace(scope, values=dict(scope.targets)).lift(given)
     if not isinstance(steps, Batched) or not scope.facts.torch:

@@ -79,7 +79,7 @@ def _adds_one(node: ast.stmt, name: str) -> bool:
 
 
 def _start(scope: Scope, loop: ast.While, name: ast.Name) -> int | None:
-    """The constant that the counter has in front of the loop."""
+    """The constant that the counter has before the loop."""
     start = scope.start(name)
     if start is None:
         return None
@@ -117,7 +117,7 @@ def _induction(scope: Scope, first: ast.expr, end: ast.expr) -> Induction:
 
 
 def _check_bound(scope: Scope, node: ast.expr) -> None:
-    """Raise Blocked unless `node` gives the same whenever it is worked out."""
+    """Raise Blocked unless `node` gives the same whenever it is computed."""
     if scope.varies(node):
         raise Blocked("the loop changes what it walks", node)
     check_invariant(scope, node)

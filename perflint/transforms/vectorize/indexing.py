@@ -1,4 +1,4 @@
-"""The batching rules of indexing: a step of a sequence becomes the sequence, other indices move behind time."""
+"""The batching rules of indexing: a step of a sequence becomes the sequence, other indices move after time."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _part_of_step(scope: Scope, node: ast.Subscript, base: Batched, items: list[
     check_invariant(scope, *items)
     parts = [item_code(scope, item) for item in items]
     numbers = [integer(item) is not None for item in items]
-    if not all(_is_basic_index(item) for item in items):  # `v[..., 0]` and `v[:, None]`: what stands behind time
+    if not all(_is_basic_index(item) for item in items):  # `v[..., 0]` and `v[:, None]`: what stands after time
         front, more = base.in_front(), sum(_is(item, None) for item in items)
         code = indexed(front.code, [ast.Slice(), *parts], whole=True)
         walked = len(items) - more - sum(_is(item, ...) for item in items)
@@ -164,7 +164,7 @@ def _part_of_kept(
     node: ast.Subscript, base: Batched, items: list[ast.expr], parts: list[ast.expr], numbers: list[bool]
 ) -> Batched:
     if len(items) <= base.axis or any(numbers[: base.axis]) or integer(items[base.axis]) not in (0, -1):
-        raise Blocked("an axis in front of time is dropped", node)
+        raise Blocked("an axis before time is dropped", node)
     parts[base.axis] = new(ast.Slice())
     code = indexed(base.code, parts)
     whole = replace(base, code=code).narrowed(len(items)).squeezed()

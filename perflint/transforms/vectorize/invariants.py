@@ -1,4 +1,4 @@
-"""Tells what is loop-invariant, and may be worked out once."""
+"""Tells what is loop-invariant, and may be computed once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CLOSED = (ast.Yield, ast.YieldFrom, ast.Await, ast.NamedExpr, ast.Lambda)
 
 
 def invariant(scope: Scope, node: ast.expr) -> Invariant:
-    """The value of what is the same in every step, and may be worked out once; raises Blocked."""
+    """The value of what is the same in every step, and may be computed once; raises Blocked."""
     check_invariant(scope, node)
     return scope.invariant(node)
 

@@ -95,7 +95,7 @@ def _names_stored(node: ast.For) -> set[str]:
 
 
 def _loop_carried(scope: Scope, node: ast.For) -> list[str]:
-    """The variables that one layer, or what is in front of all, hands to the next, or to what is behind all."""
+    """The variables that one layer, or what is before all, hands to the next, or to what is after all."""
     inside = {part for statement in node.body for part in ast.walk(statement)}
     uses = (use for name in _names_stored(node) for use in scope.uses(name))
     return sorted({use.id for use in uses if (made := scope.flow.definitions(use)) & inside and made - inside})
@@ -105,7 +105,7 @@ def _initial_value(scope: Scope, name: str, node: ast.For) -> Batched:
     """What the first layer gets as `name`; raises Blocked."""
     value = tensor(scope.values.get(name, Carried(name)), node.iter)
     if not isinstance(value, Batched):
-        raise Blocked(f"`{name}` is no step of a sequence in front of the loop in it", node)
+        raise Blocked(f"`{name}` is no step of a sequence before the loop in it", node)
     return value
 
 
@@ -123,7 +123,7 @@ def _back_edge_value(scope: Scope, name: str, entry: Batched, node: ast.For) -> 
 
 
 def _outputs_below(scope: Scope, node: ast.For, layer: Layer) -> dict[str, Batched]:
-    """What the layer in front of a loop that begins at the second one put out, by the name that the loop has for it."""
+    """What the layer before a loop that begins at the second one put out, by the name that the loop has for it."""
     found: dict[str, Batched] = {}
     for part in own_nodes(node) if layer.first else ():
         if isinstance(part, ast.Subscript) and isinstance(part.slice, ast.BinOp):
@@ -242,7 +242,7 @@ def _named_states(values: dict[str, Value], others: dict[str, Value]) -> Iterato
 
 
 def _common(one: Value, other: Value) -> Value | None:
-    """What is known behind both branches."""
+    """What is known after both branches."""
     if alike(one, other):
         return one
     if isinstance(one, Batched) and isinstance(other, Batched):
@@ -271,7 +271,7 @@ def _either(one: Batched, other: Batched) -> Batched | None:
 
 
 def is_last(scope: Scope, index: ast.expr, path: str) -> bool:
-    """Is `index` that of the last item of the list that is called `path` in front of the loop?"""
+    """Is `index` that of the last item of the list that is called `path` before the loop?"""
     if not isinstance(index, ast.BinOp) or not isinstance(index.op, ast.Sub) or integer(index.right) != 1:
         return False
     counts = {_number(scope, index.left, _DEPTH), *(_length(scope, start) for start in scope.entering(path))}

@@ -29,7 +29,7 @@ class Module:
         if (given := keyword_of(self.built, name)) is not None:
             return given
         if self.name == "RNN" and position > 2:
-            position += 1  # behind nonlinearity
+            position += 1  # after nonlinearity
         return self.built.args[position] if len(self.built.args) > position else None
 
     @property
@@ -80,7 +80,7 @@ def module_of(program: Program, function: ast.expr) -> Module | None:
 
 
 def module_built(program: Program, node: ast.expr | None) -> Module | None:
-    """The module of torch that the call `node` builds, where all of its arguments are in sight."""
+    """The module of torch that the call `node` builds, where all of its arguments are known."""
     node = as_built(node)
     if not isinstance(node, ast.Call) or any(keyword.arg is None for keyword in node.keywords):
         return None

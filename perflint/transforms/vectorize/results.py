@@ -193,7 +193,7 @@ def _locations(scope: Scope, values: Iterable[Definition]) -> Locations:
 
 
 def _is_unshared(scope: Scope, name: str) -> bool:
-    """Is what the variable holds in front of the loop made by the function, and seen in it by no other name?"""
+    """Is what the variable holds before the loop made by the function, and seen in it by no other name?"""
     loop, starts = scope.facts.loop, scope.starts(name)
     if not starts or scope.graph.is_shared(name) or _is_aliased(scope, name):
         return False
@@ -209,7 +209,7 @@ def _is_aliased(scope: Scope, path: str) -> bool:
 
 
 def is_own_list(scope: Scope, name: str) -> bool:
-    """Is it a list made in front of the loop, of which nothing but this variable knows?"""
+    """Is it a list made before the loop, of which nothing but this variable knows?"""
     (start, *others) = scope.entering(name)
     is_repeated = isinstance(start, ast.BinOp) and isinstance(start.op, ast.Mult)
     display = start.left if is_repeated and isinstance(start, ast.BinOp) else start
@@ -273,7 +273,7 @@ def _absorbs(program: Program, start: ast.expr, addend: ast.expr) -> bool:
     return not _is_narrow(program, start)
 
 
-# -- one tensor where a list of results would only be stacked behind the loop
+# -- one tensor where a list of results would only be stacked after the loop
 
 
 def stacked(scope: Scope, lines: list[Line]) -> tuple[list[Line], list[Operation]]:

@@ -73,9 +73,9 @@ def _check_around(program: Program, loop: PlainLoop) -> None:
 
 
 def _last_values(scope: Scope) -> Iterator[ast.stmt]:
-    """What gives the names that are read behind the loop the values of its last step."""
+    """What gives the names that are read after the loop the values of its last step."""
     loop, own = scope.facts.loop, []
-    for name in sorted(scope.facts.read_behind - scope.draft.final):
+    for name in sorted(scope.facts.live_out - scope.draft.final):
         value = scope.values.get(name)
         if isinstance(value, State) and value.is_output:
             value = value.outputs

@@ -168,15 +168,15 @@ def _unread(scope: Scope) -> str:
 
 
 def _last(scope: Scope, path: str) -> ast.expr | None:
-    """The name for a state behind the last step that no output tells; None where nothing needs it."""
-    if not scope.is_read_behind(path):
+    """The name for a state after the last step that no output tells; None where nothing needs it."""
+    if not scope.is_live_out(path):
         return None
     return reference(path if path.isidentifier() else scope.draft.taken.fresh(f"{root_of(path)}_last"))
 
 
 def _kept(scope: Scope, paths: tuple[str, ...], states: list[State]) -> Iterator[ast.stmt]:
-    """What gives the variables, and the items of lists, that are read behind the loop their last values."""
-    needed = [path for path in paths if scope.is_read_behind(path)]
+    """What gives the variables, and the items of lists, that are read after the loop their last values."""
+    needed = [path for path in paths if scope.is_live_out(path)]
     if len(paths) < len(states) and needed and not ("[" in paths[0] and scope.is_rebound(paths[0])):
         lasts = [state.last for state in states if state.last is not None]
         yield assignment(paths[0], expression("({*lasts},)", lasts=lasts))
@@ -233,7 +233,7 @@ def _function(module: Module, node: ast.Call) -> str:
     return f"rnn_{kind.value}"
 
 
-# -- what the states are in front of the loop: variables, or the items of lists and tensors
+# -- what the states are before the loop: variables, or the items of lists and tensors
 
 
 def _check_first_states(scope: Scope, paths: tuple[str, ...], node: ast.AST, *, needs_rank: bool) -> None:
@@ -250,7 +250,7 @@ def _check_first_states(scope: Scope, paths: tuple[str, ...], node: ast.AST, *, 
 
 
 def _ranks(scope: Scope, target: ast.AST, value: ast.expr | None, depth: int) -> Iterator[int | None]:
-    """The ranks of the tensors `depth` lists deep in what `target` is given, `value` where that is in sight."""
+    """The ranks of the tensors `depth` lists deep in what `target` is given, `value` where that is known."""
     known = scope.program.value(target if value is None else value)
     if value is not None and known.kind is Kind.SEQUENCE:
         elements = scope.program.get(Shapes).elements(target) if isinstance(target, ast.expr) else []

@@ -29,7 +29,7 @@ class Facts:
     """What is known of the loop before anything of it is vectorized.
 
     `torch` is what the program calls it, empty where it does not; `inside` are the nodes of the loop; `bound_names` the
-    names that its function gives a value; `read_behind` those that it sets and code behind it reads; `shifted` is what
+    names that its function gives a value; `live_out` those that it sets and code after it reads; `shifted` is what
     names are given at the end of a step out of given sequences alone: loop-carried shifted inputs. `lift` gives the
     value of an expression, `lift_statements` those of a function that the body calls.
     """
@@ -39,7 +39,7 @@ class Facts:
     torch: str
     inside: frozenset[ast.AST]
     bound_names: frozenset[str]
-    read_behind: frozenset[str]
+    live_out: frozenset[str]
     shifted: Mapping[str, ast.expr]
     lift: Callable[[Scope, ast.expr], Value]
     lift_statements: Callable[[Scope, list[ast.stmt]], Iterator[ast.stmt]]
@@ -58,9 +58,9 @@ class Appended:
 class Draft:
     """What the new statements have come to so far; the loop and all functions that it calls add to the same one.
 
-    `before` are statements that the next one needs in front of it; `changes` what becomes different besides rounding;
+    `before` are statements that the next one needs before it; `changes` what becomes different besides rounding;
     `consumed` the states that RNNs were given; `shifted` the names that were read one step late; `final` what has its
-    last value behind the new statements already; `outputs` the names of what Cells put out, by the path of their state;
+    last value after the new statements already; `outputs` the names of what Cells put out, by the path of their state;
     `below` the axis along which a layer took those of the one below to be; `lists` are the lists of results.
     """
 
@@ -220,16 +220,16 @@ class Scope:
     # -- the loop's variables
 
     def starts(self, name: str) -> set[Definition]:
-        """What gives the variable the values that it has in front of the loop."""
+        """What gives the variable the values that it has before the loop."""
         uses = (node for node in self.facts.inside if isinstance(node, ast.Name) and node.id == name)
         return set().union(*map(self._in_front, uses))
 
     def entering(self, name: str) -> list[ast.expr | None]:
-        """What the variable is given in front of the loop; None for what is not in sight."""
+        """What the variable is given before the loop; None for what is not known."""
         return [each.given for each in self.starts(name)] or [None]
 
     def start(self, name: ast.Name) -> ast.expr | None:
-        """What the one assignment in front of the loop gives `name`; None where it comes from elsewhere, too."""
+        """What the one assignment before the loop gives `name`; None where it comes from elsewhere, too."""
         starts = self._in_front(name)
         return starts.pop().given if len(starts) == 1 else None
 
@@ -248,12 +248,12 @@ class Scope:
         """Does the loop give the variable that `path` begins with another value as a whole?"""
         return any(not isinstance(node.ctx, ast.Load) for node in self.uses(root_of(path), inside=True))
 
-    def is_read_behind(self, path: str) -> bool:
-        """Does code behind the loop read the variable, or the list that `path` is an item of?"""
+    def is_live_out(self, path: str) -> bool:
+        """Does code after the loop read the variable, or the list that `path` is an item of?"""
         root = root_of(path)
         if path == root or self.is_rebound(path):
             lists = (value for value in self.values.values() if isinstance(value, Layers))
-            return root in self.facts.read_behind or any(each.is_kept for each in lists)
+            return root in self.facts.live_out or any(each.is_kept for each in lists)
         uses = self.uses(root, inside=False)
         is_repeated = self.graph.regions[self.facts.loop].outer is not None
         return is_repeated or any(self.graph.runs_after(use, self.facts.loop) for use in uses)
@@ -302,7 +302,7 @@ def scope_of(program: Program, loop: PlainLoop, lift: Callable[[Scope, ast.expr]
         torch=name_of_torch(program),
         inside=inside,
         bound_names=frozenset(local_names(around) if around is not None else ()),
-        read_behind=frozenset(graph.live_out(loop)),
+        live_out=frozenset(graph.live_out(loop)),
         shifted=shifted_inputs(loop),
         lift=lift,
         lift_statements=lift_statements,

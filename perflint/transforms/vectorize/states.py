@@ -39,7 +39,7 @@ def may_be_named(value: State | Parts | Layers) -> bool:
 
 
 def last_of(value: Value) -> ast.expr | None:
-    """A Cell's state, or a pair of them, behind the last step; None where that was not kept."""
+    """A Cell's state, or a pair of them, after the last step; None where that was not kept."""
     if isinstance(value, State):
         return value.last
     parts = [last_of(each) for each in value.items] if isinstance(value, Parts) else []

@@ -37,7 +37,7 @@ _OPPOSITES |= {opposite: each for each, opposite in _OPPOSITES.items()}
 _ZERO = ast.Constant(0)
 _PLAIN = (ast.Constant, ast.BoolOp, ast.boolop, ast.UnaryOp, ast.Not, ast.Compare, ast.cmpop, ast.expr_context)
 _BY_HAND = (
-    "drawn once a sequence, in front of the loop (a change of training that is yours to make),"
+    "drawn once a sequence, before the loop (a change of training that is yours to make),"
     " each answer is tried by itself"
 )
 
@@ -126,7 +126,7 @@ class Conditional:
 
 
 def _begin(node: ast.If) -> None:
-    """Let an `elif`, and those behind it, be new code: an `if`."""
+    """Let an `elif`, and those after it, be new code: an `if`."""
     standing_for(new(node), node, head=True)
     rest = node.orelse
     if len(rest) == 1 and isinstance(rest[0], ast.If) and rest[0].col_offset == node.col_offset:
@@ -154,7 +154,7 @@ def _negated(test: ast.expr) -> ast.expr:
 
 
 def _unswitched(conditional: Conditional) -> Fix:
-    """The fix that asks in front of the loop, and computes all steps at once for one answer."""
+    """The fix that asks before the loop, and computes all steps at once for one answer."""
     conditional.check_layout()
     one = _blocked_because(conditional, answer=True)
     other = _blocked_because(conditional, answer=False) if one is not None else None
@@ -215,7 +215,7 @@ def _invariant_test(program: Program, loop: PlainLoop, tests: list[ast.If | ast.
     for node in tests:
         if _is_invariant_test(program, node.test, written):
             if any(same_code(each, node.test) or same_code(each, _negated(node.test)) for each in around):
-                raise Blocked("each step asks again what was asked in front of the loop", node)
+                raise Blocked("each step asks again what was asked before the loop", node)
             return node.test
     for node in tests:
         if _is_drawn(program, loop, node.test):

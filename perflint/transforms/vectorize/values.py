@@ -41,8 +41,8 @@ class Batched:
     of: str = ""
 
     @property
-    def behind(self) -> int:
-        """How many axes there are at least behind the time axis."""
+    def axes_after(self) -> int:
+        """How many axes there are at least after the time axis."""
         return self.least - self.axis - (1 if self.kept else 0)
 
     @property
@@ -75,7 +75,7 @@ class Batched:
         return replace(self, code=moved(self.code, self.axis, axis), axis=axis, dense=False)
 
     def in_front(self) -> Batched:
-        """The same value with time in front of all axes of a step, an axis of size 1 among them."""
+        """The same value with time before all axes of a step, an axis of size 1 among them."""
         if not self.kept:
             return self.at(0)
         return replace(self, code=moved(self.code, self.axis, 0) if self.axis else self.code).loosened(0)
@@ -124,7 +124,7 @@ class State:
     """The state that an RNN left: `outputs` are the outputs of that RNN where they tell the state of each step.
 
     `is_output`: they are that state, as a Cell's are. `is_pair`: it is both states of an LSTM, and
-    the outputs tell the first. `last` is a Cell's state behind the last step, where there is one.
+    the outputs tell the first. `last` is a Cell's state after the last step, where there is one.
     """
 
     path: str
@@ -135,7 +135,7 @@ class State:
 
     @property
     def of_layers(self) -> Batched | None:
-        """The one layer's state of each step, where this has an axis for the layers in front of that."""
+        """The one layer's state of each step, where this has an axis for the layers before that."""
         return None if self.is_output or self.is_pair else self.outputs
 
 
@@ -150,7 +150,7 @@ class Parts:
 class Layers:
     """A list of what the Cells of a stack left, which the step after finds under `path`; empty where `path` is.
 
-    `code` gives it; `top` is its last item, where that is known to be of the top layer. `is_kept`: code behind the
+    `code` gives it; `top` is its last item, where that is known to be of the top layer. `is_kept`: code after the
     loop reads it, or a variable that it is assigned to.
     """
 

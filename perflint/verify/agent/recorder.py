@@ -137,7 +137,7 @@ class Recorder:
             self._restart(state)
 
     def _write_rest(self, process: int) -> None:
-        """At exit, write what came behind the last step, but not in a forked process."""
+        """At exit, write what came after the last step, but not in a forked process."""
         if self._number and os.getpid() == process and not self._recording.reference:
             self._write(self._number + 1, vars(self._step))
 
