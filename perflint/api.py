@@ -20,8 +20,8 @@ What is offered, by the question that a rule asks:
   gives all that becomes of a tensor: a `Reading` of `Consumer`s, each in a `Role`; `shown_writes` asks the alias
   analysis for each `Write` that a view in the place of a copy would show.
 - *What of gradients?* `Program.grad_mode` gives a `GradMode`, `Program.effects` the nodes that have an `Effect`, in
-  what is called, too, `Program.training_modes` which modules train, and `Program.graph_uses` each `GraphUse`: who
-  differentiates what is computed, or keeps it, which is its `Fate`.
+  what is called, too, `Program.training_modes` which modules train, `Program.is_frozen` whether one never does, and
+  `Program.graph_uses` each `GraphUse`: who differentiates what is computed, or keeps it, which is its `Fate`.
 - *How large is it?* `shapes` gives the `Shapes`, each a `Shape`, and how many axes a tensor has at least.
 - *How often does it run?* `Program.heat` gives a `Heat`, `Program.loop_kind` a `LoopKind`; `runs_often` leaves out what
   is kept, `makes_rare` tells what makes code rare; `loops_around` gives the loops, callers' too.

@@ -5,7 +5,7 @@
 Reports loops over batches that run a model in evaluation mode, set there or by all known callers, where gradients
 are recorded. Left alone are loops that train or differentiate, themselves or in what they call or run (adversarial
 examples and forces, too), loops of functions that somebody calls without gradients, hooks that a framework calls so
-(`validation_step`), models that were frozen there, and tests.
+(`validation_step`), models that the file may freeze, and tests.
 
 ## Why it is slow
 
@@ -88,6 +88,8 @@ def _evaluates(program: Program, loop: ast.For) -> bool:
     modes, runs = program.training_modes(loop), program.effects(loop, Effect.RUNS_MODULE)
     paths = {api.path_of(each.func) for each in runs if isinstance(each, ast.Call)}
     if False not in modes.values() or any(modes.get(path) for path in paths):
+        return False
+    if any(program.is_frozen(each.func) for each in runs if isinstance(each, ast.Call)):
         return False
     is_recorded = bool(runs) and runs == program.effects(loop, Effect.RECORDS)
     return is_recorded and not program.effects(loop, Effect.DIFFERENTIATES)

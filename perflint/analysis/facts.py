@@ -69,6 +69,9 @@ class AutogradPass(Protocol):
     def training_modes(self, node: ast.AST) -> dict[str, bool]:
         """Whether each module whose mode is known is in training mode when `node` runs."""
 
+    def is_frozen(self, module: ast.AST) -> bool:
+        """May the file have switched off the gradients of `module`?"""
+
     def graph_uses(self, place: ast.AST) -> list[GraphUse]:
         """Who differentiates, or may, what `place` computes."""
 
@@ -312,6 +315,10 @@ class Program(Module):
     def training_modes(self, node: ast.AST) -> dict[str, bool]:
         """Whether each module whose mode is known, by its path, is in training mode when `node` runs."""
         return self.get(Program.autograd).training_modes(node)
+
+    def is_frozen(self, module: ast.AST) -> bool:
+        """May the file have switched off the gradients of the parameters of `module`, by its last name?"""
+        return self.get(Program.autograd).is_frozen(module)
 
     def graph_uses(self, place: ast.AST) -> list[GraphUse]:
         """Who differentiates, or may, what an expression, statement or function computes with gradients.

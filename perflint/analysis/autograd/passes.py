@@ -8,8 +8,9 @@ from perflint.analysis.autograd.effects import Effects
 from perflint.analysis.autograd.found import Effect, GradMode, GraphUse
 from perflint.analysis.autograd.graph_use import GraphUses
 from perflint.analysis.autograd.mode import GradModes
-from perflint.analysis.autograd.training import TrainingModes
+from perflint.analysis.autograd.training import TrainingModes, frozen
 from perflint.analysis.facts import Program
+from perflint.syntax.walk import path_of
 
 
 class Autograd:
@@ -29,6 +30,10 @@ class Autograd:
     def training_modes(self, node: ast.AST) -> dict[str, bool]:
         """Whether each module whose mode is known is in training mode when `node` runs."""
         return self._program.get(TrainingModes).at(node)
+
+    def is_frozen(self, module: ast.AST) -> bool:
+        """May the file have switched off the gradients of `module`?"""
+        return path_of(module).rpartition(".")[2] in self._program.get(frozen)
 
     def graph_uses(self, place: ast.AST) -> list[GraphUse]:
         """Who differentiates, or may, what `place` computes."""

@@ -15,6 +15,7 @@ from perflint.syntax.arguments import bind
 from perflint.syntax.walk import Function, own_nodes, path_of
 
 _TRAINING = re.compile(r"(^|_)(train|fit)", re.IGNORECASE)
+_FREEZING = re.compile(r"freeze|set_requires_grad|toggle_grad", re.IGNORECASE)
 _DEPTH = 3  # of calls
 
 
@@ -97,3 +98,32 @@ class TrainingModes:
             found.append(own | {name: modes[path] for name, each in given.items() if (path := path_of(each)) in modes})
         common = set(found[0]).intersection(*found[1:]) if found else set()
         return {path: found[0][path] for path in common if all(each[path] == found[0][path] for each in found)}
+
+
+def frozen(program: Program) -> frozenset[str]:
+    """The last names of the modules that the file may freeze, by a method, a loop over parameters, or a function."""
+    found = set[str]()
+    for node in program.of_type(ast.Call, ast.For):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "requires_grad_":
+            found.add(_last(node.func.value) if _is_off(node.args) else "")
+        elif isinstance(node, ast.Call) and _FREEZING.search(path_of(node.func)):
+            found.update(map(_last, node.args))
+            found.add(_last(node.func.value) if isinstance(node.func, ast.Attribute) else "")
+        elif isinstance(node, ast.For) and any(map(_switches_off, ast.walk(node))):
+            owners = (each.value for each in ast.walk(node.iter) if isinstance(each, ast.Attribute))
+            found.update(map(_last, owners))
+    return frozenset(found - {""})
+
+
+def _switches_off(node: ast.AST) -> bool:
+    if isinstance(node, ast.Assign):
+        return _is_off([node.value]) and any(getattr(each, "attr", "") == "requires_grad" for each in node.targets)
+    return isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "requires_grad_" and _is_off(node.args)
+
+
+def _is_off(given: list[ast.expr]) -> bool:
+    return bool(given) and isinstance(given[0], ast.Constant) and given[0].value is False
+
+
+def _last(node: ast.expr) -> str:
+    return path_of(node).rpartition(".")[2]

@@ -54,9 +54,7 @@ class Location(NamedTuple):
     def may_be(self, other: Location, *, within: bool = False) -> bool:
         """May both be the same; with `within`, may `other` also be a part of this one?"""
         if self.origin is Origin.ANYWHERE or other.origin is Origin.ANYWHERE:
-            return all(name in place.path or ANY in place.path
-                       for one, place in ((self, other), (other, self)) if one.origin is Origin.ANYWHERE
-                       for name in one.path if place != ANYWHERE)  # fmt: skip
+            return _is_part(self, other) if self.origin is Origin.ANYWHERE else _is_part(other, self)
         if self.origin is not other.origin or self.root != other.root:
             return False
         for here, there in zip(self.path, other.path, strict=False):
@@ -76,6 +74,13 @@ def _may_be_one(name: str, other: str) -> bool:
     if name.startswith("[") and other.startswith("["):
         return name == other or ELEMENTS in (name, other)
     return name == other or f"[{name!r}]" == other or name == f"[{other!r}]"  # `batch["mask"]` is `batch.mask`
+
+
+def _is_part(anything: Location, place: Location) -> bool:
+    """May `place` be anything at all, or an attribute of it of that name?"""
+    if place.origin is Origin.ANYWHERE or not anything.path:
+        return True
+    return anything.path[0] in place.path or (place.is_outside and ANY in place.path)
 
 
 ANYWHERE = Location(Origin.ANYWHERE, "")

@@ -6,14 +6,15 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from perflint.analysis.autograd.effects import runs_backward
-from perflint.analysis.call_graph import CallGraph
+from perflint import torch_ops
+from perflint.analysis.autograd.found import Fate
 from perflint.analysis.facts import Program
 from perflint.analysis.ir.graph import Graph
 from perflint.analysis.memory.aliases import Memory
 from perflint.analysis.memory.hooks import registers_hooks
 from perflint.analysis.memory.locations import Locations, Write, made
-from perflint.analysis.memory.roles import Reading
+from perflint.analysis.memory.python import OPERATORS
+from perflint.analysis.memory.roles import Consumer, Reading
 from perflint.syntax.walk import Function
 
 
@@ -30,10 +31,13 @@ def shown_writes(
         yield from (Write(copy, each) for each in points.of(source) if each.path)
     by_alias = (write for write in points.writes if write.reaches([made(copy)]))
     yield from (write for write in by_alias if write.deferred or not write.deep)
-    any_counts = backward or _is_carried(memory, copy)
     readers = [each.node for each in reading.consumers]
+    kept = [each.node for each in reading.consumers if backward and not _is_linear(program, each)]
+    passes = _passes(program, graph, kept)
+    any_counts = _is_carried(memory, copy)
     for write in memory.writes_after(source, copy):
-        if any_counts or write.deferred or _is_read_behind(graph, copy, write, readers):
+        is_any = any_counts or write.deferred or (bool(kept) and write.is_in_sight)
+        if is_any or _is_read_behind(graph, copy, write, [*readers, *passes]):
             yield write
     for write in memory.writes_by_other_parameters(source):
         others = [each for each in readers if each is not write.node]
@@ -41,7 +45,7 @@ def shown_writes(
             yield replace(write, deferred=True)
     yield from _writes_elsewhere(program, memory, copy, reading)
     if (function := program.function_of(copy)) is not None:
-        callers = _Callers(memory, reading, backward, {function})
+        callers = _Callers(memory, reading, bool(kept), {function})
         yield from callers.writes(function, points.of(source), is_returned=made(copy) in points.returned())
 
 
@@ -51,35 +55,54 @@ class _Callers:
 
     memory: Memory
     reading: Reading
-    backward: bool
+    is_kept: bool  # for gradients
     seen: set[Function]
 
     def writes(self, function: Function, places: Locations, *, is_returned: bool) -> Iterator[Write]:
         """The writes to what is at `places` in `function`, which returns the copy or something computed from it."""
         memory = self.memory
-        for site in memory.program.call_sites(function) if is_returned or self.backward else ():
+        for site in memory.program.call_sites(function) if is_returned or self.is_kept else ():
             if not isinstance(site, ast.Call):
                 continue
             points, graph = memory.points_to(site), memory.graph(site)
             found = points.passed(site, function, places)
-            readers = [*self._passes(graph)] if self.backward else []
-            readers += [each.node for each in self.reading.consumers] if is_returned else []
-            is_kept = is_returned and _is_carried(memory, site)
+            readers = [each.node for each in self.reading.consumers] if is_returned else []
+            passes = _passes(memory.program, graph, [site]) if self.is_kept else []
+            is_carried = is_returned and _is_carried(memory, site)
             for write in points.writes:
                 if write.node is site or not write.reaches(found):
                     continue
-                is_read = is_kept or _is_read_behind(graph, site, write, readers)
-                if is_returned if write.deferred else is_read and graph.runs_after(write.node, site):
+                is_later = not write.deferred and graph.runs_after(write.node, site)
+                is_read = is_carried or _is_read_behind(graph, site, write, readers)
+                if is_returned if write.deferred else is_later and is_read:
                     yield write
+                elif is_later and _is_read_behind(graph, site, write, passes):
+                    yield replace(write, deferred=True)
             around = memory.program.function_of(site)
             if around is not None and around not in self.seen:
                 self.seen.add(around)
                 yield from self.writes(around, found, is_returned=is_returned and made(site) in points.returned())
 
-    def _passes(self, graph: Graph) -> Iterator[ast.AST]:
-        """The calls that run a backward pass."""
-        calls = self.memory.program.get(CallGraph)
-        return (node for node in graph.places if calls.has(node, runs_backward))
+
+def _is_linear(program: Program, consumer: Consumer) -> bool:
+    """Does autograd keep nothing of the operand of a consumer?"""
+    node = consumer.node
+    if isinstance(node, ast.BinOp | ast.AugAssign):
+        operation = torch_ops.of_method(f"__{OPERATORS[type(node.op)]}__")
+    elif isinstance(node, ast.Call):
+        name = program.qualified(node.func)
+        operation = torch_ops.of_function(name) if name else torch_ops.of_method(getattr(node.func, "attr", ""))
+    elif isinstance(node, ast.Subscript):
+        return consumer.operand is node.value or isinstance(node.ctx, ast.Store)
+    else:
+        return isinstance(node, ast.Compare)
+    return operation is not None and operation.does("linear")
+
+
+def _passes(program: Program, graph: Graph, kept: Iterable[ast.AST]) -> list[ast.AST]:
+    """The calls of a function that run backward through what `kept` gives."""
+    uses = [use for node in kept for use in program.graph_uses(node)]
+    return [use.node for use in uses if use.fate is Fate.DIFFERENTIATED and use.node in graph.places]
 
 
 def _writes_elsewhere(program: Program, memory: Memory, copy: ast.Call, reading: Reading) -> Iterator[Write]:
