@@ -31,7 +31,7 @@ def train(generator, critic, real):
         d_loss = (judge(critic(real), ones) + judge(critic(made.detach()), zeros)) / 2
         d_loss.backward()
         of_critic.step()
-        print("[Batch %d/%d] [D loss: %f] [G loss: %f]" % (step, STEPS, d_loss.item(), g_loss.item()))
+        print("[Batch %d/%d] [D loss: %f] [G loss: %f]" % (step, STEPS, d_loss.item(), g_loss.item()))  # noqa: UP031
 
 
 def run():
@@ -39,5 +39,4 @@ def run():
     generator, critic = network(64, WIDTH).to(device), network(WIDTH, 1).to(device)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         train(generator, critic, torch.randn(BATCH, WIDTH, device=device))
-        text = printed.getvalue()
-    return text
+        return printed.getvalue()
