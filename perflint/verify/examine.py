@@ -100,7 +100,7 @@ class Examination:
             likeness = next(iter(later.values()), None) or self._graded(together, whole)
             return replace(shared, likeness=likeness, fixes=tuple(fixes))
         self._course.ledger.enter("race")
-        reserve = 1.5 * self._records.one if len(right) > 1 else 0.0  # a recording of those that are kept
+        reserve = self._reserve(len(right))
         budget = self._budget.part(self._budget.left - reserve)
         hold, look_around = partial(race, self._course.within(budget)), self._monitor.look_around
         settled = Contest(hold, self._together, self._schedule, budget, self._tell, look_around).settle(right)
@@ -114,13 +114,19 @@ class Examination:
         final = whole if is_whole else self._records.add([self._patched(settled.patch)])[0]
         return self._timed(shared, settled, final)
 
+    def _reserve(self, fixes: int) -> float:
+        """The seconds to leave for a recording of those fixes that are kept, where there is time to choose."""
+        needed = 1.5 * self._records.one
+        races = self._schedule.least(2 + fixes) + self._schedule.least(3)
+        return needed if fixes > 1 and races + needed <= self._budget.left else 0.0
+
     def _timed(self, verdict: Verdict, settled: Settled, final: Recorded) -> Verdict:
         """The verdict with the results of the last race, and of the recording of its patch."""
         race, first = settled.race, self._records.standard.run
         likeness, reach = self._graded(settled.patch, final), self._reach
-        if final.is_cut and not final.last:
+        if _is_lost(final):
             likeness = self._graded_apart(settled.patch)
-        if likeness.grade is not Grade.BITWISE or final.is_cut:
+        if likeness.grade is not Grade.BITWISE or (final.is_cut and final.last):
             reach = _reach(first, final)
         elif said := _said_otherwise(race):
             likeness = Likeness(Grade.DIFFERENT, (said,))
@@ -210,6 +216,10 @@ class Examination:
         if len(tried) > 1:
             self._tell(f"recording what each of {len(tried)} fixes changes alone")
             runs = self._records.add([self._patched([fix]) for fix in tried])
+            if any(map(_is_lost, runs)):
+                self._left_out.append("what some fixes change alone: there was no time to record it")
+            pairs = zip(tried, runs, strict=True)
+            runs = [whole if _is_lost(run) and fix.activations else run for fix, run in pairs]
         graded = {fix.name: self._alone(fix, run) for fix, run in zip(tried, runs, strict=True)}
         return [graded.get(fix.name, fix) for fix in fixes]
 
@@ -306,6 +316,11 @@ def _said_otherwise(race: Race) -> str:
     originals = [each[name] for each in rounds for name in ORIGINALS]
     found = parting_in_all(originals, [each[PATCHED] for each in rounds])
     return found and f"as it raced, it printed something else: {found}"
+
+
+def _is_lost(run: Recorded) -> bool:
+    """Whether there was no time to record anything."""
+    return run.is_cut and not run.last
 
 
 def _reach(run: Recorded, other: Recorded | None = None) -> Reach:
