@@ -6,11 +6,11 @@ import datetime
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
-from threading import Thread
 
 from perflint import __version__
 from perflint.project.cores import available_cores
@@ -164,10 +164,11 @@ class Examination:
     @cached_property
     def _look(self) -> Look:
         self._monitor.look_around()
-        Thread(target=import_module, args=("torch",)).start()  # which comparing needs
-        self._course.prepared()
-        self._enter("first look", "taking a first look at the program")
-        look = self._course.look(self._original, self._budget.of(Share.LOOK))
+        with ThreadPoolExecutor(1) as meanwhile:
+            meanwhile.submit(import_module, "torch")  # which comparing needs
+            self._course.prepared()
+            self._enter("first look", "taking a first look at the program")
+            look = self._course.look(self._original, self._budget.of(Share.LOOK))
         if look.start > _SLOW_START * self._budget.seconds:
             given = f"{self._budget.seconds:.0f} s"
             self._tell(f"it takes {look.start:.0f} s to its first step, so that few starts fit into {given}")
