@@ -34,14 +34,15 @@ def libraries(program: Program) -> tuple[str, ...] | None:
     changes: set[str] = set()
     seen, pending = {first}, [first]
     while pending:
+        path = pending.pop()
         try:
-            tree = ast.parse(read(pending.pop()).text)
+            tree = ast.parse(read(path).text)
         except (UserError, OSError, SyntaxError, ValueError):
             return None
         changes |= {*_changed(tree)}
-        for name, is_at_import in _imported(tree):
-            own = _own(name, folders)
-            pending += [path for path in own if path not in seen]
+        for name, is_at_import, level in _imported(tree):
+            own = _own(name, [path.parents[level - 1]] if 0 < level <= len(path.parents) else folders)
+            pending += [each for each in own if each not in seen]
             seen |= {*own}
             if is_at_import and not own and _is_installed(name):
                 found.setdefault(name)
@@ -63,15 +64,17 @@ def _joined() -> Iterator[Path]:
     yield from map(Path, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
 
 
-def _imported(tree: ast.Module) -> Iterator[tuple[str, bool]]:
-    """The absolute names of modules that are imported, and whether that is done whenever this module is imported."""
+def _imported(tree: ast.Module) -> Iterator[tuple[str, bool, int]]:
+    """The modules that are imported, whether that is done whenever this one is, and from how far up (0: absolute)."""
     always = {*map(id, tree.body)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from ((alias.name, id(node) in always) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module, id(node) in always
-            yield from ((f"{node.module}.{alias.name}", False) for alias in node.names)
+            yield from ((alias.name, id(node) in always, 0) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            if node.module:
+                yield node.module, id(node) in always and not node.level, node.level
+            package = f"{node.module}." if node.module else ""
+            yield from ((f"{package}{alias.name}", False, node.level) for alias in node.names)
 
 
 def _own(name: str, folders: Iterable[Path]) -> list[Path]:

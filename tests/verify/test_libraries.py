@@ -39,6 +39,14 @@ def test_what_is_installed_and_always_imported_is_known_through_own_modules(fold
     assert found(folder, f"{script}\n\ndef main():\n    import seldom\n") == ("vision", "text.tokens")
 
 
+def test_what_modules_do_that_are_imported_relatively_is_known_as_well(folder: Path) -> None:
+    (folder / "own" / "__main__.py").write_text("from . import start\nfrom .start import main\nimport vision\n")
+    (folder / "own" / "start.py").write_text("import text\n")
+    assert found(folder, "", Kind.MODULE, "own") == ("vision", "text")
+    (folder / "own" / "start.py").write_text("import os\nos.environ['OMP_NUM_THREADS'] = '1'\n")
+    assert found(folder, "", Kind.MODULE, "own") is None
+
+
 def test_a_module_is_found_by_its_name(folder: Path) -> None:
     (folder / "own" / "__main__.py").write_text("import vision\n")
     (folder / "own" / "__init__.py").write_text("import text\n")
