@@ -106,7 +106,8 @@ class ModuleCalls(CallGraph):
 
     def _of_parameter(self, call: ast.Call) -> Sequence[Function]:
         """The `forward`s of the modules that the known callers give the parameter which is called; all or none."""
-        classes = [getattr(each.node, "body", ()) for each in self._handed(call)]
+        nodes = [each.node for each in self._handed(call)]
+        classes = [node.body if isinstance(node, ast.ClassDef) else [] for node in nodes]
         forwards = [next((each for each in body if getattr(each, "name", "") == "forward"), None) for body in classes]
         found = [each for each in forwards if isinstance(each, ast.FunctionDef)]
         return found if len(found) == len(forwards) else ()
