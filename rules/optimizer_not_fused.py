@@ -100,7 +100,8 @@ def _move(program: Program, model: ast.expr, point: ast.AST, depth: int = _DEPTH
     function, path = program.function_of(point), api.path_of(model)
     graph = api.flow(program).graph(point)
     found = None
-    for call in (each for each in api.own_nodes(function or program.tree) if isinstance(each, ast.Call)):
+    calls = (each for each in api.own_nodes(function or program.tree) if isinstance(each, ast.Call))
+    for call in calls if path else ():
         statement = program.statement_of(call) if isinstance(call.func, ast.Attribute) else None
         made = [api.path_of(each) for each in getattr(statement, "targets", ()) if program.parent(call) is statement]
         is_its = path in made or api.path_of(getattr(call.func, "value", call)) == path
