@@ -3,8 +3,8 @@
 ## What it does
 
 Reports torch's own `Adam`, `AdamW` and `SGD` without `fused`, where the model whose parameters they are given was moved
-to the device before, in the same function, or by all callers in sight. Left alone are optimizers that are told how to
-compute (`foreach`, `capturable`, `differentiable`), arguments that aren't in sight, programs with sparse gradients or
+to the device before, in the same function, or by all known callers. Left alone are optimizers that are told how to
+compute (`foreach`, `capturable`, `differentiable`), arguments that aren't known, programs with sparse gradients or
 complex parameters, or that leave the optimizer to apex, DeepSpeed or FSDP, and tests.
 
 ## Why it is slow

@@ -13,6 +13,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Loop = ast.For | ast.AsyncFor | ast.While
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
+TRIES: tuple[type[ast.stmt], ...] = (ast.Try, getattr(ast, "TryStar", ast.Try))
 PlainLoop = ast.For | ast.While
 _DEFINITIONS = frozenset({*FUNCTIONS, ast.ClassDef})
 _LARGE = _DEFINITIONS | {ast.Module, *LOOPS}  # what is worth remembering

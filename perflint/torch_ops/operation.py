@@ -35,6 +35,7 @@ Trait = Literal[
     "counting",  # waits for the device since the values decide how many, or whether
     "keeping",  # computes nothing: the same numbers in another layout, type or place
     "measuring",  # tells of the tensor what neither its values nor its layout decide
+    "strided",  # tells of the layout in memory, or fails where that doesn't fit
     "restriding",  # a view whatever the layout
     "permuting",  # a view with the axes in another order
     "parting",  # several views, of parts

@@ -44,6 +44,8 @@ def _fix(program: Program, sync: Sync, repeats: list[Sync]) -> Fix:
     Raises Blocked.
     """
     fix = _accumulation(program, sync)
+    if fix is None:
+        deferral(program, [sync])
     reported = [other for other in repeats if not _is_accumulated(program, other)]
     if fix is None:
         return deferral(program, [sync, *reported])

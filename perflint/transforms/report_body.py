@@ -251,7 +251,7 @@ class ReportBody:
         points = self.program.get(Memory).points_to(self.call)
         for tensor in self._copied:
             if any(map(self._may_do_more, ast.walk(tensor))):
-                raise Blocked(f"{shown(self.program, tensor)} would run behind other calls", effects[0])
+                raise Blocked(f"{shown(self.program, tensor)} would run after other calls", effects[0])
             places = points.of(tensor)
             if not points.is_known or any(each.node in effects and each.reaches(places) for each in points.writes):
                 raise Blocked(f"it may change {shown(self.program, tensor)}", effects[0])

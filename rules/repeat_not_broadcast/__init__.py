@@ -19,7 +19,8 @@ or passed to anything unknown; one-time setup; arrays, lists and strings; einops
 class. What is expanded in one statement and moved or cast in another is reported where it is expanded.
 
 It assumes that a count of 1 in `repeat` stands for an axis that exists (see below for the fix), that no count is
-negative, which `repeat` refuses and `expand` takes for the size that the axis has, and that nothing but the function in
+negative, which `repeat` refuses and `expand` takes for the size that the axis has (unless the function handles that
+error: then it is not fixed), and that nothing but the function in
 sight writes to the source while the copy is in use. A function which no code in the file calls is taken to be called
 often, unless it sets something up.
 
@@ -67,8 +68,12 @@ Not fixed where code that perflint can't look into may write to the tensor while
 may get hold of the copy, returned or in an attribute, where it is moved or cast before something else than an
 elementwise operation reads it (then the move or cast belongs before the repeating), where the size of the axis is
 only suggested by a tensor that the copy meets, where the counts are kept in a list, where the number of axes can't be
-told and `expand` needs it, where a comment stands in the way, and next to a transposed tensor: there the view would
-give the result another layout in memory, which a `.view()` after it may not take.
+told and `expand` needs it, where a comment stands in the way, where the axis is one element of a slice, `x[:1]`, which
+may find none, and next to a tensor that is transposed, or may be where a `.view()` reads the result: there the view
+would give the result another layout in memory.
+
+Two parameters are taken to be different tensors where all callers are in sight and give different ones. Where others
+may call, a copy of one parameter stays if the function writes to another one before it reads the copy.
 
 ## Measured
 

@@ -23,7 +23,7 @@ from perflint.api import (
 
 from .copies import Copy
 from .proof import Repeated, unproved_rank
-from .readers import lays_out_differently, may_have_gradient
+from .readers import is_caught, lays_out_differently, may_have_gradient
 
 Operations = tuple[CodeChange, ...]
 
@@ -48,6 +48,8 @@ def patch(program: Program, shapes: Shapes, copy: Copy, reading: Reading, repeat
             blocked="next to a transposed tensor, the result would be laid out in memory in another way, "
             "which `.view()` after it may not take"
         )
+    if is_caught(program, copy):
+        return Patch(blocked="a negative count raises an error here, which is handled; a view has another use for it")
     if reading.shown:
         return Patch(blocked="other files may get hold of it, and write to it or reshape it")
     if reading.converted and any(consumer.role is not Role.ELEMENTWISE for consumer in reading.consumers):

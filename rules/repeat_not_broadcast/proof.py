@@ -56,13 +56,37 @@ def proved(program: Program, shapes: Shapes, copy: Copy, reading: Reading) -> Re
     new = min(ranks, default=0) < len(counts)
     unproved = [position for position in unproved if not result_shows(program, shapes, reading, counts[position])]
     if not unproved:
-        return Repeated(tuple(repeated), new)
+        return Repeated(tuple(repeated), new, sure=not _is_sliced(program, shapes, copy.source))
     has_room = shape.rank is None and min(ranks) <= len(counts) - len(repeated)
     if (has_room and _adds_axes(program, copy, repeated)) or all(
         result_suggests(program, shapes, reading, counts[position], loosely=True) for position in unproved
     ):
         return Repeated(tuple(repeated), new, sure=False)
     return None
+
+
+def _is_sliced(program: Program, shapes: Shapes, node: ast.expr) -> bool:
+    """Is it one element of an axis that may have none: `x[:1]`?"""
+    for _ in range(_DEPTH):
+        if isinstance(node, ast.Name) and len(values := api.assigned(program, node)) == 1:
+            node = values[0]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and api.is_view(node.func.attr):
+            node = node.func.value
+        else:
+            break
+    if not isinstance(node, ast.Subscript):
+        return False
+    shape = shapes.shape(node.value)
+    indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    return any(
+        isinstance(each, ast.Slice) and _takes_one(each) and not shape.size(axis).isdigit()
+        for axis, each in enumerate(indices)
+    )
+
+
+def _takes_one(index: ast.Slice) -> bool:
+    lower, upper = api.integer(index.lower) or 0, api.integer(index.upper)
+    return lower == -1 if index.upper is None else upper is not None and upper - lower == 1
 
 
 def unproved_rank(program: Program, shapes: Shapes, copy: Copy, reading: Reading) -> int:

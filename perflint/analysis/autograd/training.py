@@ -103,8 +103,12 @@ class TrainingModes:
 def frozen(program: Program) -> frozenset[str]:
     """The last names of the modules that the file may freeze, by a method, a loop over parameters, or a function."""
     found = set[str]()
-    for node in program.of_type(ast.Call, ast.For):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "requires_grad_":
+    for node in program.of_type(ast.Call, ast.For, ast.Assign):
+        if isinstance(node, ast.Assign):  # `self.table.weight = nn.Parameter(weight, requires_grad=False)`
+            given = node.value.keywords if isinstance(node.value, ast.Call) else []
+            if any(each.arg == "requires_grad" and _is_off([each.value]) for each in given):
+                found.update(_last(each.value) for each in node.targets if isinstance(each, ast.Attribute))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "requires_grad_":
             found.add(_last(node.func.value) if _is_off(node.args) else "")
         elif isinstance(node, ast.Call) and _FREEZING.search(path_of(node.func)):
             found.update(map(_last, node.args))

@@ -86,6 +86,8 @@ class Isolation:
                 found.classes.add(info.node)
         for tensor in tensors:
             found.tensors.update(self._origins.of(tensor))
+            memory = self._effects.points_to(tensor).of(tensor)  # that of an array, which a tensor shows
+            found.tensors.update(each.root for each in memory if isinstance(each.root, ast.AST))
         return found
 
     def written(self, loader: LoaderCall, items: Items) -> tuple[str, str]:

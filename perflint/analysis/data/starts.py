@@ -21,6 +21,7 @@ from perflint.syntax.scripts import is_main_guard
 from perflint.syntax.walk import (
     COMPREHENSIONS,
     FUNCTIONS,
+    TRIES,
     Function,
     body_of,
     children,
@@ -119,7 +120,7 @@ class Starts:
     def _in_statement(self, statement: ast.stmt, top: ast.stmt) -> Start | None:
         if is_main_guard(statement) or isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
             return None
-        if isinstance(statement, ast.If | ast.Try | ast.With):
+        if isinstance(statement, (ast.If, *TRIES, ast.With)):
             heads = [child for child in children(statement) if not isinstance(child, ast.stmt | ast.ExceptHandler)]
             if reason := self._reason_in(heads):
                 return Start(statement, top, reason.likelihood, reason.what)
@@ -326,10 +327,9 @@ def _likelihood(reason: Reason | None) -> Likelihood:
     return reason.likelihood if reason is not None else Likelihood.NO
 
 
-def _blocks(statement: ast.If | ast.Try | ast.With) -> Iterator[list[ast.stmt]]:
-    yield statement.body
-    if isinstance(statement, ast.Try):
-        yield from (handler.body for handler in statement.handlers)
+def _blocks(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
+    yield getattr(statement, "body", [])
+    yield from (handler.body for handler in getattr(statement, "handlers", ()))
     for field in ("orelse", "finalbody"):
         yield getattr(statement, field, [])
 

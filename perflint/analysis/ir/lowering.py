@@ -10,7 +10,7 @@ from perflint.analysis.ir.expressions import Expressions
 from perflint.analysis.ir.graph import Block, Graph, Scope, Step
 from perflint.syntax.arguments import parameters_of
 from perflint.syntax.scopes import bound_names
-from perflint.syntax.walk import LOOPS, children, path_of, statements_of
+from perflint.syntax.walk import LOOPS, TRIES, children, path_of, statements_of
 from perflint.syntax.walk import Loop as LoopNode
 
 Swallows = Callable[[ast.expr], bool]  # may a context manager end an exception that leaves its block?
@@ -303,12 +303,11 @@ _STATEMENTS: dict[type[ast.AST], Callable[..., None]] = {
     ast.While: _Lowering._while,
     ast.With: _Lowering._with,
     ast.AsyncWith: _Lowering._with,
-    ast.Try: _Lowering._try,
+    **dict.fromkeys(TRIES, _Lowering._try),
     ast.Match: _Lowering._match,
     ast.FunctionDef: _Lowering._function,
     ast.AsyncFunctionDef: _Lowering._function,
     ast.ClassDef: _Lowering._class,
     ast.Import: _Lowering._import,
     ast.ImportFrom: _Lowering._import,
-    **({ast.TryStar: _Lowering._try} if hasattr(ast, "TryStar") else {}),
 }

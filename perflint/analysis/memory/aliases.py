@@ -17,7 +17,7 @@ from perflint.analysis.memory.sharing import Sharing
 from perflint.syntax.arguments import defaults_of, parameters_of
 from perflint.syntax.walk import FUNCTIONS, Function
 
-_DEEPEST = 24  # of calls in calls; behind that, a function is as good as unknown
+_DEEPEST = 24  # of calls in calls; beyond that, a function is as good as unknown
 
 
 class Memory:
@@ -50,7 +50,7 @@ class Memory:
                 yield write
 
     def writes_by_other_parameters(self, node: ast.expr) -> Iterator[Write]:
-        """The writes to `node`, or a part of it, if callers out of sight give one tensor for two parameters."""
+        """The writes to `node`, or a part of it, if unknown callers give one tensor for two parameters."""
         points = self.points_to(node)
         scope = points.graph.scope
         if not isinstance(scope, FUNCTIONS) or self.program.get(Sharing).has_all_callers(scope):

@@ -9,7 +9,7 @@ from perflint.analysis.ir.graph import Outer
 from perflint.analysis.ir.graph import Value as IRValue
 from perflint.analysis.memory.calls import Calls
 from perflint.analysis.memory.library import is_library
-from perflint.analysis.memory.locations import ANY, ELEMENTS, NOWHERE, Location, Locations, Origin
+from perflint.analysis.memory.locations import ANY, ELEMENTS, NOWHERE, Location, Locations, Origin, made
 from perflint.analysis.memory.special_methods import ITERATION, Names, run_by
 from perflint.analysis.values.values import UNKNOWN, Kind, Value
 from perflint.syntax.arguments import arguments_of, parameters_of
@@ -28,6 +28,8 @@ class ImplicitCalls(Calls):
 
     def special(self, node: ast.AST) -> Locations:
         """What the special methods give that a node may run, whose effects are noted."""
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            self._defined_anew(node)
         if not self.specials.methods:
             return NOWHERE
         if isinstance(node, ast.Call):
@@ -43,6 +45,17 @@ class ImplicitCalls(Calls):
                 self.cells.store(given, ANY, results)
             found |= results
         return found
+
+    def _defined_anew(self, node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        """A definition runs its decorators, and that of a class what its bases do with their subclasses."""
+        for each in node.decorator_list:
+            function = self.program.value(each).node
+            if isinstance(function, FUNCTIONS) and not isinstance(each, ast.Call):
+                self.run(function, node, {0: frozenset({made(node)})})
+        for keyword in node.keywords if isinstance(node, ast.ClassDef) else ():
+            for method in self.specials.methods.get("__init_subclass__", ()):
+                given = dict.fromkeys(parameters_of(method), self.of(keyword.value))
+                self._instantiated(node, method, given)
 
     def _run(self, node: ast.AST, names: Names, places: Locations, value: Value, *others: Locations) -> Locations:
         """Run the methods called `names` of what may be at `places`, and is known as `value`."""
@@ -67,18 +80,24 @@ class ImplicitCalls(Calls):
         if place.is_outside or (isinstance(value.node, ast.ClassDef) and value.sure):
             return True
         if isinstance(root, ast.Call):
-            made = self.program.value(root)
+            known = self.program.value(root)
             is_new = is_library(self.program, root) and self.program.qualified(root.func) not in _COPIES
-            return self.specials.is_of(made, method) and not is_new
+            return self.specials.is_of(known, method) and not is_new
         return not isinstance(root, (*_NEW, *FUNCTIONS, ast.ClassDef))
 
     def _run_by_library(self, call: ast.Call) -> None:
         """Unanalysed code may run the special methods of what it is given, and of the items of that."""
         if self._callee(call) is not None or self._dispatched(call):
             return
-        names = self.specials.by_library(self.program.qualified(call.func))
-        for each in arguments_of(call):
-            places, value = self.of(each), self.program.value(each)
+        name = self.program.qualified(call.func)
+        names = self.specials.by_library(name)
+        if name in ("builtins.getattr", "builtins.hasattr") and call.args[1:]:
+            word = call.args[1].value if isinstance(call.args[1], ast.Constant) else ANY
+            base, value = self.of(call.args[0]), self.program.value(call.args[0])
+            for each in self.specials.getters if word == ANY else (str(word),):
+                self.read(call, base, each, value)
+        for given in arguments_of(call):
+            places, value = self.of(given), self.program.value(given)
             is_object = value.sure and value.kind is Kind.INSTANCE
             self._run(call, (*names, "__call__") if is_object else names, places, value)
             if value.kind is not Kind.TENSOR:
@@ -131,8 +150,12 @@ class ImplicitCalls(Calls):
         """What a context manager does when it is left."""
         if isinstance(self.program.parent(node), ast.AsyncWith):
             self.suspend(node, node.context_expr)
-        elif not is_library(self.program, node.context_expr):
+        elif not is_library(self.program, node.context_expr) or self._runs_code(node.context_expr):
             self.write(node, self.of(node.context_expr), deep=True)
+
+    def _runs_code(self, manager: ast.expr) -> bool:
+        name = self.program.qualified(getattr(manager, "func", manager))
+        return name.rpartition(".")[2] in ("closing", "aclosing", "ExitStack", "AsyncExitStack")
 
     def suspend(self, node: ast.AST, given: ast.expr | None) -> None:
         """Other code runs here: it may write to all that it was given, and to what lies outside."""

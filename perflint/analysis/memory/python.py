@@ -15,8 +15,8 @@ PURE_PACKAGES = frozenset(
     " enum abc contextlib pathlib datetime types string numpy tqdm einops operator heapq bisect".split()
 )
 WRITES_FIRST = frozenset(  # of numpy, and of Python's modules of functions
-    "copyto put place putmask fill_diagonal put_along_axis shuffle at setitem delitem heapify heappush heappop"
-    " heapreplace heappushpop insort insort_left insort_right".split()
+    "copyto nan_to_num put place putmask fill_diagonal put_along_axis shuffle at setitem delitem heapify heappush"
+    " heappop heapreplace heappushpop insort insort_left insort_right".split()
 )
 VIEWS = frozenset(  # of numpy and Python: another name for the memory that they are given
     "asarray asanyarray ascontiguousarray frombuffer memoryview reshape ravel squeeze transpose atleast_1d".split()

@@ -42,13 +42,13 @@ class Sharing:
         self._parameters: dict[Function, Mapping[ast.AST | str, set[Location]]] = {}
 
     def of_parameter(self, node: ast.arg, function: Function) -> Locations:
-        """What a parameter of `function` may refer to by another name, as the calls in sight give it."""
+        """What a parameter of `function` may refer to by another name, as the known calls give it."""
         if function not in self._parameters:
             self._parameters[function] = self._given(function)
         return frozenset(self._parameters[function].get(node, ()))
 
     def has_all_callers(self, function: Function) -> bool:
-        """Are all calls of `function` in sight, so that they tell what its parameters share?"""
+        """Are all calls of `function` known, so that they tell what its parameters share?"""
         sites = self._program.call_sites(function)
         is_called = bool(sites) and all(isinstance(each, ast.Call) for each in sites)
         is_private = getattr(function, "name", "_").startswith("_") or self._program.function_of(function) is not None

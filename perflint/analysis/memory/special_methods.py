@@ -10,7 +10,7 @@ from typing import Any
 from perflint.analysis.facts import Program
 from perflint.analysis.memory.python import OPERATORS, PURE_PACKAGES
 from perflint.analysis.values.values import Kind, Value
-from perflint.syntax.walk import FUNCTIONS, Function
+from perflint.syntax.walk import Function
 
 _Method = ast.FunctionDef | ast.AsyncFunctionDef
 Names = tuple[str, ...]
@@ -20,6 +20,7 @@ INDEXING = frozenset({"__getitem__", "__iter__", "__next__", "__missing__", "__r
 ITERATION = ("__iter__", "__next__", "__getitem__", "__len__", "__aiter__", "__anext__")
 TRUTH = ("__bool__", "__len__")
 TEXT = ("__format__", "__str__", "__repr__")
+_KEYS = ("__hash__", "__eq__", "__index__")
 _BY_LIBRARY = {"len": ("__len__",), "bool": TRUTH, **dict.fromkeys(("str", "repr", "print", "format"), TEXT)}
 _ASKS = frozenset("isinstance issubclass type id callable getattr hasattr setattr delattr super".split())
 _NOT_BY_LIBRARY = frozenset(  # of an object that is given to a library
@@ -68,7 +69,7 @@ class SpecialMethods:
                     self._classes[node] = owner
                     self._note(node)
                 elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-                    self._note_descriptor(node, node.value)
+                    self._note_descriptor(owner, node, node.value)
 
     def _note(self, method: _Method) -> None:
         name = method.name
@@ -80,15 +81,19 @@ class SpecialMethods:
             if word not in ("staticmethod", "classmethod", "abstractmethod"):
                 found[name].append(method)
 
-    def _note_descriptor(self, node: ast.Assign, made: ast.Call) -> None:
+    def _note_descriptor(self, owner: ast.ClassDef, node: ast.Assign, made: ast.Call) -> None:
         names = [each.id for each in node.targets if isinstance(each, ast.Name)]
         self.described.update(names)
         if getattr(made.func, "id", "") == "property":
             given = [*made.args[:3], *(each.value for each in made.keywords)]
-            functions = [self._program.value(each).node for each in given]
+            called = {each.id for each in given if isinstance(each, ast.Name)}
+            functions: list[Function] = [
+                each for each, of in self._classes.items() if of is owner and each.name in called
+            ]
+            functions += [each for each in given if isinstance(each, ast.Lambda)]
             for name in names:
                 for found in (self.getters, self.setters, self.deleters):
-                    found[name] += [each for each in functions if isinstance(each, FUNCTIONS)]
+                    found[name] += functions
 
     def _owner(self, method: ast.AST) -> ast.ClassDef | None:
         return self._classes.get(method) if isinstance(method, _Method) else None
@@ -178,6 +183,12 @@ def _of_assignment(node: ast.Assign) -> Iterator[Runs]:
 def _of_subscript(node: ast.Subscript) -> Iterator[Runs]:
     names = {ast.Store: ("__setitem__",), ast.Del: ("__delitem__",)}.get(type(node.ctx), ("__getitem__", "__missing__"))
     yield names, node.value, (node.slice,)
+    yield _KEYS, node.slice, ()
+
+
+def _of_keys(node: ast.Set | ast.Dict) -> Iterator[Runs]:
+    keys = node.elts if isinstance(node, ast.Set) else node.keys
+    return ((_KEYS, each, ()) for each in keys if each is not None)
 
 
 def _of_match(node: ast.Match) -> Iterator[Runs]:
@@ -204,8 +215,10 @@ _RUN_BY: dict[type[ast.AST], Callable[[Any], Iterator[Runs]]] = {
     ast.SetComp: _of_comprehension,
     ast.DictComp: _of_comprehension,
     ast.GeneratorExp: _of_comprehension,
+    ast.Set: _of_keys,
+    ast.Dict: _of_keys,
     ast.Assign: _of_assignment,
     ast.withitem: lambda node: iter([(("__enter__", "__exit__", "__aenter__", "__aexit__"), node.context_expr, ())]),
     ast.Match: _of_match,
 }
-RUNNING = frozenset({*_RUN_BY, ast.Call})
+RUNNING = frozenset({*_RUN_BY, ast.Call, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef})

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from perflint.analysis.links import Says
 from perflint.analysis.values.call_targets import ELSEWHERE
 from perflint.syntax.module import Module
-from perflint.syntax.walk import path_of, statements_of
+from perflint.syntax.walk import TRIES, path_of, statements_of
 
 # A seed of the generators of a device is no word of using one.
 _DEVICE = re.compile(
@@ -88,7 +88,7 @@ def _started(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     for statement in statements:
         yield statement
         for block in ("body", "orelse", "handlers", "finalbody"):
-            if isinstance(statement, ast.If | ast.Try | ast.ExceptHandler):
+            if isinstance(statement, (ast.If, *TRIES, ast.ExceptHandler)):
                 yield from _started(getattr(statement, block, ()))
 
 

@@ -32,7 +32,7 @@ from perflint.analysis.values.values import (
     parts_of,
     sequence_of,
 )
-from perflint.syntax.walk import path_of
+from perflint.syntax.walk import TRIES, path_of
 
 ROUNDS = 2
 _EVALUATIONS_PER_ROUND = 3  # of one function, each time its arguments turn out to be more than was known
@@ -385,7 +385,7 @@ _STATEMENTS: dict[type[ast.AST], Callable[[Executor, Any], object]] = {
     **dict.fromkeys((ast.For, ast.AsyncFor, ast.While), Executor._run_loop),
     **dict.fromkeys((ast.Assign, ast.AnnAssign, ast.AugAssign), Executor._run_binding),
     **dict.fromkeys((ast.With, ast.AsyncWith), Executor._run_with),
-    **dict.fromkeys((ast.Try, getattr(ast, "TryStar", ast.Try)), Executor._run_try),
+    **dict.fromkeys(TRIES, Executor._run_try),
     **dict.fromkeys((ast.Global, ast.Nonlocal), lambda self, node: self.frame.outer.update(node.names)),
     ast.ClassDef: Executor._run_classdef,
     ast.Return: Executor._run_return,

@@ -95,6 +95,17 @@ class Move:
     is_certain: bool = True
 
 
+def _is_given_other(program: Program, path: str) -> bool:
+    """Does a call in sight give what is called like a device something else: a type, or a tensor?"""
+    name = path.rpartition(".")[2]
+    for call in program.of_type(ast.Call):
+        callee = program.callee(call)
+        given = program.arguments(call, callee).get(name) if callee is not None else None
+        if given is not None and program.value(given).kind in (Kind.LIBRARY, Kind.TENSOR):
+            return True
+    return False
+
+
 def move(program: Program, node: ast.AST) -> Move | None:
     """`node` as `.to(device)`, `.to(x)`, `.cuda()`, `.type_as(x)` or `.type(torch.cuda.FloatTensor)`; else None."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
@@ -125,5 +136,5 @@ def move(program: Program, node: ast.AST) -> Move | None:
     if method == "to":  # which takes no None for the current device
         named = isinstance(target, ast.Attribute) and target.attr == "device"
         named |= value.is_blank and bool(_DEVICE.search(path_of(target)))
-        known |= value.kind is Kind.NUMBER or named
+        known |= value.kind is Kind.NUMBER or (named and not _is_given_other(program, path_of(target)))
     return Move(node, tensor, device=target, casts=casts, is_certain=known)

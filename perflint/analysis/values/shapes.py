@@ -12,7 +12,7 @@ from perflint.analysis.ir.graph import Definition, Value, sources_of
 from perflint.analysis.values.shape import NOTHING, Shape, axes_for, either, known, product
 from perflint.analysis.values.shape_rules import ShapeRules, sized
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import elements_of, integer, own_nodes, path_of, receiver_of
+from perflint.syntax.walk import TRIES, elements_of, integer, own_nodes, path_of, receiver_of
 
 _SHOWN = 6  # so many axes of a tensor of unknown rank get a symbol, from either end
 _DEPTH = 48
@@ -262,7 +262,7 @@ class Shapes(ShapeRules):
     def _needed(self, node: ast.expr) -> int:
         """The axes that the uses of a value need, but under conditions that need not hold for `node` as well."""
         around = set(self.program.ancestors(node))
-        tried = (ast.If, ast.IfExp, ast.Try)
+        tried = (ast.If, ast.IfExp, *TRIES)
         return max(
             (
                 self._required(use)

@@ -205,6 +205,7 @@ TRAITS = {
         "keeping": f"{_CASTS} {_MOVES} squeeze unsqueeze view view_as reshape flatten unflatten ravel transpose permute"
         " t movedim narrow select expand expand_as detach clone contiguous requires_grad_ chunk split unbind numpy",
         "measuring": "shape dtype device ndim is_cuda size dim numel get_device",
+        "strided": "view view_as stride is_contiguous as_strided storage_offset data_ptr",
         "restriding": "unsqueeze squeeze transpose permute t movedim narrow select expand expand_as detach diagonal",
         "permuting": "transpose permute t movedim",
         "parting": "chunk split unbind tensor_split",

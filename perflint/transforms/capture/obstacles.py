@@ -12,15 +12,14 @@ from perflint.analysis.loops.calls import is_metadata
 from perflint.analysis.memory.locations import NOWHERE, Locations
 from perflint.analysis.program import GradMode, Program
 from perflint.analysis.values.values import Kind
-from perflint.syntax.walk import FUNCTIONS, elements_of, own_nodes, receiver_of, root_of
+from perflint.syntax.walk import FUNCTIONS, TRIES, elements_of, own_nodes, receiver_of, root_of
 from perflint.transforms.aliases import is_own
 from perflint.transforms.blocked import Blocked
 from perflint.transforms.capture.calls import MODES, argument_names, called, check_call, entry_of
 from perflint.transforms.shown import shown
 
 _OTHER_CODE = {
-    ast.Try: "handles errors",
-    getattr(ast, "TryStar", ast.Try): "handles errors",
+    **dict.fromkeys(TRIES, "handles errors"),
     ast.Yield: "hands over to the caller",
     ast.YieldFrom: "hands over to the caller",
     ast.Await: "waits for other code",

@@ -1,0 +1,98 @@
+"""A sum or a list of losses keeps the graph of every step.
+
+## What it does
+
+Reports `total += loss` and `losses.append(loss)` in a loop of training steps, for a loss that the same step
+back-propagates, where nobody differentiates the sum or the list. Left alone are sums that are back-propagated
+themselves, or that code out of sight may back-propagate, what is detached or read first, and sums of one step.
+
+## Why it is slow
+
+The sum refers to the losses, these to the operations that made them, and these to all before: as long as the sum lives,
+so does the graph of each step, without the activations, which the backward pass has let go of. What the graph still
+holds grows with each step, and the sum records operations for gradients that nobody asks for.
+
+## Example
+
+```python
+for images, labels in loader:
+    loss = criterion(model(images), labels)
+    loss.backward()
+    total += loss
+```
+
+## Use instead
+
+```python
+for images, labels in loader:
+    loss = criterion(model(images), labels)
+    loss.backward()
+    total += loss.detach()
+```
+
+## Fix safety
+
+`exact`: the numbers are the same, and stay on the device.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from perflint import api
+from perflint.api import Finding, Fix, GradMode, LoopKind, Options, Program, Rule, Safety
+
+_PUTS = frozenset({"append"})
+
+
+class GraphKept(Rule):
+    """Losses that are added up, or collected, with their graphs."""
+
+    group = "memory"
+    triggers = ("backward(",)
+
+    def check(self, program: Program, options: Options) -> Iterator[Finding]:
+        """Yield each such loss, where it goes into the sum or the list."""
+        found: set[ast.AST] = set()
+        for backward in () if program.is_test else program.of_type(ast.Call):
+            loss = backward.func.value if isinstance(backward.func, ast.Attribute) else None
+            if not isinstance(loss, ast.Name) or getattr(backward.func, "attr", "") != "backward":
+                continue
+            for use in _uses(program, loss):
+                whole = _whole(program, use) if use not in found else None
+                if whole is None or program.graph_uses(use) or not _lives_on(program, use, whole):
+                    continue
+                found.add(use)
+                detached = api.expression("{loss}.detach()", loss=use)
+                fix = Fix("detach it", Safety.EXACT, api.rewrite(program, api.Replace(use, detached)))
+                message = f"`{whole.id}` keeps the graph of every step, which nobody differentiates"
+                yield self.finding(program.span(use), message, kind="loss", fixes=(fix,))
+
+
+def _uses(program: Program, loss: ast.Name) -> list[ast.Name]:
+    """Where else the value that is back-propagated may be read."""
+    graph = api.flow(program).graph(loss)
+    uses = (use for definition in api.flow(program).definitions(loss) for use in graph.uses.get(definition, ()))
+    return [each for each in dict.fromkeys(uses) if each is not loss]
+
+
+def _whole(program: Program, use: ast.Name) -> ast.Name | None:
+    """The sum, or the list, that the loss goes into as it is."""
+    parent = program.parent(use)
+    if isinstance(parent, ast.AugAssign) and isinstance(parent.op, ast.Add) and use is parent.value:
+        return parent.target if isinstance(parent.target, ast.Name) else None
+    method = parent.func if isinstance(parent, ast.Call) and parent.args == [use] else None
+    if isinstance(method, ast.Attribute) and method.attr in _PUTS and isinstance(method.value, ast.Name):
+        return method.value
+    return None
+
+
+def _lives_on(program: Program, use: ast.Name, whole: ast.Name) -> bool:
+    """Is the whole made outside of the loop of steps that the loss is made in, with gradients?"""
+    loops = [each for each in program.ancestors(use) if isinstance(each, api.LOOPS)]
+    if not loops or program.loop_kind(loops[0]) is not LoopKind.STEP or program.grad_mode(use) is not GradMode.ON:
+        return False
+    inside = set(ast.walk(loops[0]))
+    made = api.flow(program).definitions(whole) - {whole}
+    return bool(made) and not any(each in inside for each in made)
