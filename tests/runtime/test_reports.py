@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -81,7 +82,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     flush()
 
 
-def ran(behind: str, *options: str) -> forks.CompletedProcess[str]:
+def ran(behind: str, *options: str) -> CompletedProcess[str]:
     """A program that reports two steps, and goes on so."""
     return forks.run([sys.executable, *options, "-c", SCRIPT + behind], cwd=Path(__file__).parents[2])
 
