@@ -26,10 +26,11 @@ with torch.no_grad():
 
 ## Fix safety
 
-`exact` where the code of the module is in sight, in other files of the project, too, or torch's, and `rounding` where a
-transformer may take its fast path without gradients; else `behaviour`, for a `forward` that differentiates fails below
-`torch.no_grad()`. `detach` stays where the module may return what it is given. There is no fix where the statement
-computes something else besides, and below `autocast`, which keeps what it converts without gradients for later.
+`exact` where the code of the module is in this file, or torch's, and `rounding` where it is in other files of the
+project, or this one speaks of a transformer, which may take its fast path without gradients; else `behaviour`, for a
+`forward` that differentiates fails below `torch.no_grad()`. `detach` stays where the module may return what it is
+given. There is no fix where the statement computes something else besides, and below `autocast`, which keeps what it
+converts without gradients for later.
 """
 
 from __future__ import annotations
@@ -42,7 +43,6 @@ from perflint import api
 from perflint.api import Blocked, Effect, Finding, Fix, GradMode, Options, Program, Rule, Safety
 
 _LAYER = re.compile(r"torch\.nn\.(Linear|Conv\w+|LayerNorm|BatchNorm\w+|Embedding)$")
-_ATTENTION = re.compile(r"MultiheadAttention|Transformer|\bvit_")
 
 
 class DeadGraph(Rule):
@@ -90,17 +90,16 @@ def _fix(program: Program, detach: ast.Call, run: ast.Call) -> Fix:
             raise Blocked("what the module is given is computed by another one", runs[0])
     if "autocast" in program.text:
         raise Blocked("autocast would keep the weights that it converts without gradients for what comes behind")
-    unseen = program.effects(run, Effect.UNSEEN)
-    safety = Safety.ROUNDING if _ATTENTION.search(program.text) else Safety.EXACT
+    safety = api.safety_without_gradients(program, run)
     assert isinstance(detach.func, ast.Attribute)
     block = api.statement(
         "with {switch}():\n    {kept}", switch=api.of_torch(program, "no_grad", detach), kept=[statement]
     )
     drops = () if _may_return_its_input(program, run) else (api.Replace(detach, detach.func.value),)
     change = api.rewrite(program, api.ReplaceStatements((statement,), (block,)), *drops)
-    proviso = ", if it doesn't differentiate" if unseen else ""
+    proviso = ", if it doesn't differentiate" if safety is Safety.BEHAVIOUR else ""
     title = f"compute it below `with torch.no_grad():`{proviso}"
-    return Fix(title, Safety.BEHAVIOUR if unseen else safety, change)
+    return Fix(title, safety, change)
 
 
 def _may_return_its_input(program: Program, run: ast.Call) -> bool:

@@ -33,12 +33,12 @@ def evaluate(model, loader):
 
 ## Fix safety
 
-`exact` where the code of all that is run is known, in other files of the project, too, or torch's; `rounding` where
-a transformer may take its fast path without gradients. `behaviour` where it isn't known: a `forward` that
-differentiates fails below `torch.no_grad()`. A function that does nothing but evaluate is decorated; in others the loop
-goes below a `with`. There is no fix where somebody may back-propagate, or keeps, what is computed. It is assumed that
-functions that are not known don't differentiate, unless they are called so, and that no unknown caller
-back-propagates what a function returns that is called here.
+`exact` where the code of all that is run is in this file, or torch's; `rounding` where it is in other files of the
+project, or this one speaks of a transformer, which may take its fast path without gradients. `behaviour` where it isn't
+known: a `forward` that differentiates fails below `torch.no_grad()`. A function that does nothing but evaluate is
+decorated; in others the loop goes below a `with`. There is no fix where somebody may back-propagate, or keeps, what is
+computed. It is assumed that functions that are not known don't differentiate, unless they are called so, and that no
+unknown caller back-propagates what a function returns that is called here.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ from perflint import api
 from perflint.api import Blocked, Effect, Fate, Finding, Fix, GradMode, LoopKind, Options, Program, Rule, Safety
 
 _EVALUATION = re.compile(r"(^|_)(eval|val|valid|validat|test|infer|predict|score|extract)", re.IGNORECASE)
-_ATTENTION = re.compile(r"MultiheadAttention|Transformer|\bvit_")
 _WHY = {
     Fate.DIFFERENTIATED: "what it computes is back-propagated",
     Fate.KEPT: "others may back-propagate `{}`",
@@ -107,10 +106,8 @@ def _fix(program: Program, place: ast.For | ast.FunctionDef) -> Fix:
     """Gradients switched off for the function, or for the loop in a function that does more; raises Blocked."""
     for use in program.graph_uses(place):
         raise Blocked(_WHY[use.fate].format(ast.unparse(use.node)), use.node)
-    unseen = program.effects(place, Effect.UNSEEN)
-    safety = Safety.ROUNDING if _ATTENTION.search(program.text) else Safety.EXACT
-    safety = Safety.BEHAVIOUR if unseen else safety
-    title = ", if its models don't differentiate in `forward`" if unseen else ""
+    safety = api.safety_without_gradients(program, place)
+    title = ", if its models don't differentiate in `forward`" if safety is Safety.BEHAVIOUR else ""
     switch = api.of_torch(program, "no_grad", place)
     if isinstance(place, ast.FunctionDef):
         change = api.rewrite(program, api.Decorate(place, api.expression("{switch}()", switch=switch)))

@@ -114,6 +114,7 @@ def _fix(program: Program, call: ast.Call) -> Fix:
     if move is not None:
         if move.casts or move.like is not None or not move.is_certain or "requires_grad" in dict(keywords):
             raise Blocked("it isn't only moved to a device")
+        keywords = [each for each in keywords if each[0] != "device"]
         keywords.append(("device", move.device or api.expression("'cuda'")))
     full = api.of_torch(program, "full", call)
     made = api.expression("{full}({size}, {number})", full=full, size=size, number=number)
@@ -131,6 +132,8 @@ def _is_pythons(program: Program, number: ast.expr) -> bool:
         return _is_pythons(program, number.left) and _is_pythons(program, number.right)
     if isinstance(number, ast.Call):
         name = program.qualified(number.func)
-        return name in _PYTHONS or name.startswith("math.")
+        if name == "builtins.round" and len(number.args) > 1:  # as the type of the number rounds itself
+            return _is_pythons(program, number.args[0])
+        return name in _PYTHONS or (name.startswith("math.") and name != "math.prod")
     value = program.value(number)
     return isinstance(number, ast.Constant) or value.is_literal

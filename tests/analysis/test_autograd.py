@@ -147,4 +147,4 @@ def test_files_tell_which_functions_are_called_without_gradients_and_which_diffe
         for each in file.diagnostics
         if each.rule == "eval-without-no-grad"
     ]
-    assert found == [("forces.py", 12, ["exact"]), ("metrics.py", 5, ["behaviour"])]
+    assert found == [("forces.py", 12, ["rounding"]), ("metrics.py", 5, ["behaviour"])]

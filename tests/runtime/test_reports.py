@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch")
 
 from perflint.runtime import reports  # noqa: E402
 from perflint.runtime.reports import flush, later  # noqa: E402
+from tests import forks  # noqa: E402
 
 
 class Copying:
@@ -54,6 +55,7 @@ from perflint.runtime import reports
 from perflint.runtime.reports import later
 from tests.runtime.test_reports import Device
 
+sys.stdout.reconfigure(line_buffering=True)
 device = Device()
 reports._copied, reports._recorded = device.copied, device.recorded
 torch.cuda.is_current_stream_capturing = lambda: False
@@ -80,15 +82,9 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     flush()
 
 
-def ran(behind: str) -> subprocess.CompletedProcess[str]:
+def ran(behind: str, *options: str) -> CompletedProcess[str]:
     """A program that reports two steps, and goes on so."""
-    return subprocess.run(
-        [sys.executable, "-u", "-c", SCRIPT + behind],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=Path(__file__).parents[2],
-    )
+    return forks.run([sys.executable, *options, "-c", SCRIPT + behind], cwd=Path(__file__).parents[2])
 
 
 STEPS = "step 0 1.0\nstep 1 2.0\n"
@@ -295,7 +291,7 @@ def test_all_is_reported_before_an_error_is_shown() -> None:
 
 
 def test_an_error_at_exit_loses_nothing() -> None:
-    found = ran("later(lambda loss: 1 / 0, loss)\nsay(2)")
+    found = ran("later(lambda loss: 1 / 0, loss)\nsay(2)", "-u")  # no fork, which tells no errors at exit
     assert found.stdout == f"{STEPS}step 2 3.0\n" and "ZeroDivisionError" in found.stderr
 
 

@@ -136,7 +136,12 @@ class Effects:
             nodes = self._reached(root, inside=False, recorded=recorded)
             runs = [each for each in nodes if isinstance(each, ast.Call) and self._runs_model(each)]
             return [each for each in runs if not (recorded and self._may_be_quiet_itself(each))]
-        has = {Effect.TRAINS: self._trains, Effect.DIFFERENTIATES: self._differentiates, Effect.UNSEEN: self._is_unseen}
+        has = {
+            Effect.TRAINS: self._trains,
+            Effect.DIFFERENTIATES: self._differentiates,
+            Effect.ELSEWHERE: self._is_elsewhere,
+            Effect.UNSEEN: self._is_unseen,
+        }
         return list(filter(has[effect], self._reached(root)))
 
     def summary(self, function: Function) -> Likelihood:
@@ -199,6 +204,12 @@ class Effects:
         known = program.differentiates_elsewhere(self._graph.targets(node))
         last = path_of(node.func).rpartition(".")[2] or getattr(node.func, "attr", "")
         return known is Likelihood.CERTAIN if known is not None else _NAMED.search(last) is not None
+
+    def _is_elsewhere(self, node: ast.AST) -> bool:
+        """Does a call run a module of another file of the project?"""
+        if not isinstance(node, ast.Call) or not runs_module(self._program, node) or self._graph.callees(node):
+            return False
+        return any(not each.startswith(_KNOWN) for each in self._graph.targets(node))
 
     def _is_unseen(self, node: ast.AST) -> bool:
         """Does a call run a module, or a part of one, that neither this file nor torch defines?"""

@@ -20,13 +20,15 @@ class Effect(Enum):
 
     TRAINS: runs a backward pass, steps an optimizer or sets gradients to zero. DIFFERENTIATES: trains, takes gradients
     or asks for some to be recorded. RUNS_MODULE: calls a module, other than a loss. RECORDS: does so where no known
-    code switches gradients off. UNSEEN: runs a module, or in a module anything, of which the code is not known.
+    code switches gradients off. ELSEWHERE: runs a module of another file of the project. UNSEEN: runs a module, or in a
+    module anything, of which the code is not known.
     """
 
     TRAINS = "trains"
     DIFFERENTIATES = "differentiates"
     RUNS_MODULE = "runs a module"
     RECORDS = "records"
+    ELSEWHERE = "elsewhere"
     UNSEEN = "unseen"
 
 

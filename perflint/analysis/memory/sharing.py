@@ -6,7 +6,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from itertools import product
+from itertools import pairwise, product
 
 from perflint import torch_ops
 from perflint.analysis.facts import Program
@@ -16,14 +16,15 @@ from perflint.analysis.memory.locations import ELEMENTS, Location, Locations, Or
 from perflint.analysis.memory.python import VIEWS
 from perflint.analysis.values.values import Kind
 from perflint.syntax.arguments import arguments_of, parameters_of
-from perflint.syntax.walk import FUNCTIONS, Function
+from perflint.syntax.walk import FUNCTIONS, Function, own_nodes, path_of
 
 _ANY = "?"  # some part
 _EACH = "[each]"  # some item
 _MOST = 100  # nodes on the way to where a value comes from
 _LONGEST = 4
 _PLAIN = frozenset({Kind.NUMBER, Kind.STRING, Kind.NONE, Kind.DEVICE, Kind.LIBRARY, Kind.FUNCTION, Kind.CLASS})
-_NAMED = frozenset({"register_buffer", "register_parameter", "setattr"})  # whose last two arguments are name and value
+_NAMED = frozenset({"register_buffer", "register_parameter", "setattr", "__setattr__"})
+_NAME_AND_VALUE = ("name", "tensor", "param")
 
 Path = tuple[str, ...]  # ".name" for an attribute, "[0]" for an item
 Part = tuple[ast.AST | str, Path]  # a part of what a node gives, or of a variable of a scope around
@@ -64,22 +65,42 @@ class Sharing:
     @cached_property
     def _attributes(self) -> Mapping[str, frozenset[str]]:
         holders: defaultdict[Part, set[str]] = defaultdict(set)
-        for attribute, value in self._stores():
-            for root, path in self._roots([(value, ())]):
+        for attribute, stored in self._stores():
+            for root, path in self._roots([stored], through_calls=True):
                 if _ANY not in path:  # objects that are made of the same seldom share a tensor
                     holders[root, path].add(attribute)
                     if path and path[-1].startswith("."):
                         holders[root, path].add(path[-1][1:])
         return _grouped(holders.values())
 
-    def _stores(self) -> Iterator[tuple[str, ast.expr]]:
+    def _stores(self) -> Iterator[tuple[str, Part]]:
+        """The attributes of objects that are given something, and what."""
         for node in self._program.of_type(ast.Assign):
-            yield from ((each.attr, node.value) for each in node.targets if isinstance(each, ast.Attribute))
+            for target in node.targets:
+                yield from _bound_attributes(target, (node.value, ()))
+        for each in self._program.of_type(ast.AnnAssign):
+            if each.value is not None:
+                yield from _bound_attributes(each.target, (each.value, ()))
+        loops: list[ast.For | ast.AsyncFor] = self._program.of_type(ast.For, ast.AsyncFor)
+        for loop in loops:
+            yield from _bound_attributes(loop.target, (loop.iter, (_EACH,)))
         for call in self._program.of_type(ast.Call):
-            name = getattr(call.func, "attr", getattr(call.func, "id", ""))
-            word = call.args[-2] if name in _NAMED and len(call.args) > 1 else None
-            if isinstance(word, ast.Constant) and isinstance(word.value, str):
-                yield word.value, call.args[-1]
+            yield from ((name, (value, ())) for name, value in self._stored_by(call))
+
+    def _stored_by(self, call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+        """What a call stores by the names of attributes: `setattr`, a buffer, or a class that has no constructor."""
+        keywords = {each.arg: each.value for each in call.keywords if each.arg is not None}
+        if getattr(call.func, "attr", getattr(call.func, "id", "")) in _NAMED:
+            given = [*call.args, *(keywords[each] for each in _NAME_AND_VALUE if each in keywords)]
+            for word, value in pairwise(given):
+                if isinstance(word, ast.Constant) and isinstance(word.value, str):
+                    yield word.value, value
+        made = self._program.value(call.func)
+        if made.kind is Kind.CLASS and isinstance(made.node, ast.ClassDef):
+            fields = (path_of(each.target) for each in made.node.body if isinstance(each, ast.AnnAssign))
+            if not any(getattr(each, "name", "") == "__init__" for each in made.node.body):
+                yield from zip(fields, call.args, strict=False)
+                yield from keywords.items()
 
     @cached_property
     def _variables(self) -> Mapping[str, frozenset[str]]:
@@ -130,8 +151,11 @@ class Sharing:
 
     # -- where values come from
 
-    def _roots(self, parts: Iterable[Part]) -> Iterator[Part]:
-        """The parameters, variables of scopes around and new values that hold the storage of `parts`."""
+    def _roots(self, parts: Iterable[Part], *, through_calls: bool = False) -> Iterator[Part]:
+        """The parameters, variables of scopes around and new values that hold the storage of `parts`.
+
+        With `through_calls`, also what callers in sight give for the parameters, and what functions return.
+        """
         pending = [*parts]
         seen = set(pending)
         while pending:
@@ -139,11 +163,24 @@ class Sharing:
             sources = None if isinstance(root, str) else self._sources(root, path)
             if sources is None:
                 yield root, path
-            for source, steps in sources or ():
+            beyond = self._through_calls(root, path) if through_calls and isinstance(root, ast.AST) else []
+            for source, steps in (*(sources or ()), *beyond):
                 each = source, (*steps[:_LONGEST], _ANY) if len(steps) > _LONGEST else steps
                 if each not in seen and len(seen) < _MOST:
                     seen.add(each)
                     pending.append(each)
+
+    def _through_calls(self, node: ast.AST, path: Path) -> list[Part]:
+        """What callers give for a parameter, or the function that is called returns."""
+        if isinstance(node, ast.Call):
+            callee = self._program.callee(node)
+            returns = [each for each in own_nodes(callee) if isinstance(each, ast.Return)] if callee is not None else []
+            return [(each.value, path) for each in returns if each.value is not None]
+        function = self._program.function_of(node) if isinstance(node, ast.arg) else None
+        sites = self._program.call_sites(function) if function is not None else ()
+        calls = [each for each in sites if isinstance(each, ast.Call) and self._program.callee(each) is function]
+        given = (pair for each in calls if function is not None for pair in self._arguments(each, function))
+        return [(value, path) for parameter, value in given if parameter is node]
 
     def _sources(self, node: ast.AST, path: Path) -> list[Part] | None:
         """What else holds the storage of this part of `node`; None where nothing does."""
@@ -196,6 +233,9 @@ class Sharing:
         name = self._program.qualified(call.func)
         if self._program.value(call.func).kind is Kind.CLASS:  # an object may keep what it is made of
             return [(each, (_ANY,)) for each in arguments_of(call) if self._program.value(each).kind not in _PLAIN]
+        word = call.args[1] if name == "builtins.getattr" and len(call.args) > 1 else None
+        if isinstance(word, ast.Constant) and isinstance(word.value, str):
+            return [(call.args[0], (f".{word.value}", *path))]
         if name.rpartition(".")[2] in VIEWS and not name.startswith("torch."):
             return [(each, path) for each in call.args[:1]]
         method = call.func.attr if isinstance(call.func, ast.Attribute) and not name else ""
@@ -204,6 +244,20 @@ class Sharing:
             return None
         shared = (*operation.views, *operation.may_return)
         return [(each, path) for argument in shared for each in argument.of(call)] or None
+
+
+def _bound_attributes(target: ast.expr, part: Part) -> Iterator[tuple[str, Part]]:
+    """The attributes in `target`, to which `part` is assigned, and what each is given of it."""
+    source, path = part
+    if isinstance(target, ast.Attribute):
+        yield target.attr, part
+    elif isinstance(target, ast.Tuple | ast.List):
+        is_starred = False
+        for index, each in enumerate(target.elts):
+            is_starred = is_starred or isinstance(each, ast.Starred)
+            yield from _bound_attributes(each, (source, (*path, _EACH if is_starred else f"[{index}]")))
+    elif isinstance(target, ast.Starred):
+        yield from _bound_attributes(target.value, (source, (*path[:-1], _ANY)))
 
 
 def _step(step: Step) -> str:
