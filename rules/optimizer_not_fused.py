@@ -119,12 +119,23 @@ def _move(program: Program, model: ast.expr, point: ast.AST, depth: int = _DEPTH
 
 
 def _is_of(program: Program, model: ast.expr, move: ast.Call) -> bool:
-    """Is the variable `model` still what is moved, or what the move was assigned to?"""
+    """Is the variable `model` still what is moved, what the move was assigned to, or what wraps one of these?"""
     if not isinstance(model, ast.Name):
         return True
     flow, receiver = api.flow(program), getattr(move.func, "value", None)
     moved = flow.definitions(receiver) if isinstance(receiver, ast.Name) else frozenset()
-    return flow.definitions(model) in (moved, frozenset(getattr(program.statement_of(move), "targets", ())))
+    known = {*moved, *getattr(program.statement_of(move), "targets", ())}
+    pending = [model]
+    for name in pending:
+        for each in flow.definitions(name) - known:
+            wrapper = getattr(program.statement_of(each), "value", None)
+            given = [*wrapper.args, *(k.value for k in wrapper.keywords)] if isinstance(wrapper, ast.Call) else []
+            inner = [part for part in given if isinstance(part, ast.Name) and part.id == model.id]
+            if not inner:
+                return False
+            known.add(each)
+            pending += inner
+    return True
 
 
 def _is_move(program: Program, call: ast.Call) -> bool:
