@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from perflint.engine.catalogue import all_rules
+from perflint.engine.catalogue import Selection, selected_rules
 from perflint.engine.check import check_text
 from perflint.engine.fix import fix_text
 from tests.fixture_cases import FIXTURES, default_options
@@ -34,7 +34,7 @@ DEFECTS = {
 }
 NOTHING_TO_GAIN = ("finetune", "reinforce")
 ROUNDING = {"seq2seq": 1.01e-4}  # one in the last digit that is printed, where the fix adds in another order
-RULES = all_rules()
+RULES = selected_rules(Selection())  # those that are on by default
 OPTIONS = {name: options for rule in RULES for name, options in default_options(rule).items()}
 _NUMBER = re.compile(r"-?\d+\.\d+")
 

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 from importlib.machinery import PathFinder
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -14,15 +15,16 @@ from typing import Any
 from perflint.cli.session import configured
 from perflint.documents.disk import write_text
 from perflint.engine.errors import UserError
-from perflint.project.figures import FOLDER, VERDICTS
+from perflint.project.figures import FOLDER, VERDICTS, made
 from perflint.shim.plan import project_of
 from perflint.shim.planning import Project
 from perflint.verify import verdicts
+from perflint.verify.budget import Budget, Share
 from perflint.verify.examine import Examination
+from perflint.verify.libraries import libraries
 from perflint.verify.messages import Kind, Program
 from perflint.verify.monitor import Monitor
 from perflint.verify.processes import Guardian
-from perflint.verify.protocol import Budget, Share
 from perflint.verify.recordings import Tell
 from perflint.verify.report import page
 from perflint.verify.runs import Course
@@ -31,6 +33,7 @@ from perflint.verify.verdict import Verdict
 
 REPORT = "report.html"
 _LAUNCHER = ("torchrun", "torch.distributed.run")  # a command, and the module that it is
+_LEAVING = 3.0  # seconds to end what runs, and to write the report
 _ASKED = ("warm_up", "window", "pairs", "rounds", "horizon")
 
 
@@ -57,11 +60,15 @@ class Session:
         settings = configured(self._start, typed).settings
         project = Project(self._start, self._root, settings, typed["config"], compiles=typed["compile"])
         with closing(Guardian()) as guardian, closing(Monitor()) as monitor:
-            course, budget = Course(self._program, guardian, typed["seed"]), Budget(typed["budget"])
+            budget = Budget(typed["budget"])
+            running = budget.part(budget.seconds - min(_LEAVING, Share.LEAVING * budget.seconds))
+            course = Course(self._program, guardian, typed["seed"], running, libraries=libraries(self._program))
+            course.prepare()
+            course.ledger.enter("finding fixes")
             variants = self._variants(course, project, budget, tell)
-            rest = Budget(budget.left)
-            verdict = Examination(course, variants, rest, guardian.folder, tell, monitor, asked).verdict()
-        verdicts.add(self._folder / VERDICTS, verdict)
+            examination = Examination(course, variants, budget, guardian.folder, tell, monitor, asked)
+            verdict = replace(examination.verdict(), spent=course.ledger.spent)
+        verdicts.add(made(self._root) / VERDICTS, verdict)
         write_text(self.report, page(verdict))
         return verdict
 
@@ -71,7 +78,7 @@ class Session:
         if not self._typed["tune_loader"] or (variant := variants.tuning()) is None:
             return variants
         tell("measuring how many workers the loaders need")
-        for note in course.tune(variant, budget.of(Share.TUNING), budget.first_step):
+        for note in course.tune(variant, budget.of(Share.TUNING)):
             tell(note)
         return Variants(project)
 

@@ -56,14 +56,22 @@ def load(file: Path | None) -> tuple[LoaderFigure, ...]:
     return ()
 
 
+def made(project: Path | str) -> Path:
+    """The folder of what was measured in `project`, which git ignores unless told otherwise; raises OSError."""
+    folder = Path(project, FOLDER)
+    folder.mkdir(exist_ok=True)
+    if not any(folder.iterdir()):
+        (folder / ".gitignore").write_text("*\n")
+    return folder
+
+
 def keep(project: Path | str, figure: LoaderFigure) -> None:
     """Keep `figure` among those of `project`, in place of what was measured there before; raises OSError."""
     from perflint.documents.disk import write_text  # a start does without it
 
-    file = Path(project, FOLDER, FILE)
+    file = made(project) / FILE
     others = (each for each in load(file) if (each.path, each.call) != (figure.path, figure.call))
     content = {"version": _VERSION, "loaders": [each._asdict() for each in sorted((*others, figure))]}
-    file.parent.mkdir(exist_ok=True)
     write_text(file, f"{json.dumps(content, indent=2)}\n")
 
 

@@ -84,17 +84,21 @@ class Evidence:
         return sum(self._counts[name] for name in counted)
 
 
-def compare(before: Path, after: Path, reference: Path | None = None) -> Comparison:
-    """Compare the records of all ranks in two folders; `reference` holds those in double precision."""
+def compare(before: Path, after: Path, reference: Path | None = None, last: int | None = None) -> Comparison:
+    """Compare the records of all ranks in two folders; `reference` holds those in double precision.
+
+    Where one of them was cut, `last` is the last step that both have.
+    """
     parted: list[str] = []
     differences: list[Difference] = []
     evidence, referenced = Evidence(), False
     data: list[_Data] = []
     order: list[str] = []
-    steps = [_steps(folder) for folder in (before, after)]
+    steps = [_steps(folder) if last is None else last for folder in (before, after)]
     if steps[0] != steps[1]:
         parted.append(f"{steps[0]} steps were recorded before, {steps[1]} after")
-    for number in sorted({*_numbers(before)} & {*_numbers(after)}):
+    common = sorted({*_numbers(before)} & {*_numbers(after)})
+    for number in [each for each in common if last is None or each <= last]:
         old, new, exact = _all_ranks(before, number), _all_ranks(after, number), _exact(reference, number)
         referenced = referenced or bool(exact)
         data.append((number, old["batches"], new["batches"]))
@@ -108,7 +112,7 @@ def compare(before: Path, after: Path, reference: Path | None = None) -> Compari
         parting = [pair for pair in pairs if not _agree(*pair[1:3])]
         largest = _largest(old) if parting else {}
         differences += (_difference(number, *pair, largest.get(_without_numbers(pair[0]), 0.0)) for pair in parting)
-    for each in _saved(before, after):
+    for each in _saved(before, after) if last is None else ():
         if isinstance(each, str):
             parted.append(each)
         else:

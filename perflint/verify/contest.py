@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perflint.verify import statistics
+from perflint.verify.budget import Budget
 from perflint.verify.grade import Grade, Likeness, Outcome
 from perflint.verify.messages import Variant
-from perflint.verify.protocol import Budget, Protocol, Schedule
+from perflint.verify.protocol import Protocol, Schedule
 from perflint.verify.race import Enough, Race
 from perflint.verify.statistics import AGAIN, KEPT, ORIGINAL, ORIGINALS, PATCHED, WHOLE, Estimate, Samples, more, only
 from perflint.verify.summary import ratio_with_interval
@@ -76,7 +77,7 @@ class Contest:
         if not self._has_time(*(len(ORIGINALS) + len(group) for group in groups), _PAIR):
             self.tell("there is no time to race each fix")
             return
-        budget = Budget(_FOR_EACH * self.budget.left)
+        budget = self.budget.part(_FOR_EACH * self.budget.left)
         for number, group in enumerate(groups):
             race = self._race(
                 {only(fix.name): [fix] for fix in group}, budget.left * len(group) / sum(map(len, groups[number:]))
@@ -184,7 +185,7 @@ class Contest:
         variants = [variant for name, fixes in named.items() if (variant := self.patched(fixes, name))]
         protocol = self.schedule.protocol(len(variants), seconds)
         self.tell(f"racing {len(variants)} variants, {protocol.rounds} rounds at most")
-        budget = Budget(seconds)
+        budget = self.budget.part(seconds)
 
         def is_enough(samples: Samples) -> bool:
             self.look_around()

@@ -6,27 +6,33 @@ import datetime
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property, partial
+from importlib import import_module
 from pathlib import Path
 
 from perflint import __version__
 from perflint.project.cores import available_cores
 from perflint.report.words import count
+from perflint.verify.budget import Budget, Share
 from perflint.verify.compare import losses
 from perflint.verify.contest import Contest, Settled, wrong
 from perflint.verify.grade import Grade, Likeness
 from perflint.verify.messages import Variant
 from perflint.verify.monitor import Monitor, disturbances, facts
-from perflint.verify.protocol import Budget, Look, Protocol, Schedule, Share
+from perflint.verify.protocol import HORIZON, Look, Protocol, Schedule
 from perflint.verify.race import Race, race
 from perflint.verify.recordings import Further, Records, Tell
-from perflint.verify.running import Fault
+from perflint.verify.running import Fault, TimeUp
 from perflint.verify.runs import Course, Recorded
-from perflint.verify.statistics import AGAIN, ORIGINAL, ORIGINALS, PATCHED, step_seconds
+from perflint.verify.statistics import AGAIN, LEAST_ROUNDS, ORIGINAL, ORIGINALS, PATCHED, step_seconds
 from perflint.verify.texts import parting_in_all
 from perflint.verify.variants import FixKey, Variants, hunks
 from perflint.verify.verdict import FixVerdict, Hunk, Reach, Side, Verdict, weakest
+
+_SLOW_START = 0.1  # of the budget
+_HALF, _MINUTE, _LONG = 30, 60, 300  # seconds, by which budgets are named, and from where on by minutes
 
 
 class Examination:
@@ -49,6 +55,7 @@ class Examination:
         self._tell, self._monitor, self._asked = tell, monitor, asked or {}
         self._original = variants.with_fixes(ORIGINAL, ())
         self._keys: dict[str, FixKey] = {}  # by the names of the fixes
+        self._left_out: list[str] = []  # for want of time
 
     def verdict(self) -> Verdict:
         """The verdict, whatever the program does."""
@@ -59,13 +66,27 @@ class Examination:
         try:
             look = self._look
             blank = replace(blank, device=look.device, environment={**blank.environment, **look.versions})
-            return self._reached(blank)
+            verdict = self._reached(blank)
+            longer = self._longer(self._schedule.enough(len(verdict.fixes)))
+            return replace(verdict, excluded=(*verdict.excluded, *self._left_out), longer=longer)
         except Fault as fault:  # of the original: all others have been dealt with
             return replace(blank, failure=str(fault))
+        except TimeUp:
+            within = f"within {self._budget.seconds:.0f} s"
+            if not blank.device:
+                return replace(blank, failure=f"the program came to no step {within}", longer=self._longer(0.0))
+            longer = self._longer(self._schedule.enough(len(self._variants.fixes)))
+            return replace(blank, failure=f"no step of the program could be recorded {within}", longer=longer)
+
+    def _longer(self, seconds: float) -> float:
+        """A budget that gives so many seconds, and is twice as long as this one at least, as a round number."""
+        unit = _MINUTE if seconds > _LONG else _HALF
+        return unit * math.ceil(max(2 * self._budget.seconds, seconds) / unit)
 
     def _reached(self, blank: Verdict) -> Verdict:
         everything = self._variants.with_fixes(PATCHED, self._variants.fixes)
-        self._tell("recording what the original and the patch compute")
+        self._course.prepared(recording=True)
+        self._enter("recording", "recording what the original and the patch compute")
         (whole,) = self._records.add([everything])
         fixes = self._seen(everything, whole)
         own = self._records.own
@@ -78,22 +99,35 @@ class Examination:
         if not right:
             likeness = next(iter(later.values()), None) or self._graded(together, whole)
             return replace(shared, likeness=likeness, fixes=tuple(fixes))
-        hold, look_around = partial(race, self._course), self._monitor.look_around
-        settled = Contest(hold, self._together, self._schedule, self._budget, self._tell, look_around).settle(right)
+        self._course.ledger.enter("race")
+        reserve = self._reserve(len(right))
+        budget = self._budget.part(self._budget.left - reserve)
+        hold, look_around = partial(race, self._course.within(budget)), self._monitor.look_around
+        settled = Contest(hold, self._together, self._schedule, budget, self._tell, look_around).settle(right)
         known = {fix.name: fix for fix in settled.fixes}
         shared = replace(shared, fixes=tuple(known.get(fix.name, fix) for fix in fixes), earlier=settled.earlier)
         if settled.fault:
             return replace(shared, likeness=Likeness(Grade.DIFFERENT, (settled.fault,)))
         is_whole = {fix.name for fix in settled.patch} == {fix.name for fix in together}
+        self._course.ledger.enter("recording")
+        self._records.course = self._course
         final = whole if is_whole else self._records.add([self._patched(settled.patch)])[0]
         return self._timed(shared, settled, final)
+
+    def _reserve(self, fixes: int) -> float:
+        """The seconds to leave for a recording of those fixes that are kept, where there is time to choose."""
+        needed = 1.5 * self._records.one
+        races = self._schedule.least(2 + fixes) + self._schedule.least(3)
+        return needed if fixes > 1 and races + needed <= self._budget.left else 0.0
 
     def _timed(self, verdict: Verdict, settled: Settled, final: Recorded) -> Verdict:
         """The verdict with the results of the last race, and of the recording of its patch."""
         race, first = settled.race, self._records.standard.run
         likeness, reach = self._graded(settled.patch, final), self._reach
-        if likeness.grade is not Grade.BITWISE:
-            reach = _reach(first)
+        if _is_lost(final):
+            likeness = self._graded_apart(settled.patch)
+        if likeness.grade is not Grade.BITWISE or (final.is_cut and final.last):
+            reach = _reach(first, final)
         elif said := _said_otherwise(race):
             likeness = Likeness(Grade.DIFFERENT, (said,))
         if likeness.grade is Grade.DIFFERENT:
@@ -130,8 +164,16 @@ class Examination:
     @cached_property
     def _look(self) -> Look:
         self._monitor.look_around()
-        self._tell("taking a first look at the program")
-        return self._course.look(self._original, self._budget.of(Share.LOOK), self._budget.first_step)
+        with ThreadPoolExecutor(1) as meanwhile:
+            meanwhile.submit(import_module, "torch")  # which comparing needs
+            self._course.prepared()
+            self._enter("first look", "taking a first look at the program")
+            look = self._course.look(self._original, self._budget.of(Share.LOOK))
+        if look.start > _SLOW_START * self._budget.seconds:
+            given = f"{self._budget.seconds:.0f} s"
+            self._tell(f"it takes {look.start:.0f} s to its first step, so that few starts fit into {given}")
+        self._course = self._course.after(look)
+        return look
 
     @cached_property
     def _schedule(self) -> Schedule:
@@ -140,14 +182,19 @@ class Examination:
     @cached_property
     def _protocol(self) -> Protocol:
         """The protocol of recordings."""
-        seconds = self._budget.of(Share.RECORDING)
-        protocol = self._schedule.protocol(3, seconds)
-        return replace(protocol, patience=max(protocol.patience, seconds))  # double precision may be slow
+        return self._schedule.recordings(self._comparing.left)
+
+    @cached_property
+    def _comparing(self) -> Budget:
+        """The time there is to compare results: races need some, too."""
+        left = self._budget.left
+        kept = min(self._schedule.least(3), Share.RACE * left, max(0.0, left - self._schedule.recorded))
+        return self._budget.part(left - kept)
 
     @cached_property
     def _records(self) -> Records:
-        seconds = self._budget.of(Share.SEEDS)
-        return Records(self._course, self._original, self._protocol, self._folder, seconds, self._tell)
+        seconds, course = self._budget.of(Share.SEEDS), self._course.within(self._comparing)
+        return Records(course, self._original, self._protocol, self._folder, seconds, self._tell)
 
     def _graded(self, fixes: Sequence[FixVerdict], run: Recorded) -> Likeness:
         """How alike a run with these fixes is to the original; it may differ by what they have promised."""
@@ -161,11 +208,27 @@ class Examination:
         fixes = [self._fix(name, key, everything, whole) for name, key in self._keys.items()]
         tried = [fix for fix in fixes if fix.activations or not of.holds(everything, self._keys[fix.name])]
         runs = [whole][: len(tried)]
+        if len(tried) > 1 and self._records.seconds(len(tried)) > self._comparing.left:
+            self._left_out.append("what each fix changes alone: there was no time to record it")
+            likeness = self._graded([fix for fix in tried if fix.activations], whole)
+            held = {fix.name: replace(fix, likeness=likeness) for fix in tried if fix.activations}
+            left = {fix.name: replace(fix, reason="there was no time to record it") for fix in tried}
+            return [{**left, **held}.get(fix.name, fix) for fix in fixes]
         if len(tried) > 1:
             self._tell(f"recording what each of {len(tried)} fixes changes alone")
             runs = self._records.add([self._patched([fix]) for fix in tried])
+            if any(map(_is_lost, runs)):
+                self._left_out.append("what some fixes change alone: there was no time to record it")
+            pairs = zip(tried, runs, strict=True)
+            runs = [whole if _is_lost(run) and fix.activations else run for fix, run in pairs]
         graded = {fix.name: self._alone(fix, run) for fix, run in zip(tried, runs, strict=True)}
         return [graded.get(fix.name, fix) for fix in fixes]
+
+    def _graded_apart(self, fixes: Sequence[FixVerdict]) -> Likeness:
+        """How alike a program with these fixes is to the original, by what was recorded of each, and of all."""
+        self._left_out.append("what the kept fixes compute together: there was no time to record it")
+        grades = (Grade.BITWISE, Grade.ROUNDING, Grade.ALIKE, Grade.UNKNOWN, Grade.DIFFERENT)
+        return max((fix.likeness for fix in fixes), key=lambda each: grades.index(each.grade))
 
     def _alone(self, fix: FixVerdict, run: Recorded) -> FixVerdict:
         """The fix, graded by a run with it alone."""
@@ -176,6 +239,10 @@ class Examination:
     def _fix(self, name: str, key: FixKey, variant: Variant, run: Recorded) -> FixVerdict:
         """What a run of a variant with a fix shows of it."""
         effect = self._variants.effect(key, variant, run)
+        reason = effect.obstacle
+        if not effect.times and not reason and run.code is None:
+            larger = "--horizon" if self._protocol.horizon >= HORIZON or "horizon" in self._asked else "--budget"
+            reason = f"it did not run in the first {count(run.last, 'step')}: a larger {larger} may reach it"
         return FixVerdict(
             name,
             key.rule,
@@ -186,7 +253,7 @@ class Examination:
             self._variants.fingerprint(key),
             Likeness(Grade.UNKNOWN),
             effect.times,
-            reason=effect.obstacle,
+            reason=reason,
             at_run_time=key.at_run_time,
         )
 
@@ -197,8 +264,13 @@ class Examination:
         exact = [fix for fix in right if fix.likeness.grade is Grade.BITWISE]
         if not exact or first.code is not None:
             return {}
-        self._tell(f"looking further than step {first.last}")
-        further = Further(self._course, self._original, self._protocol, self._folder, self._budget.of(Share.FURTHER))
+        seconds = self._budget.of(Share.FURTHER)
+        if first.is_cut or 2 * (self._records.one + seconds) > self._comparing.left:
+            self._left_out.append(f"results after step {first.last}: there was no time to record them")
+            return {}
+        self._enter("looking further", f"looking further than step {first.last}")
+        course = self._course.within(self._comparing)
+        further = Further(course, self._original, self._protocol, self._folder, seconds)
         together: list[FixVerdict] = []
         for fix in exact:
             if self._together([*together, fix], PATCHED):
@@ -215,6 +287,11 @@ class Examination:
             left = further.likenesses([self._patched(rest)]) if len(rest) > 1 else []
             found |= {fix.name: each for each in left for fix in rest}
         return {name: likeness for name, likeness in found.items() if likeness.grade is Grade.DIFFERENT}
+
+    def _enter(self, part: str, telling: str) -> None:
+        """Begin a part of the verification."""
+        self._course.ledger.enter(part)
+        self._tell(telling)
 
     def _patched(self, fixes: Iterable[FixVerdict], name: str = PATCHED) -> Variant:
         return self._variants.with_fixes(name, [self._keys[fix.name] for fix in fixes])
@@ -235,12 +312,22 @@ def _blamed(names: Sequence[str], whole: Likeness, alone: Sequence[Likeness]) ->
 def _said_otherwise(race: Race) -> str:
     """What the patch has printed in each round of a race, and the original has not; "" if nothing."""
     rounds = [each for each in race.printed if PATCHED in each]
+    if len(rounds) < LEAST_ROUNDS:
+        return ""
     originals = [each[name] for each in rounds for name in ORIGINALS]
     found = parting_in_all(originals, [each[PATCHED] for each in rounds])
     return found and f"as it raced, it printed something else: {found}"
 
 
-def _reach(run: Recorded) -> Reach:
+def _is_lost(run: Recorded) -> bool:
+    """Whether there was no time to record anything."""
+    return run.is_cut and not run.last
+
+
+def _reach(run: Recorded, other: Recorded | None = None) -> Reach:
+    """How far a run of the original was recorded, and another one as well."""
+    if other and other.is_cut:
+        return Reach(min(run.last, other.last), unseen=run.unseen, elsewhere=run.elsewhere)
     return Reach(run.last, run.code is not None, run.unseen, run.elsewhere)
 
 
@@ -250,8 +337,8 @@ def _side(race: Race, variant: str, recorded: Recorded) -> Side:
     step = step_seconds(race.samples, [variant])
     return Side(
         next((start.seconds for start in starts if not math.isnan(start.seconds)), 0.0),
-        max(start.device_bytes for start in starts),
-        max(start.host_bytes for start in starts),
+        max((start.device_bytes for start in starts), default=0),
+        max((start.host_bytes for start in starts), default=0),
         losses=losses(recorded.folder),
         timeline=seen.scaled(step) if seen and step else None,
     )

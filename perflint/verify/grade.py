@@ -26,6 +26,7 @@ class Grade(str, Enum):
         return self in _SAME
 
 
+NO_TIME = "there was no time to record what it computes"
 _SAME = (Grade.BITWISE, Grade.ROUNDING, Grade.ALIKE)
 _PROMISED = {Safety.EXACT: Grade.BITWISE, Safety.ROUNDING: Grade.ROUNDING, Safety.BEHAVIOUR: Grade.ALIKE}
 

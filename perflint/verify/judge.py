@@ -11,7 +11,7 @@ from pathlib import Path
 from perflint.verify.agent.recorder import OUTPUT
 from perflint.verify.agent.state import DERIVED, OPTION
 from perflint.verify.compare import EPSILON, Comparison, Difference, logged
-from perflint.verify.grade import Grade, Likeness
+from perflint.verify.grade import NO_TIME, Grade, Likeness
 from perflint.verify.running import ending
 from perflint.verify.runs import Recorded
 from perflint.verify.texts import parting, parting_of_files
@@ -26,7 +26,9 @@ _GROWTH = 10.0  # times the original's own error, the same: half precision and T
 _MOST_DRIFT = 0.05  # of a value, whatever the original's own error
 _DERIVED_DRIFT = 0.1  # of the largest values of the kind: Adam makes whole steps of the rounding of small gradients
 _SAID = 3  # differences that are told
-_NO_STEPS = "it has come to no step: an optimizer's, a batch of a loader, or a call of a function with a fix"
+_NO_STEPS = (
+    "it has come to no step: an optimizer's, a batch of a loader, a backward pass, or a call of a function with a fix"
+)
 _NO_VALUES = "it has no losses, gradients or outputs, and changes no parameters, that could be compared"
 
 _Spread = Mapping[tuple[int, str], float]
@@ -45,6 +47,11 @@ class Standard:
         """Whether its runs are known to be bitwise equal."""
         return bool(self.own) and all(comparison.is_bitwise for comparison in self.own)
 
+    def common(self, other: Recorded) -> int | None:
+        """The last step that both runs of the original and another one have in common, None where none is cut."""
+        runs = [run for run in (self.run, self.again, other) if run]
+        return min(run.last for run in runs) if any(run.is_cut for run in runs) else None
+
     @property
     def spread(self) -> _Spread:
         """The largest difference of each value from run to run, by its step and name."""
@@ -56,17 +63,19 @@ class Standard:
 
 
 def likeness(standard: Standard, after: Recorded, compared: Comparison) -> Likeness:
-    """How alike a run is to the original."""
-    if parted := (*ends(standard.run, after), *compared.parted, *compared.order):
+    """How alike a run is to the original; over fewer steps, and but for what they print and write, if one is cut."""
+    is_cut = standard.common(after) is not None
+    if parted := (*(() if is_cut else ends(standard.run, after)), *compared.parted, *compared.order):
         return Likeness(Grade.DIFFERENT, parted)
     if not compared.steps or not compared.values:
-        return Likeness(Grade.UNKNOWN, (_NO_VALUES if compared.steps else _NO_STEPS,))
+        no_steps = NO_TIME if is_cut else _NO_STEPS
+        return Likeness(Grade.UNKNOWN, (_NO_VALUES if compared.steps else no_steps,))
     spread = standard.spread
     own = _own_errors(compared, is_repeatable=standard.is_repeatable)
     grades = {each: _closeness(each, spread, _drift(each, own)) for each in compared.differences}
     if failed := [each for each, grade in grades.items() if grade is Grade.DIFFERENT]:
         return Likeness(Grade.DIFFERENT, tuple(map(_parting, _by_size(failed)[:_SAID])))
-    if said := tuple(_said_otherwise(standard, after, exact=compared.is_bitwise)):
+    if said := () if is_cut else tuple(_said_otherwise(standard, after, exact=compared.is_bitwise)):
         return Likeness(Grade.DIFFERENT, said[:_SAID])
     seen = f"{compared.values} values of {compared.steps} steps"
     if compared.is_bitwise:

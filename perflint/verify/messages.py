@@ -13,6 +13,7 @@ from perflint.shim.plan import Plan
 from perflint.verify.agent.timeline import Timeline
 
 AGENT = "perflint.verify.agent.join"
+PATIENT = {"OMP_WAIT_POLICY": "PASSIVE"}  # the environment of programs that run beside others, who need the cores
 ORDERS, GATE = "orders", "gate"  # in the folder of a run: a pickle of its Orders, and the socket of the verifier
 
 
@@ -88,7 +89,8 @@ class Orders:
     """For each process of a program: the kind of step that counts, the seed, the recording.
 
     `unit` is "" where every kind counts. The program runs to step `until` before it asks for leave. Files below the
-    folders `roots` are kept in the folder `journal` before they change, except those in the folders `ours`.
+    folders `roots` are kept in the folder `journal` before they change, except those in the folders `ours`. Recordings
+    may run `side_by_side` with others.
     """
 
     unit: str = ""
@@ -98,13 +100,14 @@ class Orders:
     journal: str = ""
     roots: tuple[str, ...] = ()
     ours: tuple[str, ...] = ()
+    side_by_side: bool = False
 
     def environment(self) -> dict[str, str]:
         """The environment of a process that follows these orders."""
         variables = {ALSO: AGENT}
         if self.recording:  # read as CUDA's libraries start
             variables |= {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "PYTHONHASHSEED": str(self.seed)}
-            variables |= {"OMP_WAIT_POLICY": "PASSIVE"}  # others run beside it, who need the cores
+            variables |= PATIENT if self.side_by_side else {}
         return variables
 
 

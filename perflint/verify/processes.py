@@ -141,7 +141,8 @@ def main(folder: str) -> None:
     """Wait until the verifier is gone, then kill its runs, restore files and remove folders."""
     runs = [line.rstrip("\n") for line in sys.stdin]
     for run in runs:
-        kill(run)
+        if Path(run).exists():  # else it has been killed
+            kill(run)
     put_back(Path(folder) / _JOURNAL)
     for each in (*runs, folder):
         shutil.rmtree(each, ignore_errors=True)

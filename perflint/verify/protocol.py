@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from functools import cached_property
 
 from perflint.verify.agent.steps import unit_of
 from perflint.verify.messages import Platform
 
-_FIRST_STEP = 600.0  # seconds
 _WINDOW = 0.25  # seconds that a window lasts at least, so that a stall of a few milliseconds is no 5 % of it
 _LONGEST = 1.0  # seconds of a window
 _FOR_STARTS = 0.6  # of the time there is may go into starting processes
@@ -21,49 +18,16 @@ _PAIRS, _FEWEST_PAIRS = 10, 3
 _ROUNDS, _FEWEST_ROUNDS = 8, 3  # what finds a gain of 5 % nearly always: `python -m tests.bench.protocols`
 _WARM_UP = 4  # steps at least: graphs are captured at the second call or the third
 _SETTLED = 1.3  # of the usual time of a step
-_HORIZON = 20  # steps; whoever trains for longer compares chaos
+HORIZON = 20  # steps; whoever trains for longer compares chaos
+_LEAST_HORIZON = 4
+_RECORDINGS, _SLOWER = 4, 2.0  # one after the other, in which steps take so many times as long
 _OBSERVED = 0.2  # seconds of steps, or a little more: they are drawn, and events kept of all that they do
 _FEWEST_OBSERVED, _MOST_OBSERVED = 3, 10
 _TICK = 1e-9  # seconds
+_AT_ONCE = 6  # fixes in one race
+_MORE = 1.5  # times the shortest race
 _WHOLE = 6  # steps of a program that has too few for windows
 _PATIENCE, _LEAST_PATIENCE = 10, 60.0  # times as long as the original takes, and seconds
-
-
-class Share(float, Enum):
-    """What each part of a verification may take of its budget."""
-
-    TUNING = 0.2  # a run that tunes loaders
-    LOOK = 0.1  # a first look at the program
-    RECORDING = 0.5  # all recordings of its first steps, as far as that can be planned
-    FURTHER = 0.05  # a run of the original beyond these steps
-    SEEDS = 0.25  # runs of one variant with several seeds
-
-
-class Budget:
-    """The seconds that something may take, from now on."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self._begin = time.monotonic()
-
-    @property
-    def spent(self) -> float:
-        """The seconds that have passed."""
-        return time.monotonic() - self._begin
-
-    @property
-    def left(self) -> float:
-        """The seconds that are left, at least 0."""
-        return max(0.0, self.seconds - self.spent)
-
-    @property
-    def first_step(self) -> float:
-        """How long a program may take to its first step: it may prepare its data."""
-        return max(_FIRST_STEP, self.seconds)
-
-    def of(self, share: Share) -> float:
-        """The seconds for a part of a verification."""
-        return share * self.seconds
 
 
 @dataclass(frozen=True)
@@ -76,12 +40,16 @@ class Passage:
 
 @dataclass(frozen=True)
 class Look:
-    """A first run of the original: seconds to its first step, its steps, whether that was all, and its ranks."""
+    """A first run of the original: seconds to its first step, its steps, whether that was all, and its ranks.
+
+    At its end the next step had gone on for `rest` seconds.
+    """
 
     start: float
     passages: tuple[Passage, ...]
     is_whole: bool
     platforms: tuple[Platform, ...] = ()
+    rest: float = 0.0
 
     @property
     def device(self) -> str:
@@ -118,7 +86,7 @@ class Look:
     def usual(self) -> float:
         """The seconds of a step once it is warm; there have to be some. A coarse clock may miss most of them."""
         warm = self.steps[len(self.steps) // 2 :]
-        return statistics.median(warm) or statistics.fmean(warm) or _TICK
+        return statistics.median(warm) or statistics.fmean(warm) or self.rest or _TICK
 
     @property
     def seconds(self) -> float:
@@ -136,7 +104,8 @@ class Protocol:
     """A measurement: `pairs` of windows of `window` steps, after `warm_up` steps, in each of `rounds`.
 
     Without a `unit` whole runs are timed, one a round. `horizon` steps are compared. A program is given up that takes
-    `patience` seconds to a step that it has leave for. After the first round, `observed` steps are observed.
+    `patience` seconds to a step that it has leave for; all of it may take `seconds`. In the first round, starts are
+    timed one by one if it `times_starts`, and `observed` steps are observed after it.
     """
 
     unit: str = ""
@@ -147,6 +116,8 @@ class Protocol:
     horizon: int = 0
     patience: float = 60.0
     observed: int = 0
+    seconds: float = math.inf
+    times_starts: bool = True
 
     @property
     def shorter(self) -> Protocol:
@@ -172,7 +143,34 @@ class Schedule:
         chosen = replace(_chosen(self.look, variants, budget), **self.asked)  # type: ignore[arg-type]
         steps = max(chosen.horizon, chosen.warm_up + chosen.pairs * chosen.window)
         longest = self.look.until(steps) if chosen.unit else self.look.seconds
-        return replace(chosen, patience=patience(longest))
+        starts = chosen.rounds * variants * self.look.until(chosen.warm_up) if chosen.unit else 0.0
+        is_tight = starts > _FOR_STARTS * budget
+        return replace(chosen, patience=patience(longest), seconds=budget, times_starts=not is_tight)
+
+    def recordings(self, seconds: float) -> Protocol:
+        """That of recordings that take about so many seconds in all: of slow steps, fewer are compared."""
+        chosen = self.protocol(3, seconds)
+        if "horizon" in self.asked or not self.look.steps:
+            return chosen
+        horizons = range(chosen.horizon, _LEAST_HORIZON, -1)
+        fits = (horizon for horizon in horizons if _RECORDINGS * self._recording(horizon) <= seconds)
+        return replace(chosen, horizon=next(fits, min(chosen.horizon, _LEAST_HORIZON)))
+
+    @property
+    def recorded(self) -> float:
+        """About how many seconds the shortest recordings take that say something."""
+        return _RECORDINGS * self._recording(_LEAST_HORIZON)
+
+    def _recording(self, horizon: int) -> float:
+        if not self.look.steps:
+            return self.look.seconds
+        return self.look.start + _SLOWER * (self.look.until(horizon) - self.look.start)
+
+    def enough(self, fixes: int) -> float:
+        """About how many seconds it takes to look at, record and race so many fixes."""
+        races = [2 + min(fixes, _AT_ONCE), 3] if fixes > 1 else [3]
+        recorded = (_RECORDINGS + fixes) * self._recording(HORIZON // 2)
+        return self.look.seconds + recorded + _MORE * sum(map(self.least, races))
 
     def least(self, variants: int) -> float:
         """About how many seconds the shortest race of so many variants takes."""
@@ -190,7 +188,7 @@ def patience(seconds: float) -> float:
 
 def _chosen(look: Look, variants: int, budget: float) -> Protocol:
     steps = look.steps
-    horizon = min(_HORIZON, len(steps) + look.is_whole)  # where that is all, what comes after the steps, too
+    horizon = min(HORIZON, len(steps) + look.is_whole)  # where that is all, what comes after the steps, too
     if not steps or (look.is_whole and len(steps) < _WHOLE):
         rounds = max(_FEWEST_ROUNDS, min(_ROUNDS, int(budget / max(look.seconds * variants, 1e-9))))
         return Protocol("", 0, 1, 1, rounds, horizon)

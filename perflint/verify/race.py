@@ -20,7 +20,7 @@ from perflint.verify.agent.steps import NOTHING
 from perflint.verify.agent.timeline import Timeline
 from perflint.verify.messages import Arrival, Variant
 from perflint.verify.protocol import Protocol
-from perflint.verify.running import Fault, NoProgress, ProgramEnded, Running
+from perflint.verify.running import Fault, NoProgress, ProgramEnded, Running, TimeUp
 from perflint.verify.runs import Course
 from perflint.verify.statistics import LEAST_ROUNDS, ORIGINAL, ORIGINALS, PATCHED, WHOLE, Samples, Window
 from perflint.verify.summary import size
@@ -117,9 +117,10 @@ class Race:
 def race(course: Course, variants: Sequence[Variant], protocol: Protocol, enough: Enough, apart: str = "") -> Race:
     """Time the windows of all variants until it is `enough`, which is asked after each round when no program is left.
 
-    There are three rounds at least. Processes take turns, unless there is a reason to keep them `apart`, or one is
-    found. Variants with faults are dropped; raises the Fault of an original.
+    There are three rounds at least, unless the time is up before. Processes take turns, unless there is a reason to
+    keep them `apart`, or one is found. Variants with faults are dropped; raises the Fault of an original.
     """
+    course = course.within(course.budget.part(protocol.seconds))
     return _Racing(course, variants, random.Random(course.seed)).race(Race(apart=apart, protocol=protocol), enough)
 
 
@@ -134,6 +135,8 @@ class _Racing:
             race, part = self._round(race, number)
             race = race.plus(part)
             if race.is_lost(self.variants) or (enough(race.samples) and number + 1 >= LEAST_ROUNDS):
+                break
+            if not self.course.budget.left:
                 break
         return race
 
@@ -152,7 +155,7 @@ class _Racing:
                 self._confirm(fault, sound, race, number)
             race = race.without(fault)
         else:
-            if part.samples.windows or part.unsteady or race.samples.windows:
+            if part.samples.windows or part.unsteady or race.samples.windows or not self.course.budget.left:
                 return race, part
             race = replace(race, protocol=race.protocol.shorter)
         return self._round(race, number)
@@ -238,7 +241,7 @@ class _Lane:
         """The start of the process; it is `observed` for some more steps, if it may be."""
         timed, host_bytes = self._last, max(self._last.host_bytes, self.memory())
         if observed and self._protocol.observed and self.name in _SHOWN:
-            with suppress(ProgramEnded, NoProgress):
+            with suppress(ProgramEnded, NoProgress, TimeUp):
                 self._advance(timed.step + self._protocol.observed, observed=True)
         return Start(self.name, self._seconds, timed.device_bytes, host_bytes, self._last.timeline)
 
@@ -265,20 +268,23 @@ def _windowed(
 ) -> Race:
     """A round of processes that take turns, or, `apart`, run one after the other.
 
-    It is empty for programs that end before they are warm. Raises Fault, or Crowded where that may be due to the other
-    processes.
+    It is empty for programs that end before they are warm, and shorter where the time is up. Raises Fault, or Crowded
+    where that may be due to the other processes.
     """
     order = rng.sample(variants, len(variants))
     laps: list[_Lap] = []
     starts: list[Start] = []
     passed: dict[str, int] = {}
     printed: dict[str, str] = {}
+    is_cut = False
     for group in [[variant] for variant in order] if apart else [order]:
         with ExitStack() as stack:
             lanes: list[_Lane] = []
             try:
                 _warm_up(lanes, stack, begin, group, protocol, number)
                 laps += _in_turn(lanes, protocol.pairs, rng)
+            except TimeUp:
+                is_cut = True
             except Fault as fault:
                 original_is_warm = any(lane.name in ORIGINALS and lane.is_warm for lane in lanes)
                 if len(group) == 1 or (isinstance(fault, NoProgress) and original_is_warm):
@@ -286,21 +292,26 @@ def _windowed(
                 raise Crowded(str(fault), fault) from fault
             passed |= {lane.name: lane.is_warm + sum(lap.variant == lane.name for lap in laps) for lane in lanes}
             printed |= {lane.name: lane.printed() for lane in lanes if lane.name in _SAID}
-            starts += [lane.start(observed=number == 0) for lane in lanes if lane.is_warm]
-    _check_lengths(passed)
+            starts += [lane.start(observed=number == 0 and not is_cut) for lane in lanes if lane.is_warm]
+    if not is_cut:
+        _check_lengths(passed)
     if len(starts) < len(variants):
         return Race()
-    return replace(_paired(laps, starts, number, protocol.window), printed=(printed,))
+    said = () if is_cut else (printed,)  # not all have come equally far
+    return replace(_paired(laps, starts, number, protocol.window), printed=said)
 
 
 def _whole(begin: Begin, variants: Sequence[Variant], protocol: Protocol, number: int, rng: random.Random) -> Race:
-    """A round of whole runs, one after the other; raises Fault."""
+    """A round of whole runs, one after the other, which is empty if the time is up before its end; raises Fault."""
     windows, starts = [], []
     printed: dict[str, str] = {}
     for variant in rng.sample(variants, len(variants)):
         since = time.monotonic()
         with begin(variant) as running:
-            code = running.finish(protocol.patience)
+            try:
+                code = running.finish(protocol.patience)
+            except TimeUp:
+                return Race()
             seconds = time.monotonic() - since
             if code:
                 raise running.ended()
@@ -314,7 +325,8 @@ def _warm_up(
     lanes: list[_Lane], stack: ExitStack, begin: Begin, group: Sequence[Variant], protocol: Protocol, number: int
 ) -> None:
     """Add warm lanes, started side by side, but in the first round one by one where the start is timed."""
-    first = [variant for variant in group if number == 0 and variant.name in _SHOWN]
+    is_timed = number == 0 and protocol.times_starts
+    first = [variant for variant in group if is_timed and variant.name in _SHOWN]
     rest = [variant for variant in group if variant not in first]
     for some in [*([variant] for variant in first), rest]:
         begun = [_Lane(variant, stack.enter_context(begin(variant)), protocol) for variant in some]

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from perflint.engine.rule import Safety
 from perflint.project.cores import available_cores
+from perflint.verify.budget import Budget
 from perflint.verify.compare import Comparison, compare
 from perflint.verify.grade import Grade, Likeness
 from perflint.verify.judge import Standard, likeness
 from perflint.verify.messages import Arrival, Recording, Variant
-from perflint.verify.protocol import Budget, Protocol, patience
+from perflint.verify.protocol import Protocol, patience
 from perflint.verify.runs import Course, Job, Recorded
 from perflint.verify.seeds import SEEDS, over_seeds
 
@@ -25,42 +26,53 @@ _GAINFUL = 3  # runs beside each other, for a guess at the time of many: they sh
 _CLOCK = 10  # times as fast do clocks run, for moments, in the original's second run: what is printed of them differs
 _STRIDE = 1.25  # times as far is each mark of a replay as the one before
 _MARKS = 64
+_FOR_ONE, _FOR_REFERENCE = 0.6, 0.5  # of the time for recordings, for the first of them, and of what is left by then
 
 Tell = Callable[[str], None]
 
 
 class Records:
-    """The records of the first steps of one program, in a folder, and the grades of its variants by them."""
+    """The records of the first steps of one program, in a folder, and the grades of its variants by them.
+
+    What the `course` leaves no time for is cut: fewer steps are compared.
+    """
 
     def __init__(
         self, course: Course, original: Variant, protocol: Protocol, folder: Path, seconds: float, tell: Tell
     ) -> None:
         """`seconds` are for runs of a variant with several seeds."""
-        self._course, self._original, self._protocol, self._folder = course, original, protocol, folder
+        self.course, self._original, self._protocol, self._folder = course, original, protocol, folder
         self._seconds, self._tell = seconds, tell
         self._numbers = itertools.count()
         self._seeded: list[Recorded] = []
-        self._beside, self._patience = 1, protocol.patience  # nothing is known of it yet
+        self._beside, self._patience, self._horizon = 1, protocol.patience, protocol.horizon
         begin = time.monotonic()
-        (run,) = self._record([self._job(original, first=True)])
-        self._one = time.monotonic() - begin
-        self._beside = run.beside
+        (run,) = self._record([self._job(original, first=True)], _FOR_ONE)
+        self.one = time.monotonic() - begin  # seconds of a recording
+        self._beside, self._patience = run.beside, max(self._patience, patience(self.one))
+        if run.is_cut:
+            self._horizon = run.last
         self.standard = Standard(run)
 
     def add(self, variants: Sequence[Variant]) -> list[Recorded]:
-        """Record variants, and at first the original once more and in double precision."""
+        """Record variants, and at first the original once more."""
         jobs = [self._job(variant) for variant in variants]
         if self.standard.again:
             return self._record(jobs)
-        reference = self._job(self._original, reference=True)
-        again, _, *runs = self._record([self._job(self._original, clock=_CLOCK), reference, *jobs])
-        self.standard = replace(self.standard, again=again, own=(self._compared(again),))
-        self._patience = patience(self._one)  # in double precision it may take much longer
+        again, *runs = self._record([self._job(self._original, clock=_CLOCK), *jobs])
+        self.standard = replace(self.standard, again=again)
+        self.standard = replace(self.standard, own=(self._compared(again),))
         if self.own.grade is Grade.ALIKE and not self._reads_other_data:
             self._tell("recording the original again, for its runs differ")
             more = self._record([self._job(self._original) for _ in range(_MORE)])
-            self.standard = replace(self.standard, own=(*self.standard.own, *map(self._compared, more)))
+            whole = (run for run in more if not run.is_cut)
+            self.standard = replace(self.standard, own=(*self.standard.own, *map(self._compared, whole)))
         return runs
+
+    def seconds(self, variants: int) -> float:
+        """About how long it takes to record so many variants."""
+        beside = self._beside if self.course.side_by_side else 1
+        return math.ceil(variants / beside) * self.one * max(1.0, min(variants, beside) / available_cores())
 
     def graded(self, variant: Variant, run: Recorded, promise: Safety) -> Likeness:
         """How alike a run of `variant`, which has promised so much, is to the original."""
@@ -84,20 +96,31 @@ class Records:
         return any(compared.order for compared in self.standard.own)
 
     def _compared(self, run: Recorded) -> Comparison:
-        return compare(self.standard.run.folder, run.folder, self._reference)
+        """The comparison of a run to the original; to double precision as well, once something differs."""
+        found = self._compare(run)
+        if found.parted or found.order or not found.differences or self._reference.exists():
+            return found
+        self._tell("recording the original in double precision, for results differ")
+        self._record([self._job(self._original, reference=True)], _FOR_REFERENCE)
+        return self._compare(run)
+
+    def _compare(self, run: Recorded) -> Comparison:
+        return compare(self.standard.run.folder, run.folder, self._reference, self.standard.common(run))
 
     def _over_seeds(self, variant: Variant) -> Likeness:
         """How alike a variant is to the original over more and more seeds."""
         beside = min(self._beside, available_cores(), _GAINFUL)
-        budget, each, runs = Budget(self._seconds), 2 * self._one / beside, list[Recorded]()
+        budget, each, runs = self.course.budget.part(self._seconds), 2 * self.one / beside, list[Recorded]()
         needed = f"{SEEDS[0]} seeds would take about {SEEDS[0] * each:.0f} s"
         found = Likeness(Grade.UNKNOWN, (f"its random numbers are others, and {needed}: a larger budget may tell",))
         for seeds in SEEDS:
-            if seeds * each > self._seconds:
+            if seeds * each > budget.seconds:
                 break
             self._tell(f"running {seeds} seeds, for random numbers are others")
             self._seeded += self._with_seeds(self._original, self._seeded, seeds)
             runs += self._with_seeds(variant, runs, seeds)
+            if any(run.is_cut for run in (*self._seeded, *runs, self._other_samples)):
+                break
             found = over_seeds(self._seeded[:seeds], runs, self._other_samples)
             each = budget.spent / seeds
             if found.grade is not Grade.UNKNOWN:
@@ -129,9 +152,10 @@ class Records:
         loops = self._original.loops
         return variant, Recording(str(folder), full, restart, follow, reference, seed, clock=clock, loops=loops)
 
-    def _record(self, jobs: Sequence[Job]) -> list[Recorded]:
-        protocol = self._protocol
-        return self._course.record(jobs, protocol.unit, protocol.horizon, self._patience, self._beside)
+    def _record(self, jobs: Sequence[Job], share: float = 1.0) -> list[Recorded]:
+        """Record runs to the last step that is known, within a share of the time that is left."""
+        course = self.course.within(self.course.budget.part(share * self.course.budget.left))
+        return course.record(jobs, self._protocol.unit, self._horizon, self._patience, self._beside)
 
 
 class Further:
@@ -157,10 +181,14 @@ class Further:
         jobs = [self._job(variant) for variant in variants]
         if not self.standard.again:
             again, *runs = self._record([self._job(self._original, _CLOCK), *jobs])
-            self.standard = Standard(self.standard.run, again, (compare(self.standard.run.folder, again.folder),))
+            self.standard = replace(self.standard, again=again)
+            self.standard = replace(self.standard, own=(self._compared(again),))
         else:
             runs = self._record(jobs)
         return [self._likeness(run) for run in runs]
+
+    def _compared(self, run: Recorded) -> Comparison:
+        return compare(self.standard.run.folder, run.folder, last=self.standard.common(run))
 
     def _likeness(self, run: Recorded) -> Likeness:
         before, again, (own,) = self.standard.run, self.standard.again, self.standard.own
@@ -168,7 +196,7 @@ class Further:
         itself = likeness(Standard(before, again), again, own)
         if itself.grade is not Grade.BITWISE:
             return Likeness(Grade.UNKNOWN, _of_original(itself))
-        found = likeness(self.standard, run, compare(before.folder, run.folder))
+        found = likeness(self.standard, run, self._compared(run))
         if found.grade in (Grade.ROUNDING, Grade.ALIKE):  # so far on, neither can be told from any other difference
             return Likeness(Grade.DIFFERENT, found.evidence[1:])
         return found

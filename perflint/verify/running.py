@@ -21,7 +21,8 @@ from pathlib import Path
 
 from perflint.shim import plan
 from perflint.shim.session import RUN, SITE, plan_of
-from perflint.verify import processes
+from perflint.verify import forks, processes
+from perflint.verify.budget import Budget, Ledger
 from perflint.verify.messages import GATE, ORDERS, Arrival, Leave, Orders, Platform, Program, Variant
 from perflint.verify.processes import Guardian
 from perflint.verify.statistics import subject
@@ -50,7 +51,11 @@ class ProgramEnded(Fault):
 
 
 class NoProgress(Fault):
-    """A program has not reached its next step in time."""
+    """A program has not reached its next step, though it had far longer than the original."""
+
+
+class TimeUp(Exception):
+    """The time for what was done is over, which is nobody's fault."""
 
 
 def last_words(errors: str) -> str:
@@ -109,10 +114,21 @@ class Output:
 
 
 class Running:
-    """A process of a variant, with its children and ranks. Use as a context."""
+    """A process of a variant, with its children and ranks, within a budget. Use as a context."""
 
-    def __init__(self, program: Program, variant: Variant, orders: Orders, guardian: Guardian) -> None:
-        self._variant = variant.name
+    def __init__(
+        self,
+        program: Program,
+        variant: Variant,
+        orders: Orders,
+        guardian: Guardian,
+        budget: Budget,
+        ledger: Ledger,
+        libraries: Sequence[str] | None = (),
+    ) -> None:
+        self._libraries = libraries
+        self._variant, self._budget, self._ledger = variant.name, budget, ledger
+        self._begin = time.monotonic()
         self.folder = tempfile.mkdtemp(prefix="run-", dir=guardian.folder)
         guardian.watch(self.folder)
         self._server = socket.socket(socket.AF_UNIX)
@@ -122,7 +138,7 @@ class Running:
         self._platforms: dict[int, Platform] = {}
         self._given = self._leave = Leave(orders.until)
         self._step = 0
-        self._paused = False
+        self._paused = self._has_started = False
         self.output, self.errors = Output(), Output()
         self._process = self._started(program, variant, orders)
         self._groups = frozenset({self._process.pid})  # it leads one, which its loaders' workers belong to
@@ -141,7 +157,7 @@ class Running:
     def advance(self, until: int, patience: float, *, observed: bool = False) -> Arrival:
         """Run to step `until`; return how the slowest of the ranks came there.
 
-        Raises ProgramEnded, and NoProgress after `patience` seconds.
+        Raises ProgramEnded, NoProgress after `patience` seconds, and TimeUp at the end of the budget.
         """
         leave = Leave(until, observed)
         if self._paused:
@@ -153,11 +169,17 @@ class Running:
                 self._allow(rank)
         end = time.monotonic() + patience
         while (arrivals := self._arrivals()) is None:
+            if self._listen():
+                continue  # it may have been there in time, while nobody listened
+            if not self._budget.left:
+                raise TimeUp
             if time.monotonic() > end:
                 words = f"hangs{self._place()}: it came to no step for {patience:.0f} s"
                 raise NoProgress(self._variant, words)
-            self._listen()
         arrival = slowest(arrivals)
+        if not self._has_started:
+            self._has_started = True
+            self._ledger.started(time.monotonic() - self._begin)
         self._step = arrival.step
         return arrival
 
@@ -172,7 +194,7 @@ class Running:
         self._paused = True
 
     def finish(self, patience: float) -> int:
-        """Run the program to its end; return its exit code. Raises NoProgress."""
+        """Run the program to its end; return its exit code. Raises NoProgress and TimeUp."""
         try:
             self.advance(sys.maxsize, patience)
         except ProgramEnded as ended:
@@ -193,7 +215,8 @@ class Running:
         expected = max((arrival.platform.ranks for arrival in arrivals), default=1)
         return arrivals if len(arrivals) >= expected else None
 
-    def _listen(self) -> None:
+    def _listen(self) -> bool:
+        """Take what the ranks say, and return whether they said anything. Raises ProgramEnded."""
         self.output.trim()
         self.errors.trim()
         heard = wait([self._server, *self._ranks], _GLANCE)
@@ -207,6 +230,7 @@ class Running:
                     self._allow(rank)
         if not heard and self._process.poll() is not None:
             raise self.ended()
+        return bool(heard)
 
     def _allow(self, rank: Connection) -> None:
         self._ranks[rank] = None
@@ -235,7 +259,7 @@ class Running:
             each for each in joined if each != SITE
         )  # it would join by itself, before it is started
         given = {RUN: self.folder, "PYTHONPATH": paths, **_OWN_PORT, **orders.environment()}
-        return subprocess.Popen(
+        return forks.Popen(
             [sys.executable, "-m", "perflint.verify.agent.start", program.kind.value, program.name, *program.arguments],
             cwd=program.folder,
             env={**os.environ, **given},
@@ -243,6 +267,7 @@ class Running:
             stdout=self.output.file,
             stderr=self.errors.file,
             start_new_session=True,
+            libraries=self._libraries,
         )
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +19,22 @@ from perflint.project.cores import available_cores
 from perflint.shim.counts import FIXES, Tallied, tallied
 from perflint.shim.loaders import Made, made
 from perflint.shim.plan import COMPILE
-from perflint.verify import processes
+from perflint.verify import forks, processes
 from perflint.verify.agent.journal import elsewhere, put_back, written
-from perflint.verify.messages import Arrival, Orders, Program, Recording, Variant
+from perflint.verify.agent.recorder import recorded
+from perflint.verify.agent.steps import OPTIMIZER
+from perflint.verify.budget import Budget, Ledger
+from perflint.verify.messages import PATIENT, Arrival, Kind, Orders, Program, Recording, Variant
 from perflint.verify.processes import Guardian
 from perflint.verify.protocol import Look, Passage
-from perflint.verify.protocol import patience as longest
-from perflint.verify.running import NoProgress, ProgramEnded, Running
+from perflint.verify.running import NoProgress, ProgramEnded, Running, TimeUp
 from perflint.verify.statistics import ORIGINAL
 
 _EVENTS = 24  # of a first look at least
 _UNTIMED = 8  # steps of a program that is not timed, between two looks at how far it is
-_SLOW = 3  # times as long for a program of slow steps
-_LOOKS = 10  # times the seconds of a look may pass until a next step: a program may evaluate its model, or hang
+_SLOW, _SLOW_EVENTS = 3, 8  # times as long at most for a program of slow steps, of which fewer are enough
+_FEW_CORES, _SLOW_START = 2, 4.0  # cores, and seconds
+_CLEAR = 2.0  # seconds are enough of the steps of an optimizer, which count before all others, and of known calls
 _FEW, _MANY = 3, 8  # runs that are recorded side by side on few cores, and at most
 
 Job = tuple[Variant, Recording]  # what is to be recorded, and how
@@ -42,7 +48,8 @@ class Recorded:
     `counts`, `loaders` and `modules` are what the shim counted of its plan. `last` is the step that it had leave to go
     to; `unseen` names places with fixes that it had never left by then. `files` holds copies of the files that it wrote
     below its folders, None for those that it removed, and `elsewhere` the paths of others. `stuck` says how it hung.
-    The memory has `room` for so many runs like it, as far as is known.
+    Where it `is_cut`, time was up before that step, and `last` is the last one that was recorded. The memory has `room`
+    for so many runs like it, as far as is known.
     """
 
     folder: Path
@@ -58,6 +65,7 @@ class Recorded:
     last: int = 0
     unseen: tuple[str, ...] = ()
     room: int = _FEW
+    is_cut: bool = False
 
     @property
     def beside(self) -> int:
@@ -67,11 +75,42 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Course:
-    """Runs variants of a program; a guardian cleans up if this process is killed."""
+    """Runs variants of a program within a budget; a guardian cleans up if this process is killed.
+
+    Its processes are forks of one that has imported `libraries`, unless these are None. Recordings may run
+    `side_by_side`, or else one after the other.
+    """
 
     program: Program
     guardian: Guardian
     seed: int = 0
+    budget: Budget = field(default_factory=partial(Budget, math.inf))
+    ledger: Ledger = field(default_factory=Ledger)
+    libraries: tuple[str, ...] | None = ()
+    side_by_side: bool = True
+
+    def prepare(self) -> None:
+        """Begin to import what all starts need, while something else is done."""
+        forks.begin(os.environ, self.libraries)
+        if available_cores() > _FEW_CORES:
+            forks.begin({**os.environ, **PATIENT}, self.libraries)
+
+    def after(self, look: Look) -> Course:
+        """The course as it is best for a program that has been looked at.
+
+        Programs beside each other must wait without taking the cores from others, which is said to libraries as they
+        are imported: on few cores, that pays for a program which starts slowly itself.
+        """
+        return replace(self, side_by_side=available_cores() > _FEW_CORES or look.start > _SLOW_START)
+
+    def prepared(self, *, recording: bool = False) -> None:
+        """Wait for what is imported before all starts, or those of recordings: it is no part of any of them."""
+        self.ledger.enter("imports")
+        forks.address({**os.environ, **(PATIENT if recording and self.side_by_side else {})}, self.libraries)
+
+    def within(self, budget: Budget) -> Course:
+        """The course, whose programs are stopped at the end of this budget."""
+        return replace(self, budget=self.budget.part(budget.left))
 
     def running(self, variant: Variant, unit: str, **orders: Any) -> Running:
         """A fresh process of a variant, under further `orders`."""
@@ -79,9 +118,10 @@ class Course:
             "journal": str(self.guardian.journal),
             "roots": (str(self.program.folder), variant.plan.root),
             "ours": (str(self.guardian.folder), variant.plan.store),
+            "side_by_side": self.side_by_side,
         }
         given = Orders(unit, **{"seed": self.seed, **folders, **orders})
-        return Running(self.program, variant, given, self.guardian)
+        return Running(self.program, variant, given, self.guardian, self.budget, self.ledger, self.libraries)
 
     @contextmanager
     def undone(self) -> Iterator[None]:
@@ -91,41 +131,54 @@ class Course:
         finally:
             put_back(self.guardian.journal)
 
-    def look(self, variant: Variant, seconds: float, patience: float) -> Look:
-        """Run for about so many seconds after the first step, for which there is the `patience`, and note all steps.
+    def look(self, variant: Variant, seconds: float) -> Look:
+        """Run for about so many seconds after the first step, and note all steps.
 
-        Raises ProgramEnded, NoProgress.
+        Raises ProgramEnded, and TimeUp before the first step.
         """
         begin = time.monotonic()
         passages: list[Passage] = []
-        start, is_whole = 0.0, False
+        start = last = 0.0
+        is_whole = False
         with self.undone(), self.running(variant, "") as running:
             try:
-                passages.append(Passage(running.advance(1, patience).kind, 0.0))
-                start = time.monotonic() - begin
-                later = max(longest(start), _LOOKS * seconds)
-                while _goes_on(time.monotonic() - begin - start, len(passages), seconds):
-                    arrival = running.advance(len(passages) + 1, later)
+                passages.append(Passage(running.advance(1, math.inf).kind, 0.0))
+                start = last = time.monotonic() - begin
+                while self._goes_on(last - start, passages, seconds):
+                    arrival = running.advance(len(passages) + 1, start + _SLOW * seconds - last)
                     passages.append(Passage(arrival.kind, arrival.seconds))
+                    last = time.monotonic() - begin
             except ProgramEnded as ended:
                 if ended.code:
                     raise
-                is_whole = True
-                start = start or time.monotonic() - begin
-            return Look(start, tuple(passages), is_whole, running.platforms)
+                is_whole, last = True, time.monotonic() - begin
+                start = start or last
+            except (NoProgress, TimeUp):
+                if not passages:
+                    raise
+            return Look(start, tuple(passages), is_whole, running.platforms, time.monotonic() - begin - last)
 
-    def tune(self, variant: Variant, seconds: float, patience: float) -> list[str]:
+    def _goes_on(self, elapsed: float, passages: Sequence[Passage], seconds: float) -> bool:
+        """Whether a first look of about so many seconds has not seen enough; of slow steps it sees a few more."""
+        kinds = {each.kind for each in passages[-_EVENTS:]}
+        if elapsed >= _CLEAR and len(passages) >= _EVENTS and (OPTIMIZER in kinds or self.program.kind is Kind.CALL):
+            return False
+        return elapsed < seconds or (len(passages) < _SLOW_EVENTS and elapsed < _SLOW * seconds)
+
+    def tune(self, variant: Variant, seconds: float) -> list[str]:
         """Run a variant that tunes its loaders until it has, or for so many seconds; return what it found.
 
-        Raises NoProgress, and ProgramEnded where it fails.
+        Raises ProgramEnded where it fails.
         """
         with self.undone(), self.running(variant, "") as running:
             try:
-                step = running.advance(1, patience).step
+                step = running.advance(1, math.inf).step
                 end = time.monotonic() + seconds
                 while time.monotonic() < end and any(each.is_pending for each in made(Path(running.folder))):
                     step += _UNTIMED
-                    running.advance(step, patience)
+                    running.advance(step, end - time.monotonic())
+            except (NoProgress, TimeUp):
+                pass
             except ProgramEnded as ended:
                 if ended.code:
                     raise
@@ -143,8 +196,10 @@ class Course:
         """Run the first `steps` steps of each job, or all that there are, and record what they compute.
 
         So many run `beside` each other. From there they go `further`. What fails beside others, as for want of memory,
-        is run again by itself, unless it hangs where the original comes through; so is all that writes files.
+        is run again by itself, unless it hangs where the original comes through; so is all that writes files. What the
+        time is up for is cut.
         """
+        beside = beside if self.side_by_side else 1
         groups = [jobs[start : start + beside] for start in range(0, len(jobs), beside)]
         return [run for group in groups for run in self._recorded(group, unit, steps, patience, further)]
 
@@ -164,11 +219,13 @@ class Course:
                 runs = [_seen(running, recording, steps, patience, further) for running, (_, recording) in pairs]
             files = written(self.guardian.journal, Path(jobs[0][1].folder) / "files")  # now that nobody can write
             beyond = elsewhere(self.guardian.journal)
-        came_through = any(job.name == ORIGINAL and not run.stuck for (job, _), run in zip(jobs, runs, strict=True))
+        originals = (run for (job, _), run in zip(jobs, runs, strict=True) if job.name == ORIGINAL)
+        came_through = any(not run.stuck and not run.is_cut for run in originals)
         for place, running in enumerate(begun):
             output, errors = running.output.text, running.errors.text  # all of it, now that nobody is left to print
             run = runs[place] = replace(runs[place], output=output, errors=errors, files=files, elsewhere=beyond)
-            if len(jobs) > 1 and (files or beyond or run.code or (run.stuck and not came_through)):
+            fails_beside = run.code or (run.stuck and not came_through)
+            if len(jobs) > 1 and (files or beyond or fails_beside) and self.budget.left:
                 shutil.rmtree(run.folder)
                 (runs[place],) = self._recorded([jobs[place]], unit, steps, patience, further)
         return runs
@@ -176,7 +233,7 @@ class Course:
 
 def _seen(running: Running, recording: Recording, steps: int, patience: float, further: Further) -> Recorded:
     """Run to the last step, and return all but what the run prints and writes."""
-    code, stuck, last, room = None, "", steps, _FEW
+    code, stuck, last, room, is_cut = None, "", steps, _FEW, False
     unseen: tuple[str, ...] = ()
     try:
         arrival = running.advance(steps, patience)
@@ -188,19 +245,16 @@ def _seen(running: Running, recording: Recording, steps: int, patience: float, f
         code = ended.code
     except NoProgress as error:
         stuck = str(error)
+    except TimeUp:
+        is_cut, last = True, recorded(Path(recording.folder))
     folder = Path(running.folder)
     counts = {each.name: each.times for each in tallied(folder, FIXES)}
     loaders, modules = tuple(made(folder)), tuple(tallied(folder, COMPILE))
-    folder = Path(recording.folder)
-    return Recorded(folder, code, "", "", counts, loaders, modules, stuck=stuck, last=last, unseen=unseen, room=room)
+    seen = Recorded(Path(recording.folder), code, "", "", counts, loaders, modules, stuck=stuck, last=last)
+    return replace(seen, unseen=unseen, room=room, is_cut=is_cut)
 
 
 def _room(running: Running, arrival: Arrival) -> int:
     """How many processes like this one the memory of the host and of its device can hold."""
     others = psutil.virtual_memory().available // max(processes.memory(running.folder), 1)
     return min(1 + others, int(1 / arrival.device_share) if arrival.device_share else _MANY)
-
-
-def _goes_on(elapsed: float, events: int, seconds: float) -> bool:
-    """Whether a first look of about so many seconds has not seen enough; of slow steps it sees a few more."""
-    return elapsed < seconds or (events < _EVENTS and elapsed < _SLOW * seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
@@ -36,6 +37,24 @@ _LOOKS = {
 }
 
 
+def advice(verdict: Verdict) -> str:
+    """What to do now, in one sentence."""
+    outcome, kept = verdict.outcome, sum(fix.kept for fix in verdict.fixes)
+    again = f"Verify again with --budget {duration(verdict.longer)}" if verdict.longer else ""
+    if outcome is Outcome.FASTER:
+        won = "the fix" if kept == 1 else f"the {kept} fixes"
+        return f"Apply {won}: perflint fix --apply --verified"
+    if outcome is Outcome.FAILED:
+        return f"{again}, or less data." if again else "Have the program run by itself first."
+    if outcome is Outcome.UNSURE and verdict.strangers:
+        return "Verify again when nobody else uses the GPU."
+    if outcome is Outcome.UNSURE and again:
+        return f"{again}."
+    if outcome is Outcome.UNCHECKED and again and verdict.is_cut:
+        return f"{again}."
+    return "Keep the program as it is."
+
+
 def sentence(verdict: Verdict) -> str:
     """The verdict in one sentence."""
     outcome = verdict.outcome
@@ -53,7 +72,7 @@ def sentence(verdict: Verdict) -> str:
     over = "" if reach.is_whole or not reach.steps else f" over the first {count(reach.steps, 'step')}"
     same = f"the patched program {_LIKENESS[verdict.likeness.grade]}{over}"
     if verdict.speed is None:
-        return f"Can't tell: {same}, but its speed was not measured."
+        return f"Can't tell: {same}, but there was no time to measure its speed."
     if verdict.strangers:
         others = ", ".join(map(str, verdict.strangers))
         return f"Can't tell: {same}, but how fast it is can't be measured while others use the GPU: {others}."
@@ -62,7 +81,14 @@ def sentence(verdict: Verdict) -> str:
         Outcome.FASTER: f"Faster: {same} and is {as_fast}.",
         Outcome.SLOWER: f"Rejected: {same} but is only {as_fast}.",
         Outcome.LEVEL: f"Nothing to gain: {same} and is {as_fast}.",
-    }.get(outcome, f"Can't tell: {same} and is {as_fast}, which may be noise: a longer race may tell.")
+    }.get(outcome, f"Can't tell: {same} and is {as_fast}, which may be noise.")
+
+
+def spent(verdict: Verdict) -> Iterator[str]:
+    """Where the time went, a line for each part."""
+    for each in verdict.spent:
+        starts = f", {each.starting:.1f} s of it for {count(each.starts, 'start')}" if each.starts else ""
+        yield f"{each.part}: {each.seconds:.1f} s{starts}"
 
 
 def closed(text: str) -> str:
@@ -75,6 +101,11 @@ def ratio_with_interval(estimate: Estimate) -> str:
     if math.isinf(estimate.high):
         return f"{ratio(estimate.ratio)} (from {count(estimate.rounds, 'round')} only)"
     return f"{ratio(estimate.ratio)} ({_number(estimate.low)} to {_number(estimate.high)})"
+
+
+def duration(value: float) -> str:
+    """A budget as it is typed, such as `90s` or `5m`."""
+    return f"{value / 60:.0f}m" if value % 60 == 0 else f"{value:.0f}s"
 
 
 def ratio(value: float) -> str:
@@ -139,18 +170,20 @@ def figures(verdict: Verdict) -> Iterator[Figure]:
 
 
 def summary(verdict: Verdict, style: Style, height: int = _HEIGHT) -> str:
-    """The summary on the terminal, of at most `height` lines, none wider than the terminal."""
-    width = style.width or _WIDTH
+    """The summary: on the terminal, of at most `height` lines, none wider than that; in a file, with nothing cut."""
+    width = style.width or sys.maxsize
+    height = height if style.width else sys.maxsize
     device = f"on {verdict.device}" if verdict.device else ""
     torch = f"torch {verdict.environment['torch']}" if "torch" in verdict.environment else ""
     where = ", ".join(filter(None, [device, torch, verdict.date[:10]]))
     look = _LOOKS.get(verdict.outcome, "bold red")
-    words = wrap(printable(sentence(verdict)), width, max_lines=_SENTENCE, placeholder=_CUT)
-    head = [style.paint("bold", _cropped(verdict.program, width)), _cropped(where, width)]
-    head += (style.paint(look, _cropped(line, width)) for line in words)
+    most = _SENTENCE if style.width else None
+    words = wrap(printable(sentence(verdict)), style.width or _WIDTH, max_lines=most, placeholder=_CUT)
+    head = [style.paint(look, _cropped(advice(verdict), width))]
+    head += (_cropped(line, width) for line in (*words, verdict.program, where))
     rows = (f"  {each.name:<11}  {each.before:>7} -> {each.after:<7}  {each.note}" for each in figures(verdict))
     measured = [_cropped(row.rstrip(), width) for row in rows]
-    excluded = [_cropped(line, width) for line in _excluded(verdict.excluded)]
+    excluded = [_cropped(line, width) for line in _excluded(verdict.excluded, most=_EXCLUDED if style.width else None)]
     room = height - sum(len(block) + 1 for block in (head, measured, excluded) if block)
     blocks = (head, measured, _fixes(verdict.fixes, style, width, room), excluded)
     return "\n".join("".join(f"{line}\n" for line in block) for block in blocks if block)
@@ -166,23 +199,24 @@ def _fixes(fixes: Sequence[FixVerdict], style: Style, width: int, room: int) -> 
     shown = ordered if len(ordered) < room else ordered[: room - 2]
     for fix in shown:
         mark = style.paint("green", "+") if fix.kept else style.paint("red", "-")
-        lines.append(f"  {mark} {_cropped(_fix(fix), width - 4)}")
+        lines.append(f"  {mark} {_cropped(_fix(fix, whole=not style.width), width - 4)}")
     if len(shown) < len(ordered):
         lines.append(f"    and {len(ordered) - len(shown)} more in the report")
     return lines
 
 
-def _fix(fix: FixVerdict) -> str:
+def _fix(fix: FixVerdict, *, whole: bool) -> str:
     gain = ratio(fix.gain.ratio) if fix.gain else "-"
     rule, _, path = printable(fix.place).partition(" ")
     room = max(_PLACE - cells(rule) - 1, _LEAST_PATH)
-    shown = f"{rule} {crop(path, max(0, cells(path) - room), room)}"  # a path's end tells more than its beginning
+    end = path if whole else crop(path, max(0, cells(path) - room), room)  # which tells more than its beginning
+    shown = f"{rule} {end}"
     kept = f"{fix.likeness.grade}, gains with others" if fix.is_joint else str(fix.likeness.grade)
     return f"{gain:>6}  {shown}  {kept if fix.kept else fix.reason}"
 
 
-def _excluded(sentences: Sequence[str]) -> list[str]:
-    shown = sentences[:_EXCLUDED] if len(sentences) > _EXCLUDED + 1 else sentences
+def _excluded(sentences: Sequence[str], most: int | None) -> list[str]:
+    shown = sentences[:most] if most and len(sentences) > most + 1 else sentences
     more = [f"and {len(sentences) - len(shown)} more in the report"] if len(shown) < len(sentences) else []
     return ["excluded", *(f"  {line}" for line in (*shown, *more))] if sentences else []
 

@@ -11,7 +11,8 @@ from math import ceil
 from perflint.engine.rule import Safety
 from perflint.verify import statistics
 from perflint.verify.agent.timeline import Timeline
-from perflint.verify.grade import Grade, Likeness, Outcome
+from perflint.verify.budget import Spent
+from perflint.verify.grade import NO_TIME, Grade, Likeness, Outcome
 from perflint.verify.statistics import ORIGINALS, PATCHED, Estimate, Samples
 
 _UNCHECKED = Likeness(Grade.UNKNOWN)
@@ -142,7 +143,8 @@ class Verdict:
     `samples` are of the last race, that of the patch; those of the races that chose its fixes are `earlier`. `warm_up`
     steps came before the first measured one. `excluded` says in sentences what was left out or disturbed the
     measurement; `failure`, why there is no verdict. `readings` are of the GPUs during the race; with `strangers` on
-    them, speed can't be measured.
+    them, speed can't be measured. A budget of `longer` seconds may tell what this one has left open; `spent` is what
+    each part took.
     """
 
     program: str
@@ -165,6 +167,8 @@ class Verdict:
     readings: tuple[Reading, ...] = ()
     strangers: tuple[Stranger, ...] = ()
     reach: Reach = Reach()
+    longer: float = 0.0
+    spent: tuple[Spent, ...] = ()
 
     @cached_property
     def speed(self) -> Estimate | None:
@@ -210,10 +214,18 @@ class Verdict:
         return statistics.speed(self.speed, self.floor) if self.speed and not self.strangers else Outcome.UNSURE
 
     @property
+    def is_cut(self) -> bool:
+        """Whether it is for want of time that results could not be compared."""
+        return any(NO_TIME in each.evidence for each in (self.own, self.likeness))
+
+    @property
     def step_seconds(self) -> tuple[float, float] | None:
-        """The median time of a step before and after; None where one was not measured."""
-        before, after = (statistics.step_seconds(self.samples, variants) for variants in (ORIGINALS, [PATCHED]))
-        return (before, after) if before is not None and after is not None else None
+        """The median time of a step of the original, and by how much faster the patch is, its own; None without both.
+
+        Medians of both may contradict the ratio, which is of pairs: a machine that others share is slower for a while.
+        """
+        before = statistics.step_seconds(self.samples, ORIGINALS)
+        return (before, before / self.speed.ratio) if before is not None and self.speed else None
 
     @property
     def break_even_steps(self) -> int | None:

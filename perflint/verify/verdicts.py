@@ -18,7 +18,7 @@ from perflint.engine.errors import UserError
 from perflint.engine.results import Diagnostic, RunResult
 from perflint.project.patch import ANY, Place
 from perflint.verify.grade import Outcome
-from perflint.verify.summary import ratio_with_interval, sentence
+from perflint.verify.summary import advice, ratio_with_interval, sentence
 from perflint.verify.verdict import FixVerdict, Verdict
 
 VERSION = 1
@@ -81,6 +81,7 @@ def _project(file: Path) -> Path:
 def as_object(verdict: Verdict) -> dict[str, Any]:
     """The verdict as an object of the file."""
     result = {
+        "advice": advice(verdict),
         "sentence": sentence(verdict),
         "outcome": verdict.outcome,
         "is_same": verdict.is_same,

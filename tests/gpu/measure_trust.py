@@ -141,7 +141,7 @@ def identical(name: str, device: str, guardian: Guardian, seconds: float, pairs:
     plan = Plan(str(WORKLOADS), {}, (), (), {}, False, False, str(guardian.folder))
     course = Course(Program(Kind.SCRIPT, str(WORKLOADS / f"{name}.py"), tuple(typed), guardian.folder), guardian)
     begin = time.monotonic()
-    look = course.look(Variant(ORIGINAL, plan), 2.0, 120.0)
+    look = course.look(Variant(ORIGINAL, plan), 2.0)
     usual = sorted(look.steps)[len(look.steps) // 2]
     protocol = Protocol(OPTIMIZER, 10, max(1, round(0.25 / usual)), pairs, 1000, 0, 120.0)
     left = seconds - (time.monotonic() - begin)

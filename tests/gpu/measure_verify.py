@@ -81,7 +81,7 @@ def raced(
         keys = [key for key in variants.fixes if not verdict or (key.path, key.line, key.rule, key.title) in kept]
         original, patched = variants.with_fixes(BEFORE, ()), variants.with_fixes(PATCH, keys)
         course = Course(Program(Kind.SCRIPT, path.name, tuple(typed), folder), guardian)
-        look = course.look(original, budget / 10, 600.0)
+        look = course.look(original, budget / 10)
         samples = race(
             course, [original, patched, _by_hand(path, original)], Schedule(look).protocol(3, budget), lambda _: False
         )

@@ -16,21 +16,26 @@ from tests.fixture_cases import FIXTURES, load
 STEPS = 100
 
 
-def train(report: Any) -> list[str]:
-    """What is said of some steps of training."""
+def train(report: Any, mode: str | int = "default") -> list[str]:
+    """What is said of some steps of training, in which waits for the device are treated by `mode`."""
     torch.manual_seed(0)
     said = list[str]()
     model = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(8)), torch.nn.Linear(256, 1)).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     inputs = torch.randn(64, 256, device="cuda")
-    for step in range(STEPS):
-        loss = model(inputs).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        report(said, step, loss)
-        loss.detach().zero_()
-    flush()
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode(mode)
+    try:
+        for step in range(STEPS):
+            loss = model(inputs).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            report(said, step, loss)
+            loss.detach().zero_()
+        flush()
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
     return said
 
 
@@ -41,13 +46,7 @@ def test_no_step_waits_and_the_text_is_the_same() -> None:
     def deferred(said: list[str], step: int, loss: torch.Tensor) -> None:
         later(lambda loss, step=step: said.append(f"{step}: {loss.item():.6f}"), loss)
 
-    expected = train(at_once)
-    before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        assert train(deferred) == expected
-    finally:
-        torch.cuda.set_sync_debug_mode(before)
+    assert train(deferred, "error") == train(at_once)
 
 
 def test_reports_are_put_off() -> None:

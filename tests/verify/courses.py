@@ -11,7 +11,6 @@ from subprocess import CompletedProcess
 from perflint.engine.line_map import line_map
 from perflint.engine.rule import Safety
 from perflint.shim.plan import PatchedFile, Plan, digest
-from perflint.verify import running
 from perflint.verify.agent.steps import OPTIMIZER
 from perflint.verify.grade import Likeness
 from perflint.verify.messages import Kind, Program, Variant
@@ -22,15 +21,11 @@ from perflint.verify.runs import Course
 from tests import forks
 
 PROGRAMS = Path(__file__).parents[2] / "fixtures" / "verify"
-_FORKED = "from {name} import {part}; from tests import forks; {part}.subprocess = forks"
-_COMMAND = f"{_FORKED}; from perflint.__main__ import main; main()".format(
-    name=running.__package__, part=running.__name__.rpartition(".")[2]
-)
 
 
 def verify(folder: Path, *arguments: str) -> CompletedProcess[str]:
-    """Run the command `verify`, in whose hands programs are forks."""
-    return forks.run([sys.executable, "-c", _COMMAND, "verify", *arguments], cwd=folder)
+    """Run the command `verify`."""
+    return forks.run([sys.executable, "-m", "perflint", "verify", *arguments], cwd=folder)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from perflint.verify.statistics import AGAIN, ORIGINAL, PATCHED
 from tests.verify.courses import PROGRAMS, verify
 
 WORKLOADS = PROGRAMS.parent / "workloads"
-QUICK = ("--budget", "5s", "--pairs", "3", "--window", "2", "--horizon", "6")
+QUICK = ("--budget", "30s", "--rounds", "3", "--pairs", "3", "--window", "2", "--horizon", "6")
 
 
 def copied(program: Path, folder: Path) -> str:
@@ -46,6 +46,7 @@ def test_a_lifted_loop_is_verified_from_first_look_to_report(tmp_path: Path) -> 
         assert side.timeline is not None and side.timeline.lanes == (HOST, LOADER)
         assert side.timeline.share(HOST) + side.timeline.share(LOADER) == pytest.approx(1)
     assert "<html" in (tmp_path / ".perflint" / "report.html").read_text(encoding="utf-8")
+    assert (tmp_path / ".perflint" / ".gitignore").read_text() == "*\n"
 
 
 def test_where_there_is_no_fix_nothing_is_run(tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from perflint.shim.plan import Plan
+from perflint.verify.budget import Budget
 from perflint.verify.contest import Contest, Settled
 from perflint.verify.grade import Grade
 from perflint.verify.messages import Variant
-from perflint.verify.protocol import Budget, Protocol
+from perflint.verify.protocol import Protocol
 from perflint.verify.race import Enough, Race, Start
 from perflint.verify.running import Fault
 from perflint.verify.statistics import ORIGINALS, PATCHED, Samples, against_original, only

@@ -7,13 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
 from perflint.verify import examine
+from perflint.verify.budget import Budget
 from perflint.verify.examine import Examination
 from perflint.verify.grade import Grade, Likeness
-from perflint.verify.protocol import Budget
 from perflint.verify.runs import Recorded
 from perflint.verify.verdict import Reach
 from tests.verify.verdicts import fix
@@ -50,8 +51,10 @@ def test_fixes_are_blamed_that_are_wrong_alone_or_else_all_that_are_so_together(
         with_fixes=lambda name, keys: "".join(keys),
         holds=lambda variant, key: variant == "C" or "C" not in variant,
     )
-    examination = Examination(*cast(Any, (None, variants, Budget(60.0), Path(), lambda _: None, None)))
-    records = SimpleNamespace(standard=SimpleNamespace(run=RUN))
-    vars(examination).update(_records=records, _protocol=None, _keys={name: name for name in "ABCD"})
+    examination = Examination(*cast(Any, (Mock(), variants, Budget(60.0), Path(), lambda _: None, None)))
+    records = SimpleNamespace(standard=SimpleNamespace(run=RUN), one=1.0)
+    vars(examination).update(
+        _records=records, _comparing=Budget(60.0), _protocol=None, _keys={name: name for name in "ABCD"}
+    )
     assert "".join(sorted(examination._wrong_later(FIXES))) == blamed
     assert examination._reach == Reach(400)

@@ -38,6 +38,11 @@ def test_a_program_that_starts_slowly_has_fewer_rounds_but_never_less_than_three
     assert Schedule(look(step=0.02, start=300.0)).protocol(3, 600.0).rounds == 3
 
 
+def test_where_starts_take_most_of_the_time_they_are_not_timed_one_by_one() -> None:
+    schedule = Schedule(look(step=0.02, start=8.0))
+    assert [schedule.protocol(3, seconds).times_starts for seconds in (40.0, 400.0)] == [False, True]
+
+
 def test_the_windows_of_a_short_program_fit_into_it() -> None:
     protocol = Schedule(look(step=0.02, steps=40, whole=True)).protocol(3, 600.0)
     assert protocol.warm_up + protocol.pairs * protocol.window <= 40

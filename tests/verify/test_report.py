@@ -108,7 +108,7 @@ def test_the_report_says_what_the_verdict_says() -> None:
     text = " ".join(_elements(page(made)).text.split())
     assert sentence(made) in text
     assert "1 of 2 fixes kept" in text
-    for value in ("NVIDIA H200", "31 % →to 96 %", "2.03 GB →to 1.49 GB", "won back after 298 steps"):
+    for value in ("NVIDIA H200", "31 % →to 96 %", "2.03 GB →to 1.49 GB", "won back after 301 steps"):
         assert value in text
     assert "2 of 40 windows, in which the patched program captured a graph." in text
 

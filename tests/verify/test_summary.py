@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from rich.cells import cell_len
 
 from perflint.engine.rule import Safety
 from perflint.report.style import Style
-from perflint.verify.grade import Grade, Likeness
-from perflint.verify.statistics import Samples
-from perflint.verify.summary import summary
-from perflint.verify.verdict import Side, Verdict
+from perflint.verify.budget import Spent
+from perflint.verify.grade import NO_TIME, Grade, Likeness
+from perflint.verify.statistics import AGAIN, ORIGINAL, PATCHED, Samples, Window
+from perflint.verify.summary import spent, summary
+from perflint.verify.verdict import Side, Stranger, Verdict
 from tests.verify.verdicts import fix, verdict
 
 FORTY = tuple(fix(number) for number in range(40))
@@ -22,13 +24,14 @@ ODD = fix(name="odd", path="\u202e<b>\udcff\x1b[31m/" + "very/long/" * 40 + "tra
 def test_a_summary_says_what_came_of_it_what_was_measured_and_which_fixes_earned_it() -> None:
     lines = summary(verdict(), Style()).splitlines()
     assert lines == [
-        "train.py --epochs 1",
-        "on NVIDIA H200, torch 2.11.0, 2026-11-21",
+        "Apply the fix: perflint fix --apply --verified",
         "Faster: the patched program gives bitwise the same results and is 1.50x (1.48 to",
         "1.52) as fast.",
+        "train.py --epochs 1",
+        "on NVIDIA H200, torch 2.11.0, 2026-11-21",
         "",
-        "  step         20.0 ms -> 13.3 ms  1.50x (1.48 to 1.52), noise 0.5 %",
-        "  set-up        12.0 s -> 14.0 s   won back after 298 steps",
+        "  step         20.0 ms -> 13.4 ms  1.50x (1.48 to 1.52), noise 0.5 %",
+        "  set-up        12.0 s -> 14.0 s   won back after 301 steps",
         "  GPU memory   2.03 GB -> 1.49 GB  at its peak",
         "  host memory  3.10 GB -> 3.20 GB  at its peak",
         "  GPU busy        31 % -> 96 %     of the time",
@@ -42,7 +45,7 @@ def test_a_summary_says_what_came_of_it_what_was_measured_and_which_fixes_earned
     ]
 
 
-@pytest.mark.parametrize("width", [40, 80, None, 200])
+@pytest.mark.parametrize("width", [40, 80, 200])
 @pytest.mark.parametrize(
     "made",
     [
@@ -56,29 +59,85 @@ def test_a_summary_says_what_came_of_it_what_was_measured_and_which_fixes_earned
     ],
     ids=["won", "12x", "unfixed", "forty", "odd", "failed", "nothing measured"],
 )
-def test_a_summary_fits_one_screen_and_never_breaks_it(made: Verdict, width: int | None) -> None:
+def test_a_summary_fits_one_screen_and_never_breaks_it(made: Verdict, width: int) -> None:
     for color in (False, True):
         text = summary(made, Style(color=color, width=width))
         text.encode()
         lines = re.sub(r"\x1b\[[\d;]*m", "", text).splitlines()
         assert len(lines) <= 22
-        assert all(cell_len(line) <= (width or 80) for line in lines), lines
+        assert all(cell_len(line) <= width for line in lines), lines
         assert all(line.isprintable() for line in lines)
 
 
+def test_nothing_is_cut_in_a_file() -> None:
+    long = fix(path="/" + "very/long/" * 40 + "train.py", reason="no gain " * 40)
+    told = tuple(f"{number} other programs used the GPU " * 9 for number in range(9))
+    made = replace(verdict(excluded=told, failure="the words " + "are many " * 90), fixes=(*FORTY, long))
+    text = summary(made, Style())
+    assert "..." not in text and "more in the report" not in text
+    assert all(each.strip() in text for each in (*told, long.reason))
+    assert " ".join(text.split()).count("are many") == 90
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (
+            replace(verdict(), fixes=(fix(kept=True), fix(1, kept=True))),
+            "Apply the 2 fixes: perflint fix --apply --verified",
+        ),
+        (verdict(0.7), "Keep the program as it is."),
+        (verdict(1.0, longer=240.0), "Keep the program as it is."),
+        (verdict(samples=Samples(), longer=240.0), "Verify again with --budget 4m."),
+        (
+            verdict(strangers=(Stranger("", "12", "python"),), longer=240.0),
+            "Verify again when nobody else uses the GPU.",
+        ),
+        (verdict(likeness=Likeness(Grade.DIFFERENT), longer=240.0), "Keep the program as it is."),
+        (verdict(likeness=Likeness(Grade.UNKNOWN, (NO_TIME,)), longer=90.0), "Verify again with --budget 90s."),
+        (verdict(likeness=Likeness(Grade.UNKNOWN), longer=90.0), "Keep the program as it is."),
+        (verdict(failure="it came to no step", longer=90.0), "Verify again with --budget 90s, or less data."),
+        (verdict(failure="it ended with exit code 1"), "Have the program run by itself first."),
+    ],
+)
+def test_the_first_line_says_what_to_do_now(made: Verdict, told: str) -> None:
+    assert summary(made, Style()).splitlines()[0] == told
+
+
+def test_the_times_of_a_step_and_their_ratio_tell_the_same() -> None:
+    """Its windows come in pairs: between the first of them and the last, others made the machine four times as slow."""
+    slow = ((1, 1.0), (2, 1.0), (3, 1.0), (4, 4.0), (5, 4.0))
+    windows = [
+        Window(name, round_, number, pace * (0.5 if name == PATCHED else 1.0), 1)
+        for round_ in range(3)
+        for number, pace in slow
+        for name in (ORIGINAL, AGAIN, *([PATCHED] if round_ or number > 3 else []))
+    ]
+    made = verdict(samples=Samples(tuple(windows)))
+    assert made.speed is not None and made.step_seconds is not None
+    before, after = made.step_seconds
+    assert before / after == pytest.approx(made.speed.ratio)
+
+
+def test_where_the_time_went_is_told_by_its_parts() -> None:
+    made = verdict(spent=(Spent("finding fixes", 1.23), Spent("race", 30.0, 9, 4.5)))
+    assert [*spent(made)] == ["finding fixes: 1.2 s", "race: 30.0 s, 4.5 s of it for 9 starts"]
+
+
 def test_where_there_is_no_room_the_fixes_that_are_kept_come_first() -> None:
-    text = summary(verdict(fixes=FORTY), Style())
+    text = summary(verdict(fixes=FORTY), Style(width=80))
     assert re.search(r"1 of 40 fixes kept\n  \+  1\.\d\dx  item-in-loop train.py:10  bitwise\n", text)
     assert re.search(r"and 3\d more in the report\n", text)
 
 
 def test_the_end_of_a_long_path_is_shown() -> None:
-    assert "train.py:10  it never ran" in summary(verdict(fixes=(ODD, fix(1))), Style())
+    assert "train.py:10  it never ran" in summary(verdict(fixes=(ODD, fix(1))), Style(width=80))
 
 
 def test_the_rule_is_shown_beside_a_long_path() -> None:
     long = fix(path="/" + "very/long/" * 40 + "train.py")
-    assert re.search(r"item-in-loop \.\.\.\S*/train\.py:10  bitwise", summary(verdict(fixes=(long, fix(1))), Style()))
+    text = summary(verdict(fixes=(long, fix(1))), Style(width=80))
+    assert re.search(r"item-in-loop \.\.\.\S*/train\.py:10  bitwise", text)
 
 
 def test_ten_fixes_fit_on_a_screen() -> None:
@@ -88,12 +147,12 @@ def test_ten_fixes_fit_on_a_screen() -> None:
 
 def test_what_is_cut_says_so_at_the_end_of_a_word() -> None:
     made = verdict(program=f"train.py {'--word ' * 20}", failure="the words " + "are many " * 40, fixes=(fix(1),))
-    program, _, *words = summary(made, Style()).split("\n\n")[0].splitlines()
+    _, *words, program, _ = summary(made, Style(width=80)).split("\n\n")[0].splitlines()
     assert re.fullmatch(r"train\.py( --word)+ \.\.\.", program)
     assert len(words) == 4
     assert re.search(r" (are|many) \.\.\.$", words[-1])
     path = verdict(failure="failed", fixes=(fix(1),), program=f"--file {'/folder' * 20}")
-    assert re.fullmatch(r"--file (/folder)+\S*\.\.\.", summary(path, Style()).splitlines()[0])
+    assert re.fullmatch(r"--file (/folder)+\S*\.\.\.", summary(path, Style(width=80)).splitlines()[2])
 
 
 def test_a_dropped_fix_says_why() -> None:
@@ -109,5 +168,5 @@ def test_what_was_not_measured_is_not_spoken_of() -> None:
 
 
 def test_color_tells_a_gain_from_a_loss() -> None:
-    assert "\x1b[1;32mFaster" in summary(verdict(), Style(color=True))
-    assert "\x1b[1;31mRejected" in summary(verdict(0.7), Style(color=True))
+    assert "\x1b[1;32mApply" in summary(verdict(), Style(color=True))
+    assert "\x1b[1;31mKeep" in summary(verdict(0.7), Style(color=True))

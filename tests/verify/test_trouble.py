@@ -16,10 +16,11 @@ import pytest
 
 from perflint.verify import processes
 from perflint.verify.agent.steps import BATCH
+from perflint.verify.budget import Budget
 from perflint.verify.examine import Examination
 from perflint.verify.grade import Grade
 from perflint.verify.messages import Platform
-from perflint.verify.protocol import Budget, Look, Passage
+from perflint.verify.protocol import Look, Passage
 from perflint.verify.running import NoProgress, ProgramEnded
 from perflint.verify.statistics import ORIGINAL
 from tests.verify.courses import PROGRAMS, bench, course, original
@@ -38,13 +39,13 @@ ENDS = {
 @pytest.mark.parametrize("kind", ENDS)
 def test_how_a_program_has_failed_is_said(tmp_path: Path, kind: str) -> None:
     with course("trouble.py", kind) as races, pytest.raises(ProgramEnded) as ended:
-        races.look(original(tmp_path), 1.0, PATIENCE)
+        races.look(original(tmp_path), 1.0)
     assert str(ended.value).startswith(ENDS[kind])
 
 
 def test_a_program_without_a_step_is_not_checkable(tmp_path: Path) -> None:
     with course("trouble.py", "leaves") as races:
-        look = races.look(original(tmp_path), 1.0, PATIENCE)
+        look = races.look(original(tmp_path), 1.0)
     assert look.is_whole
     assert not look.passages
     with bench("trouble.py", tmp_path, "leaves", steps=1) as leaves:
@@ -111,7 +112,8 @@ def test_a_verifier_that_is_interrupted_leaves_nothing_behind(tmp_path: Path, nu
 
 def test_a_verdict_that_failed_says_on_which_device(tmp_path: Path) -> None:
     platform = Platform(0, 1, "NVIDIA H200", {"torch": "2.11.0"})
-    course = Mock(program="train.py")
+    course = Mock(program="train.py", budget=Budget(60.0))
+    course.within.return_value = course.after.return_value = course
     course.look.return_value = Look(1.0, (Passage(BATCH, 0.1),) * 9, is_whole=False, platforms=(platform,))
     course.record.side_effect = NoProgress(ORIGINAL, "hangs")
     variants = Mock(fixes=(Mock(),))

@@ -92,7 +92,7 @@ def test_workers_are_as_many_as_were_tuned(folder: Path) -> None:
     tuning = variants_of(project).tuning()
     assert tuning is not None
     with course(str(project / "tunes.py")) as races:
-        notes = races.tune(tuning, 60.0, 60.0)
+        notes = races.tune(tuning, 60.0)
     assert re.search(r"tunes\.py:32: 1 worker", "\n".join(notes))
     loaders = variants_of(project).whole.loaders[str(project / "tunes.py")]
     assert loaders[0].measured is not None

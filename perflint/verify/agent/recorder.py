@@ -51,6 +51,12 @@ class Read(NamedTuple):
         return self.samples or tuple(map("".join, zip(*self.columns, strict=True)))
 
 
+def recorded(folder: Path) -> int:
+    """The last step that all ranks have recorded in a folder."""
+    steps = {path: [int(each.stem) for each in path.glob("*.pt")] for path in (folder, *folder.glob("rank *"))}
+    return min(max(each, default=0) for each in steps.values())
+
+
 class _Step:
     """What has happened since the last step."""
 
@@ -142,7 +148,10 @@ class Recorder:
             self._write(self._number + 1, vars(self._step))
 
     def _write(self, number: int, content: dict[str, Any]) -> None:
-        self._save({**content, "step": self._number}, Path(self._recording.folder) / f"{number}.pt")
+        whole = Path(self._recording.folder) / f"{number}.pt"
+        part = whole.with_suffix(".part")  # the process may be ended at any time
+        self._save({**content, "step": self._number}, part)
+        part.replace(whole)
 
     def _content(self, state: State) -> dict[str, Any]:
         tensors = state.tensors()

@@ -1,6 +1,6 @@
 """Counts the steps of a program, and stops it at those that the verifier names.
 
-A step is a step of an optimizer, a batch of a loader, or a call of a function with fixes.
+A step is a step of an optimizer, a batch of a loader, a backward pass, or a call of a function with fixes.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from perflint.shim.hooks import before
+from perflint.shim.hooks import after, before
 from perflint.verify.agent.timeline import Observer
 from perflint.verify.messages import Arrival, Leave, Platform
 
-OPTIMIZER, BATCH, CALLS = "optimizer steps", "loader batches", "calls"
+OPTIMIZER, BATCH, BACKWARD, CALLS = "optimizer steps", "loader batches", "backward passes", "calls"
 NOTHING = "none"  # the kind that never happens
 _NESTED = " in calls"
 _SEVERAL = 6  # calls: fewer than can be timed
@@ -48,7 +48,7 @@ def unit_of(kinds: Iterable[str]) -> str:
     by_depth = sorted((kind for kind in numbers if kind.startswith(CALLS)), key=len)
     several = [kind for kind in by_depth if numbers[kind] >= _SEVERAL]
     most = sorted(by_depth, key=lambda kind: -numbers[kind])
-    return next((kind for kind in (OPTIMIZER, BATCH, *several, *most) if kind in numbers), "")
+    return next((kind for kind in (OPTIMIZER, BATCH, BACKWARD, *several, *most) if kind in numbers), "")
 
 
 class Steps:
@@ -62,12 +62,15 @@ class Steps:
         self._others = 0
 
     def watch(self) -> None:
-        """Count optimizer steps and batches from now on."""
+        """Count optimizer steps, batches and, for whoever needs neither, backward passes from now on."""
+        from torch import Tensor
         from torch.optim.optimizer import register_optimizer_step_post_hook
         from torch.utils.data.dataloader import _BaseDataLoaderIter as iterator
 
         register_optimizer_step_post_hook(self._stepped)
         iterator.__next__ = before(iterator.__next__, lambda _: self.happened(BATCH))  # type: ignore[method-assign]
+        if self._unit in ("", BACKWARD):
+            Tensor.backward = after(Tensor.backward, lambda *_: self.happened(BACKWARD))  # type: ignore[method-assign]
 
     def happened(self, kind: str) -> None:
         """Count a step, in whichever thread; forked processes don't count."""

@@ -1,4 +1,4 @@
-"""Imports torch once, and forks for each order that comes to a socket: `python server.py ADDRESS`."""
+"""Imports libraries once, and forks for each order that comes to a socket: `python server.py ADDRESS LIBRARY ...`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 _BARE = {*sys.modules}  # what a new interpreter has loaded
 
 import atexit  # noqa: E402
+import builtins  # noqa: E402
 import ctypes  # noqa: E402
 import gc  # noqa: E402
 import json  # noqa: E402
@@ -25,7 +26,7 @@ from types import ModuleType  # noqa: E402
 from typing import Any, NamedTuple  # noqa: E402
 
 _LONGEST = 1 << 18  # bytes of an order
-_IMPORTED = ("numpy", "torch", "torch._dynamo")  # the last by whoever makes an optimizer
+_USUAL = 3  # of the libraries: numpy, torch, and what is imported by whoever makes an optimizer
 
 
 class Order(NamedTuple):
@@ -40,13 +41,14 @@ class Order(NamedTuple):
 class Loaded:
     """Hands out the modules that were imported here, to a program for which there are none yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, libraries: Sequence[str]) -> None:
         self._brought: dict[str, list[str]] = {}
-        before = _BARE
-        for name in _IMPORTED:
-            import_module(name)
-            self._brought[name] = [each for each in sys.modules if each not in before]
-            before = {*sys.modules} if name == "torch" else _BARE
+        for number, name in enumerate(libraries):
+            before = {*sys.modules} if number > 1 else _BARE
+            asked = _imported(name)
+            new = [each for each in sys.modules if each not in before]
+            known = [self._brought[each] for each in self._brought if number >= _USUAL and each in asked]
+            self._brought[name] = [*dict.fromkeys(each for part in (*known, new) for each in part)]
         self._brought["json"] = ["json.decoder", "json.scanner", "json.encoder"]  # where C looks for its error
         self._modules = {name: module for name, module in sys.modules.items() if name not in _BARE}
         self._kinds = {name: type(module) for name, module in self._modules.items()}
@@ -66,6 +68,7 @@ class Loaded:
 
     def end(self) -> None:
         """Leave them to the end of the process, as it would take long to take them apart."""
+        gc.freeze()
         for name in self._modules:
             sys.modules.pop(name, None)
 
@@ -109,6 +112,39 @@ class Loaded:
                     spec.loader.exec_module(self.begun(each))
 
 
+def _imported(library: str) -> set[str]:
+    """Import a library, and return the names of all that is asked for meanwhile; one that can't be had is left out."""
+    asked, usual = set[str](), builtins.__import__
+
+    def note(name: str, *given: Any, **named: Any) -> ModuleType:
+        asked.update((name, name.partition(".")[0]))
+        return usual(name, *given, **named)
+
+    builtins.__import__ = note
+    try:
+        import_module(library)
+    except Exception:  # the program will see it
+        asked.clear()
+    finally:
+        builtins.__import__ = usual
+    return asked
+
+
+def is_safe() -> bool:
+    """Whether a fork has all that this process has: no threads, but those that end before a fork, and no GPU."""
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    threads = [*Path("/proc/self/task").iterdir()]
+    start, end = _place_of_environment()
+    opened = []
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            opened.append(str(each.readlink()))
+    return len(threads) == 1 and start < end and not any(each.startswith("/dev/nvidia") for each in opened)
+
+
 class Handed:
     """The loader of a module that is there already."""
 
@@ -129,7 +165,7 @@ def serve(address: str) -> tuple[Order, list[int]]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(address)
         listener.listen(64)
-        os.write(1, b"!")
+        os.write(1, b"!")  # ready
         waits: list[Any] = [listener, 0]
         while listener in select.select(waits, [], [])[0]:
             _reap()
@@ -138,7 +174,7 @@ def serve(address: str) -> tuple[Order, list[int]]:
                 if not os.fork():
                     listener.close()
                     return _kept(customer)
-    shutil.rmtree(Path(address).parent)
+    shutil.rmtree(Path(address).parent, ignore_errors=True)
     _reap()
     os._exit(0)
 
@@ -180,18 +216,25 @@ def become(order: Order, streams: Sequence[int]) -> None:
     sys.path[:] = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *sys.path[1:]]
     site.removeduppaths()
     sys.argv[:] = [order.arguments[0], *order.arguments[1 if order.arguments[0][0] != "-" else 2 :]]
-    sys.modules["torch"].default_generator.seed()
+    if "torch" in sys.modules:
+        sys.modules["torch"].default_generator.seed()
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
+    gc.unfreeze()  # a collection takes the time that it takes in a process that has imported all of this itself
     LOADED.begin()
     site.execsitecustomize()
 
 
 def _show(environment: Mapping[str, str]) -> None:
     """Write the environment where other processes look for it."""
-    start, end = map(int, Path("/proc/self/stat").read_text("utf-8").rpartition(")")[2].split()[47:49])
+    start, end = _place_of_environment()
     block = b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environment.items())
     ctypes.memmove(start, block.ljust(end - start, b"\0"), end - start)
+
+
+def _place_of_environment() -> tuple[int, int]:
+    start, end = Path("/proc/self/stat").read_text("utf-8").rpartition(")")[2].split()[47:49]
+    return int(start), int(end)
 
 
 def start(arguments: Sequence[str]) -> int:
@@ -220,8 +263,13 @@ def start(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    LOADED = Loaded()
+    socket_path, *wanted = sys.argv[1:]
+    LOADED = Loaded(wanted)
+    if not is_safe():
+        if len(wanted) == _USUAL:
+            sys.exit()
+        os.execv(sys.executable, [sys.executable, __file__, socket_path, *wanted[:_USUAL]])
     gc.freeze()  # and leave the pages as they are
-    ordered, ends = serve(sys.argv[1])
+    ordered, ends = serve(socket_path)
     become(ordered, ends)
     sys.exit(start(ordered.arguments))

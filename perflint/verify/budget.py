@@ -1,0 +1,81 @@
+"""The time that a verification may take, its parts, and where it went."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from enum import Enum
+
+
+class Share(float, Enum):
+    """What each part of a verification may take of its budget."""
+
+    TUNING = 0.2  # a run that tunes loaders
+    LOOK = 0.1  # a first look at the program, from its first step on
+    RACE = 0.5  # what is kept for races, at most, while results are compared
+    FURTHER = 0.05  # a run of the original beyond the steps that are compared, from there on
+    SEEDS = 0.25  # runs of one variant with several seeds
+    LEAVING = 0.06  # what comes after the last run, at most
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a part of a verification took: all of its `seconds`, and those of its `starts` of programs among them."""
+
+    part: str
+    seconds: float
+    starts: int = 0
+    starting: float = 0.0
+
+
+class Ledger:
+    """Notes where the time goes, by parts that come one after the other."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, Spent] = {}
+        self._now, self._since = "", time.monotonic()
+
+    def enter(self, part: str) -> None:
+        """Have what comes be a part of this name, which may go on later."""
+        before, now = self._parts.get(self._now), time.monotonic()
+        if before:
+            self._parts[self._now] = replace(before, seconds=before.seconds + now - self._since)
+        self._now, self._since = part, now
+        self._parts.setdefault(part, Spent(part, 0.0))
+
+    def started(self, seconds: float) -> None:
+        """Note that a program came to its first step, or to that which was asked for."""
+        if known := self._parts.get(self._now):
+            self._parts[self._now] = replace(known, starts=known.starts + 1, starting=known.starting + seconds)
+
+    @property
+    def spent(self) -> tuple[Spent, ...]:
+        """What each part has taken so far."""
+        self.enter(self._now)
+        return tuple(each for each in self._parts.values() if each.part)
+
+
+class Budget:
+    """The seconds that something may take, from now on; as a part of a `whole`, none beyond the end of that."""
+
+    def __init__(self, seconds: float, whole: Budget | None = None) -> None:
+        self.seconds = min(seconds, whole.left) if whole else seconds
+        self._begin = time.monotonic()
+
+    @property
+    def spent(self) -> float:
+        """The seconds that have passed."""
+        return time.monotonic() - self._begin
+
+    @property
+    def left(self) -> float:
+        """The seconds that are left, at least 0."""
+        return max(0.0, self.seconds - self.spent)
+
+    def of(self, share: Share) -> float:
+        """The seconds for a part of a verification."""
+        return share * self.seconds
+
+    def part(self, seconds: float) -> Budget:
+        """So many seconds from now on, but no more than are left."""
+        return Budget(seconds, self)

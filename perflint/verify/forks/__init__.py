@@ -1,0 +1,173 @@
+"""Starts Python programs as forks of a process that has imported torch, for an import takes seconds of a core.
+
+A fork has no module loaded that a new interpreter would not have, but is passed those that are there as it imports
+them. It has arguments, environment (also for those who look from outside), working folder, pipes and session of its
+own, and ends as Python does; its seed of hashes is 0. What can't be had so is a new process: options of the
+interpreter, variables that it or a library reads as it starts, folders and archives, and modules that stand before
+torch or numpy on the path; and everything where a fork would lose threads, or a GPU that an import has touched.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache, cached_property
+from pathlib import Path
+from select import select
+from typing import Any
+
+SERVER = "PERFLINT_FORKS"  # the variable that holds the address of a server, for those who shall not have their own
+AT_START = ("PYTHON", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "LD_", "LC_", "LANG", "TORCH_", "PYTORCH_")
+_LATER = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED")  # read, or of no consequence
+_WAITS = "OMP_WAIT_POLICY"  # of no consequence where there is one thread
+_USUAL = ("numpy", "torch", "torch._dynamo")  # the last is imported by whoever makes an optimizer
+_ROOM = 65_536  # bytes that the environment of a fork may have
+_PATIENCE = 60.0  # seconds for all imports
+_READY = b"!"
+
+
+class Popen(subprocess.Popen[Any]):
+    """A process as subprocess.Popen starts it; a Python program is a fork where that makes no difference.
+
+    `libraries` are imported before, besides torch; None for a process that must not be a fork.
+    """
+
+    _status: socket.socket | None = None
+
+    def __init__(self, *given: Any, libraries: Sequence[str] | None = (), **named: Any) -> None:
+        self._libraries = libraries
+        super().__init__(*given, **named)
+
+    def _execute_child(self, args: Any, *others: Any) -> None:
+        executable, preexec, _, fds, cwd, env, _, _, shell, stdin, _, _, stdout, _, stderr, *identity = others
+        environment, folder = {**(os.environ if env is None else env)}, os.path.realpath(cwd or ".")
+        plain = not (executable or preexec or fds or shell) and not isinstance(args, str | os.PathLike)
+        if plain and _can_be_forked([*map(os.fspath, args)], folder, environment):
+            order = [*map(os.fspath, args)][1:], folder, environment, identity[5]
+            pipes = [usual if pipe == -1 else pipe for usual, pipe in enumerate((stdin, stdout, stderr))]
+            if place := address(environment, self._libraries):
+                self._order(place, json.dumps(order).encode(), pipes)
+        if self._status is None:
+            super()._execute_child(args, *others)  # type: ignore[misc]
+            return
+        self._child_created = True
+        self._close_pipe_fds(*others[9:15])  # type: ignore[attr-defined]
+
+    def _order(self, place: str, order: bytes, pipes: Sequence[int]) -> None:
+        """Have a process forked, unless the server is gone by now."""
+        status = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            status.connect(place)
+            socket.send_fds(status, [order], pipes)
+            self.pid = int(status.recv(64))
+        except (OSError, ValueError):
+            status.close()
+        else:
+            self._status = status
+
+    def _internal_poll(self, *given: Any, **more: Any) -> int | None:
+        if self._status is None:
+            return super()._internal_poll(*given, **more)  # type: ignore[misc,no-any-return]
+        return self._code(0.0) if self.returncode is None else self.returncode
+
+    def _wait(self, timeout: float | None) -> int:
+        if self._status is None:
+            return super()._wait(timeout)  # type: ignore[misc,no-any-return]
+        if self.returncode is None and self._code(timeout) is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+        return self.returncode
+
+    def _code(self, timeout: float | None) -> int | None:
+        assert self._status is not None
+        self._status.settimeout(timeout)
+        try:
+            self.returncode = int(self._status.recv(64) or -signal.SIGKILL)  # nobody is left to tell
+        except (BlockingIOError, TimeoutError):
+            return None
+        self._status.close()
+        return self.returncode
+
+
+def _can_be_forked(command: list[str], folder: str, environment: Mapping[str, str]) -> bool:
+    if command[0] != sys.executable or len(command) == 1:
+        return False
+    if command[1][0] == "-" and command[1] not in ("-c", "-m"):
+        return False
+    script = Path(folder, command[1])
+    if command[1][0] != "-" and (script.suffix != ".py" or not script.is_file()):
+        return False
+    if sum(len(os.fsencode(f"{name}={value}")) + 1 for name, value in environment.items()) > _ROOM:
+        return False
+    paths = [folder, str(script.parent), *environment.get("PYTHONPATH", "").split(os.pathsep)]
+    return Path(folder).is_dir() and not any(
+        Path(path, f"{name}.py").exists() for path in paths if path for name in ("numpy", "torch")
+    )
+
+
+def begin(environment: Mapping[str, str], libraries: Sequence[str] | None = ()) -> None:
+    """Have the server whose forks may have this environment made ready meanwhile, where there may be forks."""
+    if libraries is not None and sys.platform == "linux" and not os.environ.get(SERVER):
+        _served(_kind(environment), tuple(libraries))
+
+
+def address(environment: Mapping[str, str], libraries: Sequence[str] | None = ()) -> str:
+    """The address of the server whose forks may have this environment, once it is ready; "" if there is none."""
+    if libraries is None or sys.platform != "linux":
+        return ""
+    if known := os.environ.get(SERVER):
+        return known if _kind(environment) == _kind(os.environ) else ""
+    return _served(_kind(environment), tuple(libraries)).address
+
+
+_Kind = tuple[tuple[str, str], ...]
+
+
+def _kind(environment: Mapping[str, str]) -> _Kind:
+    """The variables that are read as Python or a library starts."""
+    names = {name for name in environment if name.startswith(AT_START)} - {*_LATER}
+    if environment.get("OMP_NUM_THREADS") == "1":
+        names -= {_WAITS}
+    return tuple((name, environment[name]) for name in sorted(names))
+
+
+class _Server:
+    """A process that is getting ready to fork, and ends with this one."""
+
+    def __init__(self, kind: _Kind, libraries: Sequence[str]) -> None:
+        self._socket = Path(tempfile.mkdtemp(prefix="perflint-forks-"), "server")
+        rest = {name: value for name, value in os.environ.items() if not name.startswith(AT_START)}
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("server.py")), str(self._socket), *_USUAL, *libraries],
+            env={**rest, **dict(kind), "PYTHONHASHSEED": "0", "ROOM": " " * _ROOM},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # an interrupt is for those who use it
+        )
+        atexit.register(self._end)
+
+    @cached_property
+    def address(self) -> str:
+        """Its address once it is ready, "" if it can't be."""
+        output = self._process.stdout
+        assert output is not None
+        ready = select([output], [], [], _PATIENCE)[0]
+        return str(self._socket) if ready and output.read(1) == _READY else ""
+
+    def _end(self) -> None:
+        with suppress(OSError):
+            self._process.kill()
+            self._process.communicate()
+        shutil.rmtree(self._socket.parent, ignore_errors=True)
+
+
+_served = cache(_Server)

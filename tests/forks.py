@@ -1,0 +1,39 @@
+"""Runs the programs of tests as forks of one process that has imported torch; used as the module subprocess."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from subprocess import DEVNULL, PIPE, CompletedProcess
+from typing import Any
+
+from perflint.verify import forks
+
+__all__ = ["DEVNULL", "PIPE", "Popen", "run"]
+
+
+class Popen(forks.Popen):
+    """A fork whose own forks come from the process that it comes from."""
+
+    def __init__(self, *given: Any, env: Mapping[str, str] | None = None, **named: Any) -> None:
+        environment = {**(os.environ if env is None else env)}
+        environment[forks.SERVER] = forks.address(os.environ)
+        super().__init__(*given, env=environment, **named)
+
+
+def run(
+    command: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+) -> CompletedProcess[str]:
+    """Run a program to its end, and give its exit code and what it has printed, as text."""
+    with Popen(command, cwd=cwd, env=env, stdout=PIPE, stderr=PIPE, text=True) as process:
+        try:
+            output, errors = process.communicate(timeout=timeout)
+        except BaseException:
+            process.kill()
+            raise
+    return CompletedProcess(process.args, process.returncode, output, errors)

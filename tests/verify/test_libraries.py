@@ -1,0 +1,94 @@
+"""What a program imports is imported once for all its starts, unless that could make a difference."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from subprocess import PIPE
+
+import pytest
+
+from perflint.verify import libraries
+from perflint.verify.forks import SERVER, Popen
+from perflint.verify.messages import Kind, Program
+from tests import forks
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of programs, beside one of packages that are installed."""
+    installed = tmp_path / "site-packages"
+    for name in ("vision", "text", "plots", "seldom"):
+        (installed / name).mkdir(parents=True)
+        (installed / name / "__init__.py").touch()
+    monkeypatch.setattr(sys, "path", [*sys.path, str(installed)])
+    home = tmp_path / "home"
+    (home / "own").mkdir(parents=True)
+    return home
+
+
+def found(folder: Path, script: str, kind: Kind = Kind.SCRIPT, name: str = "train.py") -> tuple[str, ...] | None:
+    (folder / "train.py").write_text(script)
+    return libraries.libraries(Program(kind, name, (), folder))
+
+
+def test_what_is_installed_and_always_imported_is_known_through_own_modules(folder: Path) -> None:
+    (folder / "own" / "data.py").write_text("import text.tokens\nfrom . import other\n")
+    (folder / "plots.py").write_text("")  # stands before what is installed
+    script = "import json, torch\nfrom vision import models\nfrom own.data import load\nimport plots, nowhere\n"
+    assert found(folder, f"{script}\n\ndef main():\n    import seldom\n") == ("vision", "text.tokens")
+
+
+def test_what_modules_do_that_are_imported_relatively_is_known_as_well(folder: Path) -> None:
+    (folder / "own" / "__main__.py").write_text("from . import start\nfrom .start import main\nimport vision\n")
+    (folder / "own" / "start.py").write_text("import text\n")
+    assert found(folder, "", Kind.MODULE, "own") == ("vision", "text")
+    (folder / "own" / "start.py").write_text("import os\nos.environ['OMP_NUM_THREADS'] = '1'\n")
+    assert found(folder, "", Kind.MODULE, "own") is None
+
+
+def test_a_module_is_found_by_its_name(folder: Path) -> None:
+    (folder / "own" / "__main__.py").write_text("import vision\n")
+    (folder / "own" / "__init__.py").write_text("import text\n")
+    assert found(folder, "", Kind.MODULE, "own") == ("vision",)
+    assert found(folder, "import text", Kind.CALL, "train:main") == ("text",)
+
+
+@pytest.mark.parametrize(
+    ("script", "known"),
+    [
+        ("import os, vision\nprint(os.environ['OMP_NUM_THREADS'], os.environ.get('RANK', -1))", ("vision",)),
+        ("import os\nos.environ['CUDA_VISIBLE_DEVICES'] = '0'\nimport vision", ()),
+        ("import os\nos.environ.setdefault('VISION_HOME', '.')\nimport vision", ()),
+        ("import os\nos.environ['OMP_NUM_THREADS'] = '1'\nimport torch", None),
+        ("from os import environ\nenviron['PYTORCH_CUDA_ALLOC_CONF'] = 'expandable_segments:True'", None),
+        ("import os\nos.putenv('MKL_NUM_THREADS', '1')", None),
+        ("import os\nos.environ.update(settings())", None),
+        ("import os\nos.environ[name()] = '1'", None),
+        ("not a program", None),
+    ],
+)
+def test_a_program_that_changes_its_environment_imports_after_that(
+    folder: Path, script: str, known: tuple[str, ...] | None
+) -> None:
+    assert found(folder, script) == known
+
+
+def test_a_program_that_is_no_file_of_its_own_starts_by_itself(folder: Path) -> None:
+    assert found(folder, "", name="missing.py") is None
+    assert found(folder, "", Kind.MODULE, "vision") is None
+
+
+def test_without_a_server_a_program_starts_by_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(SERVER, str(tmp_path / "gone"))
+    with Popen([sys.executable, "-c", "print('started')"], stdout=PIPE, text=True) as process:
+        assert process.communicate()[0] == "started\n"
+    assert process.returncode == 0
+
+
+def test_a_process_with_threads_is_none_to_fork_from() -> None:
+    source = (
+        "import threading; from perflint.verify.forks import server; print(server.is_safe()); "
+        "event = threading.Event(); threading.Thread(target=event.wait).start(); print(server.is_safe()); event.set()"
+    )
+    assert forks.run([sys.executable, "-c", source]).stdout.split() == ["True", "False"]
