@@ -107,8 +107,7 @@ def _move(program: Program, model: ast.expr, point: ast.AST, depth: int = _DEPTH
         is_its = path in made or api.path_of(getattr(call.func, "value", call)) == path
         if is_its and getattr(call.func, "attr", "") == "cpu":
             return None
-        is_before = is_its and call in graph.places and graph.dominates(call, point)
-        if is_before and _is_move(program, call) and _is_of(program, model, call):
+        if is_its and _is_move(program, call) and call in graph.places and graph.dominates(call, point):
             found = call
     if found is not None or function is None or not depth or not isinstance(model, ast.Name):
         return found
@@ -116,26 +115,6 @@ def _move(program: Program, model: ast.expr, point: ast.AST, depth: int = _DEPTH
     given = [(program.arguments(each, function).get(path), each) for each in sites]
     moves = [_move(program, each, site, depth - 1) if each is not None else None for each, site in given]
     return None if None in moves or not moves else moves[0]
-
-
-def _is_of(program: Program, model: ast.expr, move: ast.Call) -> bool:
-    """Is the variable `model` still what is moved, what the move was assigned to, or what wraps one of these?"""
-    if not isinstance(model, ast.Name):
-        return True
-    flow, receiver = api.flow(program), getattr(move.func, "value", None)
-    moved = flow.definitions(receiver) if isinstance(receiver, ast.Name) else frozenset()
-    known = {*moved, *getattr(program.statement_of(move), "targets", ())}
-    pending = [model]
-    for name in pending:
-        for each in flow.definitions(name) - known:
-            wrapper = getattr(program.statement_of(each), "value", None)
-            given = [*wrapper.args, *(k.value for k in wrapper.keywords)] if isinstance(wrapper, ast.Call) else []
-            inner = [part for part in given if isinstance(part, ast.Name) and part.id == model.id]
-            if not inner:
-                return False
-            known.add(each)
-            pending += inner
-    return True
 
 
 def _is_move(program: Program, call: ast.Call) -> bool:
