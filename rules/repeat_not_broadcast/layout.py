@@ -12,9 +12,13 @@ from .copies import Copy
 from .readers import other_operands
 
 _DEPTH = 12
-_REORDERING = frozenset({"as_strided", "diagonal", "unfold", "from_numpy", "as_tensor", "asarray", "from_dlpack"})
+_REORDERING = frozenset(
+    {"as_strided", "asarray", "as_tensor", "diagonal", "empty_permuted", "empty_strided", "from_dlpack", "from_numpy"}
+)
+_ORDERLY = frozenset({"pointwise", "reduction", "like", "restriding", "keeping", "joining", "indexing", "same_shape"})
 _IN_ORDER = frozenset({"contiguous", "repeat", "tile"})
 _SEEING = frozenset({"numpy", "storage", "untyped_storage", "resize_", "set_", "is_set_to", "__array_interface__"})
+_PUTTING = frozenset({"append", "extend", "insert", "add", "setdefault"})
 _WRITTEN_OUT = frozenset({"contiguous", "reshape", "reshape_as", "flatten", "ravel", "tolist", "item"})
 
 
@@ -94,6 +98,8 @@ class _Layouts:
         if found.name in _REORDERING or found.does.does("permuting") or found.does.does("matmul"):
             return False
         parts = [found.tensor, *found.arguments, *(each.value for each in call.keywords)]
+        if found.tensor is not None and not found.traits & _ORDERLY:
+            return False
         if found.tensor is None or found.does.does("taking_sizes"):
             parts = parts[:1]
         return all(self._are_in_order(each) for each in parts if each is not None)
@@ -118,6 +124,8 @@ class _Layouts:
             targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
             around = isinstance(parent, ast.NamedExpr) and self.is_asked_for(parent)
             return around or any(map(self._is_asked_of, targets))
+        if isinstance(parent, ast.AugAssign):
+            return self._is_asked_of(parent.target)
         if isinstance(parent, ast.For):
             return parent.iter is node and self._is_asked_of(parent.target)
         if isinstance(parent, ast.Return):
@@ -156,7 +164,10 @@ class _Layouts:
         ):
             return True
         found = api.operation(self._program, call)
-        return found is not None and found.name not in _WRITTEN_OUT and self.is_asked_for(call)
+        if found is not None:
+            return found.name not in _WRITTEN_OUT and self.is_asked_for(call)
+        holder = call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr in _PUTTING else None
+        return isinstance(holder, ast.Name | ast.Attribute) and any(map(self.is_asked_for, self._held(holder)))
 
     def _is_asked_of(self, target: ast.expr) -> bool:
         if isinstance(target, ast.Tuple | ast.List):
@@ -172,11 +183,13 @@ class _Layouts:
         if isinstance(target, ast.Attribute):
             found = self._program.of_type(ast.Attribute)
             return [each for each in found if each.attr == target.attr and isinstance(each.ctx, ast.Load)]
-        if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
-            function = self._program.function_of(target) or self._program.tree
-            held = api.occurrences(function, target.value.id)
-            return [each for each in held if isinstance(each.ctx, ast.Load) and each is not target.value]
-        return []
+        return self._held(target.value) if isinstance(target, ast.Subscript) else []
+
+    def _held(self, holder: ast.expr) -> Iterable[ast.expr]:
+        """The other places in the function that read a container."""
+        function = self._program.function_of(holder) or self._program.tree
+        path = api.path_of(holder)
+        return [each for each in api.occurrences(function, path) if each is not holder] if path else []
 
 
 def _decides(program: Program, consumer: Consumer) -> bool:
