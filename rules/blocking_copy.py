@@ -120,8 +120,8 @@ def _fix(program: Program, move: Move, loaders: list[LoaderCall]) -> Fix:
     for write in api.written_after(program, move.tensor, move.call):
         if write.is_in_sight or _is_given(program, write.node, _batch(move.tensor)):
             raise Blocked("the batch may be written to on the host while it is copied", write.node)
-    for write in _written_elsewhere(program, move):
-        raise Blocked("the batch is kept in an attribute, and may be written to by that while it is copied", write)
+    for node in _written_elsewhere(program, move):
+        raise Blocked("the batch is kept in an attribute, and may be written to by that while it is copied", node)
     if not api.takes_keywords(move.call) or not move.is_certain or len(move.call.args) > 1:
         raise Blocked("the call's arguments leave no room for a keyword")
     keyword = ("non_blocking", api.expression("True"))

@@ -7,7 +7,7 @@ import io
 import logging
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -192,7 +192,7 @@ def test_a_log_has_all_reports_before_it_changes_or_is_read(device: Device, tmp_
     log = logging_to(handler)
     later(lambda loss, log=log: log.info("%f", loss.item()), torch.ones(()))
     assert not device.events[0].waits
-    changes = {
+    changes: dict[str, Callable[[], object]] = {
         "removeHandler": lambda: log.removeHandler(handler),
         "setLevel": lambda: log.setLevel("ERROR"),
         "disabled": lambda: setattr(log, "disabled", True),
