@@ -107,8 +107,7 @@ def _move(program: Program, model: ast.expr, point: ast.AST, depth: int = _DEPTH
         is_its = path in made or api.path_of(getattr(call.func, "value", call)) == path
         if is_its and getattr(call.func, "attr", "") == "cpu":
             return None
-        is_before = is_its and call in graph.places and graph.dominates(call, point)
-        if is_before and _is_move(program, call) and _is_of(program, model, call):
+        if is_its and _is_move(program, call) and call in graph.places and graph.dominates(call, point):
             found = call
     if found is not None or function is None or not depth or not isinstance(model, ast.Name):
         return found
@@ -116,15 +115,6 @@ def _move(program: Program, model: ast.expr, point: ast.AST, depth: int = _DEPTH
     given = [(program.arguments(each, function).get(path), each) for each in sites]
     moves = [_move(program, each, site, depth - 1) if each is not None else None for each, site in given]
     return None if None in moves or not moves else moves[0]
-
-
-def _is_of(program: Program, model: ast.expr, move: ast.Call) -> bool:
-    """Is the variable `model` still what is moved, or what the move was assigned to?"""
-    if not isinstance(model, ast.Name):
-        return True
-    flow, receiver = api.flow(program), getattr(move.func, "value", None)
-    moved = flow.definitions(receiver) if isinstance(receiver, ast.Name) else frozenset()
-    return flow.definitions(model) in (moved, frozenset(getattr(program.statement_of(move), "targets", ())))
 
 
 def _is_move(program: Program, call: ast.Call) -> bool:
