@@ -22,8 +22,9 @@ from perflint.api import (
 )
 
 from .copies import Copy
+from .layout import lays_out_differently
 from .proof import Repeated, unproved_rank
-from .readers import is_caught, lays_out_differently, may_have_gradient
+from .readers import is_caught, may_have_gradient
 
 Operations = tuple[CodeChange, ...]
 
@@ -45,7 +46,7 @@ def patch(program: Program, shapes: Shapes, copy: Copy, reading: Reading, repeat
     """The rewriting of `copy`."""
     if lays_out_differently(program, copy, reading):
         return Patch(
-            blocked="next to a transposed tensor, the result would be laid out in memory in another way, "
+            blocked="a tensor here is transposed, or may be: the result would be laid out in memory in another way, "
             "which `.view()` after it may not take"
         )
     if is_caught(program, copy):

@@ -19,7 +19,6 @@ from perflint.api import (
     Role,
     Shapes,
     Write,
-    converts,
     is_view,
 )
 
@@ -246,42 +245,6 @@ def _is_constant(program: Program, node: ast.expr, depth: int) -> bool:
     return alone and _is_constant(program, found.tensor, depth)
 
 
-def lays_out_differently(program: Program, copy: Copy, reading: Reading) -> bool:
-    """Does the copy decide on the layout of a result, as its first operand, and meet a transposed tensor?
-
-    A repeated axis of a view decides nothing: then the next operand does. What a caller gives may be transposed, too,
-    where the function goes on with what needs another layout.
-    """
-    for consumer in reading.consumers:
-        if _decides(program, consumer):
-            tensors = [copy.source, consumer.operand, *other_operands(consumer)]
-            is_strided = isinstance(consumer.node, ast.expr) and _is_strided(program, consumer.node)
-            if any(_is_permuted(program, tensor, _DEPTH) for tensor in tensors):
-                return True
-            if is_strided and any(_is_given(program, tensor) for tensor in tensors[2:]):
-                return True
-    return False
-
-
-def _is_strided(program: Program, node: ast.expr) -> bool:
-    """Is the layout of the result, or of what is computed from it element by element, asked for or relied upon?"""
-    parent = program.parent(node)
-    while isinstance(parent, ast.expr) and is_elementwise(program, parent):
-        node, parent = parent, program.parent(parent)
-    if isinstance(parent, ast.Attribute):
-        return api.torch_does(parent.attr, "strided")
-    targets = parent.targets if isinstance(parent, ast.Assign) else []
-    names = {each.id for each in targets if isinstance(each, ast.Name)}
-    around = program.function_of(node) or program.tree
-    uses = (program.parent(use) for name in names for use in api.occurrences(around, name))
-    return any(isinstance(use, ast.Attribute) and api.torch_does(use.attr, "strided") for use in uses)
-
-
-def _is_given(program: Program, node: ast.expr) -> bool:
-    """Does a caller give it as it is?"""
-    return isinstance(node, ast.Name) and not api.assigned(program, node) and program.function_of(node) is not None
-
-
 def is_caught(program: Program, copy: Copy) -> bool:
     """May the function handle what a copy raises for a negative count, which a view takes for the size of the axis?"""
     counts = [each for each in copy.counts or () if api.integer(each) is None and not _is_size(program, each)]
@@ -309,34 +272,3 @@ def _handles(handler: ast.ExceptHandler) -> bool:
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     names = {getattr(each, "id", "") for each in kinds}
     return not names.isdisjoint(("", "Exception", "BaseException", "RuntimeError"))
-
-
-def _decides(program: Program, consumer: Consumer) -> bool:
-    if consumer.in_place:
-        return False
-    if isinstance(consumer.node, ast.Subscript):
-        return True
-    if consumer.role is not Role.ELEMENTWISE:
-        return False
-    behind = isinstance(consumer.node, ast.BinOp) and consumer.operand is consumer.node.right
-    return not (
-        behind and isinstance(consumer.node, ast.BinOp) and program.value(consumer.node.left).kind is Kind.TENSOR
-    )
-
-
-def _is_permuted(program: Program, node: ast.expr, depth: int) -> bool:
-    if isinstance(node, ast.Name) and depth:
-        return any(_is_permuted(program, each, depth - 1) for each in api.assigned(program, node))
-    if isinstance(node, ast.Attribute):
-        return node.attr in ("T", "mT")
-    if isinstance(node, ast.Subscript):
-        return _is_permuted(program, node.value, depth)
-    if isinstance(node, ast.BinOp):
-        return _is_permuted(program, node.left, depth) or _is_permuted(program, node.right, depth)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        name = node.func.attr
-        entry = api.torch_method(name)
-        stays = converts(name) or is_view(name) or (entry is not None and "pointwise" in entry.traits)
-        is_permuting = api.torch_does(name, "permuting") or any(each.arg == "memory_format" for each in node.keywords)
-        return is_permuting or (stays and _is_permuted(program, node.func.value, depth))
-    return False

@@ -1,0 +1,210 @@
+"""Tells whether a view in the place of a copy would give a result another layout that matters."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from perflint import api
+from perflint.api import Consumer, Kind, Program, Reading, Role, converts, is_view
+
+from .copies import Copy
+from .readers import other_operands
+
+_DEPTH = 12
+_REORDERING = frozenset({"as_strided", "diagonal", "unfold", "from_numpy", "as_tensor", "asarray", "from_dlpack"})
+_IN_ORDER = frozenset({"contiguous", "repeat", "tile"})
+_SEEING = frozenset({"numpy", "storage", "untyped_storage", "resize_", "set_", "is_set_to", "__array_interface__"})
+_WRITTEN_OUT = frozenset({"contiguous", "reshape", "reshape_as", "flatten", "ravel", "tolist", "item"})
+
+
+def lays_out_differently(program: Program, copy: Copy, reading: Reading) -> bool:
+    """Would a result have another layout, next to a transposed tensor, or where code in sight asks for it?
+
+    A repeated axis of a view decides nothing: the next operand does, or the order of the source's axes, which the copy
+    sorts. What the file doesn't show to be in order may be transposed.
+    """
+    layouts = _Layouts(program)
+    return any(_is_laid_out_differently(program, layouts, copy, consumer) for consumer in reading.consumers)
+
+
+def _is_laid_out_differently(program: Program, layouts: _Layouts, copy: Copy, consumer: Consumer) -> bool:
+    node, decides = consumer.node, _decides(program, consumer)
+    tensors = [copy.source, consumer.operand, *other_operands(consumer)]
+    if decides and any(_is_permuted(program, tensor, _DEPTH) for tensor in tensors):
+        return True
+    follows = isinstance(node, ast.Subscript) or consumer.role in (Role.ELEMENTWISE, Role.REDUCTION)
+    if consumer.in_place or not follows or not isinstance(node, ast.expr):
+        return False
+    met = other_operands(consumer) if decides else []
+    return not all(map(layouts.is_in_order, [copy.source, *met])) and layouts.is_asked_for(node)
+
+
+class _Layouts:
+    """Proves that tensors have their axes in order, and follows them to what asks for that."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._proving: set[ast.AST] = set()
+        self._seen: set[ast.AST] = set()
+
+    def is_in_order(self, node: ast.expr) -> bool:
+        """Do the strides of the tensor surely not grow from one axis to the next?"""
+        if self._program.value(node).kind in (Kind.NUMBER, Kind.STRING, Kind.NONE, Kind.DEVICE, Kind.LIBRARY):
+            return True
+        return all(map(self._is_made_in_order, api.origins(self._program, node)))
+
+    def _is_made_in_order(self, node: ast.AST) -> bool:
+        if node in self._proving:
+            return False
+        self._proving.add(node)
+        try:
+            if isinstance(node, ast.Constant):
+                return True
+            if isinstance(node, ast.BinOp):
+                return not isinstance(node.op, ast.MatMult) and all(map(self.is_in_order, (node.left, node.right)))
+            if isinstance(node, ast.UnaryOp):
+                return self.is_in_order(node.operand)
+            if isinstance(node, ast.Compare):
+                return all(map(self.is_in_order, (node.left, *node.comparators)))
+            if isinstance(node, ast.Subscript):
+                return self._keeps_order(node.slice) and self.is_in_order(node.value)
+            if isinstance(node, ast.Attribute):
+                return node.attr in ("data", "grad") and self.is_in_order(node.value)
+            return isinstance(node, ast.Call) and self._gives_order(node)
+        finally:
+            self._proving.discard(node)
+
+    def _keeps_order(self, index: ast.expr) -> bool:
+        """Is it a slice, a number, or the like; or a tensor for the first axis alone?"""
+        parts = index.elts if isinstance(index, ast.Tuple) else []
+        return all(
+            isinstance(each, ast.Slice | ast.Constant | ast.UnaryOp) or self._program.value(each).kind is Kind.NUMBER
+            for each in parts
+        )
+
+    def _gives_order(self, call: ast.Call) -> bool:
+        if self._program.qualified(call.func) == "torch.nn.Parameter" and call.args:
+            return self.is_in_order(call.args[0])
+        found = api.operation(self._program, call)
+        if found is None or any(each.arg in ("memory_format", "out", None) for each in call.keywords):
+            return False
+        if found.name in _IN_ORDER:
+            return True
+        if found.name in _REORDERING or found.does.does("permuting") or found.does.does("matmul"):
+            return False
+        parts = [found.tensor, *found.arguments, *(each.value for each in call.keywords)]
+        if found.tensor is None or found.does.does("taking_sizes"):
+            parts = parts[:1]
+        return all(self._are_in_order(each) for each in parts if each is not None)
+
+    def _are_in_order(self, node: ast.expr) -> bool:
+        parts = node.elts if isinstance(node, ast.List | ast.Tuple) else [node]
+        return all(map(self.is_in_order, parts))
+
+    def is_asked_for(self, node: ast.expr) -> bool:
+        """Does code in sight ask for the layout of the tensor, or of what is computed from it, or rely on it?"""
+        if node in self._seen:
+            return False
+        self._seen.add(node)
+        parent = self._program.parent(node)
+        if isinstance(parent, ast.keyword):
+            parent = self._program.parent(parent)
+        if isinstance(parent, ast.Attribute):
+            return self._is_asked_by(parent)
+        if isinstance(parent, ast.Call):
+            return self._is_asked_in(parent, node)
+        if isinstance(parent, ast.Assign | ast.AnnAssign | ast.NamedExpr):
+            targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
+            around = isinstance(parent, ast.NamedExpr) and self.is_asked_for(parent)
+            return around or any(map(self._is_asked_of, targets))
+        if isinstance(parent, ast.For):
+            return parent.iter is node and self._is_asked_of(parent.target)
+        if isinstance(parent, ast.Return):
+            function = self._program.function_of(node)
+            sites = self._program.call_sites(function) if isinstance(function, ast.FunctionDef) else []
+            return any(isinstance(site, ast.expr) and self.is_asked_for(site) for site in sites)
+        if isinstance(parent, ast.Subscript) and parent.slice is node:
+            return False
+        return isinstance(parent, ast.expr) and self.is_asked_for(parent)
+
+    def _is_asked_by(self, attribute: ast.Attribute) -> bool:
+        name = attribute.attr
+        if api.torch_does(name, "strided") or name in _SEEING:
+            return True
+        if name in _WRITTEN_OUT or api.torch_does(name, "measuring"):
+            return False
+        call = self._program.parent(attribute)
+        is_method = isinstance(call, ast.Call) and call.func is attribute
+        return self.is_asked_for(call if is_method and isinstance(call, ast.Call) else attribute)
+
+    def _is_asked_in(self, call: ast.Call, node: ast.expr) -> bool:
+        """Follow an argument into a function of the file, or through one of torch."""
+        callee = self._program.callee(call)
+        if callee is not None:
+            given = self._program.arguments(call, callee).given
+            names = {name for name, argument in given.items() if argument is node}
+            parameters = [each for each in ast.walk(callee.args) if isinstance(each, ast.arg) and each.arg in names]
+            graph = api.flow(self._program).graph_of(callee)
+            uses = (
+                use for each in parameters for use in [*graph.uses.get(each, []), *graph.captured.get(each.arg, [])]
+            )
+            return any(map(self.is_asked_for, uses))
+        name = api.path_of(call.func).rpartition(".")[2]
+        if self._program.qualified(call.func).startswith("torch.") and (
+            api.torch_does(name, "strided") or name in _SEEING
+        ):
+            return True
+        found = api.operation(self._program, call)
+        return found is not None and found.name not in _WRITTEN_OUT and self.is_asked_for(call)
+
+    def _is_asked_of(self, target: ast.expr) -> bool:
+        if isinstance(target, ast.Tuple | ast.List):
+            return any(map(self._is_asked_of, target.elts))
+        if isinstance(target, ast.Starred):
+            return self._is_asked_of(target.value)
+        return any(map(self.is_asked_for, self._uses(target)))
+
+    def _uses(self, target: ast.expr) -> Iterable[ast.expr]:
+        if isinstance(target, ast.Name):
+            graph = api.flow(self._program).graph(target)
+            return [*graph.uses.get(target, []), *graph.captured.get(target.id, [])]
+        if isinstance(target, ast.Attribute):
+            found = self._program.of_type(ast.Attribute)
+            return [each for each in found if each.attr == target.attr and isinstance(each.ctx, ast.Load)]
+        if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+            function = self._program.function_of(target) or self._program.tree
+            held = api.occurrences(function, target.value.id)
+            return [each for each in held if isinstance(each.ctx, ast.Load) and each is not target.value]
+        return []
+
+
+def _decides(program: Program, consumer: Consumer) -> bool:
+    if consumer.in_place:
+        return False
+    if isinstance(consumer.node, ast.Subscript):
+        return True
+    if consumer.role is not Role.ELEMENTWISE:
+        return False
+    behind = isinstance(consumer.node, ast.BinOp) and consumer.operand is consumer.node.right
+    return not (
+        behind and isinstance(consumer.node, ast.BinOp) and program.value(consumer.node.left).kind is Kind.TENSOR
+    )
+
+
+def _is_permuted(program: Program, node: ast.expr, depth: int) -> bool:
+    if isinstance(node, ast.Name) and depth:
+        return any(_is_permuted(program, each, depth - 1) for each in api.assigned(program, node))
+    if isinstance(node, ast.Attribute):
+        return node.attr in ("T", "mT")
+    if isinstance(node, ast.Subscript):
+        return _is_permuted(program, node.value, depth)
+    if isinstance(node, ast.BinOp):
+        return _is_permuted(program, node.left, depth) or _is_permuted(program, node.right, depth)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        name = node.func.attr
+        entry = api.torch_method(name)
+        stays = converts(name) or is_view(name) or (entry is not None and "pointwise" in entry.traits)
+        is_permuting = api.torch_does(name, "permuting") or any(each.arg == "memory_format" for each in node.keywords)
+        return is_permuting or (stays and _is_permuted(program, node.func.value, depth))
+    return False
